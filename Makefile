@@ -1,0 +1,36 @@
+# Everything a fresh machine needs: Python 3.11+, pip and make.
+PYTHON ?= python3
+BIN := .venv/bin
+export OPENBLAS_NUM_THREADS ?= 1
+export OMP_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+
+.PHONY: demo test check bench clean
+
+.venv/core: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+.venv/dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[encoders,dev]"
+	touch $@
+
+demo: .venv/core  ## install and run the main job on the embedded data
+	$(BIN)/scalecal demo --out runs/demo
+
+test: .venv/dev check  ## install the development tools and run every check
+
+check:  ## ruff, mypy, import-linter, pytest (doctests and README included)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+bench: .venv/dev  ## speed against named peers, one process, one BLAS thread
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv runs build dist .mypy_cache .ruff_cache .pytest_cache

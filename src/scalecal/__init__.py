@@ -1,0 +1,33 @@
+"""scalecal: does a classifier on frozen embeddings know what it does not know?
+
+Audits calibration by how far human readers agree on each case, and mends it without extra readers.
+Public names are loaded on first use, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Audit": "scalecal.auditing",
+    "audit": "scalecal.auditing",
+    "compare": "scalecal.auditing",
+    "merge": "scalecal.auditing",
+    "LinearProbe": "scalecal.probes",
+    "ScaleProbe": "scalecal.probes",
+}
+
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'scalecal' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
