@@ -20,7 +20,7 @@ _HOME = {
     "ScaleProbe": "scalecal.probes",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

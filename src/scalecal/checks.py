@@ -263,7 +263,9 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
         )
     m = as_float(n_raters, "n_raters")
     if m.ndim > 1 or (m.ndim == 1 and m.shape != counts.shape):
-        raise InputError(f"n_raters must be one number or one per case ({len(counts)}), got {m.shape}")
+        raise InputError(
+            f"n_raters must be one number or one per case ({len(counts)}), got {m.shape}"
+        )
     check_finite(np.atleast_1d(m), "n_raters")
     if (m < 0).any() or (m != np.round(m)).any():
         raise InputError("n_raters must be whole numbers >= 0")

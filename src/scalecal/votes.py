@@ -1,0 +1,297 @@
+"""Readers' votes: counts per class, majority, agreement, difficulty strata, inter-reader statistics.
+
+A panel's votes on n cases and C classes are one (n, C) array of counts, whatever form they came in;
+readers may be missing and panels may differ in size from case to case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    as_rng,
+    check_choice,
+    check_counts,
+    check_same_length,
+    rows,
+)
+
+__all__ = [
+    "STRATA",
+    "TIES",
+    "Majority",
+    "VoteTable",
+    "agreement",
+    "fleiss_kappa",
+    "from_long",
+    "krippendorff_alpha",
+    "majority",
+    "split_panel",
+    "strata",
+    "vote_shares",
+]
+
+STRATA = ("high", "medium", "low")
+"""Names of the default strata, from the easiest cases to the hardest."""
+
+Ties = Literal["error", "first", "last", "random", "drop"]
+TIES: tuple[str, ...] = ("error", "first", "last", "random", "drop")
+"""What `majority` may do with a tied vote: fail, take the first or the last of the tied classes,
+draw one of them, or give no label (-1)."""
+
+
+@dataclass(frozen=True)
+class VoteTable:
+    """Votes of a panel: `counts[i, c]` readers gave case `cases[i]` the class `classes[c]`."""
+
+    cases: NDArray[Any]
+    classes: tuple[Any, ...]
+    counts: Int
+
+
+def from_long(
+    case: ArrayLike, rater: ArrayLike, label: ArrayLike, *, classes: ArrayLike | None = None
+) -> VoteTable:
+    """Count votes given one per row: (case, rater, label).
+
+    A missing label (None, NaN or an empty string) is a reader who did not vote on the case. A reader
+    who votes twice on one case is an error, whether or not the two votes agree.
+
+    Examples
+    --------
+    >>> table = from_long(["a", "a", "b"], [1, 2, 1], ["HP", "SSA", "SSA"])
+    >>> table.classes
+    ('HP', 'SSA')
+    >>> table.counts.tolist()
+    [[1, 1], [0, 1]]
+    """
+    cases, raters, labels = (np.asarray(a) for a in (case, rater, label))
+    n = check_same_length(case=cases, rater=raters, label=labels)
+    if n == 0:
+        raise InputError("no votes: the table (case, rater, label) is empty")
+    if labels.dtype.kind in "OUS":
+        missing = np.array([v is None or v != v or v == "" for v in labels.tolist()])
+    else:
+        missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(n, dtype=bool)
+    if classes is None:
+        known = np.unique(
+            labels[~missing].astype(str) if labels.dtype.kind in "OUS" else labels[~missing]
+        )
+    else:
+        known = np.asarray(classes)
+    if len(known) < 1:
+        raise InputError("no votes: every label in the table is missing")
+    names, case_code = np.unique(cases, return_inverse=True)
+    _, rater_code = np.unique(raters.astype(str), return_inverse=True)
+    pair = case_code.astype(np.int64) * (rater_code.max() + 1) + rater_code
+    _, first, times = np.unique(pair, return_index=True, return_counts=True)
+    if (times > 1).any():
+        row = int(first[times > 1][0])
+        raise InputError(
+            f"reader {raters[row]!s} votes {times[times > 1][0]} times on case {cases[row]!s} "
+            f"({int((times > 1).sum())} such pairs): keep one vote per reader and case"
+        )
+    order = np.argsort(known)
+    wanted = labels[~missing].astype(known.dtype)
+    place = np.minimum(np.searchsorted(known[order], wanted), len(known) - 1)
+    column = order[place]
+    unknown = known[column] != wanted
+    if unknown.any():
+        raise InputError(
+            f"label {wanted[unknown][0]!s} is not one of the classes {', '.join(map(str, known))}"
+        )
+    counts = np.zeros((len(names), max(len(known), 2)), dtype=np.int64)
+    np.add.at(counts, (case_code[~missing], column), 1)
+    listed = tuple(known.tolist())
+    return VoteTable(names, listed if len(listed) > 1 else (*listed, None), counts)
+
+
+def vote_shares(votes: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
+    """Share of the readers for each class, (n, C); NaN where nobody voted.
+
+    Examples
+    --------
+    >>> vote_shares([3, 0], 4).tolist()
+    [[0.25, 0.75], [1.0, 0.0]]
+    """
+    counts = check_counts(votes, n_raters)
+    total = counts.sum(axis=1, keepdims=True).astype(np.float64)
+    total[total == 0] = np.nan
+    return np.asarray(counts / total)
+
+
+class Majority(NamedTuple):
+    """Majority labels (-1: none), and which cases were tied or had no vote."""
+
+    labels: Int
+    tied: NDArray[np.bool_]
+    empty: NDArray[np.bool_]
+
+
+def majority(
+    votes: ArrayLike,
+    n_raters: ArrayLike | None = None,
+    *,
+    ties: Ties = "error",
+    seed: int | np.random.Generator | None = 0,
+) -> Majority:
+    """Class with the most votes, per case; ties by an explicit policy, never silently.
+
+    Examples
+    --------
+    >>> majority([[1, 2], [2, 2]], ties="last").labels.tolist()
+    [1, 1]
+    >>> majority([2], 4)
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: 1 of 1 cases are tied (row 0). Choose what a tie means: ...
+    """
+    check_choice(ties, TIES, "ties")
+    counts = check_counts(votes, n_raters)
+    top = counts == counts.max(axis=1, keepdims=True)
+    empty = counts.sum(axis=1) == 0
+    tied = (top.sum(axis=1) > 1) & ~empty
+    if tied.any() and ties == "error":
+        raise InputError(
+            f"{int(tied.sum())} of {len(counts)} cases are tied ({rows(tied)}). "
+            "Choose what a tie means: ties='first', 'last', 'random' or 'drop'"
+        )
+    labels = top.argmax(axis=1).astype(np.int64)
+    if ties == "last":
+        labels = counts.shape[1] - 1 - top[:, ::-1].argmax(axis=1).astype(np.int64)
+    elif ties == "random":
+        draw = as_rng(seed).random(counts.shape)
+        labels = np.where(top, draw, -1.0).argmax(axis=1).astype(np.int64)
+    elif ties == "drop":
+        labels[tied] = -1
+    labels[empty] = -1
+    return Majority(labels, tied, empty)
+
+
+def agreement(votes: ArrayLike, n_raters: ArrayLike | None = None) -> Int:
+    """Number of readers who voted with the majority (half of them in an even split).
+
+    Examples
+    --------
+    >>> agreement([0, 3, 4, 7], 7).tolist()
+    [7, 4, 4, 7]
+    """
+    return np.asarray(check_counts(votes, n_raters).max(axis=1))
+
+
+def strata(votes: ArrayLike, n_raters: ArrayLike | None = None) -> NDArray[np.str_]:
+    """Difficulty stratum of each case by reader agreement: "high", "medium", "low" or "" (none).
+
+    With a of m readers in the majority: *low* where one reader changing sides could change the
+    majority (2a - m <= 1) or 7a <= 4m; else *high* where 7a >= 6m; else *medium*. Fewer than two
+    readers have no agreement, hence no stratum. For seven readers these are the paper's strata; the
+    comparisons are in integers, so that 6 of 7 is never lost to rounding.
+
+    Examples
+    --------
+    >>> strata([4, 5, 6, 7], 7).tolist()
+    ['low', 'medium', 'high', 'high']
+    >>> strata([2, 3], 3).tolist()
+    ['low', 'high']
+    """
+    counts = check_counts(votes, n_raters)
+    a, m = counts.max(axis=1), counts.sum(axis=1)
+    low = (2 * a - m <= 1) | (7 * a <= 4 * m)
+    high = 7 * a >= 6 * m
+    names = np.where(low, "low", np.where(high, "high", "medium"))
+    return np.where(m < 2, "", names)
+
+
+def split_panel(
+    votes: ArrayLike,
+    n_raters: ArrayLike | None = None,
+    *,
+    seed: int | np.random.Generator | None = 0,
+) -> tuple[Int, Int]:
+    """Split every case's panel at random into two parts: (counts to stratify on, counts to score).
+
+    The first part gets floor(m / 2) + (m mod 2) of the m readers. Counts are all that is needed: which
+    votes fall into a random part of the panel is multivariate hypergeometric.
+
+    Examples
+    --------
+    >>> kept, scored = split_panel([4, 7], 7, seed=0)
+    >>> (kept + scored).tolist(), kept.sum(axis=1).tolist()
+    ([[3, 4], [0, 7]], [4, 4])
+    """
+    counts = check_counts(votes, n_raters)
+    rng = as_rng(seed)
+    left = counts.sum(axis=1)
+    take = (left + 1) // 2
+    kept = np.zeros_like(counts)
+    for c in range(counts.shape[1] - 1):
+        rest = left - counts[:, c]
+        kept[:, c] = rng.hypergeometric(counts[:, c], rest, take)
+        take = take - kept[:, c]
+        left = rest
+    kept[:, -1] = take
+    return kept, counts - kept
+
+
+def fleiss_kappa(votes: ArrayLike, n_raters: ArrayLike | None = None) -> float:
+    """Fleiss' kappa: agreement beyond chance; panels may differ in size.
+
+    Observed agreement is the mean over cases with two or more votes of
+    sum_c n_c (n_c - 1) / (m (m - 1)); chance agreement is sum_c p_c^2 with p_c the share of all votes
+    [1]_. NaN where chance agreement is 1 (one class only) or no case has two votes.
+
+    References
+    ----------
+    .. [1] Fleiss, J. L. (1971). Measuring nominal scale agreement among many raters.
+       Psychological Bulletin 76, 378-382.
+
+    Examples
+    --------
+    >>> fleiss_kappa([[3, 0], [0, 3], [3, 0]])
+    1.0
+    """
+    counts = check_counts(votes, n_raters)
+    m = counts.sum(axis=1)
+    counts, m = counts[m >= 2], m[m >= 2]
+    if len(m) == 0:
+        return float("nan")
+    observed = float(np.mean((counts * (counts - 1)).sum(axis=1) / (m * (m - 1))))
+    share = counts.sum(axis=0) / counts.sum()
+    chance = float((share**2).sum())
+    return float("nan") if chance >= 1.0 else (observed - chance) / (1.0 - chance)
+
+
+def krippendorff_alpha(votes: ArrayLike, n_raters: ArrayLike | None = None) -> float:
+    """Krippendorff's alpha for nominal data, with missing votes.
+
+    alpha = 1 - D_o / D_e from the coincidence matrix [1]_; cases with fewer than two votes carry no
+    pair and are left out. NaN where all votes are for one class.
+
+    References
+    ----------
+    .. [1] Krippendorff, K. (2011). Computing Krippendorff's alpha-reliability.
+
+    Examples
+    --------
+    >>> round(krippendorff_alpha([[2, 0], [0, 2], [1, 1]]), 3)
+    0.444
+    """
+    counts = check_counts(votes, n_raters)
+    m = counts.sum(axis=1)
+    counts, m = counts[m >= 2], m[m >= 2]
+    total = counts.sum()
+    if total == 0:
+        return float("nan")
+    per_class = counts.sum(axis=0)
+    expected = 1.0 - float((per_class * (per_class - 1)).sum()) / float(total * (total - 1))
+    if expected <= 0.0:
+        return float("nan")
+    same = (counts * (counts - 1)).sum(axis=1) / (m - 1)
+    return 1.0 - (1.0 - float(same.sum()) / float(total)) / expected

@@ -1,0 +1,166 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from scalecal import votes as v
+from scalecal.checks import InputError
+
+counts_strategy = st.integers(2, 4).flatmap(
+    lambda c: arrays(
+        np.int64, st.tuples(st.integers(1, 12), st.just(c)), elements=st.integers(0, 5)
+    )
+)
+
+
+def slow_stratum(a: int, m: int) -> str:
+    if m < 2:
+        return ""
+    if 2 * a - m <= 1 or 7 * a <= 4 * m:
+        return "low"
+    return "high" if 7 * a >= 6 * m else "medium"
+
+
+def test_strata_match_the_stated_panels():
+    expected = {
+        7: {4: "low", 5: "medium", 6: "high", 7: "high"},
+        5: {3: "low", 4: "medium", 5: "high"},
+        4: {2: "low", 3: "medium", 4: "high"},
+        3: {2: "low", 3: "high"},
+    }
+    for m, by_agreement in expected.items():
+        for a, name in by_agreement.items():
+            assert v.strata([a], m).tolist() == [name]
+            assert v.strata([m - a], m).tolist() == [name]
+
+
+def test_one_reader_or_none_has_no_stratum():
+    assert v.strata([[1, 0], [0, 0]]).tolist() == ["", ""]
+
+
+@given(counts_strategy)
+def test_strata_equal_a_scalar_reference(counts):
+    expected = [slow_stratum(int(row.max()), int(row.sum())) for row in counts]
+    assert v.strata(counts).tolist() == expected
+
+
+@given(counts_strategy, st.randoms(use_true_random=False))
+def test_long_form_and_counts_agree(counts, random):
+    rows = [
+        (f"case{i:02d}", f"r{j}", c)
+        for i, row in enumerate(counts)
+        for j, c in enumerate(itertools.chain.from_iterable([k] * n for k, n in enumerate(row)))
+    ]
+    if not rows:
+        return
+    random.shuffle(rows)
+    table = v.from_long(*zip(*rows, strict=True), classes=range(counts.shape[1]))
+    voted = counts.sum(axis=1) > 0
+    assert table.cases.tolist() == [f"case{i:02d}" for i in np.flatnonzero(voted)]
+    np.testing.assert_array_equal(table.counts, counts[voted])
+
+
+def test_long_form_takes_missing_votes_and_refuses_double_ones():
+    table = v.from_long(["a", "a", "b", "b"], [1, 2, 1, 2], ["x", None, "y", "x"])
+    assert table.classes == ("x", "y")
+    assert table.counts.tolist() == [[1, 0], [1, 1]]
+    with pytest.raises(InputError, match="reader 1 votes 2 times on case a"):
+        v.from_long(["a", "a"], [1, 1], [0, 1])
+    with pytest.raises(InputError, match="not one of the classes"):
+        v.from_long(["a"], [1], ["z"], classes=["x", "y"])
+    with pytest.raises(InputError, match="empty"):
+        v.from_long([], [], [])
+
+
+def test_majority_policies():
+    counts = [[2, 2], [3, 1], [0, 0]]
+    assert v.majority(counts, ties="first").labels.tolist() == [0, 0, -1]
+    assert v.majority(counts, ties="last").labels.tolist() == [1, 0, -1]
+    assert v.majority(counts, ties="drop").labels.tolist() == [-1, 0, -1]
+    assert v.majority(counts, ties="drop").tied.tolist() == [True, False, False]
+    drawn = v.majority([[2, 2]] * 400, ties="random", seed=1).labels
+    assert 150 < drawn.sum() < 250
+    with pytest.raises(InputError, match="1 of 3 cases are tied"):
+        v.majority(counts)
+    with pytest.raises(InputError, match="ties must be one of"):
+        v.majority(counts, ties="coin")
+
+
+@pytest.mark.parametrize(
+    ("votes", "n_raters", "message"),
+    [
+        ([8], 7, "must not exceed n_raters, got 8 of 7 at row 0"),
+        ([-1], 7, "whole numbers"),
+        ([1.5], 7, "whole numbers"),
+        ([np.nan], 7, "finite"),
+        ([3], None, "needs n_raters"),
+        ([[1, 2]], 4, "add up to n_raters"),
+    ],
+)
+def test_bad_votes_are_named(votes, n_raters, message):
+    with pytest.raises(InputError, match=message):
+        v.agreement(votes, n_raters)
+
+
+def test_split_panel_is_hypergeometric():
+    kept, scored = v.split_panel([4] * 20_000, 7, seed=0)
+    assert (kept + scored == [3, 4]).all()
+    assert (kept.sum(axis=1) == 4).all()
+    from scipy.stats import hypergeom
+
+    share = np.bincount(kept[:, 1], minlength=5) / len(kept)
+    np.testing.assert_allclose(share, hypergeom(7, 4, 4).pmf(np.arange(5)), atol=0.015)
+
+
+def slow_fleiss(counts):
+    """Pairs of readers, one by one."""
+    agree = []
+    for row in counts:
+        panel = [c for c, n in enumerate(row) for _ in range(n)]
+        if len(panel) > 1:
+            pairs = list(itertools.permutations(panel, 2))
+            agree.append(sum(a == b for a, b in pairs) / len(pairs))
+    used = np.array([row for row in counts if sum(row) > 1])
+    chance = ((used.sum(0) / used.sum()) ** 2).sum()
+    return (np.mean(agree) - chance) / (1 - chance)
+
+
+def slow_alpha(counts):
+    """The coincidence matrix, entry by entry."""
+    c = len(counts[0])
+    o = np.zeros((c, c))
+    for row in counts:
+        panel = [k for k, n in enumerate(row) for _ in range(n)]
+        if len(panel) > 1:
+            for a, b in itertools.permutations(panel, 2):
+                o[a, b] += 1 / (len(panel) - 1)
+    n_c, n = o.sum(1), o.sum()
+    observed = o.sum() - np.trace(o)
+    expected = (n * n - (n_c**2).sum()) / (n - 1)
+    return 1 - observed / expected
+
+
+def test_inter_reader_statistics_match_slow_references():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        counts = rng.integers(0, 4, size=(15, 3))
+        assert v.fleiss_kappa(counts) == pytest.approx(slow_fleiss(counts.tolist()))
+        assert v.krippendorff_alpha(counts) == pytest.approx(slow_alpha(counts.tolist()))
+
+
+def test_inter_reader_statistics_limits():
+    assert v.fleiss_kappa([[5, 0], [0, 5]]) == 1.0
+    assert v.krippendorff_alpha([[5, 0], [0, 5]]) == 1.0
+    assert np.isnan(v.fleiss_kappa([[5, 0], [5, 0]]))
+    assert np.isnan(v.krippendorff_alpha([[5, 0], [5, 0]]))
+    assert np.isnan(v.fleiss_kappa([[1, 0]]))
+    rng = np.random.default_rng(0)
+    chance = rng.multinomial(7, [0.5, 0.5], size=4000)
+    assert abs(v.krippendorff_alpha(chance)) < 0.02
+
+
+def test_vote_shares_of_an_empty_panel_are_nan():
+    assert np.isnan(v.vote_shares([[0, 0]])).all()
