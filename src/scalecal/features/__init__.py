@@ -1,1 +1,34 @@
-"""Placeholder."""
+"""Embeddings on disk: made from images (`extract`), brought in (`import_features`), read (`load_features`).
+
+Names are loaded on first use, so that reading a folder of features never imports torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "ExtractionResult": "scalecal.features.extract",
+    "Features": "scalecal.features.reading",
+    "ShardedArray": "scalecal.features.reading",
+    "extract": "scalecal.features.extract",
+    "import_features": "scalecal.features.importing",
+    "load_features": "scalecal.features.reading",
+}
+
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+        # `extract` is also a submodule: importing it binds the module here, so the name must be
+        # set again for `from scalecal.features import extract` to stay the function.
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'scalecal.features' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
