@@ -1,0 +1,480 @@
+"""Synthetic agreement: from anchors to interpolated embeddings with soft labels.
+
+The first two steps of SCALE. Anchors are the embeddings of each class that a first probe is surest
+of; points on the line between anchors of two classes are given the soft label a panel of readers
+would have earned who split as the point lies. `plan` says which rows meet at which level and what
+they are worth, without touching the embeddings; `synthesize` carries the plan out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp, softmax
+
+from scalecal.checks import (
+    InputError,
+    ScalecalWarning,
+    as_float,
+    as_rng,
+    check_choice,
+    check_finite,
+    check_labels,
+    check_logits,
+    check_positive_int,
+    check_same_length,
+    check_unit,
+    lookup,
+)
+from scalecal.smoothing import SMOOTHINGS, Smoothing
+
+__all__ = ["ANCHORS", "BetaLevels", "SynthesisPlan", "plan", "select_anchors", "synthesize"]
+
+Float = NDArray[np.float64]
+Int = NDArray[np.int64]
+Seed = int | np.random.Generator | None
+
+ANCHORS: dict[str, str] = {
+    "confident": "the most confident of the class among those predicted right",
+    "class": "the most confident of the class, right or wrong",
+    "prediction": "the highest predicted probabilities of the class, whatever the label",
+    "random": "drawn at random from the class",
+}
+"""Ways to choose anchors, and what each means."""
+
+
+MOST_ENUMERATED = 20_000_000
+"""More combinations than this are sampled, not enumerated."""
+
+
+@dataclass(frozen=True)
+class BetaLevels:
+    """Interpolation levels drawn from a Beta distribution, ``alpha ~ Beta(a, b)``, as in mixup."""
+
+    a: float = 1.0
+    b: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.a > 0 and self.b > 0):
+            raise InputError(f"Beta levels need a > 0 and b > 0, got {self.a} and {self.b}")
+
+
+@dataclass(frozen=True)
+class SynthesisPlan:
+    """Which rows are interpolated, how far, and with which soft label.
+
+    Synthetic case i is ``(1 - alpha[i]) * X[first[i]] + alpha[i] * X[second[i]]``. With two classes
+    `first` are rows of positive anchors and `second` of negative ones; with more, `first` belongs to
+    the higher class number of the pair.
+
+    Attributes
+    ----------
+    first, second : array of int
+        Row numbers of the two anchors.
+    alpha : array of float
+        Interpolation levels.
+    targets : array of float
+        (s,) the positive class's soft label, or (s, C) points on the edges of the simplex.
+    anchors : dict
+        Class to row numbers, most confident first.
+    pair : array of int (s, 2)
+        The two anchors' classes.
+    weight : float
+        Weight of each synthetic case beside real cases of weight one.
+    """
+
+    first: Int
+    second: Int
+    alpha: Float
+    targets: Float
+    anchors: dict[int, Int]
+    pair: Int
+    weight: float = 1.0
+
+    def __len__(self) -> int:
+        return len(self.alpha)
+
+    def interpolate(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the synthetic rows, in X's floating type (at least single precision)."""
+        rows = np.asanyarray(X)
+        dtype = np.result_type(rows.dtype, np.float32)
+        alpha = self.alpha.astype(dtype)[:, None]
+        first, second = rows[self.first].astype(dtype), rows[self.second].astype(dtype)
+        return np.asarray((1 - alpha) * first + alpha * second)
+
+    def shuffled(self, random_state: Seed = None) -> SynthesisPlan:
+        """Return the negative control: the same points, labels permuted within each class pair."""
+        rng = as_rng(random_state)
+        targets = self.targets.copy()
+        code = self.pair[:, 0] * (int(self.pair.max(initial=0)) + 1) + self.pair[:, 1]
+        for one in np.unique(code):
+            index = np.flatnonzero(code == one)
+            targets[index] = self.targets[rng.permutation(index)]
+        return replace(self, targets=targets)
+
+
+def _class_logits(logits: ArrayLike) -> Float:
+    """Return the (n, C) log-odds of every class: what anchors are ranked by.
+
+    Log-odds order cases as probabilities do, but do not tie when those round to one.
+    """
+    z = check_logits(logits)
+    if z.ndim == 1:
+        return np.column_stack([-z, z])
+    rest = [logsumexp(np.delete(z, c, axis=1), axis=1) for c in range(z.shape[1])]
+    return np.asarray(z - np.column_stack(rest))
+
+
+def _share_or_count(value: int | float, whole: int, name: str) -> int:
+    """Return a count from an int (a count) or a float (a share of `whole`, at least one)."""
+    if isinstance(value, float | np.floating):
+        share = check_unit(value, f"{name} as a share")
+        if share == 0.0:
+            raise InputError(f"{name} as a share must be above 0")
+        return max(1, round(share * whole))
+    return check_positive_int(value, name)
+
+
+def select_anchors(
+    y: ArrayLike,
+    logits: ArrayLike,
+    *,
+    n_anchors: int | float = 10,
+    anchors: Literal["confident", "class", "prediction", "random"] = "confident",
+    random_state: Seed = None,
+) -> dict[int, Int]:
+    """Choose the anchors of every class.
+
+    Parameters
+    ----------
+    y : array of int (n,)
+        Labels.
+    logits : array (n,) or (n, C)
+        A first probe's logits of the same cases.
+    n_anchors : int or float
+        Anchors per class: a count, or a share of the cases with the class's label.
+    anchors : str
+        A name in `ANCHORS`.
+    random_state : int, Generator or None
+        For ``anchors="random"``.
+
+    Returns
+    -------
+    dict
+        Class number to row numbers, most confident first; ties go to the earlier row.
+
+    Warns
+    -----
+    ScalecalWarning
+        Fewer candidates than asked for: all of them are used.
+
+    Examples
+    --------
+    >>> select_anchors([0, 0, 1, 1], [-2.0, 0.5, 1.0, 3.0], n_anchors=1)
+    {0: array([0]), 1: array([3])}
+    """
+    check_choice(anchors, ANCHORS, "anchors")
+    confidence = _class_logits(logits)
+    n_classes = confidence.shape[1]
+    labels = check_labels(y, n_classes)
+    check_same_length(y=labels, logits=confidence)
+    rng = as_rng(random_state)
+    predicted = confidence.argmax(axis=1)
+    chosen: dict[int, Int] = {}
+    for c in range(n_classes):
+        of_class = labels == c
+        if anchors == "prediction":
+            candidates = np.arange(len(labels))
+        else:
+            candidates = np.flatnonzero(
+                of_class & (predicted == c) if anchors == "confident" else of_class
+            )
+        if len(candidates) == 0:
+            hint = (
+                "The first probe may not have learnt: look at it, or take anchors='class'."
+                if of_class.any()
+                else f"There are no cases of class {c}: check the labels or the split."
+            )
+            raise InputError(f"no anchor for class {c} with anchors={anchors!r}. {hint}")
+        wanted = _share_or_count(n_anchors, int(of_class.sum()), "n_anchors")
+        if len(candidates) < wanted:
+            warnings.warn(
+                f"class {c} has {len(candidates)} candidate anchors where {wanted} were asked for: "
+                "all are used",
+                ScalecalWarning,
+                stacklevel=2,
+            )
+        if anchors == "random" and len(candidates) > wanted:
+            candidates = np.sort(rng.choice(candidates, wanted, replace=False))
+        order = np.argsort(-confidence[candidates, c], kind="stable")
+        chosen[c] = candidates[order][:wanted]
+    return chosen
+
+
+def _class_pairs(y: ArrayLike, logits: ArrayLike, n_partners: int | None) -> list[tuple[int, int]]:
+    """Return the pairs (higher class, lower class) to interpolate between, in order."""
+    z = np.asarray(logits, dtype=np.float64)
+    n_classes = 2 if z.ndim == 1 else z.shape[1]
+    every = [(b, a) for a, b in combinations(range(n_classes), 2)]
+    if n_partners is None or n_classes == 2:
+        return every
+    n_partners = check_positive_int(n_partners, "n_partners")
+    # How often a is taken for b or b for a, by the probability the probe gives to the wrong one.
+    onehot = np.eye(n_classes)[check_labels(y, n_classes)]
+    confusion = onehot.T @ softmax(z, axis=1)
+    confusion = confusion + confusion.T
+    np.fill_diagonal(confusion, -np.inf)
+    nearest = np.argsort(-confusion, axis=1, kind="stable")[:, : min(n_partners, n_classes - 1)]
+    kept = {(max(a, int(b)), min(a, int(b))) for a in range(n_classes) for b in nearest[a]}
+    return [pair for pair in every if pair in kept]
+
+
+def _levels(
+    levels: Sequence[float] | BetaLevels | None, n_raters: int
+) -> tuple[Float | None, Int | None, int]:
+    """Return the fixed levels with their votes (None, None where drawn) and how many there are."""
+    if levels is None:
+        # k / N with n = N - k votes: whole numbers, so no rounding of (1 - alpha) N can go wrong.
+        k = np.arange(1, n_raters)
+        return k / n_raters, n_raters - k, n_raters - 1
+    if isinstance(levels, BetaLevels):
+        return None, None, n_raters - 1
+    values = np.sort(check_finite(np.atleast_1d(as_float(levels, "levels")), "levels"))
+    if values.ndim != 1 or len(values) == 0 or values[0] < 0.0 or values[-1] > 1.0:
+        raise InputError(f"levels must be a list of numbers in [0, 1], got {levels!r}")
+    return values, _votes(values, n_raters), len(values)
+
+
+def _votes(alpha: Float, n_raters: int) -> Int:
+    """Return round((1 - alpha) N), halves to even, safe from the last bits of alpha."""
+    return np.rint(np.round((1.0 - alpha) * n_raters, 9)).astype(np.int64)
+
+
+def plan(
+    y: ArrayLike,
+    logits: ArrayLike,
+    *,
+    n_anchors: int | float = 10,
+    n_raters: int = 7,
+    smoothing: str | Smoothing = "piecewise",
+    anchors: Literal["confident", "class", "prediction", "random"] = "confident",
+    n_synthetic: int | float | None = None,
+    levels: Sequence[float] | BetaLevels | None = None,
+    n_partners: int | None = None,
+    weight: float = 1.0,
+    mass: float | None = None,
+    random_state: Seed = None,
+) -> SynthesisPlan:
+    r"""Plan synthetic cases: anchors, pairs, levels and soft labels.
+
+    Between every positive and negative anchor there is a case at each
+    :math:`\alpha \in \{1/N, \ldots, (N-1)/N\}`, standing for :math:`n = (1 - \alpha) N` of N readers
+    who chose the positive class; its soft label is the smoothing function of n. Cases are ordered by
+    positive anchor (most confident first), then negative anchor (likewise), then alpha ascending.
+
+    With more than two classes this is done for each pair of classes, in the order (0, 1), (0, 2),
+    ..., the higher class in the positive one's part; the soft label lies on the edge of the simplex
+    between the two.
+
+    Parameters
+    ----------
+    y : array of int (n,)
+        Labels of the training cases.
+    logits : array (n,) or (n, C)
+        The first probe's logits of the training cases.
+    n_anchors : int or float
+        Anchors per class: a count, or a share of the class.
+    n_raters : int
+        Readers in the imagined panel, at least two.
+    smoothing : str or callable
+        A name in `scalecal.smoothing.SMOOTHINGS`, a function ``f(votes, n_raters)``, or "mixup":
+        the share :math:`1 - \alpha` itself, not rounded to votes.
+    anchors : str
+        A name in `ANCHORS`.
+    n_synthetic : int, float or None
+        None takes every pair at every level, as published. A count, or a share of the training set,
+        samples that many combinations without replacement (the wide variant).
+    levels : list of float, BetaLevels or None
+        Interpolation levels instead of k / N. `BetaLevels` draws N - 1 levels for every pair.
+    n_partners : int or None
+        With more than two classes: only the pairs of each class with the classes it is most confused
+        with, this many. None: all pairs.
+    weight : float
+        Weight of each synthetic case.
+    mass : float or None
+        Total weight of the synthetic cases as a share of the n real cases' weight; replaces `weight`.
+    random_state : int, Generator or None
+        For random anchors, drawn levels and sampled combinations.
+
+    Returns
+    -------
+    SynthesisPlan
+
+    Examples
+    --------
+    >>> result = plan([0, 0, 1, 1], [-2.0, -1.0, 1.0, 3.0], n_anchors=1, n_raters=3)
+    >>> result.first, result.second
+    (array([3, 3]), array([0, 0]))
+    >>> result.targets.round(3).tolist()
+    [0.5, 0.4]
+    """
+    n_raters = check_positive_int(n_raters, "n_raters", least=2)
+    if not (np.isfinite(weight) and weight > 0):
+        raise InputError(f"weight must be a number above 0, got {weight!r}")
+    if mass is not None and not (np.isfinite(mass) and mass > 0):
+        raise InputError(f"mass must be a number above 0 or None, got {mass!r}")
+    rng = as_rng(random_state)
+    chosen = select_anchors(y, logits, n_anchors=n_anchors, anchors=anchors, random_state=rng)
+    pairs = np.array(_class_pairs(y, logits, n_partners), dtype=np.int64)
+    fixed, votes, n_levels = _levels(levels, n_raters)
+
+    # Combinations are numbered pair by pair, and only those kept are ever written out: wide
+    # variants have billions.
+    sizes = np.array([len(chosen[c]) for c in range(len(chosen))], dtype=np.int64)
+    per_pair = sizes[pairs[:, 0]] * sizes[pairs[:, 1]] * n_levels
+    ends = np.cumsum(per_pair)
+    number = _combinations(int(ends[-1]), n_synthetic, len(np.asarray(y)), rng)
+    which = np.searchsorted(ends, number, side="right")
+    inside = number - (ends - per_pair)[which]
+    inside, level = np.divmod(inside, n_levels)
+    i, j = np.divmod(inside, sizes[pairs[which, 1]])
+    pair = pairs[which]
+
+    flat = np.concatenate([chosen[c] for c in range(len(chosen))])
+    start = np.cumsum(sizes) - sizes
+    first, second = flat[start[pair[:, 0]] + i], flat[start[pair[:, 1]] + j]
+    if fixed is None or votes is None:
+        alpha = _draw_levels(levels, number // n_levels, rng)
+        counts = _votes(alpha, n_raters)
+    else:
+        alpha, counts = fixed[level], votes[level]
+    share = _shares(smoothing, alpha, counts, n_raters)
+    if len(chosen) == 2:
+        targets = share
+    else:
+        targets = np.zeros((len(number), len(chosen)))
+        row = np.arange(len(number))
+        targets[row, pair[:, 0]], targets[row, pair[:, 1]] = share, 1.0 - share
+    each = float(weight) if mass is None else float(mass) * len(np.asarray(y)) / len(number)
+    return SynthesisPlan(first, second, alpha, targets, chosen, pair, each)
+
+
+def _combinations(
+    total: int, n_synthetic: int | float | None, n: int, rng: np.random.Generator
+) -> Int:
+    """Return the numbers of the combinations to use, ascending."""
+    if n_synthetic is None:
+        if total > MOST_ENUMERATED:
+            raise InputError(
+                f"all pairs of these anchors at all levels are {total:,} synthetic cases. "
+                "Give n_synthetic (say 1.0: as many as there are training cases) to sample them."
+            )
+        return np.arange(total)
+    wanted = _size(n_synthetic, n)
+    if wanted > total:
+        warnings.warn(
+            f"{wanted} synthetic cases were asked for but there are {total} combinations of anchors "
+            "and levels: all are used",
+            ScalecalWarning,
+            stacklevel=3,
+        )
+    if wanted >= total:
+        return np.arange(total)
+    return np.sort(rng.choice(total, wanted, replace=False, shuffle=False))
+
+
+def _size(n_synthetic: int | float, n: int) -> int:
+    """Return how many synthetic cases: a count, or a share (above one is welcome) of n."""
+    if isinstance(n_synthetic, float | np.floating):
+        if not (np.isfinite(n_synthetic) and n_synthetic > 0):
+            raise InputError(f"n_synthetic as a share must be above 0, got {n_synthetic!r}")
+        return max(1, round(float(n_synthetic) * n))
+    return check_positive_int(n_synthetic, "n_synthetic")
+
+
+def _draw_levels(levels: Any, group: Int, rng: np.random.Generator) -> Float:
+    """Draw one level per case, ascending within each pair of anchors."""
+    alpha = rng.beta(levels.a, levels.b, len(group))
+    return alpha[np.lexsort((alpha, group))]
+
+
+def _shares(smoothing: str | Smoothing, alpha: Float, votes: Int, n_raters: int) -> Float:
+    """Return the first anchor's class's soft label."""
+    if smoothing == "mixup":
+        return 1.0 - alpha
+    smooth = lookup(smoothing, SMOOTHINGS, "smoothing") if isinstance(smoothing, str) else smoothing
+    # One call for the vote counts that occur, not for every case.
+    present, place = np.unique(votes, return_inverse=True)
+    table = as_float(smooth(present, n_raters), "smoothed labels")
+    share = check_finite(np.asarray(table[place]), "smoothed labels")
+    if share.min() < 0.0 or share.max() > 1.0:
+        raise InputError(
+            f"the smoothing function must give soft labels in [0, 1], got {share.min():g} to "
+            f"{share.max():g}"
+        )
+    return share
+
+
+def synthesize(
+    X: ArrayLike,
+    y: ArrayLike,
+    logits: ArrayLike,
+    *,
+    n_anchors: int | float = 10,
+    n_raters: int = 7,
+    smoothing: str | Smoothing = "piecewise",
+    anchors: Literal["confident", "class", "prediction", "random"] = "confident",
+    n_synthetic: int | float | None = None,
+    random_state: Seed = None,
+    **options: Any,
+) -> tuple[NDArray[Any], Float]:
+    """Make synthetic cases of known difficulty from embeddings (SCALE's steps 1 and 2).
+
+    Parameters
+    ----------
+    X : array (n, d)
+        Embeddings of the training cases.
+    y, logits, n_anchors, n_raters, smoothing, anchors, n_synthetic, random_state
+        As in `plan`.
+    **options
+        Further options of `plan`.
+
+    Returns
+    -------
+    Z : array (s, d)
+        Interpolated embeddings, ordered by positive anchor (most confident first), then negative
+        anchor (likewise), then alpha ascending.
+    targets : array (s,) or (s, C)
+        Their soft labels.
+
+    Examples
+    --------
+    >>> X = [[0.0], [7.0], [8.0], [14.0]]
+    >>> Z, targets = synthesize(X, [0, 0, 1, 1], [-9, -1, 1, 9], n_anchors=1)
+    >>> Z.ravel().round(3).tolist()
+    [12.0, 10.0, 8.0, 6.0, 4.0, 2.0]
+    >>> targets.round(3).tolist()
+    [0.867, 0.733, 0.5, 0.4, 0.267, 0.133]
+    """
+    rows = np.asanyarray(X)
+    if rows.ndim != 2:
+        raise InputError(f"X must be 2-d (cases, features), got shape {rows.shape}")
+    check_same_length(X=rows, y=np.asarray(y))
+    made = plan(
+        y,
+        logits,
+        n_anchors=n_anchors,
+        n_raters=n_raters,
+        smoothing=smoothing,
+        anchors=anchors,
+        n_synthetic=n_synthetic,
+        random_state=random_state,
+        **options,
+    )
+    return made.interpolate(rows), made.targets
