@@ -1,0 +1,309 @@
+"""A model's predictions with labels and readers' votes, from one file or two, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import Float, InputError, Int, check_probs, rows
+from scalecal.tables.classes import code_labels, resolve_classes
+from scalecal.tables.columns import NamedColumns, about, check_named, open_columns, some
+from scalecal.tables.votes_table import align_votes, panel_in, read_votes
+from scalecal.tables.writing import file_hash
+from scalecal.votes import Ties, majority
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["PREDICTION_ROLES", "Predictions", "labels_and_votes", "read_predictions"]
+
+PREDICTION_ROLES = ("id", "p", "label", "votes", "n_raters", "group", "stratum")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions on n cases, ready for `scalecal.audit`.
+
+    Attributes
+    ----------
+    ids
+        Names of the cases, text in Arrow memory; None where the file has no id column.
+    probs
+        (n,) probabilities of the positive class, or (n, C) where there are more than two classes.
+    y
+        (n,) class numbers.
+    counts
+        (n, C) readers per class, zeros where nobody voted; None without votes.
+    groups
+        (n,) group numbers (patient, slide) into `group_names`; None without groups.
+    group_names
+        Names of the groups.
+    stratum
+        (n,) names of strata given by the file, "" for none; None without such a column.
+    classes
+        Names of the classes in the order of `y`, `probs` and `counts`.
+    notes
+        What a reader of the result should know: plain sentences.
+    source_hash
+        SHA-256 of each file read, by file name.
+    """
+
+    ids: pd.api.extensions.ExtensionArray | None
+    probs: Float
+    y: Int
+    counts: Int | None
+    groups: Int | None
+    group_names: tuple[str, ...]
+    stratum: NDArray[np.object_] | None
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+    source_hash: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+def read_predictions(
+    path: str | Path,
+    *,
+    votes: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    positive: str | None = None,
+    n_raters: int | None = None,
+    ties: Ties = "error",
+    seed: int = 0,
+) -> Predictions:
+    """Read predictions and, where they are, labels, votes, groups and strata.
+
+    Parameters
+    ----------
+    path
+        CSV, TSV or Parquet with `id`, `p` (or a column `p_<class>` for each class), `label` and / or
+        `votes` + `n_raters` (or `votes_<class>`), and optionally `group` and `stratum`.
+    votes
+        A second file with the votes, joined by `id`: rows `id, rater, label`, or columns as above.
+    columns
+        Names of columns that are not the usual ones: role -> name, e.g. ``{"p": "score"}``.
+    positive
+        The class that `p` is the probability of, where the classes are not 0 and 1.
+    n_raters
+        Number of readers of every case, where no column tells it.
+    ties
+        What a tied vote means where the label is the readers' majority (`scalecal.votes.majority`);
+        with "drop" tied cases are left out.
+    seed
+        For ``ties="random"``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "p.csv")
+    ...     _ = path.write_text("id,p,votes,n_raters\\na,0.2,1,7\\nb,0.9,6,7\\n")
+    ...     found = read_predictions(path)
+    >>> found.y.tolist(), found.counts.tolist()
+    ([0, 1], [[6, 1], [1, 6]])
+    """
+    paths = [Path(path)] if votes is None else [Path(path), Path(votes)]
+    roles = PREDICTION_ROLES if votes is None else (*PREDICTION_ROLES, "rater")
+    check_named(columns, roles, *paths)
+    own = (
+        PREDICTION_ROLES
+        if votes is None
+        else tuple(role for role in PREDICTION_ROLES if role not in ("votes", "n_raters"))
+    )
+    table = open_columns(path, columns, own)
+    ids = table.ids() if table.has("id") else None
+    probs, named = _probabilities(table, ids)
+    truth = labels_and_votes(
+        table,
+        ids,
+        votes=votes,
+        columns=columns,
+        probability_classes=named,
+        positive=positive,
+        n_raters=n_raters,
+        ties=ties,
+        seed=seed,
+    )
+    if named is not None:
+        order = [named.index(name) for name in truth.classes]
+        probs = np.ascontiguousarray(probs[:, order if len(order) > 2 else order[1]])
+    groups, group_names = table.tokens("group") if table.has("group") else (None, ())
+    if groups is not None and (groups < 0).any():
+        raise InputError(
+            f"{table.file}: column {table.names['group']!r} is empty at {rows(groups < 0)}: "
+            "every case needs a group"
+        )
+    found = Predictions(
+        ids=ids,
+        probs=probs,
+        y=truth.y,
+        counts=truth.counts,
+        groups=groups,
+        group_names=group_names,
+        stratum=table.texts("stratum") if table.has("stratum") else None,
+        classes=truth.classes,
+        notes=truth.notes,
+        source_hash={p.name: file_hash(p) for p in paths},
+    )
+    return _keep(found, truth.y >= 0)
+
+
+def _probabilities(
+    table: NamedColumns, ids: pd.api.extensions.ExtensionArray | None
+) -> tuple[Float, tuple[str, ...] | None]:
+    """Return (n,) probabilities and None, or (n, C) and the classes of the columns."""
+    name = table.names["p"]
+    spread = table.spread("p")
+    if table.has("p"):
+        probs, named = table.numbers("p"), None
+    elif len(spread) >= 2:
+        probs = np.column_stack([table.numbers("p", column) for column in spread.values()])
+        named = tuple(spread)
+        name = f"{name}_<class>"
+    elif spread:
+        raise InputError(
+            f"{table.file}: {next(iter(spread.values()))!r} is the only column of probabilities: "
+            f"call it {name!r}, or give one for every class"
+        )
+    else:
+        raise table.missing(name, "the predicted probability")
+    absent = np.asarray(np.isnan(probs).reshape(len(probs), -1).any(axis=1))
+    if absent.any():
+        cases = "" if ids is None else f" (ids {some(ids[absent])})"
+        raise InputError(f"{table.file}: column {name!r} is missing at {rows(absent)}{cases}")
+    with about(table.file):
+        return check_probs(probs, f"column {name!r}"), named
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is known about the cases: labels (-1: none, leave the case out), votes, classes."""
+
+    y: Int
+    counts: Int | None
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def labels_and_votes(
+    table: NamedColumns,
+    ids: pd.api.extensions.ExtensionArray | None,
+    *,
+    votes: str | Path | None,
+    columns: Mapping[str, str] | None,
+    probability_classes: tuple[str, ...] | None,
+    positive: str | None,
+    n_raters: int | None,
+    ties: Ties,
+    seed: int,
+) -> Truth:
+    """Labels and votes of the cases of a table, the votes perhaps from a second file.
+
+    Where a case has no label, its readers' majority is its label.
+    """
+    if votes is None:
+        panel, source = panel_in(table, n_raters=n_raters), table.file
+    else:
+        if ids is None:
+            table.need("id", "to join the votes")
+        panel, source = read_votes(votes, columns=columns, n_raters=n_raters), Path(votes).name
+    if n_raters is not None and panel is None:
+        raise table.missing(table.names["votes"], "n_raters was given, but there are no votes")
+    codes, names = table.tokens("label") if table.has("label") else (None, ())
+    if codes is None and panel is None:
+        raise table.missing(table.names["label"], "or votes, from which labels follow")
+    speakers = {
+        f"column {table.names['label']!r}": names,
+        f"the votes in {source}": (panel.classes if panel and panel.classes else ()),
+    }
+    with about(table.file):
+        classes = resolve_classes(speakers, columns=probability_classes, positive=positive)
+        given = None if codes is None else code_labels(codes, names, classes, table.names["label"])
+    counts: Int | None = None
+    notes: list[str] = []
+    if panel is not None:
+        counts, notes = align_votes(panel, ids, classes, (table.file, source))
+    y, more = _labels(given, counts, table, source, ties, seed)
+    return Truth(y, counts, classes, (*notes, *more))
+
+
+def _labels(
+    given: Int | None, counts: Int | None, table: NamedColumns, source: str, ties: Ties, seed: int
+) -> tuple[Int, list[str]]:
+    notes: list[str] = []
+    column = table.names["label"]
+    if counts is None:
+        assert given is not None
+        if (given < 0).any():
+            raise InputError(
+                f"{table.file}: column {column!r} is empty at {rows(given < 0)} and there are no "
+                "votes to take a majority of: fill the labels in or leave these cases out"
+            )
+        return given, notes
+    n = len(counts)
+    unlabelled = np.ones(n, dtype=bool) if given is None else given < 0
+    # Ties matter only where the majority is the label; elsewhere they are merely counted.
+    voted = majority(counts, ties="drop" if ties == "error" else ties, seed=seed)
+    if ties == "error" and (voted.tied & unlabelled).any():
+        with about(source):
+            majority(counts * unlabelled[:, None], ties=ties)
+    tied = int(voted.tied.sum())
+    y = np.where(unlabelled, voted.labels, -1 if given is None else given).astype(np.int64)
+    if given is not None:
+        clear = ~unlabelled & ~voted.tied & ~voted.empty
+        against = int((clear & (given != voted.labels)).sum())
+        if against:
+            notes.append(f"In {against} of {n} cases the label is not the readers' majority.")
+        if tied:
+            notes.append(f"The votes are tied in {tied} of {n} cases.")
+    if unlabelled.any():
+        notes.append(
+            f"The label is the readers' majority in {int(unlabelled.sum())} of {n} cases"
+            + (f"; {_tie_note(int((voted.tied & unlabelled).sum()), ties)}." if tied else ".")
+        )
+    blank = unlabelled & voted.empty
+    if blank.any():
+        if blank.all():
+            raise InputError(f"{source}: no case has a vote, so there are no labels")
+        notes.append(
+            f"{int(blank.sum())} of {n} cases have neither label nor votes and were left out."
+        )
+    return y, notes
+
+
+def _tie_note(tied: int, ties: Ties) -> str:
+    done = {
+        "first": "were given the first of the tied classes",
+        "last": "were given the last of the tied classes",
+        "random": "were given one of the tied classes at random",
+        "drop": "were left out",
+    }
+    return f"{tied} tied cases {done.get(ties, '')}".rstrip()
+
+
+def _keep(found: Predictions, kept: NDArray[np.bool_]) -> Predictions:
+    """Leave out cases; the same object where none is."""
+    if kept.all():
+        return found
+    if not kept.any():
+        raise InputError("every case was left out: " + " ".join(found.notes))
+
+    def part(values: Any) -> Any:
+        return None if values is None else values[kept]
+
+    return replace(
+        found,
+        ids=part(found.ids),
+        probs=part(found.probs),
+        y=part(found.y),
+        counts=part(found.counts),
+        groups=part(found.groups),
+        stratum=part(found.stratum),
+    )
