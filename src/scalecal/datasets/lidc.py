@@ -1,0 +1,184 @@
+"""Lung nodules read by four radiologists each (LIDC-IDRI), shipped with the package.
+
+Source, licence and how to cite it: ``CREDITS.md`` beside this file; ``scripts/make_lidc.py`` in the
+repository makes the packaged table.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import warnings
+from importlib.resources import files
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import Float, InputError, Int, ScalecalWarning, as_rng, check_choice
+from scalecal.datasets.cases import CaseTable
+from scalecal.votes import TIES, Ties, majority
+
+__all__ = ["FEATURE_SETS", "load_lidc"]
+
+_TABLE = "lidc_nodules.csv.gz"
+_GEOMETRY = ("volume_mm3", "lateral_mm2", "diameter_mm", "z_extent_mm", "n_slices")
+_RATINGS = (
+    "subtlety_mean",
+    "internalStructure_mean",
+    "calcification_mean",
+    "sphericity_mean",
+    "margin_mean",
+    "lobulation_mean",
+    "spiculation_mean",
+    "texture_mean",
+)
+_LOG_GEOMETRY = tuple(f"log_{name}" for name in _GEOMETRY)
+
+FEATURE_SETS: dict[str, tuple[str, ...]] = {
+    "geometry": _LOG_GEOMETRY,
+    "geometry-raw": _GEOMETRY,
+    "ratings": _RATINGS,
+    "geometry+ratings": _LOG_GEOMETRY + _RATINGS,
+}
+"""Feature sets by name; ``log_x`` is the natural logarithm of column ``x``."""
+
+_SUSPICIOUS = 4  # A rating of 4 ("moderately suspicious") or 5 ("highly suspicious") is a vote.
+
+
+def load_lidc(
+    *,
+    panel: Literal[3, 4] = 3,
+    features: str = "geometry",
+    ties: Ties | Literal["rating"] = "error",
+    seed: int = 0,
+) -> CaseTable:
+    """Load the 896 LIDC-IDRI lung nodules that exactly four radiologists rated.
+
+    Each reader rated malignancy from 1 to 5; a reader *votes* malignant with a 4 or a 5, and the
+    label is what most of the panel voted. The panel is three of the four readers, drawn per nodule
+    (so there are no ties); the fourth reader's vote is kept apart as an outcome that took no part
+    in the label or in the agreement: ``extra["held_out_vote"]``.
+
+    Parameters
+    ----------
+    panel : {3, 4}
+        Three readers drawn at random, or all four. Four can tie 2-2 (173 nodules): then say how
+        with `ties`.
+    features : str
+        A key of `FEATURE_SETS`. ``"geometry"``: logarithms of volume, lateral area, diameter,
+        extent along the body and number of slices, each the mean over the readers' outlines
+        (sizes are spread over four orders of magnitude, so a linear probe wants logarithms).
+        ``"geometry-raw"``: the same, unlogged. ``"ratings"`` and ``"geometry+ratings"`` use the
+        readers' other ratings (spiculation, margin, ...) and so leak their view: they warn.
+    ties : str
+        Only for ``panel=4``. ``"rating"``: malignant where the mean rating exceeds 3 (87 % of the
+        ties, so that stratum has another prevalence); or a policy of `scalecal.votes.majority`:
+        ``"error"``, ``"first"`` (benign), ``"last"`` (malignant), ``"random"``, ``"drop"``
+        (leave tied nodules out).
+    seed : int
+        Draws the panel, and the ties where ``ties="random"``.
+
+    Returns
+    -------
+    CaseTable
+        Groups are patients. ``extra`` holds ``ratings`` (the panel's ratings, ascending) and, for
+        three readers, ``held_out_vote`` and ``held_out_rating``.
+
+    Notes
+    -----
+    Readers are not identified in LIDC-IDRI: only how many gave each rating is known. A panel of
+    three is therefore the four ratings less one at random, which is the same law as drawing three
+    readers.
+
+    References
+    ----------
+    S. G. Armato et al., "The Lung Image Database Consortium (LIDC) and Image Database Resource
+    Initiative (IDRI)", Medical Physics 38, 2011.
+
+    Examples
+    --------
+    >>> from scalecal.datasets import load_lidc
+    >>> data = load_lidc()
+    >>> data.X.shape, len(set(data.groups))
+    ((896, 5), 554)
+    >>> [int((data.votes == v).sum()) for v in range(4)]
+    [395, 233, 186, 82]
+    >>> data.extra["held_out_vote"][:4]
+    array([1, 1, 1, 0])
+    """
+    check_choice(panel, (3, 4), "panel")
+    check_choice(features, FEATURE_SETS, "features")
+    check_choice(ties, ("rating", *TIES), "ties")
+    if features in ("ratings", "geometry+ratings"):
+        warnings.warn(
+            f"features={features!r} holds the same readers' other ratings: they leak the readers' "
+            "view into the features. Use 'geometry' for an honest test.",
+            ScalecalWarning,
+            stacklevel=2,
+        )
+    table = _read_table()
+    every = _ratings(table)
+    rng = as_rng(seed)
+    extra: dict[str, NDArray[np.int64]] = {}
+    ratings = every
+    if panel == 3:
+        out = rng.integers(0, 4, len(every))
+        cases = np.arange(len(every))
+        extra["held_out_rating"] = every[cases, out]
+        extra["held_out_vote"] = (every[cases, out] >= _SUSPICIOUS).astype(np.int64)
+        kept = np.ones(every.shape, dtype=bool)
+        kept[cases, out] = False
+        ratings = every[kept].reshape(-1, 3)
+    extra["ratings"] = ratings
+    votes = (ratings >= _SUSPICIOUS).sum(axis=1).astype(np.int64)
+    y = _labels(votes, ratings, ties, rng)
+    data = CaseTable(
+        name="lidc",
+        X=np.column_stack([_feature(table, name) for name in FEATURE_SETS[features]]),
+        feature_names=FEATURE_SETS[features],
+        y=y,
+        votes=votes,
+        n_raters=np.full(len(votes), panel, dtype=np.int64),
+        groups=np.array(table["patient_id"]),
+        ids=np.array(table["nodule_id"]),
+        extra=extra,
+    )
+    return data.take(y >= 0)
+
+
+def _labels(
+    votes: Int, ratings: Int, ties: Ties | Literal["rating"], rng: np.random.Generator
+) -> Int:
+    """Majority labels; -1 where a tied case is to be dropped."""
+    panel = ratings.shape[1]
+    tied = 2 * votes == panel
+    if ties == "rating":
+        by_rating = ratings.mean(axis=1) > 3.0
+        return np.asarray(np.where(tied, by_rating, 2 * votes > panel), dtype=np.int64)
+    if ties == "error" and tied.any():
+        raise InputError(
+            f"{int(tied.sum())} of {len(votes)} nodules are tied with panel={panel}: say what to "
+            "do with them, ties='rating', 'first', 'last', 'random' or 'drop'"
+        )
+    return majority(votes, panel, ties=ties, seed=rng).labels
+
+
+def _read_table() -> dict[str, list[str]]:
+    with (files("scalecal.datasets") / _TABLE).open("rb") as packed:
+        text = gzip.decompress(packed.read()).decode("ascii")
+    head, *body = csv.reader(text.splitlines())
+    return {name: list(column) for name, column in zip(head, zip(*body, strict=True), strict=True)}
+
+
+def _ratings(table: dict[str, list[str]]) -> Int:
+    """Ratings of each nodule's four readers, ascending, from the counts per rating."""
+    counts = np.column_stack([np.array(table[f"mal_{k}"], dtype=np.int64) for k in range(1, 6)])
+    values = np.tile(np.arange(1, 6), len(counts))
+    return np.repeat(values, counts.ravel()).reshape(len(counts), 4)
+
+
+def _feature(table: dict[str, list[str]], name: str) -> Float:
+    if name.startswith("log_"):
+        return np.log(_feature(table, name.removeprefix("log_")))
+    return np.array(table[name], dtype=np.float64)
