@@ -1,1 +1,78 @@
-"""Placeholder."""
+"""Metrics and tests of calibration, as plain functions ``name(y, probs, ...)``.
+
+`y` holds labels 0 / 1, soft labels between, or class numbers; `probs` holds probabilities of the
+positive class, shape (n,), or of all classes, shape (n, C). For more than two classes, calibration
+metrics and tests look at the event "the top label is right", unless they say otherwise.
+`METRICS` lists the scalar ones.
+"""
+
+from scalecal.metrics.binning import Bins, bin_index, bins
+from scalecal.metrics.calibration import (
+    classwise_ece,
+    debiased_error,
+    ece,
+    ece_sweep,
+    mce,
+    top_label_ece,
+)
+from scalecal.metrics.discrimination import accuracy, auc
+from scalecal.metrics.proper import Corp, brier, corp, log_loss
+from scalecal.metrics.registry import METRICS, Metric
+from scalecal.metrics.resampling import (
+    ConsistencyBars,
+    consistency_bars,
+    noise_floor,
+    resampled_ece,
+    resampled_residuals,
+)
+from scalecal.metrics.selective import RiskCoverage, aurc, risk_coverage
+from scalecal.metrics.significance import (
+    CalibrationTest,
+    consistency,
+    cox,
+    holm,
+    kuiper,
+    spiegelhalter,
+)
+from scalecal.metrics.smoothed import smece
+from scalecal.metrics.votes import dist_ce, ent_ce, vote_error, vote_floor, vote_nll
+
+__all__ = [
+    "METRICS",
+    "Bins",
+    "CalibrationTest",
+    "ConsistencyBars",
+    "Corp",
+    "Metric",
+    "RiskCoverage",
+    "accuracy",
+    "auc",
+    "aurc",
+    "bin_index",
+    "bins",
+    "brier",
+    "classwise_ece",
+    "consistency",
+    "consistency_bars",
+    "corp",
+    "cox",
+    "debiased_error",
+    "dist_ce",
+    "ece",
+    "ece_sweep",
+    "ent_ce",
+    "holm",
+    "kuiper",
+    "log_loss",
+    "mce",
+    "noise_floor",
+    "resampled_ece",
+    "resampled_residuals",
+    "risk_coverage",
+    "smece",
+    "spiegelhalter",
+    "top_label_ece",
+    "vote_error",
+    "vote_floor",
+    "vote_nll",
+]

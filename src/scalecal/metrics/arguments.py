@@ -1,0 +1,150 @@
+"""What every metric does first: read labels, probabilities and weights.
+
+Most calibration metrics look at one event per case and the probability given to it. For two
+classes the event is the positive class. For more classes it is "the top label is right", and its
+probability is the largest of the row; where several are equal, the first of them counts.
+
+Accepting good input must cost next to nothing at ten million cases, so arrays pass on a look at
+their smallest and largest value; only input that fails that look goes through the wordy checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal.checks import (
+    Float,
+    InputError,
+    check_labels,
+    check_probs,
+    check_same_length,
+    check_targets,
+    check_weights,
+    rows,
+)
+
+__all__ = [
+    "Event",
+    "blocks",
+    "event_probs",
+    "read_classes",
+    "read_event",
+    "read_hard_event",
+    "read_probs",
+]
+
+BLOCK = 1 << 16  # cases handled at once: small enough that a block's arrays stay in the cache
+
+
+class Event(NamedTuple):
+    """One event per case: whether (or how far) it happened, its probability, the case's weight."""
+
+    y: NDArray[Any]  # numeric, in [0, 1], dtype as the caller gave it
+    p: Float
+    weights: Float | None
+
+    @property
+    def total(self) -> float:
+        """The sum of the weights, or the number of cases."""
+        return float(len(self.p)) if self.weights is None else float(self.weights.sum())
+
+
+def blocks(n: int, size: int = BLOCK) -> Iterator[slice]:
+    """Cut ``range(n)`` into slices of at most `size`.
+
+    Examples
+    --------
+    >>> list(blocks(5, 3))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def _plainly_in_unit(values: NDArray[Any]) -> bool:
+    # A NaN makes min() a NaN, which fails the comparison.
+    return bool(values.dtype.kind in "biuf" and values.min() >= 0 and values.max() <= 1)
+
+
+def read_probs(probs: ArrayLike) -> Float:
+    """Return probabilities as `scalecal.checks.check_probs` does, quickly where nothing is wrong."""
+    raw = np.asarray(probs)
+    if raw.ndim == 1 and len(raw) and _plainly_in_unit(raw):
+        return raw.astype(np.float64, copy=False)
+    return check_probs(raw)
+
+
+def event_probs(probs: ArrayLike) -> Float:
+    """Return each case's probability of its event (see the module's text)."""
+    p = read_probs(probs)
+    if p.ndim == 1:
+        return p
+    return p[:, 1] if p.shape[1] == 2 else p.max(axis=1)
+
+
+def read_event(y: ArrayLike, probs: ArrayLike, weights: ArrayLike | None = None) -> Event:
+    """Return the event of each case, its probability and its weight.
+
+    Soft labels give the share of the event: of the positive class, or of the top label.
+
+    Examples
+    --------
+    >>> read_event([2, 0], [[0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
+    Event(y=array([1., 0.]), p=array([0.6, 0.5]), weights=None)
+    """
+    p = read_probs(probs)
+    raw = np.asarray(y)
+    event: NDArray[Any]
+    if p.ndim == 2 and p.shape[1] > 2:
+        top = p.argmax(axis=1)
+        if raw.ndim == 2:
+            soft = check_targets(raw, p.shape[1])
+            check_same_length(y=soft, probs=p)
+            event = np.take_along_axis(soft, top[:, None], axis=1)[:, 0]
+        else:
+            labels = check_labels(raw, p.shape[1])
+            check_same_length(y=labels, probs=p)
+            event = (labels == top).astype(np.float64)
+        p = np.take_along_axis(p, top[:, None], axis=1)[:, 0]
+    else:
+        good = raw.ndim == 1 and len(raw) > 0 and _plainly_in_unit(raw)
+        event = raw if good else check_targets(raw, 2)
+        if event.dtype.kind == "b":  # so that arithmetic is arithmetic
+            event = event.view(np.uint8)
+        if p.ndim == 2:
+            p = p[:, 1]
+        check_same_length(y=event, probs=p)
+    return Event(event, p, check_weights(weights, len(p)))
+
+
+def read_hard_event(y: ArrayLike, probs: ArrayLike) -> Event:
+    """Return the event of each case, and fail on soft labels."""
+    event = read_event(y, probs)
+    for part in blocks(len(event.p)):
+        soft = (event.y[part] != 0) & (event.y[part] != 1)
+        if soft.any():
+            raise InputError(
+                f"y must be hard labels here, got {event.y[part][soft][0]:g} at "
+                f"{rows(np.concatenate([np.zeros(part.start, bool), soft]))}. A test of calibration "
+                "needs what happened, not a share of it."
+            )
+    return event
+
+
+def read_classes(
+    y: ArrayLike, probs: ArrayLike, weights: ArrayLike | None = None
+) -> tuple[Float, Float, Float | None]:
+    """Return targets, probabilities and weights: both (n,) for two classes, both (n, C) for more."""
+    p = read_probs(probs)
+    if p.ndim == 2 and p.shape[1] == 2:
+        p = p[:, 1]
+    if p.ndim == 1:
+        event = read_event(y, p, weights)
+        return event.y.astype(np.float64, copy=False), event.p, event.weights
+    target = check_targets(y, p.shape[1])
+    check_same_length(y=target, probs=p)
+    return target, p, check_weights(weights, len(p))

@@ -1,0 +1,230 @@
+"""Bins of predicted probability: of equal width or of equal mass.
+
+Equal width: bin k of `n_bins` holds ``k / n_bins <= p < (k + 1) / n_bins``, and the last one holds
+p = 1 as well. The edges are the float64 numbers ``k / n_bins``, and a probability equal to an edge
+belongs to the bin above it, whatever ``p * n_bins`` rounds to.
+
+Equal mass: cases with the same probability always share a bin. A value belongs to bin
+``floor(n_bins * m / N)``, where m is the mass below it plus half its own. The rule needs no
+random numbers and is symmetric, but heavy ties leave some bins empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal.checks import Float, Int, check_choice, check_positive_int, check_weights
+from scalecal.metrics.arguments import Event, blocks, event_probs, read_event
+
+__all__ = [
+    "Binning",
+    "Bins",
+    "bin_index",
+    "binner",
+    "bins",
+    "distinct",
+    "mass_cuts",
+    "residual_sums",
+]
+
+Binning = Literal["width", "mass"]
+Binner = Callable[[Float], NDArray[np.intp]]
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """What fell into each bin; one entry per bin, empty bins included.
+
+    Attributes
+    ----------
+    lo, hi : array
+        Edges for bins of equal width; smallest and largest probability for bins of equal mass
+        (NaN in an empty one).
+    n : array of int
+        Cases.
+    weight : array
+        Sum of the cases' weights; equals `n` without weights.
+    mean_p, mean_y : array
+        Weighted means of probability and label; NaN in an empty bin.
+    residual : array
+        Weighted sum of ``p - y``.
+    """
+
+    lo: Float
+    hi: Float
+    n: Int
+    weight: Float
+    mean_p: Float
+    mean_y: Float
+    residual: Float
+
+    @property
+    def gap(self) -> Float:
+        """Mean probability less mean label: positive where the model says too much."""
+        return self.mean_p - self.mean_y
+
+    @property
+    def ece(self) -> float:
+        """The expected calibration error of these bins."""
+        return float(np.abs(self.residual).sum() / self.weight.sum())
+
+
+def _width_binner(n_bins: int) -> Binner:
+    # Scaling a little too far sends every p at an edge, and none elsewhere, to the bin above it
+    # with a remainder near zero. Those few are then compared with the edge itself.
+    scale = n_bins * (1.0 + 4.0 * np.finfo(np.float64).eps)
+    near = 1e-14 * n_bins
+    edges = np.arange(n_bins + 1) / n_bins
+    edges[-1] = np.inf  # p = 1 is sent to bin n_bins and comes back to the last one
+
+    def index(p: Float) -> NDArray[np.intp]:
+        scaled = p * scale
+        k = scaled.astype(np.intp)
+        scaled -= k
+        at_edge = np.flatnonzero(scaled < near)
+        if at_edge.size:
+            k[at_edge] -= p[at_edge] < edges[k[at_edge]]
+        return k
+
+    return index
+
+
+def distinct(p: Float, weights: Float | None = None) -> tuple[Float, Float]:
+    """Return the distinct values of `p`, in order, and the mass of each."""
+    if weights is None:
+        values, counts = np.unique(p, return_counts=True)
+        return values, counts.astype(np.float64)
+    values, inverse = np.unique(p, return_inverse=True)
+    return values, np.bincount(inverse, weights).astype(np.float64, copy=False)
+
+
+def mass_cuts(cumulative: Float, mass: Float, n_bins: int) -> NDArray[np.intp]:
+    """Return where bins 1 .. n_bins - 1 of equal mass begin among distinct values in order."""
+    wanted: Float = np.arange(1, n_bins) * cumulative[-1] / n_bins
+    return np.searchsorted(cumulative - 0.5 * mass, wanted)
+
+
+def _mass_binner(p: Float, n_bins: int, weights: Float | None) -> Binner:
+    values, mass = distinct(p, weights)
+    cuts = mass_cuts(np.cumsum(mass), mass, n_bins)
+    begins = np.append(values, np.inf)[cuts]
+
+    def index(block: Float) -> NDArray[np.intp]:
+        return np.searchsorted(begins, block, side="right")
+
+    return index
+
+
+def binner(p: Float, n_bins: int, binning: Binning, weights: Float | None = None) -> Binner:
+    """Return the function that gives the bin of each probability of a block."""
+    check_positive_int(n_bins, "n_bins")
+    check_choice(binning, ("width", "mass"), "binning")
+    return _width_binner(n_bins) if binning == "width" else _mass_binner(p, n_bins, weights)
+
+
+def bin_index(
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    weights: ArrayLike | None = None,
+) -> Int:
+    """Return the bin, 0 .. n_bins - 1, of each case.
+
+    Parameters
+    ----------
+    probs : array of shape (n,) or (n, C)
+        Probabilities of the positive class, or of all classes; for more than two classes the
+        largest of each row is binned.
+    n_bins : int
+    binning : {"width", "mass"}
+    weights : array of shape (n,), optional
+        Used by bins of equal mass alone.
+
+    Examples
+    --------
+    >>> bin_index([0.0, 0.2, 0.6, 1.0], n_bins=5)
+    array([0, 1, 3, 4])
+    >>> bin_index([0.1, 0.1, 0.1, 0.8], n_bins=2, binning="mass")
+    array([0, 0, 0, 1])
+    """
+    p = event_probs(probs)
+    index = binner(p, n_bins, binning, check_weights(weights, len(p)))
+    out = np.empty(len(p), dtype=np.int64)
+    for part in blocks(len(p)):
+        out[part] = index(p[part])
+    return out
+
+
+def residual_sums(event: Event, index: Binner, n_bins: int) -> Float:
+    """Return each bin's weighted sum of ``p - y``: one weighted bincount, block by block."""
+    total = np.zeros(n_bins)
+    for part in blocks(len(event.p)):
+        p = event.p[part]
+        residual = p - event.y[part]
+        if event.weights is not None:
+            residual *= event.weights[part]
+        total += np.bincount(index(p), residual, n_bins)
+    return total
+
+
+def bins(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    weights: ArrayLike | None = None,
+) -> Bins:
+    """Return what fell into each bin: the table behind a reliability diagram.
+
+    Parameters
+    ----------
+    y : array of shape (n,), or (n, C) soft labels
+    probs : array of shape (n,) or (n, C)
+        For more than two classes the event is "the top label is right".
+    n_bins : int
+    binning : {"width", "mass"}
+    weights : array of shape (n,), optional
+
+    Returns
+    -------
+    Bins
+
+    Examples
+    --------
+    >>> table = bins([0, 1, 1], [0.1, 0.4, 1.0], n_bins=2)
+    >>> table.n, table.mean_y, table.gap
+    (array([2, 1]), array([0.5, 1. ]), array([-0.25,  0.  ]))
+    """
+    event = read_event(y, probs, weights)
+    index = binner(event.p, n_bins, binning, event.weights)
+    count = np.zeros(n_bins, dtype=np.int64)
+    weight, sum_p, residual = np.zeros((3, n_bins))
+    lo, hi = np.full(n_bins, np.inf), np.full(n_bins, -np.inf)
+    for part in blocks(len(event.p)):
+        p = event.p[part]
+        k = index(p)
+        w: NDArray[Any] | float = 1.0 if event.weights is None else event.weights[part]
+        count += np.bincount(k, minlength=n_bins)
+        if event.weights is not None:
+            weight += np.bincount(k, w, n_bins)
+        sum_p += np.bincount(k, w * p, n_bins)
+        residual += np.bincount(k, w * (p - event.y[part]), n_bins)
+        if binning == "mass":
+            np.minimum.at(lo, k, p)
+            np.maximum.at(hi, k, p)
+    if event.weights is None:
+        weight = count.astype(np.float64)
+    if binning == "width":
+        lo, hi = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
+    else:
+        lo[count == 0] = hi[count == 0] = np.nan
+    filled = np.where(weight > 0, weight, np.nan)
+    mean_p = sum_p / filled
+    return Bins(lo, hi, count, weight, mean_p, mean_p - residual / filled, residual)

@@ -1,0 +1,258 @@
+"""Calibration errors by bins: ECE and its relatives.
+
+Every one of them is above zero for a perfectly calibrated model on finitely many cases, except
+`debiased_error`, whose mean is then zero. Read them beside `scalecal.metrics.noise_floor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scalecal.checks import (
+    Float,
+    check_labels,
+    check_positive_int,
+    check_targets,
+)
+from scalecal.metrics.arguments import blocks, read_event, read_probs
+from scalecal.metrics.binning import Binning, binner, bins, mass_cuts, residual_sums
+from scalecal.metrics.ordering import group_by_p
+
+__all__ = ["classwise_ece", "debiased_error", "ece", "ece_sweep", "mce", "top_label_ece"]
+
+
+def ece(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    weights: ArrayLike | None = None,
+) -> float:
+    """Expected calibration error: ``sum_b |sum_{i in b} (p_i - y_i)| / n``.
+
+    Two classes: of the positive class. More: of the top label, as `top_label_ece`.
+
+    Parameters
+    ----------
+    y : array of shape (n,), or (n, C) soft labels
+        Labels 0 / 1, soft labels between, or class numbers where there are more classes.
+    probs : array of shape (n,) or (n, C)
+        Probabilities of the positive class, or of all classes.
+    n_bins : int
+    binning : {"width", "mass"}
+        Bins are closed on the left; the last one holds p = 1 as well. See
+        `scalecal.metrics.binning` for edges and ties.
+    weights : array of shape (n,), optional
+
+    References
+    ----------
+    Naeini, Cooper, Hauskrecht (2015), AAAI. Guo et al. (2017), ICML.
+
+    Examples
+    --------
+    >>> round(ece([0, 1, 1, 1], [0.1, 0.4, 0.9, 1.0]), 6)
+    0.2
+    """
+    event = read_event(y, probs, weights)
+    index = binner(event.p, n_bins, binning, event.weights)
+    return float(np.abs(residual_sums(event, index, n_bins)).sum() / event.total)
+
+
+def mce(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    weights: ArrayLike | None = None,
+) -> float:
+    """Maximum calibration error: the largest gap between mean label and mean probability of a bin.
+
+    Parameters as `ece`. A bin of one case counts as much as any other, so this says little on few
+    cases.
+
+    Examples
+    --------
+    >>> round(mce([0, 1, 1, 1], [0.1, 0.4, 0.9, 1.0]), 6)
+    0.6
+    """
+    table = bins(y, probs, n_bins=n_bins, binning=binning, weights=weights)
+    return float(np.nanmax(np.abs(table.gap)))
+
+
+def _one_against_rest(y: ArrayLike, n_classes: int) -> Iterator[Float]:
+    """Give each class's targets in turn, one at a time to save memory."""
+    raw = np.asarray(y)
+    if raw.ndim == 1 and n_classes > 2:
+        labels = check_labels(raw, n_classes)
+        for c in range(n_classes):
+            yield (labels == c).astype(np.float64)
+        return
+    soft = check_targets(raw, n_classes)
+    yield from (1.0 - soft, soft) if soft.ndim == 1 else soft.T
+
+
+def classwise_ece(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    weights: ArrayLike | None = None,
+) -> float:
+    """Mean over the classes of the ECE of each class against the rest.
+
+    Parameters as `ece`.
+
+    References
+    ----------
+    Kull et al. (2019), NeurIPS.
+
+    Examples
+    --------
+    >>> round(classwise_ece([0, 2], [[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]]), 6)
+    0.333333
+    """
+    p = read_probs(probs)
+    if p.ndim == 1:
+        p = np.column_stack([1.0 - p, p])
+    errors = [
+        ece(target, p[:, c], n_bins=n_bins, binning=binning, weights=weights)
+        for c, target in enumerate(_one_against_rest(y, p.shape[1]))
+    ]
+    return float(np.mean(errors))
+
+
+def top_label_ece(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    weights: ArrayLike | None = None,
+) -> float:
+    """ECE of the predicted class: is it right as often as its probability says?
+
+    Also called confidence ECE. Two classes: the larger of p and 1 - p, a tie going to the positive
+    class. Parameters as `ece`.
+
+    Examples
+    --------
+    >>> round(top_label_ece([0, 1, 1, 0], [0.1, 0.4, 0.9, 0.6]), 6)
+    0.35
+    """
+    p = read_probs(probs)
+    if p.ndim == 2 and p.shape[1] > 2:
+        return ece(y, p, n_bins=n_bins, binning=binning, weights=weights)
+    event = read_event(y, p, weights)
+    positive = event.p >= 0.5
+    return ece(
+        np.where(positive, event.y, 1 - event.y),
+        np.where(positive, event.p, 1.0 - event.p),
+        n_bins=n_bins,
+        binning=binning,
+        weights=weights,
+    )
+
+
+def debiased_error(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "mass",
+    weights: ArrayLike | None = None,
+) -> float:
+    """Squared calibration error without the bias of finite bins; below zero is possible.
+
+    With residuals r in bin b this is ``sum_b (n_b / N) [mean(r)^2 - var(r) / n_b]``, the variance
+    taken with ``n_b - 1``: in each bin the mean product of the residuals of two different cases.
+    Its mean is zero for a calibrated model. Bins of one case tell nothing and are left out; if
+    none is left the answer is NaN. With weights the product of two cases counts by the product of
+    their weights.
+
+    Parameters as `ece`.
+
+    References
+    ----------
+    Broecker (2012), Climate Dynamics. Ferro, Fricker (2012), QJRMS. Kumar, Liang, Ma (2019),
+    NeurIPS.
+
+    Examples
+    --------
+    >>> round(debiased_error([0, 0, 1, 1], [0.3, 0.3, 0.9, 0.9], n_bins=2), 6)
+    0.05
+    """
+    event = read_event(y, probs, weights)
+    index = binner(event.p, n_bins, binning, event.weights)
+    weight, square, first, second = np.zeros((4, n_bins))
+    for part in blocks(len(event.p)):
+        p = event.p[part]
+        k = index(p)
+        residual = p - event.y[part]
+        if event.weights is None:
+            weight += np.bincount(k, minlength=n_bins)
+        else:
+            w = event.weights[part]
+            weight += np.bincount(k, w, n_bins)
+            square += np.bincount(k, w * w, n_bins)
+            residual *= w
+        first += np.bincount(k, residual, n_bins)
+        second += np.bincount(k, residual * residual, n_bins)
+    pairs = weight**2 - (weight if event.weights is None else square)
+    # A bin with one case has no pair; what is left of it after rounding must not count.
+    used = pairs > 1e-12 * weight**2
+    if not used.any():
+        return float("nan")
+    product = (first[used] ** 2 - second[used]) / pairs[used]
+    return float(weight[used] @ product / weight[used].sum())
+
+
+def ece_sweep(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    max_bins: int = 4096,
+    weights: ArrayLike | None = None,
+) -> float:
+    """ECE with as many bins of equal mass as keep the bins' mean label increasing.
+
+    The number of bins goes up from one until the mean label first falls from one bin to the next;
+    the last number before that is used.
+
+    Parameters
+    ----------
+    y, probs, weights
+        As `ece`.
+    max_bins : int
+        Where the sweep ends at the latest (or at the number of distinct probabilities).
+
+    References
+    ----------
+    Roelofs, Cain, Shlens, Mozer (2022), AISTATS.
+
+    Examples
+    --------
+    >>> round(ece_sweep([0, 1, 0, 1], [0.1, 0.2, 0.7, 0.8]), 6)
+    0.1
+    """
+    check_positive_int(max_bins, "max_bins")
+    groups = group_by_p(read_event(y, probs, weights))
+    mass = np.cumsum(groups.weight)
+    # Prefix sums with a leading zero, so that a bin's sum is one difference.
+    weight, positive = np.append(0.0, mass), np.append(0.0, np.cumsum(groups.positive))
+    predicted = np.append(0.0, np.cumsum(groups.weight * groups.p))
+    last = np.array([0, len(mass)])
+    for n_bins in range(2, min(max_bins, len(mass)) + 1):
+        cuts = mass_cuts(mass, groups.weight, n_bins)
+        ends = np.unique(np.concatenate([[0], cuts, [len(mass)]]))
+        share = np.diff(positive[ends]) / np.diff(weight[ends])
+        if (np.diff(share) < 0).any():
+            break
+        last = ends
+    gaps = np.diff(positive[last]) - np.diff(predicted[last])
+    return float(np.abs(gaps).sum() / weight[-1])

@@ -1,0 +1,170 @@
+"""Proper scores, Brier and log loss, and what they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scalecal.checks import Float, check_choice
+from scalecal.metrics.arguments import Event, blocks, read_classes, read_event
+from scalecal.metrics.ordering import group_by_p
+
+__all__ = ["Corp", "brier", "corp", "log_loss"]
+
+Score = Literal["brier", "log"]
+
+EPS = float(np.finfo(np.float64).eps)  # probabilities of 0 and 1 stand for this far inside
+
+
+@dataclass(frozen=True)
+class Corp:
+    """A score as miscalibration less discrimination plus uncertainty.
+
+    Attributes
+    ----------
+    score : float
+        The score itself, ``mcb - dsc + unc``.
+    mcb : float
+        What recalibrating would save; 0 is best.
+    dsc : float
+        What ranking the cases saves against giving every one the same probability; more is better.
+    unc : float
+        The score of the prevalence; the data's own.
+    """
+
+    score: float
+    mcb: float
+    dsc: float
+    unc: float
+
+
+def _brier_terms(target: Float, p: Float) -> Float:
+    square: Float = (p - target) ** 2
+    return square if square.ndim == 1 else square.sum(axis=1)
+
+
+def _log_terms(target: Float, p: Float) -> Float:
+    p = np.clip(p, EPS, 1.0 - EPS)
+    if p.ndim == 1:
+        return -(target * np.log(p) + (1.0 - target) * np.log1p(-p))
+    return np.asarray(-(target * np.log(p)).sum(axis=1))
+
+
+_TERMS = {"brier": _brier_terms, "log": _log_terms}
+
+
+def _mean_score(score: Score, y: ArrayLike, probs: ArrayLike, weights: ArrayLike | None) -> float:
+    target, p, w = read_classes(y, probs, weights)
+    total = 0.0
+    for part in blocks(len(p)):
+        terms = _TERMS[score](target[part], p[part])
+        total += float(terms.sum() if w is None else terms @ w[part])
+    return total / (len(p) if w is None else float(w.sum()))
+
+
+def brier(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> float:
+    """Brier score: the mean squared distance between probability and label.
+
+    Two classes: ``(p - y)^2`` of the positive class, between 0 and 1. More: summed over the
+    classes, between 0 and 2 (as scikit-learn does). Soft labels are taken as the point to hit.
+
+    Parameters
+    ----------
+    y : array of shape (n,), or (n, C) soft labels
+    probs : array of shape (n,) or (n, C)
+    weights : array of shape (n,), optional
+
+    References
+    ----------
+    Brier (1950), Monthly Weather Review.
+
+    Examples
+    --------
+    >>> round(brier([0, 1], [0.2, 0.6]), 6)
+    0.1
+    """
+    return _mean_score("brier", y, probs, weights)
+
+
+def log_loss(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> float:
+    """Log loss (negative log likelihood, cross-entropy for soft labels), in nats per case.
+
+    Probabilities are kept 2.2e-16 away from 0 and 1, as in scikit-learn, so that a certain and
+    wrong prediction costs about 36 and not infinity.
+
+    Parameters
+    ----------
+    y : array of shape (n,), or (n, C) soft labels
+    probs : array of shape (n,) or (n, C)
+    weights : array of shape (n,), optional
+
+    Examples
+    --------
+    >>> round(log_loss([0, 1], [0.5, 0.5]), 6)
+    0.693147
+    """
+    return _mean_score("log", y, probs, weights)
+
+
+def corp(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    score: Score = "brier",
+    weights: ArrayLike | None = None,
+) -> Corp:
+    """Split a score into miscalibration, discrimination and uncertainty (CORP).
+
+    ``MCB = S(p) - S(iso)``, ``DSC = S(mean y) - S(iso)`` and ``UNC = S(mean y)``, where iso is the
+    isotonic regression of the labels on p. There is no choice of bins. For more than two classes
+    it is the score of the event "the top label is right".
+
+    Parameters
+    ----------
+    y : array of shape (n,), or (n, C) soft labels
+    probs : array of shape (n,) or (n, C)
+    score : {"brier", "log"}
+    weights : array of shape (n,), optional
+
+    References
+    ----------
+    Dimitriadis, Gneiting, Jordan (2021), PNAS.
+
+    Examples
+    --------
+    >>> parts = corp([0, 1, 0, 1], [0.1, 0.2, 0.7, 0.8])
+    >>> round(parts.mcb, 6), round(parts.dsc, 6), round(parts.unc, 6)
+    (0.17, 0.125, 0.25)
+    """
+    from scipy.optimize import isotonic_regression
+
+    check_choice(score, _TERMS, "score")
+    event = read_event(y, probs, weights)
+    given = _mean_score(score, event.y, event.p, event.weights)
+    groups = group_by_p(event)
+    fit = isotonic_regression(groups.positive / groups.weight, weights=groups.weight)
+    # Each block of the fit has the mean label of its cases, so its score needs only the mass and
+    # the positives: the labels, put back in order, would cost another array of length n.
+    begins, iso = fit.blocks[:-1], fit.x[fit.blocks[:-1]]
+    mass = np.add.reduceat(groups.weight, begins)
+    positive = np.add.reduceat(groups.positive, begins)
+    iso = np.clip(iso, 0.0, 1.0)
+    prevalence = np.array([positive.sum() / mass.sum()])
+    best = _pooled(score, event, mass, positive, iso)
+    base = _pooled(score, event, mass.sum(keepdims=True), positive.sum(keepdims=True), prevalence)
+    return Corp(given, given - best, base - best, base)
+
+
+def _pooled(score: Score, event: Event, mass: Float, positive: Float, q: Float) -> float:
+    """Mean score of giving q to all cases of a pool, from the pools' mass and positives alone."""
+    if score == "log":
+        return float(mass @ _log_terms(positive / mass, q) / mass.sum())
+    # (q - y)^2 summed = q^2 mass - 2 q positive + sum of y^2, and the last is the labels' own.
+    squares = 0.0
+    for part in blocks(len(event.p)):
+        y = event.y[part].astype(np.float64, copy=False)
+        squares += float((y * y).sum() if event.weights is None else (y * y) @ event.weights[part])
+    return float((q @ (q * mass - 2.0 * positive) + squares) / mass.sum())

@@ -1,0 +1,344 @@
+"""Tests of calibration, and Holm's correction for several of them.
+
+Each test asks whether the labels could have come from the probabilities as they stand. For more
+than two classes it tests the event "the top label is right". Labels must be hard: a share of an
+event has no chance of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import erfc, exp, nan, pi, sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, xlogy
+
+from scalecal.checks import Float, InputError, as_float
+from scalecal.metrics.arguments import Event, blocks, read_hard_event
+from scalecal.metrics.binning import Binning, binner, residual_sums
+from scalecal.metrics.ordering import group_by_p
+from scalecal.metrics.proper import EPS
+from scalecal.metrics.resampling import EXACT_CASES, resampled_ece
+
+__all__ = [
+    "CalibrationTest",
+    "brownian_range_sf",
+    "consistency",
+    "cox",
+    "holm",
+    "kuiper",
+    "spiegelhalter",
+]
+
+
+@dataclass(frozen=True)
+class CalibrationTest:
+    """The outcome of a test of calibration.
+
+    Attributes
+    ----------
+    name : str
+    statistic, p_value : float
+        NaN where undefined; `reason` then says why.
+    details : mapping of str to float
+        What else the test estimated.
+    reason : str
+        Why the answer is undefined or not the usual one; empty otherwise.
+    """
+
+    name: str
+    statistic: float
+    p_value: float
+    details: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
+
+
+def _certain(name: str, contradicted: bool) -> CalibrationTest:
+    """Answer where the probabilities leave nothing to chance."""
+    if contradicted:
+        return CalibrationTest(name, np.inf, 0.0, reason="a case of probability 0 or 1 went wrong")
+    return CalibrationTest(name, nan, nan, reason="the probabilities leave nothing to chance")
+
+
+def spiegelhalter(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
+    """Spiegelhalter's Z: is the Brier score what the probabilities say it should be?
+
+    ``Z = sum (y - p)(1 - 2p) / sqrt(sum (1 - 2p)^2 p (1 - p))``, two-sided, standard normal. Blind
+    to shifts that leave the Brier score as expected.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    probs : array of shape (n,) or (n, C)
+
+    References
+    ----------
+    Spiegelhalter (1986), Statistics in Medicine.
+
+    Examples
+    --------
+    >>> result = spiegelhalter([0, 0, 1, 1], [0.2, 0.4, 0.6, 0.8])
+    >>> round(result.statistic, 3), round(result.p_value, 3)
+    (-1.091, 0.275)
+    """
+    event = read_hard_event(y, probs)
+    total = variance = 0.0
+    for part in blocks(len(event.p)):
+        p = event.p[part]
+        tilt = 1.0 - 2.0 * p
+        total += float((event.y[part] - p) @ tilt)
+        variance += float((tilt * tilt) @ (p * (1.0 - p)))
+    if variance == 0.0:
+        return _certain("spiegelhalter", total != 0.0)
+    z = total / sqrt(variance)
+    return CalibrationTest("spiegelhalter", z, erfc(abs(z) / sqrt(2.0)))
+
+
+def brownian_range_sf(x: float) -> float:
+    """Return the chance that a Brownian motion on [0, 1] has a range above x.
+
+    References
+    ----------
+    Feller (1951), Annals of Mathematical Statistics 22, 427-432.
+
+    Examples
+    --------
+    >>> round(brownian_range_sf(2.4977), 3)
+    0.05
+    """
+    if x <= 0.0:
+        return 1.0
+    if x < 2.0:  # two series of one law: each needs few terms on its side
+        below = 0.0
+        for k in range(20):
+            c = ((k + 0.5) * pi) ** 2
+            below += (8.0 / x**2 + 2.0 / c) * exp(-2.0 * c / x**2)
+        return min(1.0, max(0.0, 1.0 - below))
+    tail = sum((-1.0) ** (k - 1) * k * erfc(k * x / sqrt(2.0)) for k in range(1, 20))
+    return min(1.0, max(0.0, 4.0 * tail))
+
+
+def kuiper(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
+    """Kuiper's test: how far do residuals, added up in the order of p, wander?
+
+    The statistic is the range (highest less lowest point, the start included) of the cumulative
+    sum of ``y - p``, over ``sqrt(sum p (1 - p))``. Under calibration it tends to the range of a
+    Brownian motion (the end is free, so not of a bridge). Cases of equal p are added in one step.
+    A walk of few steps has a smaller range than its limit, so on few cases the test is cautious.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    probs : array of shape (n,) or (n, C)
+
+    References
+    ----------
+    Arrieta-Ibarra, Gujral, Tannen, Tygert, Xu (2022), JMLR 23.
+
+    Examples
+    --------
+    >>> result = kuiper([0, 0, 1, 1], [0.2, 0.4, 0.6, 0.8])
+    >>> round(result.statistic, 3), round(result.p_value, 3)
+    (0.671, 1.0)
+    """
+    event = read_hard_event(y, probs)
+    groups = group_by_p(event)
+    scale = sqrt(float((groups.weight * groups.p) @ (1.0 - groups.p)))
+    walk = groups.positive - groups.weight * groups.p
+    np.cumsum(walk, out=walk)
+    spread = max(float(walk.max()), 0.0) - min(float(walk.min()), 0.0)
+    if scale == 0.0:
+        return _certain("kuiper", spread > 0.0)
+    statistic = spread / scale
+    return CalibrationTest("kuiper", statistic, brownian_range_sf(statistic))
+
+
+def _log_likelihood(z: Float, event: Event, a: float, b: float) -> float:
+    total = 0.0
+    for part in blocks(len(z)):
+        eta = a + b * z[part]
+        total += float(event.y[part] @ eta - np.logaddexp(0.0, eta).sum())
+    return total
+
+
+def _derivatives(z: Float, event: Event, a: float, b: float) -> tuple[Float, Float]:
+    gradient, hessian = np.zeros(2), np.zeros(3)
+    for part in blocks(len(z)):
+        x = z[part]
+        q = expit(a + b * x)
+        residual, w = event.y[part] - q, q * (1.0 - q)
+        wx = w * x
+        gradient += [residual.sum(), residual @ x]
+        hessian += [w.sum(), wx.sum(), wx @ x]
+    return gradient, np.array([[hessian[0], hessian[1]], [hessian[1], hessian[2]]])
+
+
+def _fit_line(z: Float, event: Event, start: float) -> tuple[float, float, float]:
+    """Newton's method with halved steps from (0, 1); the likelihood is concave and has a peak."""
+    a, b, best = 0.0, 1.0, start
+    for _ in range(100):
+        gradient, hessian = _derivatives(z, event, a, b)
+        step = np.linalg.solve(hessian, gradient)
+        if float(gradient @ step) < 1e-9:  # twice what is still to gain
+            break
+        size = 1.0
+        while size > 1e-10:
+            found = _log_likelihood(z, event, a + size * step[0], b + size * step[1])
+            if found > best:
+                break
+            size *= 0.5
+        else:
+            break
+        a, b, best = a + size * float(step[0]), b + size * float(step[1]), found
+    return a, b, best
+
+
+def _boundary(z: Float, y: Float) -> float | None:
+    """Return the highest log likelihood where no line attains it, else None.
+
+    In one dimension that is where the two classes overlap in at most one value of z: a line of
+    ever steeper slope then explains every case but those at that value.
+    """
+    positive = y == 1
+    up, down = z[positive], z[~positive]
+    if down.max() <= up.min():
+        value = up.min()
+    elif up.max() <= down.min():
+        value = up.max()
+    else:
+        return None
+    ones, zeros = int((up == value).sum()), int((down == value).sum())
+    n = ones + zeros
+    return float(xlogy(ones, ones / n) + xlogy(zeros, zeros / n))
+
+
+def cox(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
+    """Cox's test: does ``logit q = a + b logit p`` fit better than a = 0, b = 1?
+
+    The likelihood ratio against (0, 1), chi-square with 2 degrees of freedom. The best all-round
+    test on few cases. ``details`` holds intercept a (above 0: probabilities too low) and slope b
+    (below 1: too extreme). Probabilities are kept 2.2e-16 inside 0 and 1.
+
+    Where p separates the classes no line is best, but the likelihood has a limit: the ratio is
+    taken against that, and a and b are NaN. Where all p are equal the slope plays no part and
+    there is one degree of freedom. With one class only the answer is NaN.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    probs : array of shape (n,) or (n, C)
+
+    References
+    ----------
+    Cox (1958), Biometrika 45, 562-565.
+
+    Examples
+    --------
+    >>> result = cox([0, 1, 0, 1, 1, 0], [0.1, 0.2, 0.6, 0.7, 0.9, 0.3])
+    >>> round(result.p_value, 3), round(result.details["slope"], 3)
+    (0.941, 0.785)
+    """
+    event = read_hard_event(y, probs)
+    positives = int(np.count_nonzero(event.y))
+    if positives in (0, len(event.y)):
+        return CalibrationTest("cox", nan, nan, reason="only one class is present")
+    z = np.clip(event.p, EPS, 1.0 - EPS)
+    np.log(z / (1.0 - z), out=z)
+    given = _log_likelihood(z, event, 0.0, 1.0)
+    degrees, reason, a, b = 2, "", nan, nan
+    limit = _boundary(z, event.y)
+    if limit is None:
+        a, b, best = _fit_line(z, event, given)
+    else:
+        best, reason = limit, "the probabilities separate the classes: no finite line is best"
+        if z.min() == z.max():
+            degrees, reason = 1, "all probabilities are equal: only the intercept is tested"
+            a = float(np.log(positives / (len(z) - positives)) - z[0])
+    statistic = max(0.0, 2.0 * (best - given))
+    # Chi-square tails in closed form, for one and two degrees of freedom.
+    p_value = exp(-0.5 * statistic) if degrees == 2 else erfc(sqrt(0.5 * statistic))
+    details = {"intercept": a, "slope": b, "degrees": float(degrees)}
+    return CalibrationTest("cox", statistic, p_value, details, reason)
+
+
+def consistency(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    n_resamples: int = 1000,
+    seed: int | np.random.Generator | None = 0,
+) -> CalibrationTest:
+    """Consistency resampling: is the ECE larger than a calibrated model's would be?
+
+    Labels are drawn from the probabilities `n_resamples` times;
+    ``p = (1 + #{ECE* >= ECE}) / (n_resamples + 1)``. ``details`` holds the noise floor (the mean of
+    ECE*), its 95th percentile, and whether every label was drawn (1) or, above 100,000 cases, the
+    bins' normal limit (0).
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    probs : array of shape (n,) or (n, C)
+    n_bins : int
+    binning : {"width", "mass"}
+    n_resamples : int
+    seed : int or Generator
+
+    References
+    ----------
+    Broecker, Smith (2007), Weather and Forecasting. Vaicenavicius et al. (2019), AISTATS.
+
+    Examples
+    --------
+    >>> consistency([0] * 50, [0.2] * 50).p_value < 0.01
+    True
+    """
+    event = read_hard_event(y, probs)
+    index = binner(event.p, n_bins, binning)
+    found = float(np.abs(residual_sums(event, index, n_bins)).sum() / len(event.p))
+    draws = resampled_ece(
+        event.p, n_bins=n_bins, binning=binning, n_resamples=n_resamples, seed=seed
+    )
+    # Few cases make ties between ECE* and ECE, which rounding must not break.
+    p_value = (1 + int((draws >= found - 1e-9).sum())) / (n_resamples + 1)
+    details = {
+        "floor": float(draws.mean()),
+        "floor_95": float(np.quantile(draws, 0.95)),
+        "exact": float(len(event.p) <= EXACT_CASES),
+    }
+    return CalibrationTest("consistency", found, p_value, details)
+
+
+def holm(p_values: ArrayLike) -> Float:
+    """Return p-values adjusted for their number by Holm's step-down rule.
+
+    NaN stays NaN and does not count as a test.
+
+    Parameters
+    ----------
+    p_values : array of shape (k,)
+
+    References
+    ----------
+    Holm (1979), Scandinavian Journal of Statistics 6, 65-70.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, float("nan"), 0.03])
+    array([0.03, 0.06,  nan, 0.06])
+    """
+    p = as_float(p_values, "p_values")
+    if p.ndim != 1:
+        raise InputError(f"p_values must be 1-d, got shape {p.shape}")
+    known = ~np.isnan(p)
+    if ((p[known] < 0.0) | (p[known] > 1.0)).any():
+        raise InputError("p_values must lie in [0, 1]")
+    adjusted = np.full(len(p), nan)
+    order = np.flatnonzero(known)[np.argsort(p[known], kind="stable")]
+    k = len(order)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(k, 0, -1)), 1.0)
+    return adjusted
