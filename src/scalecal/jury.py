@@ -133,7 +133,7 @@ def jury_logit(logits: ArrayLike, n_raters: ArrayLike, strength: float = 1.0) ->
     >>> jury_logit([-2.0, 0.0, 2.0, 700.0], 7).round(3).tolist()
     [-0.873, 0.0, 0.873, 175.889]
     >>> jury_logit([2.0], 7, strength=0.5).round(3).tolist()
-    [1.437]
+    [1.436]
     """
     z = check_logits(logits)
     strength = check_unit(strength, "strength")
