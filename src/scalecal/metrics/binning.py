@@ -103,15 +103,19 @@ def distinct(p: Float, weights: Float | None = None) -> tuple[Float, Float]:
     return values, np.bincount(inverse, weights).astype(np.float64, copy=False)
 
 
-def mass_cuts(cumulative: Float, mass: Float, n_bins: int) -> NDArray[np.intp]:
-    """Return where bins 1 .. n_bins - 1 of equal mass begin among distinct values in order."""
-    wanted: Float = np.arange(1, n_bins) * cumulative[-1] / n_bins
-    return np.searchsorted(cumulative - 0.5 * mass, wanted)
+def mass_cuts(middle: Float, total: float, n_bins: int) -> NDArray[np.intp]:
+    """Return where bins 1 .. n_bins - 1 of equal mass begin among distinct values in order.
+
+    `middle` is the mass below each value plus half its own, `total` the mass of all.
+    """
+    wanted: Float = np.arange(1, n_bins) * total / n_bins
+    return np.searchsorted(middle, wanted)
 
 
 def _mass_binner(p: Float, n_bins: int, weights: Float | None) -> Binner:
     values, mass = distinct(p, weights)
-    cuts = mass_cuts(np.cumsum(mass), mass, n_bins)
+    cumulative = np.cumsum(mass)
+    cuts = mass_cuts(cumulative - 0.5 * mass, float(cumulative[-1]), n_bins)
     begins = np.append(values, np.inf)[cuts]
 
     def index(block: Float) -> NDArray[np.intp]:

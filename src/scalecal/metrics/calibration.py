@@ -242,17 +242,19 @@ def ece_sweep(
     """
     check_positive_int(max_bins, "max_bins")
     groups = group_by_p(read_event(y, probs, weights))
-    mass = np.cumsum(groups.weight)
+    values = len(groups.p)
     # Prefix sums with a leading zero, so that a bin's sum is one difference.
-    weight, positive = np.append(0.0, mass), np.append(0.0, np.cumsum(groups.positive))
-    predicted = np.append(0.0, np.cumsum(groups.weight * groups.p))
-    last = np.array([0, len(mass)])
-    for n_bins in range(2, min(max_bins, len(mass)) + 1):
-        cuts = mass_cuts(mass, groups.weight, n_bins)
-        ends = np.unique(np.concatenate([[0], cuts, [len(mass)]]))
+    weight, positive = np.zeros((2, values + 1))
+    np.cumsum(groups.weight, out=weight[1:])
+    np.cumsum(groups.positive, out=positive[1:])
+    middle = weight[1:] - 0.5 * groups.weight
+    last = np.array([0, values])
+    for n_bins in range(2, min(max_bins, values) + 1):
+        cuts = mass_cuts(middle, float(weight[-1]), n_bins)
+        ends = np.unique(np.concatenate([[0], cuts, [values]]))
         share = np.diff(positive[ends]) / np.diff(weight[ends])
         if (np.diff(share) < 0).any():
             break
         last = ends
-    gaps = np.diff(positive[last]) - np.diff(predicted[last])
-    return float(np.abs(gaps).sum() / weight[-1])
+    residual = np.add.reduceat(groups.positive - groups.weight * groups.p, last[:-1])
+    return float(np.abs(residual).sum() / weight[-1])

@@ -35,19 +35,31 @@ def tie_starts(ordered: NDArray[Any]) -> NDArray[np.intp]:
     return np.flatnonzero(new)
 
 
+def _sort_hard(y: NDArray[Any], p: Float) -> tuple[Float, Float]:
+    """Sort the two classes apart, then merge: half the time of sorting indices of all cases."""
+    happened = y == 1
+    below, above = p[~happened], p[happened]
+    below.sort()
+    above.sort()
+    both = np.concatenate([below, above])
+    order = np.argsort(both, kind="stable")  # two rising runs: one linear merge
+    return both[order], (order >= len(below)).astype(np.float64)
+
+
 def group_by_p(event: Event) -> Groups:
     """Sort the cases by probability and add up those with the same one; weightless cases go."""
     y, p, weights = event
-    if weights is not None and (weights == 0).any():
-        kept = weights > 0
-        y, p, weights = y[kept], p[kept], weights[kept]
-    order = np.argsort(p)
-    p = p[order]
-    positive = y[order].astype(np.float64, copy=False)
-    if weights is not None:
-        weights = weights[order]
-        positive = positive * weights
-    del order  # ten million cases: every array of their length counts
+    if weights is None and ((y == 0) | (y == 1)).all():
+        p, positive = _sort_hard(y, p)
+    else:
+        if weights is not None and (weights == 0).any():
+            kept = weights > 0
+            y, p, weights = y[kept], p[kept], weights[kept]
+        order = np.argsort(p)
+        p, positive = p[order], y[order].astype(np.float64, copy=False)
+        if weights is not None:
+            weights = weights[order]
+            positive = positive * weights
     starts = tie_starts(p)
     if len(starts) == len(p):
         return Groups(p, np.ones(len(p)) if weights is None else weights, positive)

@@ -198,12 +198,18 @@ def _distance_floor(m: Float, p: Float) -> Float:
 
 
 def _entropy_floor_two(m: Float, p: Float) -> Float:
-    total = np.zeros(len(m))
-    for v in range(int(m.max(initial=0.0)) + 1):
-        possible = m >= v
-        share = np.minimum(v / m, 1.0)
-        gap = _entropy_gap(np.column_stack([1.0 - share, share]), m, p)
-        total += np.where(possible, _binomial(m, np.minimum(v, m), p[:, 1]) * gap, 0.0)
+    # The votes' entropy takes m + 1 values only, so one exponential per value is all that is left.
+    entropy, total = entr(p).sum(axis=1), np.zeros(len(m))
+    log_q, log_p = np.log(np.maximum(p, np.finfo(np.float64).tiny)).T
+    for cast in np.unique(m):
+        at = m == cast
+        v = np.arange(cast + 1.0)
+        shares = np.column_stack([cast - v, v]) / cast
+        seen = entr(shares).sum(axis=1) + ((shares > 0).sum(axis=1) - 1) / (2.0 * cast)
+        choose = gammaln(cast + 1.0) - gammaln(v + 1.0) - gammaln(cast - v + 1.0)
+        for k in range(len(v)):
+            chance = np.exp(choose[k] + v[k] * log_p[at] + (cast - v[k]) * log_q[at])
+            total[at] += chance * np.abs(entropy[at] - seen[k])
     return total
 
 
