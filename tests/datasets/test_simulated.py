@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from itertools import product
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
+
+from scalecal.checks import InputError
+from scalecal.datasets import simulate, simulate_paper, true_calibration_error
+from scalecal.datasets.reader_model import plurality, vote_counts
+
+
+def sigmoid(z):
+    return 1.0 / (1.0 + np.exp(-z))
+
+
+def brute_plurality(shares, m):
+    """Every ballot of m readers, one by one."""
+    won = np.zeros(len(shares))
+    for ballots in product(range(len(shares)), repeat=m):
+        counts = np.bincount(ballots, minlength=len(shares))
+        top = np.flatnonzero(counts == counts.max())
+        won[top] += np.prod(np.asarray(shares)[list(ballots)]) / len(top)
+    return won
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=4), st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+def test_plurality_equals_enumeration(weights, m):
+    shares = np.array(weights) / sum(weights)
+    np.testing.assert_allclose(plurality(shares, m), brute_plurality(shares, m), atol=1e-13)
+
+
+def test_plurality_sums_to_one_for_large_panels():
+    shares = np.random.default_rng(0).dirichlet(np.ones(10), 20)
+    np.testing.assert_allclose(plurality(shares, 51).sum(axis=-1), 1.0, atol=1e-10)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6))
+@settings(max_examples=40, deadline=None)
+def test_vote_counts_equal_enumeration(shares):
+    expected = np.zeros(len(shares) + 1)
+    for ballots in product((0, 1), repeat=len(shares)):
+        expected[sum(ballots)] += np.prod(
+            [p if b else 1 - p for p, b in zip(shares, ballots, strict=True)]
+        )
+    np.testing.assert_allclose(vote_counts(np.array(shares)), expected, atol=1e-14)
+
+
+def test_label_probability_equals_adaptive_quadrature():
+    """Alike readers: the integral of P(Bin(m, P) > m/2) over the unseen normal."""
+    data = simulate(6, n_raters=7, unexplained=0.3, spread=3.0, prevalence=0.3, dim=3)
+    model = data.model
+    for t, got in zip(model.scores(data.X), data.label_probability, strict=True):
+
+        def integrand(e, t=t):
+            p = sigmoid(model.intercept + 3.0 * (np.sqrt(0.7) * t + np.sqrt(0.3) * e))
+            tail = sum(comb(7, v) * p**v * (1 - p) ** (7 - v) for v in range(4, 8))
+            return tail * norm.pdf(e)
+
+        assert got == pytest.approx(quad(integrand, -9, 9, epsabs=1e-12)[0], abs=1e-9)
+
+
+KINDS = {
+    "alike": {},
+    "even panel": {"n_raters": 4},
+    "one reader": {"n_raters": 1},
+    "unequal": {"readers": "unequal"},
+    "correlated": {"correlation": 0.3},
+    "unequal and correlated": {"readers": "unequal", "correlation": 0.2, "n_raters": 5},
+    "all seen": {"unexplained": 0.0},
+    "half unseen": {"unexplained": 0.5},
+    "rare": {"prevalence": 0.05},
+    "grouped": {"n_groups": 6000},
+    "three classes": {"n_classes": 3},
+    "correlated classes": {"n_classes": 4, "correlation": 0.3, "n_raters": 4},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_and_votes_follow_the_stated_truth(kind):
+    """Mean-zero residuals within four standard errors, over all cases and by tenths of the truth."""
+    data = simulate(10_000, dim=5, seed=1, **KINDS[kind])
+    m = data.n_raters
+    n_classes = data.model.n_classes
+    y = data.y if n_classes == 2 else np.eye(n_classes)[data.y]
+    share = data.votes / (m if n_classes == 2 else m[:, None])
+    for seen, truth in [
+        (y, data.label_probability),
+        (share, data.vote_probability),
+        (share, data.expected_vote_probability),
+    ]:
+        residual, q = (seen - truth).reshape(-1), truth.reshape(-1)
+        tenth = np.minimum((q * 10).astype(int), 9)
+        for part in [np.ones(len(q), bool), *(tenth == k for k in range(10))]:
+            if part.sum() > 200:
+                error = residual[part].std() / np.sqrt(part.sum())
+                assert abs(residual[part].mean()) < 4.0 * error + 1e-12
+
+
+def test_alike_readers_correlate_as_stated():
+    data = simulate(40_000, n_raters=2, correlation=0.25, unexplained=0.0, dim=2)
+    p = data.vote_probability
+    both = (data.votes == 2) - p**2  # covariance of the two votes, given the case
+    assert both.mean() == pytest.approx(0.25 * (p * (1 - p)).mean(), abs=4 * both.std() / 200)
+
+
+def test_vote_distribution_is_what_the_votes_do():
+    data = simulate(20_000, dim=2, readers="unequal", correlation=0.1)
+    law = data.model.vote_distribution(data.X)
+    np.testing.assert_allclose(law.sum(axis=1), 1.0, atol=1e-12)
+    seen = np.bincount(data.votes, minlength=8) / len(data)
+    assert np.abs(seen - law.mean(axis=0)).max() < 0.013
+
+
+@pytest.mark.parametrize("auc", [0.80, 0.90, 0.97])
+def test_the_difficulty_knob_sets_the_auc(auc):
+    data = simulate(20_000, auc=auc, dim=3, prevalence=0.3)
+    assert roc_auc_score(data.y, data.label_probability) == pytest.approx(auc, abs=0.008)
+    assert data.y.mean() == pytest.approx(0.3, abs=0.013)
+
+
+def test_the_papers_set_up():
+    data = simulate_paper()
+    assert len(data) == 3152
+    assert set(data.n_raters) == {7}
+    assert ((data.split == "train").sum(), (data.split == "test").sum()) == (2175, 977)
+    assert roc_auc_score(data.y, data.label_probability) == pytest.approx(0.93, abs=0.015)
+    assert (data.y == (data.votes >= 4)).all()
+
+
+def test_the_truth_holds_for_new_features_and_any_scale_of_noise():
+    data = simulate(50, dim=6, noise=5.0)
+    np.testing.assert_allclose(
+        data.model.label_probability(data.X), data.label_probability, atol=1e-12
+    )
+    assert np.std(data.X) > 3.0
+
+
+def test_same_seed_same_bytes_and_groups_stay_whole():
+    a, b = simulate(300, n_groups=40, seed=5), simulate(300, n_groups=40, seed=5)
+    assert a.X.tobytes() == b.X.tobytes()
+    assert a.votes.tobytes() == b.votes.tobytes()
+    assert len(set(a.groups)) == 40
+    assert not set(a.groups[a.split == "train"]) & set(a.groups[a.split == "test"])
+
+
+def test_take_keeps_columns_together():
+    data = simulate(100)
+    part = data.take(np.arange(10, 20))
+    assert len(part) == 10
+    assert (part.label_probability == data.label_probability[10:20]).all()
+    assert part.model is data.model
+    assert (data.take(data.split == "test").split == "test").all()
+
+
+def test_selection_makes_the_perfect_model_look_overconfident_on_low_agreement():
+    """In a 4-3 split the label is drawn with the vote probability, not the sharper majority's."""
+    data = simulate(30_000, unexplained=0.0, dim=2)
+    low = np.isin(data.votes, (3, 4))
+    q, y = data.label_probability[low], data.y[low]
+    sharp = q > 0.8
+    assert y[sharp].mean() < q[sharp].mean() - 0.1
+    assert y[sharp].mean() == pytest.approx(data.vote_probability[low][sharp].mean(), abs=0.03)
+
+
+def test_true_error_is_what_the_ece_of_many_labels_tends_to():
+    data = simulate(200_000, dim=2, unexplained=0.0, seed=3)
+    q = data.label_probability
+    p = sigmoid(1.5 * np.log(q / (1 - q)))
+    bin_of = np.minimum((p * 15).astype(int), 14)
+    seen = sum(abs((p - data.y)[bin_of == b].sum()) for b in range(15)) / len(p)
+    assert true_calibration_error(p, q) == pytest.approx(seen, abs=0.003)
+    assert true_calibration_error(p, q) <= true_calibration_error(p, q, n_bins=None) + 1e-15
+
+
+def test_true_error_of_a_shift_and_of_many_classes():
+    assert true_calibration_error([0.1, 0.5], [0.2, 0.4], n_bins=1) == pytest.approx(0.0)
+    assert true_calibration_error([0.1, 1.0], [0.2, 0.9]) == pytest.approx(0.1)
+    p = np.array([[0.2, 0.3, 0.5]])
+    q = np.array([[0.3, 0.3, 0.4]])
+    assert true_calibration_error(p, q) == pytest.approx(0.2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n": 0}, "n must be at least 1"),
+        ({"unexplained": 1.0}, "unexplained must be below 1"),
+        ({"correlation": -0.1}, "correlation must lie in"),
+        ({"auc": 0.99, "unexplained": 0.2}, "the most that can be had"),
+        ({"auc": 0.5}, "auc must lie between"),
+        ({"spread": 0.0}, "spread must be"),
+        ({"noise": -1.0}, "noise must be"),
+        ({"prevalence": 0.0}, "strictly between 0 and 1"),
+        ({"readers": "tired"}, "must be one of"),
+        ({"n_classes": 3, "auc": 0.9}, "for two classes"),
+        ({"n_classes": 5, "dim": 4}, "dim must be at least 5"),
+        ({"n_train": 4000}, "n_train must not exceed"),
+        ({"n": 10, "n_groups": 11}, "n_groups must not exceed"),
+    ],
+)
+def test_bad_knobs_are_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        simulate(**arguments)
+
+
+def test_truth_of_another_shape_is_refused():
+    with pytest.raises(InputError, match="same number"):
+        true_calibration_error([0.1, 0.2], [0.1])
+    with pytest.raises(InputError, match="two classes"):
+        simulate(10, n_classes=3).model.vote_distribution(np.zeros((1, 64)))
