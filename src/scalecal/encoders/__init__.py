@@ -1,1 +1,27 @@
-"""Placeholder."""
+"""Encoders: frozen records of the published networks, and strict loading of their weights.
+
+>>> from scalecal.encoders import get_encoder
+>>> uni = get_encoder("uni")
+>>> uni.dim, uni.crop, uni.gated
+(1024, 224, True)
+"""
+
+from scalecal.encoders.custom import all_encoders, get_encoder
+from scalecal.encoders.loading import LoadedEncoder, build_encoder, load_encoder
+from scalecal.encoders.preprocessing import Preprocessing
+from scalecal.encoders.record import Encoder
+from scalecal.encoders.registry import ENCODERS, PAPER_PREPROCESSING
+from scalecal.encoders.weights import weights_here
+
+__all__ = [
+    "ENCODERS",
+    "PAPER_PREPROCESSING",
+    "Encoder",
+    "LoadedEncoder",
+    "Preprocessing",
+    "all_encoders",
+    "build_encoder",
+    "get_encoder",
+    "load_encoder",
+    "weights_here",
+]

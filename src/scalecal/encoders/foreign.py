@@ -1,0 +1,217 @@
+"""Models that are not built here: transformers' own, and files that carry their network.
+
+No file is unpickled beyond plain tensors. TorchScript and ONNX are formats of their own.
+`torch.export` archives hold pickled tensors, which torch reads without restriction unless told
+otherwise: archives with pickled objects are refused, the rest is read with ``weights_only``.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scalecal.checks import InputError, MissingPackageError
+from scalecal.encoders.record import Encoder
+from scalecal.encoders.weights import file_sha256, gated_message
+
+__all__ = ["LOADERS", "Exported", "TransformersVision"]
+
+Loaded = tuple[nn.Module, str, str]
+
+
+class TransformersVision(nn.Module):
+    """A transformers model whose output becomes one vector per image."""
+
+    def __init__(self, model: Any, pooling: str) -> None:
+        super().__init__()
+        self.model = model
+        self.pooling = pooling
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed a normalised batch (B, 3, H, W)."""
+        if self.pooling == "projected":
+            features = self.model.get_image_features(pixel_values=images)
+            # transformers 5 returns an output object, 4 the tensor itself.
+            projected: Tensor = getattr(features, "pooler_output", features)
+            return projected
+        output = self.model(pixel_values=images)
+        if self.pooling == "model":
+            pooled: Tensor = output.pooler_output
+            return pooled.flatten(1)
+        tokens: Tensor = output.last_hidden_state
+        if self.pooling == "cls":
+            return tokens[:, 0]
+        registers = getattr(self.model.config, "num_register_tokens", 0)
+        mean = tokens[:, 1 + registers :].mean(dim=1)
+        return mean if self.pooling == "mean" else torch.cat([tokens[:, 0], mean], dim=1)
+
+
+class Exported(nn.Module):
+    """A network from a TorchScript, torch.export or ONNX file."""
+
+    def __init__(self, run: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        # In a tuple, so that .eval() and .to() pass by: exported graphs refuse them.
+        self._run = (run,)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed a normalised batch (B, 3, H, W)."""
+        output = self._run[0](images)
+        first: Tensor = output[0] if isinstance(output, tuple | list) else output
+        return first.flatten(1)
+
+
+def _load_transformers(encoder: Encoder, options: Mapping[str, Any], _: str) -> Loaded:
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingPackageError(
+            f"encoder {encoder.name!r} needs transformers. Run: pip install 'scalecal[encoders]'"
+        ) from error
+    from scalecal.encoders.loading import state_dict_sha256
+
+    try:
+        model, report = transformers.AutoModel.from_pretrained(
+            encoder.hub_id,
+            revision=encoder.revision,
+            token=options["token"],
+            local_files_only=options["offline"],
+            trust_remote_code=encoder.remote_code and options["allow_remote_code"],
+            output_loading_info=True,
+        )
+    except OSError as error:
+        hint = gated_message(encoder) if encoder.gated else "See whether the name is right."
+        raise InputError(
+            f"transformers cannot load {encoder.hub_id}: {str(error).splitlines()[0]} {hint}"
+        ) from error
+    # A pooler the publisher did not train is made up by the library; it may only be unused.
+    missing = [
+        key
+        for key in report.get("missing_keys", [])
+        if not ("pooler." in key and encoder.pooling != "model")
+    ]
+    misshapen = [str(key) for key in report.get("mismatched_keys", [])]
+    if missing or misshapen:
+        raise InputError(
+            f"{encoder.hub_id} does not fill its model: missing {missing[:5]}, "
+            f"of another shape {misshapen[:5]}"
+        )
+    method = encoder.options.get("method")
+    if method is None:
+        module: nn.Module = TransformersVision(model, encoder.pooling)
+    else:
+        module, transform = getattr(model, method)()
+        check_transform(encoder, transform)
+    return module, state_dict_sha256(module.state_dict()), str(encoder.hub_id)
+
+
+def check_transform(encoder: Encoder, transform: Any) -> None:
+    """Compare a torchvision transform that came with remote code with the pinned preprocessing."""
+    pinned = encoder.preprocess
+    for step in getattr(transform, "transforms", []):
+        kind = type(step).__name__
+        found: Any = None
+        if kind == "Normalize":
+            found, expected = (tuple(step.mean), tuple(step.std)), (pinned.mean, pinned.std)
+        elif kind == "Resize":
+            size = step.size if isinstance(step.size, int) else min(step.size)
+            found = (size, step.interpolation.value)
+            expected = (pinned.resize, pinned.interpolation)  # type: ignore[assignment]
+        if found is not None and found != expected:
+            raise InputError(
+                f"{encoder.hub_id} now prepares images differently: {kind} {found}, the record "
+                f"has {expected}. Give the preprocessing explicitly."
+            )
+
+
+def _load_exported(encoder: Encoder, _: Mapping[str, Any], device: str) -> Loaded:
+    path = Path(encoder.options["path"])
+    if not path.is_file():
+        raise InputError(f"No model file at {path}")
+    run = _READERS[encoder.options["format"]](path, device)
+    return Exported(run), file_sha256(path), str(path)
+
+
+def _read_torchscript(path: Path, device: str) -> Callable[[Tensor], Any]:
+    try:
+        script = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise InputError(
+            f"{path} is not TorchScript: {str(error).splitlines()[0]}. A pickled module is never "
+            "loaded; export it with torch.jit.trace, torch.export or to ONNX"
+        ) from error
+    return script.eval()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """Make torch read tensors only, also where its own code asks for more."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _read_export(path: Path, device: str) -> Callable[[Tensor], Any]:
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path} is not a torch.export archive")
+    with zipfile.ZipFile(path) as archive:
+        pickled = [
+            n for n in archive.namelist() if Path(n).name.startswith(("custom_obj", "opaque"))
+        ]
+    if pickled:
+        raise InputError(f"{path} holds pickled objects ({pickled[0]}), which are never loaded")
+    try:
+        with _weights_only():
+            program = torch.export.load(path)
+    except Exception as error:  # torch raises many kinds here, none of them documented
+        raise InputError(f"{path} cannot be read by torch.export: {error}") from error
+    return program.module().to(device)
+
+
+def _read_onnx(path: Path, device: str) -> Callable[[Tensor], Any]:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingPackageError(
+            "ONNX files need onnxruntime. Run: pip install onnxruntime"
+        ) from error
+    wanted = ["CUDAExecutionProvider"] if device.startswith("cuda") else []
+    known = set(onnxruntime.get_available_providers())
+    providers = [p for p in [*wanted, "CPUExecutionProvider"] if p in known]
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=providers)
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        raise InputError(f"{path} cannot be read by onnxruntime: {error}") from error
+    name = session.get_inputs()[0].name
+
+    def run(images: Tensor) -> Tensor:
+        output = session.run(None, {name: images.detach().float().cpu().numpy()})[0]
+        return torch.from_numpy(output).to(images.device)
+
+    return run
+
+
+_READERS: dict[str, Callable[[Path, str], Callable[[Tensor], Any]]] = {
+    "torchscript": _read_torchscript,
+    "export": _read_export,
+    "onnx": _read_onnx,
+}
+
+LOADERS: dict[str, Callable[[Encoder, Mapping[str, Any], str], Loaded]] = {
+    "transformers": _load_transformers,
+    "exported": _load_exported,
+}

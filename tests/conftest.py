@@ -1,0 +1,65 @@
+"""Set-up shared by all tests.
+
+Torchvision guard. Some machines pair a CPU build of torch with a CUDA build of torchvision, whose
+compiled operators then cannot load; ``import torchvision`` fails with "operator torchvision::nms
+does not exist" and takes timm, open_clip and transformers' image code with it. The schemas of those
+operators are enough, since no encoder calls them. They are defined just before the first import of
+torchvision and only if its library really cannot load: defining them beside a working library
+aborts the process. Tests that never import torchvision pay nothing, and every worker of
+pytest-xdist guards itself.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+
+def define_missing_operators(package: Path) -> bool:
+    """Define torchvision's schemas if its library is there but lacks CUDA; return whether."""
+    import torch
+
+    library = package / "_C.so"
+    if not library.exists():
+        return False
+    try:
+        torch.ops.load_library(str(library))
+    except OSError:
+        boxes = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", boxes)
+        return True
+    return False
+
+
+class TorchvisionGuard(importlib.abc.MetaPathFinder):
+    """Runs the guard when torchvision is about to be imported for the first time."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "torchvision":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.origin is not None:
+            define_missing_operators(Path(spec.origin).parent)
+        return spec
+
+
+def guard_torchvision() -> None:
+    """Install the guard once per process."""
+    here = any(isinstance(finder, TorchvisionGuard) for finder in sys.meta_path)
+    if "torchvision" not in sys.modules and not here:
+        sys.meta_path.insert(0, TorchvisionGuard())
+
+
+guard_torchvision()
