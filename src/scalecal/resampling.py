@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -27,6 +25,8 @@ MOST_UNITS = 2_000
 class Units:
     """What is resampled: `code[i]` is the unit of case i, `count` their number.
 
+    `group` is the group of each case before any pooling, or None where there are no groups.
+
     Examples
     --------
     >>> Units.of(4, groups=["a", "a", "b", "c"]).code.tolist()
@@ -35,20 +35,23 @@ class Units:
 
     code: Int
     count: int
-    kind: Literal["case", "group", "pool"]
+    group: Int | None = None
 
     @classmethod
     def of(cls, n: int, *, groups: ArrayLike | None = None, seed: int = 0) -> Units:
         """Units of n cases: the cases, or their groups, pooled when they are too many."""
-        code = check_groups(groups, n)
-        kind: Literal["case", "group", "pool"] = "case" if code is None else "group"
-        if code is None:
-            code = np.arange(n, dtype=np.int64)
+        group = check_groups(groups, n)
+        code = np.arange(n, dtype=np.int64) if group is None else group
         count = int(code.max()) + 1
         if count > MOST_UNITS:
             pool = as_rng(seed).permutation(count) % MOST_UNITS
-            code, count, kind = pool[code], MOST_UNITS, "pool"
-        return cls(code, count, kind)
+            code, count = pool[code], MOST_UNITS
+        return cls(code, count, group)
+
+    def within(self, cases: NDArray[np.intp]) -> Units:
+        """Units of some of the cases; units that have none of them stay, with nothing to add."""
+        group = None if self.group is None else self.group[cases]
+        return Units(self.code[cases], self.count, group)
 
     def total(self, values: Float, cell: Int | None = None, n_cells: int = 1) -> Float:
         """Sum values over the cases of each unit, and of each cell (bin) within it.
@@ -65,11 +68,12 @@ class Units:
         (units, n_cells) array.
         """
         if cell is None:
-            return np.bincount(self.code, weights=values, minlength=self.count)[:, None]
+            whole = np.bincount(self.code, weights=values, minlength=self.count)
+            return whole.astype(np.float64, copy=False)[:, None]
         kept = cell >= 0
         index = self.code[kept] * n_cells + cell[kept]
         flat = np.bincount(index, weights=values[kept], minlength=self.count * n_cells)
-        return flat.reshape(self.count, n_cells)
+        return flat.astype(np.float64, copy=False).reshape(self.count, n_cells)
 
 
 def weights(n_units: int, n_resamples: int, rng: np.random.Generator) -> Iterator[Float]:

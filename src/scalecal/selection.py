@@ -25,12 +25,11 @@ from scalecal.checks import (
     check_probs,
     check_same_length,
 )
+from scalecal.metrics.binning import bin_index
+from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.votes import STRATA, split_panel, strata
 
-__all__ = ["EXACT_LIMIT", "LeftOut", "leave_votes_out", "selection_null", "stratum_codes"]
-
-EXACT_LIMIT = 100_000
-"""Cases up to which resampling draws labels case by case; beyond, bin sums take their normal limit."""
+__all__ = ["LeftOut", "leave_votes_out", "selection_null", "stratum_codes"]
 
 _LOGIT_BOUND = 36.0  # beyond it a float64 probability is 0 or 1
 
@@ -78,7 +77,7 @@ def selection_null(
 
     Draw y* ~ Bernoulli(p); give the case the stratum of a random one of the `n_neighbours` cases
     with label y* nearest to it in logit p; compute each stratum's ECE; repeat. Nothing is assumed
-    about the readers. Above `EXACT_LIMIT` cases the bin sums are drawn from their normal limit.
+    about the readers. Above `EXACT_CASES` cases the bin sums are drawn from their normal limit.
 
     Parameters
     ----------
@@ -115,9 +114,9 @@ def selection_null(
     order = [o[np.argsort(place[o], kind="stable")] for o in order]
     k = [min(n_neighbours, len(o)) for o in order]
     start = [_nearest_window(place[o], place, kk) for o, kk in zip(order, k, strict=True)]
-    bin_of = np.minimum((p * n_bins).astype(np.int64), n_bins - 1)
+    bin_of = bin_index(p, n_bins=n_bins)
     sorted_codes = [code[o] for o in order]
-    if n > EXACT_LIMIT:
+    if n > EXACT_CASES:
         return _normal_limit(p, bin_of, sorted_codes, start, k, n_strata, n_bins, n_resamples, rng)
     return _by_cases(p, bin_of, sorted_codes, start, k, n_strata, n_bins, n_resamples, rng)
 

@@ -1,0 +1,491 @@
+"""The audit: calibration by how far the readers agree, with its own noise floor.
+
+For all cases and for every stratum: the error, what a calibrated model would show there, tests,
+and scores against the readers' votes. `compare` sets two models side by side on the same cases;
+`merge` joins audits of parts into the audit of the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal import __version__, metrics, wording
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    check_counts,
+    check_groups,
+    check_labels,
+    check_positive_int,
+    check_probs,
+    check_same_length,
+)
+from scalecal.metrics.arguments import read_hard_event
+from scalecal.metrics.resampling import EXACT_CASES
+from scalecal.resampling import MOST_UNITS, Units, bootstrap_sums, interval, two_sided_p
+from scalecal.scoring import INTERVALS, TESTS, case_sums, score, sum_values
+from scalecal.selection import leave_votes_out, selection_null, stratum_codes
+from scalecal.tables.writing import plain, write_text
+from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha
+from scalecal.votes import strata as agreement_strata
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["Audit", "Cases", "audit", "compare", "merge"]
+
+Strata = ArrayLike | Callable[[Int, Float, "Int | None"], ArrayLike]
+Source = Literal["none", "agreement", "given"]
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """What an audit was made of, kept for comparing, merging and drawing."""
+
+    y: Int
+    probs: Float
+    counts: Int | None
+    strata: NDArray[np.str_] | None
+    groups: Int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Calibration of one model, overall and by stratum. Made by `audit`.
+
+    Attributes
+    ----------
+    rows
+        One dict of numbers per stratum; the first is `overall`. Undefined numbers are NaN, and
+        `reason` says why.
+    references
+        The same for two predictors that know nothing: one half for every case, and the prevalence.
+    meta
+        What made it: version, seed, options, data hash, inter-reader statistics.
+    notes
+        What the reader of the numbers should know.
+    """
+
+    rows: list[dict[str, Any]]
+    references: list[dict[str, Any]]
+    meta: dict[str, Any]
+    notes: list[str]
+    cases: Cases = field(repr=False)
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        for row in self.rows:
+            if row["name"] == name:
+                return row
+        raise KeyError(f"no stratum {name!r}. Known: {', '.join(r['name'] for r in self.rows)}")
+
+    @property
+    def sentences(self) -> list[str]:
+        """Two or three plain sentences that claim no more than the tests bear."""
+        return wording.sentences(self.rows, agreement=self.meta["strata"] == "agreement")
+
+    def __str__(self) -> str:
+        shown = [
+            {**r, "name": f"{r['name']} ({r['stratum']})"}
+            for r in self.references
+            if r["stratum"] in (self.rows[0]["name"], self.rows[-1]["name"])
+        ]
+        parts = [wording.table(self.rows, shown), " ".join(self.sentences)]
+        if self.notes:
+            parts.append("\n".join(f"Note: {note}" for note in self.notes))
+        return "\n\n".join(parts)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per stratum."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the cases, ready for JSON; undefined numbers are None."""
+        whole = {
+            "strata": self.rows,
+            "references": self.references,
+            "sentences": self.sentences,
+            "notes": self.notes,
+            "meta": self.meta,
+        }
+        return dict(plain(whole))
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the audit as JSON text, and write it to `path` where one is given."""
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+        if path is not None:
+            write_text(path, text + "\n")
+        return text
+
+    def plot(self) -> Figure:
+        """Draw a reliability diagram per stratum, with counts and consistency bars."""
+        from scalecal.drawing import reliability
+
+        return reliability(self)
+
+
+def audit(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    votes: ArrayLike | None = None,
+    n_raters: ArrayLike | None = None,
+    strata: Strata | None = None,
+    groups: ArrayLike | None = None,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Audit:
+    """Audit the calibration of predictions, overall and by stratum.
+
+    Parameters
+    ----------
+    y
+        Labels 0 / 1, or class numbers.
+    probs
+        Positive-class probabilities (n,), or (n, C). With more than two classes, ECE and the tests are
+        of the event "the top class is right".
+    votes, n_raters
+        Readers' votes: counts per class (n, C), or counts of the positive class with the panel's size.
+        Strata are made of them by `scalecal.votes.strata` unless `strata` is given.
+    strata
+        A stratum name per case, or a function of (y, probs, counts) that returns them. An empty name is no
+        stratum.
+    groups
+        Patient, slide, ... of each case: intervals then resample groups, not cases.
+    n_bins
+        Bins of equal width for ECE.
+    n_resamples, seed
+        For floors, nulls and intervals.
+
+    Returns
+    -------
+    Audit
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.beta(0.6, 0.8, size=600)
+    >>> votes = rng.binomial(7, chance)
+    >>> result = audit((votes >= 4).astype(int), chance, votes=votes, n_raters=7)
+    >>> [(row["name"], row["n"]) for row in result.rows]
+    [('overall', 600), ('high', 375), ('medium', 109), ('low', 116)]
+    >>> result["low"]["floor"] > result["overall"]["floor"]
+    True
+    """
+    p = check_probs(probs)
+    if p.ndim == 2 and p.shape[1] == 2:
+        p = np.ascontiguousarray(p[:, 1])
+    n_classes = 2 if p.ndim == 1 else p.shape[1]
+    labels = check_labels(y, n_classes)
+    counts = None if votes is None else check_counts(votes, n_raters)
+    n = check_same_length(y=labels, probs=p, votes=counts)
+    if counts is not None and counts.shape[1] != n_classes:
+        raise InputError(f"votes have {counts.shape[1]} classes but probs have {n_classes}")
+    check_positive_int(n_bins, "n_bins")
+    check_positive_int(n_resamples, "n_resamples", least=20)
+    group_codes = check_groups(groups, n)
+    names, source = _strata_names(strata, labels, p, counts)
+    cases = Cases(labels, p, counts, names, group_codes)
+    return _audit(cases, source=source, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+
+
+def _strata_names(
+    strata: Strata | None, y: Int, probs: Float, counts: Int | None
+) -> tuple[NDArray[np.str_] | None, Source]:
+    if strata is None:
+        return (None, "none") if counts is None else (agreement_strata(counts), "agreement")
+    raw = np.asarray(strata(y, probs, counts) if callable(strata) else strata)
+    if raw.shape != y.shape:
+        raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
+    if raw.dtype.kind in "fO":
+        raw = np.array(["" if v is None or v != v else str(v) for v in raw.tolist()])
+    return raw.astype(np.str_), "given"
+
+
+def _stratum_order(names: NDArray[np.str_] | None, source: Source) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    if source == "agreement":
+        return STRATA
+    found = sorted(set(np.unique(names).tolist()) - {""})
+    if "overall" in found:
+        raise InputError("a stratum may not be called 'overall': that row holds all cases")
+    return tuple(s for s in STRATA if s in found) if set(found) <= set(STRATA) else tuple(found)
+
+
+def _audit(cases: Cases, *, source: Source, n_bins: int, n_resamples: int, seed: int) -> Audit:
+    y, p, counts = cases.y, cases.probs, cases.counts
+    units = Units.of(len(y), groups=cases.groups, seed=seed)
+    order = _stratum_order(cases.strata, source)
+    options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    rows = [{"name": "overall", **score(y, p, counts, units=units, within=None, **options)}]
+    for name in order:
+        inside = np.asarray(cases.strata == name)
+        if not inside.any():
+            rows.append({"name": name, "n": 0, "reason": "no case in this stratum"})
+            continue
+        rows.append({"name": name, **score(y, p, counts, units=units, within=inside, **options)})
+    _add_selection(rows, cases, order, options)
+    _add_left_out_votes(rows, cases, source, seed)
+    for test in (*TESTS, "selection"):
+        key = f"p_{test}"
+        if order:
+            adjusted = metrics.holm([r.get(key, float("nan")) for r in rows[1:]])
+            for row, value in zip(rows[1:], adjusted, strict=True):
+                row[f"{key}_holm"] = float(value)
+        if key in rows[0]:
+            rows[0][f"{key}_holm"] = rows[0][key]
+    keys = list(dict.fromkeys(k for row in rows for k in row))
+    rows = [{k: row.get(k, "" if k == "reason" else float("nan")) for k in keys} for row in rows]
+    meta = _meta(cases, source, units) | options
+    return Audit(rows, _references(cases, order, n_bins), meta, _notes(cases, rows, units), cases)
+
+
+def _add_selection(
+    rows: list[dict[str, Any]], cases: Cases, order: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    if not order or cases.strata is None:
+        return
+    event = read_hard_event(cases.y, cases.probs)
+    codes = stratum_codes(cases.strata, order)
+    null = selection_null(event.y, event.p, codes, n_strata=len(order), **options)
+    for j, row in enumerate(rows[1:]):
+        drawn = null[np.isfinite(null[:, j]), j]
+        if row["n"] == 0 or len(drawn) == 0:
+            continue
+        row["null_mean"] = float(drawn.mean())
+        row["null_p95"] = float(np.quantile(drawn, 0.95))
+        row["null_place"] = float((drawn < row["ece"]).mean())
+        row["p_selection"] = float((1 + (drawn >= row["ece"]).sum()) / (len(drawn) + 1))
+
+
+def _add_left_out_votes(
+    rows: list[dict[str, Any]], cases: Cases, source: Source, seed: int
+) -> None:
+    if cases.counts is None or source == "given":
+        return
+    # Splits are averaged, so large sets need few of them.
+    n_splits = 20 if len(cases.y) <= EXACT_CASES else 2
+    scores = leave_votes_out(cases.counts, cases.probs, n_splits=n_splits, seed=seed)
+    for row in rows:
+        left = scores[row["name"]]
+        row["lvo_n"] = left.n
+        row["lvo_vote_nll"] = left.vote_nll
+        row["lvo_gap"] = left.gap
+        row["lvo_overconfidence"] = left.overconfidence
+
+
+def _references(cases: Cases, order: tuple[str, ...], n_bins: int) -> list[dict[str, Any]]:
+    """Score predictors that know nothing, on the same strata."""
+    n_classes = 2 if cases.probs.ndim == 1 else cases.probs.shape[1]
+    share = np.bincount(cases.y, minlength=n_classes) / len(cases.y)
+    even = np.full(n_classes, 1 / n_classes)
+    title = "constant 0.5" if n_classes == 2 else f"constant 1/{n_classes}"
+    out = []
+    for name, constant in ((title, even), ("prevalence", share)):
+        for stratum in ("overall", *order):
+            inside = slice(None) if stratum == "overall" else cases.strata == stratum
+            labels = cases.y[inside]
+            row: dict[str, Any] = {"name": name, "stratum": stratum, "n": len(labels)}
+            if len(labels):
+                p = (
+                    np.full(len(labels), constant[1])
+                    if n_classes == 2
+                    else np.tile(constant, (len(labels), 1))
+                )
+                row |= {
+                    "mean_p": float(constant.max() if n_classes > 2 else constant[1]),
+                    "ece": metrics.ece(labels, p, n_bins=n_bins),
+                    "brier": metrics.brier(labels, p),
+                    "log_loss": metrics.log_loss(labels, p),
+                    "accuracy": metrics.accuracy(labels, p),
+                }
+                if cases.counts is not None and cases.counts[inside].sum() > 0:
+                    row["vote_nll"] = metrics.vote_nll(cases.counts[inside], p)
+            out.append(row)
+    return out
+
+
+def _meta(cases: Cases, source: Source, units: Units) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for array in (cases.y, cases.probs, cases.counts):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
+    meta: dict[str, Any] = {
+        "version": __version__,
+        "n": len(cases.y),
+        "n_classes": 2 if cases.probs.ndim == 1 else cases.probs.shape[1],
+        "event": "positive class" if cases.probs.ndim == 1 else "top class is right",
+        "strata": source,
+        "resampled": "cases" if cases.groups is None else "groups",
+        "n_groups": None if units.group is None else int(units.group.max()) + 1,
+        "data_sha256": digest.hexdigest(),
+    }
+    if cases.counts is not None:
+        size = cases.counts.sum(axis=1)
+        meta |= {
+            "n_raters": [int(m) for m in np.unique(size)],
+            "fleiss_kappa": fleiss_kappa(cases.counts),
+            "krippendorff_alpha": krippendorff_alpha(cases.counts),
+        }
+    return meta
+
+
+def _notes(cases: Cases, rows: list[dict[str, Any]], units: Units) -> list[str]:
+    notes = []
+    n = len(cases.y)
+    if cases.strata is not None and (none := int((cases.strata == "").sum())):
+        notes.append(f"{none:,} of {n:,} cases have no stratum and count only in the overall row.")
+    empty = [r["name"] for r in rows if r["n"] == 0]
+    if empty:
+        notes.append(f"No case in stratum {', '.join(empty)}: its numbers are undefined.")
+    single = [r["name"] for r in rows if r["n"] and r["prevalence"] in (0.0, 1.0)]
+    if single:
+        notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
+    if cases.groups is not None:
+        notes.append(
+            "Intervals resample groups; floors, nulls and tests take cases as independent given the model."
+        )
+    if n > EXACT_CASES:
+        notes.append(
+            f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."
+        )
+    if units.count == MOST_UNITS and n > MOST_UNITS:
+        notes.append(f"Intervals pool cases at random into {MOST_UNITS:,} units before resampling.")
+    return notes
+
+
+def _same_cases(a: Audit, b: Audit) -> None:
+    x, z = a.cases, b.cases
+    if len(x.y) != len(z.y):
+        raise InputError(f"the audits are of different cases: {len(x.y)} against {len(z.y)}")
+    for name in ("y", "counts", "strata"):
+        left, right = getattr(x, name), getattr(z, name)
+        same = (left is None) == (right is None) and (left is None or np.array_equal(left, right))
+        if not same:
+            raise InputError(f"the audits are of different cases: their {name} differ")
+
+
+def compare(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """Compare two models on the same cases: every difference b - a with its paired bootstrap.
+
+    Differences of the same cases share those cases' noise, so that a bootstrap of them is sound even
+    for ECE, whose own bootstrap is not. Cases, or groups where there are any, are resampled.
+
+    Returns
+    -------
+    DataFrame with columns stratum, metric, n, a, b, difference, low, high, p_value.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.uniform(size=500)
+    >>> y = (rng.uniform(size=500) < chance).astype(int)
+    >>> sharp = audit(y, np.clip(2 * chance - 0.5, 0.01, 0.99))
+    >>> table = compare(sharp, audit(y, chance))
+    >>> bool(table.set_index("metric").loc["log_loss", "high"] < 0)
+    True
+    """
+    import pandas as pd
+
+    _same_cases(a, b)
+    cases = a.cases
+    units = Units.of(len(cases.y), groups=cases.groups, seed=seed)
+    order = tuple(row["name"] for row in a.rows[1:])
+    out = []
+    for name in ("overall", *order):
+        inside = None if name == "overall" else np.asarray(cases.strata == name)
+        if inside is not None and not inside.any():
+            continue
+        point, drawn = [], []
+        for model in (a, b):
+            sums = case_sums(
+                cases.y,
+                model.cases.probs,
+                cases.counts,
+                units=units,
+                within=inside,
+                n_bins=a.meta["n_bins"],
+            )
+            whole = {key: s.sum(axis=0, keepdims=True) for key, s in sums.items()}
+            point.append(sum_values(whole))
+            # One seed for both models: the same draws, hence a paired comparison.
+            drawn.append(sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed)))
+        for metric in ("ece", *INTERVALS):
+            if metric not in point[0]:
+                continue
+            values = [float(values[metric][0]) for values in point]
+            samples = drawn[1][metric] - drawn[0][metric]
+            low, high = interval(samples)
+            out.append(
+                {
+                    "stratum": name,
+                    "metric": metric,
+                    "n": len(cases.y) if inside is None else int(inside.sum()),
+                    "a": values[0],
+                    "b": values[1],
+                    "difference": values[1] - values[0],
+                    "low": low,
+                    "high": high,
+                    "p_value": two_sided_p(samples),
+                }
+            )
+    return pd.DataFrame(out)
+
+
+def merge(audits: Sequence[Audit]) -> Audit:
+    """Join audits of parts (disjoint cases, one model) into the audit of the whole.
+
+    The cases are put together in the order given and audited anew with the options of the parts, which
+    must be the same, so that the result equals the audit of the whole exactly. Groups of different parts
+    are taken as different.
+
+    Examples
+    --------
+    >>> p = np.linspace(0.05, 0.95, 40)
+    >>> y = np.tile([0, 1], 20)
+    >>> whole = merge([audit(y[:10], p[:10]), audit(y[10:], p[10:])])
+    >>> whole["overall"]["ece"] == audit(y, p)["overall"]["ece"]
+    True
+    """
+    if not audits:
+        raise InputError("nothing to merge: give at least one audit")
+    first = audits[0]
+    for other in audits[1:]:
+        for key in ("n_bins", "n_resamples", "seed", "strata", "n_classes", "resampled"):
+            if other.meta[key] != first.meta[key]:
+                raise InputError(
+                    f"audits with different {key} cannot be merged: {first.meta[key]} and {other.meta[key]}"
+                )
+        if (other.cases.counts is None) != (first.cases.counts is None):
+            raise InputError("audits with and without votes cannot be merged")
+
+    def join(name: str) -> Any:
+        parts = [getattr(a.cases, name) for a in audits]
+        return None if parts[0] is None else np.concatenate(parts)
+
+    groups = None
+    if first.cases.groups is not None:
+        sizes = [int(a.cases.groups.max()) + 1 for a in audits if a.cases.groups is not None]
+        shifts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        groups = np.concatenate([a.cases.groups + s for a, s in zip(audits, shifts, strict=True)])
+    cases = Cases(join("y"), join("probs"), join("counts"), join("strata"), groups)
+    return _audit(
+        cases,
+        source=first.meta["strata"],
+        n_bins=first.meta["n_bins"],
+        n_resamples=first.meta["n_resamples"],
+        seed=first.meta["seed"],
+    )

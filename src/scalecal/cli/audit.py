@@ -1,0 +1,191 @@
+"""Commands that audit predictions: `audit`, `plan` and `demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scalecal.cli.app import Out, Seed, app, columns, given, say
+
+if TYPE_CHECKING:
+    from scalecal.auditing import Audit
+
+Column = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Name of this column in the file.")
+]
+
+
+@app.command()
+def audit(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet of predictions.")],
+    votes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Votes by id: rows id, rater, label, or counts per case."
+        ),
+    ] = None,
+    out: Out = None,
+    id_column: Column = None,
+    p_column: Column = None,
+    label_column: Column = None,
+    votes_column: Column = None,
+    n_raters_column: Column = None,
+    rater_column: Column = None,
+    group_column: Column = None,
+    stratum_column: Column = None,
+    n_raters: Annotated[
+        int | None, typer.Option(help="Readers of every case, where no column tells it.")
+    ] = None,
+    positive: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
+    ] = None,
+    ties: Annotated[
+        str | None, typer.Option(help="Label of a tied vote: error, first, last, random or drop.")
+    ] = None,
+    n_bins: Annotated[
+        int | None, typer.Option("--bins", help="Bins of equal width for ECE.")
+    ] = None,
+    n_resamples: Annotated[
+        int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
+    ] = None,
+    seed: Seed = None,
+) -> None:
+    """Audit predictions: calibration overall and by how far the readers agree.
+
+    FILE has the columns id, p (or p_<class>), label and/or votes + n_raters (or votes_<class>), and
+    optionally group and stratum. Other names are given by the --...-column options.
+    """
+    from scalecal.auditing import audit as run_audit
+    from scalecal.tables import read_predictions
+
+    roles = {
+        "id": id_column,
+        "p": p_column,
+        "label": label_column,
+        "votes": votes_column,
+        "n_raters": n_raters_column,
+        "rater": rater_column,
+        "group": group_column,
+        "stratum": stratum_column,
+    }
+    found = read_predictions(
+        file,
+        **given(
+            votes=votes,
+            columns=columns(roles),
+            positive=positive,
+            n_raters=n_raters,
+            ties=ties,
+            seed=seed,
+        ),
+    )
+    result = run_audit(
+        found.y,
+        found.probs,
+        votes=found.counts,
+        strata=found.stratum,
+        groups=found.groups,
+        **given(n_bins=n_bins, n_resamples=n_resamples, seed=seed),
+    )
+    result.notes.extend(found.notes)
+    result.meta["source"] = dict(found.source_hash)
+    result.meta["classes"] = list(found.classes)
+    say(str(result))
+    if out is not None:
+        write_audit(result, out)
+
+
+def write_audit(result: Audit, out: Path) -> None:
+    """Write an audit's files: audit.json, audit.csv, reliability.svg, reliability.png."""
+    from scalecal.drawing import save
+    from scalecal.tables import output_folder, write_csv
+
+    with output_folder(out) as folder:
+        result.to_json(folder / "audit.json")
+        write_csv(result.to_frame(), folder / "audit.csv")
+        save(result.plot(), folder / "reliability")
+    say(f"\nWrote audit.json, audit.csv, reliability.svg and reliability.png to {out}")
+
+
+@app.command()
+def plan(
+    excess: Annotated[
+        float | None, typer.Option(help="Calibration error beyond chance that should be told.")
+    ] = None,
+    stratum_share: Annotated[
+        float | None, typer.Option("--share", help="Share of the cases that fall into the stratum.")
+    ] = None,
+    power: Annotated[
+        float | None, typer.Option(help="Chance of telling it that is wanted.")
+    ] = None,
+    readers: Annotated[
+        str | None, typer.Option(metavar="M,M,...", help="Numbers of readers to consider.")
+    ] = None,
+    n_simulations: Annotated[
+        int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
+    ] = None,
+    seed: Seed = None,
+    out: Out = None,
+) -> None:
+    """Say how many cases and readers an audit needs, by simulation."""
+    from scalecal.checks import InputError
+    from scalecal.planning import plan as run_plan
+
+    try:
+        n_raters = None if readers is None else tuple(int(m) for m in readers.split(","))
+    except ValueError:
+        raise InputError(
+            f"--readers must be whole numbers with commas between, got {readers!r}"
+        ) from None
+    result = run_plan(
+        **given(
+            excess=excess,
+            stratum_share=stratum_share,
+            power=power,
+            n_raters=n_raters,
+            n_simulations=n_simulations,
+            seed=seed,
+        )
+    )
+    say(str(result))
+    if out is not None:
+        from scalecal.drawing import power_curve, save
+        from scalecal.tables import output_folder, write_csv
+
+        with output_folder(out) as folder:
+            write_csv(result.table, folder / "plan.csv")
+            save(power_curve(result.table, power=result.power), folder / "plan")
+        say(f"\nWrote plan.csv, plan.svg and plan.png to {out}")
+
+
+@app.command()
+def demo(out: Out = Path("runs/demo"), seed: Seed = 0) -> None:
+    """Audit a logistic regression on 896 lung nodules by how far three radiologists agree."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from scalecal.auditing import audit as run_audit
+    from scalecal.datasets import load_lidc
+    from scalecal.splits import split
+
+    data = load_lidc()
+    part = split(data.y, groups=data.groups, shares=(0.6, 0.0, 0.4), seed=seed or 0)
+    train, test = data.take(part == "train"), data.take(part == "test")
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    model.fit(train.X, train.y)
+    result = run_audit(
+        test.y,
+        model.predict_proba(test.X)[:, 1],
+        votes=test.votes,
+        n_raters=test.n_raters,
+        groups=test.groups,
+    )
+    say(
+        f"{data.name}: trained on {len(train)} nodules, audited on {len(test)} of other patients.\n"
+    )
+    say(str(result))
+    if out is not None:
+        write_audit(result, out)
