@@ -114,10 +114,10 @@ def column_hash(column: pd.Series[Any]) -> str:
     if values.dtype.kind in "iufb":
         return hashlib.sha256(values.dtype.str.encode() + values.tobytes()).hexdigest()
     digest = hashlib.sha256(b"text")
-    for value in values:
+    for value, missing in zip(values, column.isna(), strict=True):
         # A length before each value keeps ["ab", "c"] apart from ["a", "bc"].
-        text = b"" if value is None or value != value else str(value).encode()
-        digest.update(len(text).to_bytes(8, "little") + text)
+        text = b"" if missing else str(value).encode()
+        digest.update(b"-" if missing else len(text).to_bytes(8, "little") + text)
     return digest.hexdigest()
 
 

@@ -1,0 +1,197 @@
+"""Resize, crop and normalise whole batches on the accelerator, with Pillow's own pixels.
+
+Pillow resizes 8-bit images in two passes, first along the rows, then along the columns, and rounds
+to 8 bits after each; its filter weights are whole multiples of 2^-22. Either pass is a product
+with a small matrix of weights. A sum of 8-bit pixels times 22-bit weights needs 30 bits, more than
+float32 has, so the weights are split in two: their upper 13 bits and their lower 9. Each product
+is then a sum of whole numbers below 2^24, which float32 adds without error in any order, and the
+two are joined as Pillow's shift does it.
+
+Stated tolerance (tested): the pixels equal Pillow's, all of them; the normalised values differ by
+less than 1e-6, since scale and shift are one multiplication here. ``exact=True`` has Pillow do the
+work on the CPU and normalises in the publisher's order of operations: equal to the last bit.
+(For comparison: torch's own antialiased resize differs from Pillow in 13 to 24 % of the values of
+noise images, bicubic by up to 25 of the 256 levels.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+    from scalecal.encoders.preprocessing import Preprocessing
+
+    # Upper and lower parts of a resize's weights; None where an axis keeps its size.
+    Weights = tuple[torch.Tensor, torch.Tensor] | None
+
+__all__ = ["DeviceTransform", "pillow_pixels", "resize_matrix"]
+
+_WEIGHT_BITS = 22  # Pillow's weights for 8-bit images are whole multiples of 2^-22.
+_LOWER_BITS = 9  # Sums of lower parts stay below 2^24 up to 257 pixels under the filter.
+
+
+def _triangle(x: float) -> float:
+    return max(0.0, 1.0 - abs(x))
+
+
+def _cubic(x: float) -> float:
+    """Keys' cubic with a = -1/2, the one Pillow calls bicubic."""
+    a, x = -0.5, abs(x)
+    if x < 1.0:
+        return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    if x < 2.0:
+        return (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    return 0.0
+
+
+_FILTERS = {"bilinear": (_triangle, 1.0), "bicubic": (_cubic, 2.0)}
+
+
+def resize_matrix(size: int, new_size: int, interpolation: str) -> NDArray[np.float64]:
+    """Return the weights of an antialiased resize along one axis, shape (new_size, size).
+
+    The filter is widened by the scale when shrinking (antialiasing), its weights are made to sum
+    to 1 and rounded to Pillow's fixed point.
+
+    Examples
+    --------
+    >>> resize_matrix(4, 2, "bilinear").round(3).tolist()
+    [[0.429, 0.429, 0.143, 0.0], [0.0, 0.143, 0.429, 0.429]]
+    """
+    function, reach = _FILTERS[interpolation]
+    scale = size / new_size
+    width = max(scale, 1.0)
+    support = reach * width
+    matrix = np.zeros((new_size, size))
+    for i in range(new_size):
+        centre = (i + 0.5) * scale
+        first = max(int(centre - support + 0.5), 0)
+        last = min(int(centre + support + 0.5), size)
+        weights = np.array([function((j - centre + 0.5) / width) for j in range(first, last)])
+        fixed = weights / weights.sum() * 2**_WEIGHT_BITS
+        matrix[i, first:last] = np.trunc(fixed + np.copysign(0.5, fixed)) / 2**_WEIGHT_BITS
+    return matrix
+
+
+def pillow_pixels(image: NDArray[np.uint8], preprocess: Preprocessing) -> NDArray[np.uint8]:
+    """Resize and crop one (height, width, 3) image by Pillow, exactly as its publisher does."""
+    if (
+        image.shape[:2] == (preprocess.crop, preprocess.crop)
+        and preprocess.resize == preprocess.crop
+    ):
+        return image
+    from PIL import Image
+
+    return preprocess.pixels(Image.fromarray(image))
+
+
+class DeviceTransform:
+    """Turns uint8 images of one size on a device into an encoder's input.
+
+    Parameters
+    ----------
+    preprocess : Preprocessing
+        The encoder's resize, crop, mean and std.
+    device : torch.device or str
+        Where the images are and the work is done.
+    exact : bool, default=False
+        The images were resized and cropped already: only normalise, with the publisher's own
+        order of operations.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from scalecal.encoders.preprocessing import Preprocessing
+    >>> transform = DeviceTransform(Preprocessing(8, 8, "bicubic"), "cpu")
+    >>> transform(torch.zeros(2, 12, 16, 3, dtype=torch.uint8)).shape
+    torch.Size([2, 3, 8, 8])
+    """
+
+    def __init__(self, preprocess: Preprocessing, device: Any, *, exact: bool = False) -> None:
+        import torch
+
+        self.preprocess = preprocess
+        self.exact = exact
+        self._device = torch.device(device)
+        mean = torch.tensor(preprocess.mean, dtype=torch.float32).view(1, 3, 1, 1)
+        std = torch.tensor(preprocess.std, dtype=torch.float32).view(1, 3, 1, 1)
+        self._mean, self._std = mean.to(self._device), std.to(self._device)
+        self._scale = (1.0 / (255.0 * std.double())).float().to(self._device)
+        self._shift = (-mean.double() / std.double()).float().to(self._device)
+        self._matrices: dict[tuple[int, int], tuple[Weights, Weights]] = {}
+
+    def _weights(self, height: int, width: int) -> tuple[Weights, Weights]:
+        """Return the row and column weights of the pixels that survive the crop, None for no resize."""
+        import torch
+
+        key = (height, width)
+        if key not in self._matrices:
+            new = self.preprocess.resized_size(height, width)
+            corner = self.preprocess.crop_corner(*new)
+            made: list[Weights] = []
+            for old_size, new_size, first in zip(key, new, corner, strict=True):
+                if old_size == new_size:
+                    made.append(None)
+                    continue
+                matrix = resize_matrix(old_size, new_size, self.preprocess.interpolation)
+                kept = matrix[first : first + self.preprocess.crop] * 2**_WEIGHT_BITS
+                upper = np.round(kept / 2**_LOWER_BITS)
+                lower = (kept - upper * 2**_LOWER_BITS) / 2**_LOWER_BITS
+                parts = torch.from_numpy(np.stack([upper, lower])).float().to(self._device)
+                made.append((parts[0], parts[1]))
+            self._matrices[key] = (made[0], made[1])
+        return self._matrices[key]
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Return float32 (n, 3, crop, crop) of uint8 (n, height, width, 3)."""
+        import torch
+
+        if self.exact:
+            unit = images.permute(0, 3, 1, 2).contiguous().float().div_(255)
+            return unit.sub_(self._mean).div_(self._std)
+        height, width = images.shape[1:3]
+        down, across = self._weights(height, width)
+        top, left = self.preprocess.crop_corner(*self.preprocess.resized_size(height, width))
+        crop = self.preprocess.crop
+        if across is None:
+            images = images[:, :, left : left + crop]
+        if down is None:
+            images = images[:, top : top + crop]
+        pixels = images.permute(0, 3, 1, 2).contiguous().float()
+        if across is not None:
+            pixels = _pass_across(pixels, *across)
+        if down is not None:
+            pixels = _pass_down(pixels, *down)
+        return torch.addcmul(self._shift, pixels, self._scale)
+
+
+# In units of the upper parts one pixel level is 2^13, so Pillow's (sum + 2^21) >> 22 reads
+# floor((upper sum + 2^12 + floor(lower sum)) / 2^13). The floor of the lower sum is added by the
+# second product itself (its beta), which saves a pass over the batch.
+_LEVEL = float(2 ** (_WEIGHT_BITS - _LOWER_BITS))
+
+
+def _pass_across(pixels: torch.Tensor, upper: torch.Tensor, lower: torch.Tensor) -> torch.Tensor:
+    """Resize along the width: (n, 3, height, width) to (n, 3, height, new width)."""
+    flat = pixels.reshape(-1, pixels.shape[-1])
+    carry = (flat @ lower.T).floor_()
+    total = carry.addmm_(flat, upper.T)
+    return _levels(total).reshape(*pixels.shape[:-1], -1)
+
+
+def _pass_down(pixels: torch.Tensor, upper: torch.Tensor, lower: torch.Tensor) -> torch.Tensor:
+    """Resize along the height: (n, 3, height, width) to (n, 3, new height, width)."""
+    flat = pixels.reshape(-1, *pixels.shape[-2:])
+    carry = (lower @ flat).floor_()
+    total = carry.baddbmm_(upper.expand(len(flat), -1, -1), flat)
+    return _levels(total).reshape(*pixels.shape[:2], -1, pixels.shape[-1])
+
+
+def _levels(total: torch.Tensor) -> torch.Tensor:
+    """Turn exact sums into 8-bit levels, halves up, in place."""
+    return total.mul_(1.0 / _LEVEL).add_(0.5).clamp_(0.0, 255.0).floor_()
