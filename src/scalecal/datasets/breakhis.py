@@ -1,0 +1,196 @@
+"""BreakHis: breast tumours at four magnifications, benign or malignant (Spanhol et al. 2016).
+
+The publisher counts 82 patients, one per slide folder. Slide 14-13412 lies under two subtypes (DC and
+LC) with the same pictures in both, so 81 groups remain: the group is the year and slide id in the file
+name, whatever the subtype, and no split can part the two copies.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import InputError, check_choice
+from scalecal.datasets.folders import data_folder, image_files
+from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.sources import FileSource
+from scalecal.splits import split
+
+__all__ = ["BREAKHIS", "MAGNIFICATIONS", "open_breakhis", "parse_name"]
+
+CLASSES = ("benign", "malignant")
+SUBTYPES = {
+    "A": "adenosis",
+    "F": "fibroadenoma",
+    "PT": "phyllodes_tumor",
+    "TA": "tubular_adenoma",
+    "DC": "ductal_carcinoma",
+    "LC": "lobular_carcinoma",
+    "MC": "mucinous_carcinoma",
+    "PC": "papillary_carcinoma",
+}
+# Published images, benign and malignant, at each magnification.
+MAGNIFICATIONS = {40: (625, 1370), 100: (644, 1437), 200: (623, 1390), 400: (588, 1232)}
+SLIDES = 82
+
+_PAGE = "https://web.inf.ufpr.br/vri/databases/breast-cancer-histopathological-database-breakhis/"
+_HOLDS = f"the folder BreaKHis_v1 (with histology_slides/breast/ in it), from {_PAGE}"
+_NAME = re.compile(r"SOB_([BM])_([A-Z]{1,2})-(\d{2})-([0-9A-Za-z]+)-(40|100|200|400)-(\d+)")
+
+
+class ImageName(NamedTuple):
+    """What a file name says."""
+
+    label: int
+    subtype: str
+    patient: str
+    magnification: int
+
+
+def parse_name(stem: str) -> ImageName | None:
+    """Read a file name; None if it is not one of BreakHis.
+
+    Examples
+    --------
+    >>> parse_name("SOB_M_DC-14-22549AB-40-001")
+    ImageName(label=1, subtype='DC', patient='14-22549AB', magnification=40)
+    """
+    match = _NAME.fullmatch(stem)
+    if match is None or match[2] not in SUBTYPES:
+        return None
+    return ImageName(int(match[1] == "M"), match[2], f"{match[3]}-{match[4]}", int(match[5]))
+
+
+def open_breakhis(
+    data: str | Path | None = None,
+    *,
+    magnification: int | str = "all",
+    split_seed: int | None = None,
+    partial: bool = False,
+) -> ImageSet:
+    """Open a copy of BreakHis; malignant is class 1.
+
+    Parameters
+    ----------
+    data : path
+        `BreaKHis_v1` or the folder that holds it.
+    magnification : {"all", 40, 100, 200, 400}
+        Which images to take.
+    split_seed : int, optional
+        Draw a split by patient, 70 / 10 / 20 per cent, with this seed. By default there is none: the
+        publisher gives no split, and experiments draw one per seed.
+    partial : bool
+        Take a part of the data set: differences from what was published become warnings.
+
+    Returns
+    -------
+    ImageSet
+        `group` is the patient; `subtype`, `magnification` are further columns.
+
+    References
+    ----------
+    F. A. Spanhol et al., "A Dataset for Breast Cancer Histopathological Image Classification", IEEE
+    Transactions on Biomedical Engineering 63, 2016.
+    """
+    wanted = _wanted(magnification)
+    root = _root(data_folder(data, "breakhis", _HOLDS))
+    findings = Findings(str(root), partial, f"Get the whole data set at {_PAGE}.")
+    paths, _ = image_files(root, root / "histology_slides" / "breast")
+    named = [(path, parse_name(Path(path).stem)) for path in paths]
+    strangers = [path for path, name in named if name is None]
+    if strangers:
+        findings.differ(f"{len(strangers)} file names are not of BreakHis: {shorten(strangers)}")
+    kept = [(path, name) for path, name in named if name and name.magnification in wanted]
+    if not kept:
+        raise InputError(f"no BreakHis images in {root}. breakhis needs {_HOLDS}")
+    moved = [path for path, name in kept if not _in_its_folder(path, name)]
+    if moved:
+        findings.differ(f"{len(moved)} files lie in a folder of another name: {shorten(moved)}")
+
+    label = np.array([name.label for _, name in kept])
+    slides = {(name.subtype, name.patient) for _, name in kept}
+    for m in wanted:
+        here = np.array([name.magnification == m for _, name in kept])
+        for i, published in enumerate(MAGNIFICATIONS[m]):
+            findings.count(
+                f"{CLASSES[i]} images at {m}X", int((here & (label == i)).sum()), published
+            )
+    if len(wanted) == len(MAGNIFICATIONS):
+        findings.count("slides", len(slides), SLIDES)
+    group = [name.patient for _, name in kept]
+    shared = sorted({p for s, p in slides if any(q == p and t != s for t, q in slides)})
+    if shared:
+        findings.note(
+            f"slide {shorten(shared)} lies under more than one subtype; all its images are one group"
+        )
+    table = case_table(
+        [Path(path).stem for path, _ in kept],
+        label,
+        CLASSES,
+        group=group,
+        split=None if split_seed is None else _draw_split(label, group, split_seed),
+        subtype=[SUBTYPES[name.subtype] for _, name in kept],
+        magnification=[name.magnification for _, name in kept],
+        path=[path for path, _ in kept],
+    )
+    return ImageSet(
+        BREAKHIS,
+        table,
+        CLASSES,
+        FileSource(root, tuple(path for path, _ in kept)),
+        tuple(findings.warnings),
+        facts={
+            "slides": len(slides),
+            "magnifications": {f"{m}X": int(table["magnification"].eq(m).sum()) for m in wanted},
+        },
+    )
+
+
+def _wanted(magnification: int | str) -> tuple[int, ...]:
+    text = str(magnification).upper().removesuffix("X")
+    if text == "ALL":
+        return tuple(MAGNIFICATIONS)
+    check_choice(text, [str(m) for m in MAGNIFICATIONS] + ["all"], "magnification")
+    return (int(text),)
+
+
+def _root(folder: Path) -> Path:
+    # One archive tool makes a folder of the archive's name around the archive's own.
+    for root in (folder, folder / "BreaKHis_v1", folder / "BreaKHis_v1" / "BreaKHis_v1"):
+        if (root / "histology_slides" / "breast").is_dir():
+            return root
+    raise InputError(f"no histology_slides/breast in {folder}. breakhis needs {_HOLDS}")
+
+
+def _in_its_folder(path: str, name: ImageName) -> bool:
+    """Whether the folders say what the file name says: .../malignant/SOB/<type>/<slide>/40X/<file>."""
+    parts = path.split("/")
+    return (
+        len(parts) >= 6
+        and parts[-6] == CLASSES[name.label]
+        and parts[-4] == SUBTYPES[name.subtype]
+        and parts[-2] == f"{name.magnification}X"
+    )
+
+
+def _draw_split(label: NDArray[np.int64], group: list[str], seed: int) -> list[str]:
+    return [str(part) for part in split(label, groups=group, shares=(0.7, 0.1, 0.2), seed=seed)]
+
+
+BREAKHIS = Dataset(
+    name="breakhis",
+    form="breakhis",
+    title="BreakHis, breast tumours at 40, 100, 200 and 400 times",
+    load=open_breakhis,
+    licence="CC BY 4.0",
+    terms="Free with credit.",
+    page=_PAGE,
+    credit="Spanhol et al., A Dataset for Breast Cancer Histopathological Image Classification, "
+    "IEEE Transactions on Biomedical Engineering 63, 2016",
+    n=7909,
+    paper=True,
+)

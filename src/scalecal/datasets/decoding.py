@@ -1,0 +1,235 @@
+"""Decode one image file to RGB uint8: what is taken, what is refused, and why.
+
+The rules, which do not depend on the file's name:
+
+========================  =====================================================================
+PNG, JPEG, TIFF, BMP      told apart by content; anything else is refused
+grey, bilevel, palette    expanded to RGB exactly
+alpha, transparent colour composited on white, the colour of an empty slide
+EXIF orientation          applied
+16 or 32 bits a channel   refused: how to scale to 8 bits is a choice that belongs to the user
+CMYK, Lab                 refused: the conversion needs a colour profile
+several pages or frames   refused (a JPEG with an embedded preview gives its main picture)
+too many pixels           refused above Pillow's limit against decompression bombs
+truncated or corrupt      refused; no partly grey image is ever returned
+========================  =====================================================================
+
+JPEGs are decoded in full, never through the codec's own downscaling.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from os import PathLike, fspath
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import InputError, MissingPackageError
+
+if TYPE_CHECKING:
+    from PIL import Image as PillowImage
+
+__all__ = ["IMAGE_FORMATS", "IMAGE_SUFFIXES", "ImageError", "decode_image", "image_header"]
+
+IMAGE_FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".tif", ".tiff", ".bmp"})
+
+_EIGHT_BIT_MODES = frozenset({"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "YCbCr"})
+_ORIENTATION = 0x0112
+_BITS_PER_SAMPLE = 258
+_WHITE = (255, 255, 255, 255)
+
+ImageFile = str | PathLike[str] | bytes | IO[bytes]
+
+
+class ImageError(InputError):
+    """One image cannot be used; `name` says which, `reason` why.
+
+    Examples
+    --------
+    >>> print(ImageError("slides/a.png", "the file is truncated"))
+    cannot read image slides/a.png: the file is truncated
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        # Both go to args, so that the error survives the way back from a worker process.
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot read image {self.name}: {self.reason}"
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingPackageError(
+            "reading images needs Pillow. Run: pip install 'scalecal[encoders]'"
+        ) from None
+    return Image
+
+
+def _name_of(file: ImageFile, name: str | None) -> str:
+    if name is not None:
+        return name
+    if isinstance(file, str | PathLike):
+        return fspath(file)
+    return str(getattr(file, "name", "(bytes)"))
+
+
+def _too_large(image_module: Any) -> str:
+    limit = image_module.MAX_IMAGE_PIXELS
+    return (
+        f"it has more pixels than the limit against decompression bombs ({limit:,}). "
+        "Cut whole-slide images into tiles first"
+    )
+
+
+def _open(file: ImageFile, name: str) -> PillowImage.Image:
+    """Open the header only; every failure is an ImageError with a reason a person can act on."""
+    pillow = _pillow()
+    handle = BytesIO(file) if isinstance(file, bytes) else file
+    try:
+        image: PillowImage.Image = pillow.open(handle, formats=IMAGE_FORMATS)
+    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
+        raise ImageError(name, _too_large(pillow)) from None
+    except FileNotFoundError:
+        raise ImageError(name, "no such file") from None
+    except pillow.UnidentifiedImageError:
+        raise ImageError(name, _why_unknown(file)) from None
+    except Exception as error:  # parsers of broken files raise nearly every kind of error
+        raise ImageError(name, _first_line(error)) from None
+    limit = pillow.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        image.close()
+        raise ImageError(name, _too_large(pillow))
+    return image
+
+
+def _why_unknown(file: ImageFile) -> str:
+    if isinstance(file, bytes):
+        start = file[:12]
+    elif isinstance(file, str | PathLike):
+        with open(file, "rb") as handle:
+            start = handle.read(12)
+    else:
+        file.seek(0)
+        start = file.read(12)
+    if not start:
+        return "the file is empty"
+    return (
+        f"it is not a whole PNG, JPEG, TIFF or BMP image (it starts with {start!r}). "
+        "Convert it, or copy it again if it was cut short"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
+
+def _deep(image: PillowImage.Image) -> bool:
+    """Whether the file holds more than 8 bits a channel; Pillow drops the low byte of some silently."""
+    if image.mode.startswith(("I", "F")):
+        return True
+    if image.format == "TIFF":
+        bits = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, (8,))
+        return bool(max(bits if isinstance(bits, tuple) else (bits,)) > 8)
+    if image.format == "PNG":
+        tiles = getattr(image, "tile", [])
+        return any(";16" in str(tile[3]) for tile in tiles)
+    return False
+
+
+def _refuse(image: PillowImage.Image, name: str) -> None:
+    if _deep(image):
+        raise ImageError(
+            name,
+            "it has more than 8 bits a channel, and how to scale it is a choice. "
+            "Convert it to 8 bits first",
+        )
+    if image.mode not in _EIGHT_BIT_MODES:
+        raise ImageError(
+            name, f"its colour space {image.mode} needs a colour profile. Convert it to RGB first"
+        )
+    if image.format in ("TIFF", "PNG"):
+        frames = getattr(image, "n_frames", 1)
+        if frames > 1:
+            raise ImageError(
+                name, f"it holds {frames} pages or frames. Save the one to use as a file of its own"
+            )
+
+
+def _to_rgb(image: PillowImage.Image) -> PillowImage.Image:
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if "transparency" in image.info or image.mode in ("LA", "La", "PA", "RGBA", "RGBa"):
+        # Premultiplied alpha has no direct way to RGBA from grey: go through its straight form.
+        straight = image.convert("LA") if image.mode == "La" else image
+        front = straight.convert("RGBA")
+        back = _pillow().new("RGBA", front.size, _WHITE)
+        back.alpha_composite(front)
+        image = back
+    return image.convert("RGB")
+
+
+def decode_image(file: ImageFile, *, name: str | None = None) -> NDArray[np.uint8]:
+    """Decode an image to an (H, W, 3) uint8 array by the rules at the top of this module.
+
+    Parameters
+    ----------
+    file : path, bytes or binary file
+        What to decode.
+    name : str, optional
+        How messages call it; the path by default.
+
+    Raises
+    ------
+    ImageError
+        If the file is no whole image of a kind that can be taken exactly.
+
+    Examples
+    --------
+    >>> from io import BytesIO
+    >>> from PIL import Image
+    >>> buffer = BytesIO()
+    >>> Image.new("L", (3, 2), 7).save(buffer, "PNG")
+    >>> decode_image(buffer.getvalue()).tolist()[0]
+    [[7, 7, 7], [7, 7, 7], [7, 7, 7]]
+    """
+    called = _name_of(file, name)
+    with _open(file, called) as image:
+        try:
+            _refuse(image, called)
+            image.load()
+            upright = image
+            if image.getexif().get(_ORIENTATION, 1) != 1:
+                from PIL import ImageOps
+
+                upright = ImageOps.exif_transpose(image)
+            # A copy, because the buffer Pillow lends is read-only and torch warns about those.
+            return np.array(_to_rgb(upright), dtype=np.uint8)
+        except ImageError:
+            raise
+        except Exception as error:  # as above: truncated data shows up as almost anything
+            raise ImageError(called, _first_line(error)) from None
+
+
+def image_header(file: ImageFile, *, name: str | None = None) -> tuple[str, tuple[int, int], str]:
+    """Format, (width, height) and colour mode, from the header alone.
+
+    Examples
+    --------
+    >>> from io import BytesIO
+    >>> from PIL import Image
+    >>> buffer = BytesIO()
+    >>> Image.new("RGB", (3, 2)).save(buffer, "BMP")
+    >>> image_header(buffer.getvalue())
+    ('BMP', (3, 2), 'RGB')
+    """
+    with _open(file, _name_of(file, name)) as image:
+        return str(image.format), image.size, image.mode

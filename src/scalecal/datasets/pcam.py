@@ -1,0 +1,249 @@
+"""PatchCamelyon: 327,680 lymph node patches of 96 pixels in HDF5 (Veeling et al. 2018).
+
+A patch is positive if its centre of 32 x 32 pixels holds tumour. Compressed files (`.h5.gz`) are
+unpacked once, beside themselves or into a cache folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+import zlib
+from collections.abc import Sequence
+from functools import partial as bind
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import InputError
+from scalecal.datasets.folders import data_folder, md5_of
+from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table
+from scalecal.datasets.sources import ArraySource, Block, open_hdf5
+from scalecal.datasets.text_tables import need_columns, read_text_table
+
+__all__ = ["PCAM", "PUBLISHED_MD5", "open_pcam"]
+
+CLASSES = ("normal", "tumour")
+# Name in the files -> name here, published number of patches.
+PARTS = {"train": ("train", 262_144), "valid": ("val", 32_768), "test": ("test", 32_768)}
+
+# MD5 of the files as they are distributed. The publisher's own page lists those of valid and test
+# the other way round (basveeling/pcam issues 1 and 4; pytorch/vision pull request 6644).
+PUBLISHED_MD5 = {
+    "train_x.h5.gz": "1571f514728f59376b705fc836ff4b63",
+    "train_y.h5.gz": "35c2d7259d906cfc8143347bb8e05be7",
+    "train_meta.csv": "5a3dd671e465cfd74b5b822125e65b0a",
+    "valid_x.h5.gz": "d5b63470df7cfa627aeec8b9dc0c066e",
+    "valid_y.h5.gz": "2b85f58b927af9964a4c15b8f7e8f179",
+    "valid_meta.csv": "67589e00a4a37ec317f2d1932c7502ca",
+    "test_x.h5.gz": "d8c2d60d490dbd479f8199bdfa0cf6ec",
+    "test_y.h5.gz": "60a7035772fbdb7f34eb86d4420cf66a",
+    "test_meta.csv": "3455fd69135b66734e1008f3af684566",
+}
+
+_PREFIX = "camelyonpatch_level_2_split_"
+_PAGE = "https://github.com/basveeling/pcam"
+_HOLDS = f"the folder with {_PREFIX}{{train,valid,test}}_{{x,y}}.h5 or .h5.gz, from {_PAGE}"
+# A writer touches its file all the time; one left alone this long was killed.
+_STALE_SECONDS = 600.0
+
+
+def open_pcam(
+    data: str | Path | None = None, *, partial: bool = False, cache: str | Path | None = None
+) -> ImageSet:
+    """Open a copy of PatchCamelyon; tumour is class 1.
+
+    Parameters
+    ----------
+    data : path
+        Folder with the HDF5 files, plain or gzipped, and the `_meta.csv` files where there are any.
+    partial : bool
+        Take what is there: other counts than the published ones, or splits that are missing, become
+        warnings.
+    cache : path, optional
+        Where to unpack `.gz` files; beside them by default.
+
+    Returns
+    -------
+    ImageSet
+        Of kind `array`; `group` is the slide (`wsi`) where the meta file is there.
+
+    References
+    ----------
+    B. S. Veeling et al., "Rotation Equivariant CNNs for Digital Pathology", MICCAI 2018.
+    """
+    folder = data_folder(data, "pcam", _HOLDS)
+    findings = Findings(str(folder), partial, f"Get the whole data set at {_PAGE}.")
+    blocks: list[Block] = []
+    labels: list[NDArray[np.int64]] = []
+    groups: list[Any] = []
+    part_of: list[str] = []
+    whole: list[str] = []
+    for part, (_, published) in PARTS.items():
+        x, y = (_plain_file(folder, f"{part}_{key}", cache) for key in "xy")
+        if x is None or y is None:
+            lacks = " and ".join(
+                f"{_PREFIX}{part}_{key}.h5[.gz]"
+                for key, file in (("x", x), ("y", y))
+                if file is None
+            )
+            findings.differ(f"{lacks} missing, so there is no {part} split")
+            continue
+        block, label = _open_part(x, y)
+        findings.count(f"{part} patches", block.n, published)
+        if block.n == published:
+            whole.append(part)
+        blocks.append(block)
+        labels.append(label)
+        groups.append(_slides(folder, part, label, findings))
+        part_of += [part] * block.n
+    if not blocks:
+        raise InputError(f"no PatchCamelyon files in {folder}. pcam needs {_HOLDS}")
+    row = np.concatenate([np.arange(block.n) for block in blocks])
+    table = case_table(
+        [f"{part}_{i:06d}" for part, i in zip(part_of, row.tolist(), strict=True)],
+        np.concatenate(labels),
+        CLASSES,
+        group=np.concatenate(groups),
+        split=[PARTS[part][0] for part in part_of],
+        block=np.repeat([block.path.name for block in blocks], [block.n for block in blocks]),
+        row=row,
+    )
+    return ImageSet(
+        PCAM,
+        table,
+        CLASSES,
+        ArraySource(tuple(blocks), np.arange(len(row), dtype=np.int64)),
+        tuple(findings.warnings),
+        facts={"label": "tumour in the centre of 32 x 32 pixels"},
+        checks=(bind(check_published_md5, folder, tuple(whole)),),
+    )
+
+
+def _plain_file(folder: Path, name: str, cache: str | Path | None) -> Path | None:
+    """Path of an HDF5 file, unpacked first where only its .gz is there; None if neither is."""
+    plain = folder / f"{_PREFIX}{name}.h5"
+    if plain.is_file():
+        return plain
+    packed = plain.with_name(plain.name + ".gz")
+    if not packed.is_file():
+        return None
+    home = folder if cache is None else Path(cache).expanduser()
+    target = home / plain.name
+    return target if target.is_file() else unpack(packed, target)
+
+
+def unpack(packed: Path, target: Path) -> Path:
+    """Unpack a .gz so that `target` is either whole or not there at all, even after a kill.
+
+    The content goes to a hidden file first, is flushed to disk, then renamed; hidden files that a
+    killed run left behind are removed.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f".{target.name}.*.tmp"):
+            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+                left.unlink(missing_ok=True)
+        growing = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            with gzip.open(packed, "rb") as source, growing.open("wb") as sink:
+                while chunk := source.read(1 << 22):
+                    sink.write(chunk)
+                sink.flush()
+                os.fsync(sink.fileno())
+            os.replace(growing, target)
+        finally:
+            growing.unlink(missing_ok=True)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            f"{packed} is damaged or cut short ({error}). Download it again."
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"cannot unpack {packed} to {target}: {error.strerror or error}. "
+            "Make room, or name another folder: cache=DIR (--cache DIR)"
+        ) from None
+    return target
+
+
+def _open_part(x: Path, y: Path) -> tuple[Block, NDArray[np.int64]]:
+    """Check the arrays of one split and read its labels."""
+    with open_hdf5(x) as file:
+        _need_key(file, "x", x)
+        shape, kind = file["x"].shape, file["x"].dtype
+    if len(shape) != 4 or shape[1:] != (96, 96, 3) or kind != np.uint8:
+        raise InputError(f"{x}: array 'x' must be (n, 96, 96, 3) uint8, got {shape} {kind}")
+    if shape[0] == 0:
+        raise InputError(f"{x} holds no patches")
+    with open_hdf5(y) as file:
+        _need_key(file, "y", y)
+        raw = np.asarray(file["y"])
+    if raw.size != shape[0]:
+        raise InputError(f"{y}: {raw.size} labels for the {shape[0]} patches of {x.name}")
+    if not np.isin(raw, (0, 1)).all():
+        raise InputError(f"{y}: labels must be 0 or 1, got {np.setdiff1d(raw, (0, 1))[0]}")
+    return Block(x, "x", int(shape[0])), raw.reshape(-1).astype(np.int64)
+
+
+def _need_key(file: Any, key: str, path: Path) -> None:
+    if key not in file:
+        raise InputError(f"{path} has no array {key!r}. It has: {', '.join(file) or 'nothing'}")
+
+
+def _slides(
+    folder: Path, part: str, label: NDArray[np.int64], findings: Findings
+) -> NDArray[np.object_]:
+    """Slide of every patch, from the meta file; None without one."""
+    file = folder / f"{_PREFIX}{part}_meta.csv"
+    if not file.is_file():
+        findings.note(
+            f"no {file.name}: {part} patches of one slide cannot be told, so intervals that resample "
+            "patches are too narrow"
+        )
+        return np.full(len(label), None, dtype=object)
+    meta = read_text_table(file)
+    need_columns(meta, ("wsi", "center_tumor_patch"), file)
+    if len(meta) != len(label):
+        raise InputError(f"{file}: {len(meta)} rows for {len(label)} patches")
+    says = meta["center_tumor_patch"].str.lower().isin(["true", "1", "1.0"]).to_numpy(dtype=bool)
+    against = int((says != (label == 1)).sum())
+    if against:
+        findings.note(f"{file.name} contradicts {against:,} labels: is it of another split?")
+    return meta["wsi"].to_numpy(dtype=object)
+
+
+def check_published_md5(folder: Path, parts: Sequence[str]) -> list[str]:
+    """Compare distributed files of these splits that are here with their MD5; return what differs."""
+    problems = []
+    for name, expected in PUBLISHED_MD5.items():
+        path = folder / f"{_PREFIX}{name}"
+        if name.partition("_")[0] not in parts or not path.is_file():
+            continue
+        found = md5_of(path)
+        if found == expected:
+            continue
+        twin = next((other for other, known in PUBLISHED_MD5.items() if known == found), None)
+        problems.append(
+            f"{path.name}: this is the published {_PREFIX}{twin} under another name"
+            if twin
+            else f"{path.name}: MD5 {found}, published {expected}. Download it again"
+        )
+    return problems
+
+
+PCAM = Dataset(
+    name="pcam",
+    form="pcam",
+    title="PatchCamelyon, lymph node metastases",
+    load=open_pcam,
+    licence="CC0 1.0",
+    terms="Free for any use.",
+    page=_PAGE,
+    credit="Veeling et al., Rotation Equivariant CNNs for Digital Pathology, MICCAI 2018; "
+    "Bejnordi et al., JAMA 2017 (CAMELYON16)",
+    n=327_680,
+    paper=True,
+)

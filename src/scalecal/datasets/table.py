@@ -1,0 +1,310 @@
+"""A user's own images listed in a table: paths, labels, votes, groups, splits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import InputError, check_choice, rows
+from scalecal.datasets.folder import SPLIT_NAMES
+from scalecal.datasets.folders import data_folder
+from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.sources import FileSource
+from scalecal.datasets.text_tables import need_columns, read_text_table, whole_numbers
+from scalecal.votes import TIES, Ties, majority
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TABLE", "open_table"]
+
+_PREFIX = "votes_"
+
+
+def open_table(
+    where: str | Path,
+    data: str | Path | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    ties: Ties = "drop",
+    partial: bool = False,
+) -> ImageSet:
+    """Open images listed in a CSV, TSV or Parquet file.
+
+    Columns: `path` (relative to `data`); `label`, or votes, or both; votes as `votes` for the second
+    class with `n_raters`, or as one column `votes_<class>` per class; where wanted `id` (else the
+    path), `group` and `split` (train, val, test or empty). Other columns are passed over.
+
+    Class names are sorted, numbers by value, unless `classes` gives their order. Labels written as
+    numbers 0, 1, ... are the class numbers themselves. Without `label`, the label is the majority of
+    the votes.
+
+    Parameters
+    ----------
+    where : path
+        The table.
+    data : path, optional
+        Folder the paths are relative to; the table's own by default. No path may lead out of it.
+    classes : sequence of str, optional
+        Class names in the order of their labels.
+    ties : {"drop", "first", "last", "random", "error"}
+        Label of a case whose votes are tied, where there is no `label`; "drop" leaves it empty.
+    partial : bool
+        Leave out rows whose file is missing, with a warning, instead of failing.
+    """
+    check_choice(ties, TIES, "ties")
+    file = Path(where).expanduser()
+    listed = read_text_table(file)
+    need_columns(listed, ["path"], file)
+    root = data_folder(file.parent if data is None else data, "table", "the folder of the images")
+    findings = Findings(str(file), partial, "Correct the table or bring the files.")
+    if "label" in listed:
+        # Whole numbers saved beside empty cells come out of many programs as 1.0.
+        listed["label"] = listed["label"].str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
+    empty = listed["path"].isna()
+    if empty.any():
+        raise InputError(f"{file}: column 'path' is empty at {rows(empty)}")
+    paths = [_inside(root, path, file) for path in listed["path"]]
+    paths, missing = _present(root, paths)
+    if missing.any():
+        lost = [path for path, gone in zip(paths, missing, strict=True) if gone]
+        findings.differ(f"{len(lost)} of {len(paths)} images are not in {root}: {shorten(lost)}")
+        listed = listed[~missing].reset_index(drop=True)
+        paths = [path for path, gone in zip(paths, missing, strict=True) if not gone]
+    if not paths:
+        raise InputError(f"{file}: none of the images listed is in {root}")
+    names, votes, n_raters = _votes(listed, file)
+    order = _classes(listed, names, votes, classes, file)
+    if votes is not None and votes.ndim == 2 and names != order:
+        votes = _reorder(votes, names, order)
+    label = _labels(listed, order, votes, n_raters, ties, findings)
+    table = case_table(
+        _ids(listed, paths, file),
+        label,
+        order,
+        votes=votes,
+        n_raters=n_raters,
+        group=list(listed["group"]) if "group" in listed else None,
+        split=_splits(listed, file) if "split" in listed else None,
+        path=paths,
+    )
+    _note_duplicates(paths, findings)
+    source = FileSource(root, tuple(paths))
+    return ImageSet(TABLE, table, tuple(order), source, tuple(findings.warnings))
+
+
+def _inside(root: Path, path: str, file: Path) -> str:
+    """Path relative to the data folder, with forward slashes; one that leads out of it is refused."""
+    plain = path.replace("\\", "/")
+    # By the words alone: a link inside the folder may well point to another disk.
+    whole = os.path.normpath(os.path.join(os.path.abspath(root), plain))
+    try:
+        inside = Path(whole).relative_to(os.path.abspath(root))
+    except ValueError:
+        raise InputError(
+            f"{file}: the path {path!r} leads out of the data folder {root}. "
+            "Give the folder that holds all images with --data."
+        ) from None
+    return inside.as_posix()
+
+
+def _present(root: Path, paths: list[str]) -> tuple[list[str], NDArray[np.bool_]]:
+    """Find each file, also under the other spelling of accents; True where there is none."""
+    found, missing = [], np.zeros(len(paths), dtype=bool)
+    for i, path in enumerate(paths):
+        spellings = (path, normalize("NFC", path), normalize("NFD", path))
+        here = next((s for s in spellings if (root / s).is_file()), None)
+        missing[i] = here is None
+        found.append(path if here is None else here)
+    return found, missing
+
+
+def _votes(
+    listed: pd.DataFrame, file: Path
+) -> tuple[list[str], NDArray[Any] | None, NDArray[Any] | None]:
+    """Class names of vote columns, votes (n,) or (n, C) with NaN where there are none, readers."""
+    spread = [c for c in listed.columns if c.startswith(_PREFIX) and len(c) > len(_PREFIX)]
+    if spread and "votes" in listed:
+        raise InputError(
+            f"{file} has both 'votes' and {spread[0]!r}: give one count, or one per class"
+        )
+
+    def numbers(column: str) -> NDArray[np.float64]:
+        counted = whole_numbers(listed, column, file)
+        return np.asarray(counted.astype("Float64").to_numpy(na_value=np.nan), dtype=np.float64)
+
+    if spread:
+        if len(spread) == 1:
+            raise InputError(f"{file} has {spread[0]!r} only: give one such column for every class")
+        counts = np.column_stack([numbers(column) for column in spread])
+        # A row with some counts has the others at nought; a row without any has no votes.
+        voted = ~np.isnan(counts).all(axis=1)
+        counts[voted] = np.nan_to_num(counts[voted])
+        return [column.removeprefix(_PREFIX) for column in spread], counts, None
+    if "votes" not in listed:
+        return [], None, None
+    need_columns(listed, ["n_raters"], file)
+    votes, readers = numbers("votes"), numbers("n_raters")
+    alone = ~np.isnan(votes) & np.isnan(readers)
+    if alone.any():
+        raise InputError(f"{file}: votes without n_raters at {rows(alone)}")
+    over = votes > readers
+    if over.any():
+        raise InputError(
+            f"{file}: {votes[over][0]:g} votes of {readers[over][0]:g} readers at {rows(over)}"
+        )
+    return [], votes, np.where(np.isnan(votes), np.nan, readers)
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
+
+
+def _natural(name: str) -> tuple[int, int, str]:
+    return (0, int(name), name) if _is_number(name) else (1, 0, name)
+
+
+def _classes(
+    listed: pd.DataFrame,
+    voted: list[str],
+    votes: NDArray[Any] | None,
+    given: Sequence[str] | None,
+    file: Path,
+) -> list[str]:
+    """Class names in the order of their labels, every name in use among them."""
+    labelled = set(listed["label"].dropna()) if "label" in listed else set()
+    if not labelled and votes is None:
+        raise InputError(f"{file} has neither labels nor votes: fill in 'label', or 'votes'")
+    used = labelled | set(voted)
+    if given is not None:
+        order = [str(name) for name in given]
+        if len(set(order)) != len(order):
+            raise InputError(f"classes must be named once each, got {', '.join(order)}")
+        unknown = sorted(used - set(order), key=_natural)
+        if unknown:
+            raise InputError(
+                f"{file}: {shorten(unknown)} not among the classes given ({', '.join(order)})"
+            )
+    elif voted:
+        unknown = sorted(labelled - set(voted), key=_natural)
+        if unknown:
+            raise InputError(f"{file}: label {shorten(unknown)} has no column votes_<class>")
+        order = sorted(voted, key=_natural)
+    elif all(_is_number(name) for name in used):
+        # The numbers are the labels, so a table with one class in it keeps its meaning.
+        highest = max([1, *map(int, used)])
+        gaps = highest + 1 > max(len(used), 2)
+        order = [] if gaps else [str(i) for i in range(highest + 1)]
+        if not used <= set(order):
+            raise InputError(
+                f"{file}: labels written as numbers are class numbers and must be 0, 1, ... without "
+                f"gaps, got {shorten(sorted(used, key=_natural))}. "
+                "Else name the classes in order: classes=(...) (--classes A,B)"
+            )
+    else:
+        order = sorted(used)
+    if len(order) < 2:
+        raise InputError(
+            f"{file} has the one class {order[0]!r} only. Name all: classes=(...) (--classes A,B)"
+        )
+    if votes is not None and votes.ndim == 1 and len(order) > 2:
+        raise InputError(
+            f"{file}: {len(order)} classes need one column votes_<class> each, not one 'votes'"
+        )
+    return order
+
+
+def _reorder(votes: NDArray[Any], names: list[str], order: list[str]) -> NDArray[Any]:
+    """Counts per class in the order of the classes; a class without a column got no votes."""
+    out = np.zeros((len(votes), len(order)))
+    for i, name in enumerate(names):
+        out[:, order.index(name)] = votes[:, i]
+    out[np.isnan(votes).any(axis=1)] = np.nan
+    return out
+
+
+def _labels(
+    listed: pd.DataFrame,
+    order: list[str],
+    votes: NDArray[Any] | None,
+    n_raters: NDArray[Any] | None,
+    ties: Ties,
+    findings: Findings,
+) -> NDArray[Any]:
+    """Labels as given, else the majority of the votes; NaN where there is neither."""
+    place = {name: float(i) for i, name in enumerate(order)}
+    if "label" in listed:
+        given = [place[name] if isinstance(name, str) else np.nan for name in listed["label"]]
+        label = np.array(given, dtype=np.float64)
+    else:
+        label = np.full(len(listed), np.nan)
+    if votes is None:
+        return label
+    voted = ~(np.isnan(votes) if votes.ndim == 1 else np.isnan(votes).any(axis=1))
+    if not voted.any():
+        return label
+    readers = None if n_raters is None else n_raters[voted]
+    most = majority(votes[voted], readers, ties="drop")
+    elected = np.full(len(listed), np.nan)
+    elected[voted] = np.where(most.labels < 0, np.nan, most.labels)
+    against = int((label != elected)[~np.isnan(label) & ~np.isnan(elected)].sum())
+    if against:
+        findings.note(
+            f"{against} labels differ from the majority of their votes; the labels are kept"
+        )
+    open_ones = np.isnan(label) & voted
+    tied = np.zeros(len(listed), dtype=bool)
+    tied[voted] = most.tied
+    tied &= open_ones
+    if tied.any():
+        decided = majority(votes[tied], None if n_raters is None else n_raters[tied], ties=ties)
+        elected[tied] = np.where(decided.labels < 0, np.nan, decided.labels)
+        fate = "left without a label" if ties == "drop" else f"labelled by ties={ties!r}"
+        findings.note(f"{int(tied.sum())} cases have tied votes and are {fate}")
+    return np.where(np.isnan(label), elected, label)
+
+
+def _ids(listed: pd.DataFrame, paths: list[str], file: Path) -> list[str]:
+    if "id" not in listed:
+        return [normalize("NFC", path) for path in paths]
+    empty = listed["id"].isna()
+    if empty.any():
+        raise InputError(f"{file}: column 'id' is empty at {rows(empty)}")
+    return list(listed["id"])
+
+
+def _splits(listed: pd.DataFrame, file: Path) -> list[str | None]:
+    written = listed["split"].str.lower()
+    strange = written.notna() & ~written.isin(list(SPLIT_NAMES))
+    if strange.any():
+        raise InputError(
+            f"{file}: split must be train, val, test or empty, got "
+            f"{listed['split'][strange].iloc[0]!r} at {rows(strange)}"
+        )
+    return [SPLIT_NAMES[name] if isinstance(name, str) else None for name in written]
+
+
+def _note_duplicates(paths: list[str], findings: Findings) -> None:
+    again = len(paths) - len(set(paths))
+    if again:
+        findings.note(f"{again} rows name an image that another row names too")
+
+
+TABLE = Dataset(
+    name="table",
+    form="table:FILE.csv",
+    title="Your own images, listed in a table",
+    load=open_table,
+    licence="yours",
+    terms="As your own data require.",
+    page="",
+    credit="",
+    n=None,
+    paper=False,
+)

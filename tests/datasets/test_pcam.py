@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from scalecal.checks import InputError
+from scalecal.datasets import pcam
+from scalecal.datasets.images import ImageSet
+from scalecal.datasets.registry import open_dataset
+from tests.datasets.trees import make_pcam, pcam_images
+
+STEM = "camelyonpatch_level_2_split_"
+
+
+def everything() -> np.ndarray:
+    return np.concatenate(
+        [pcam_images("train", 12), pcam_images("valid", 5), pcam_images("test", 6)]
+    )
+
+
+def test_table(tmp_path: Path) -> None:
+    opened = open_dataset("pcam", make_pcam(tmp_path), partial=True)
+    table = opened.table
+    assert opened.kind == "array"
+    assert len(opened) == 23
+    assert table["split"].value_counts().to_dict() == {"train": 12, "test": 6, "val": 5}
+    assert table["id"][12] == "valid_000000"
+    assert table["label"].tolist()[:4] == [1, 0, 0, 1]
+    assert table["group"].tolist()[:5] == ["camelyon16_train_000"] * 4 + ["camelyon16_train_001"]
+    assert table["row"].tolist()[11:14] == [11, 0, 1]
+    assert table["votes"].isna().all()
+    assert opened.describe()["groups"] == 3 + 2 + 2
+    assert opened.describe()["votes"] is None
+    assert opened.verify() == ()
+
+
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_blocks_cross_file_borders(tmp_path: Path, chunk: int | None) -> None:
+    opened = open_dataset("pcam", make_pcam(tmp_path, chunk=chunk), partial=True)
+    whole = everything()
+    for start, stop in ((0, 23), (3, 7), (10, 14), (11, 23), (22, 40), (5, 5)):
+        block = opened.read_block(start, stop)
+        assert block.dtype == np.uint8
+        np.testing.assert_array_equal(block, whole[start:stop])
+    np.testing.assert_array_equal(opened.read_one(13), whole[13])
+    index = np.array([20, 1, 1, 15, 0])
+    np.testing.assert_array_equal(opened.read(index), whole[index])
+    some = opened.take(np.array([22, 3, 4, 5]))
+    np.testing.assert_array_equal(some.read_block(1, 4), whole[3:6])
+
+
+def read_in_worker(opened: ImageSet, start: int, stop: int) -> int:
+    return int(opened.read_block(start, stop).astype(np.int64).sum())
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_reads_in_worker_processes(tmp_path: Path, method: str) -> None:
+    opened = open_dataset("pcam", make_pcam(tmp_path), partial=True)
+    opened.read_one(0)  # a handle is open before the fork
+    with ProcessPoolExecutor(2, mp_context=get_context(method)) as pool:
+        jobs = [pool.submit(read_in_worker, opened, s, s + 8) for s in (0, 8, 16)]
+        totals = [job.result() for job in jobs]
+    whole = everything().astype(np.int64)
+    assert totals == [int(whole[s : s + 8].sum()) for s in (0, 8, 16)]
+    again = pickle.loads(pickle.dumps(opened))
+    np.testing.assert_array_equal(again.read_one(4), whole[4])
+
+
+def test_gz_is_unpacked_once(tmp_path: Path) -> None:
+    root = make_pcam(tmp_path / "data", gz=True)
+    opened = open_dataset("pcam", root, partial=True)
+    np.testing.assert_array_equal(opened.read_block(0, 23), everything())
+    made = root / f"{STEM}train_x.h5"
+    stamp = made.stat().st_mtime_ns
+    open_dataset("pcam", root, partial=True)
+    assert made.stat().st_mtime_ns == stamp
+    assert not list(root.glob(".*"))
+
+
+def test_gz_unpacks_into_a_cache_and_leaves_the_data_alone(tmp_path: Path) -> None:
+    root = make_pcam(tmp_path / "data", gz=True)
+    before = sorted(path.name for path in root.iterdir())
+    packed = open_dataset("pcam", root, partial=True, cache=tmp_path / "cache" / "deep")
+    assert sorted(path.name for path in root.iterdir()) == before
+    plain = open_dataset("pcam", make_pcam(tmp_path / "plain"), partial=True)
+    assert packed.fingerprint() == plain.fingerprint()
+
+
+def test_broken_gz_leaves_nothing_behind(tmp_path: Path) -> None:
+    root = make_pcam(tmp_path, gz=True)
+    file = root / f"{STEM}valid_x.h5.gz"
+    whole = file.read_bytes()
+    for broken in (
+        whole[: len(whole) // 2],
+        b"not gzip at all",
+        whole[:50] + b"\0" * 50 + whole[100:],
+    ):
+        file.write_bytes(broken)
+        with pytest.raises(InputError, match=r"valid_x\.h5\.gz is damaged or cut short"):
+            open_dataset("pcam", root, partial=True)
+        assert not (root / f"{STEM}valid_x.h5").exists()
+        assert not list(root.glob(".*tmp"))
+    file.write_bytes(whole)
+    assert len(open_dataset("pcam", root, partial=True)) == 23
+
+
+def test_leftovers_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+    root = make_pcam(tmp_path, gz=True)
+    dead = root / f".{STEM}train_x.h5.99999.tmp"
+    dead.write_bytes(b"half")
+    os.utime(dead, (1, 1))
+    alive = root / f".{STEM}train_x.h5.88888.tmp"
+    alive.write_bytes(b"half")
+    open_dataset("pcam", root, partial=True)
+    assert not dead.exists()
+    assert alive.exists()
+
+
+def test_full_disk_is_explained(tmp_path: Path, monkeypatch) -> None:
+    root = make_pcam(tmp_path, gz=True)
+
+    def no_space(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pcam.os, "fsync", no_space)
+    with pytest.raises(InputError, match=r"No space left on device.*--cache DIR"):
+        open_dataset("pcam", root, partial=True)
+    assert not list(root.glob("*.h5")) + list(root.glob(".*tmp"))
+
+
+def test_counts_and_missing_parts(tmp_path: Path) -> None:
+    make_pcam(tmp_path)
+    with pytest.raises(InputError, match="train patches: 12 found, 262,144 published"):
+        open_dataset("pcam", tmp_path)
+    (tmp_path / f"{STEM}valid_y.h5").unlink()
+    opened = open_dataset("pcam", tmp_path, partial=True)
+    assert sorted(opened.table["split"].unique()) == ["test", "train"]
+    assert any("valid_y.h5[.gz] missing" in line for line in opened.warnings)
+    for file in tmp_path.glob("*_x.h5"):
+        file.unlink()
+    with pytest.raises(InputError, match="no PatchCamelyon files"):
+        open_dataset("pcam", tmp_path, partial=True)
+
+
+def rewrite(file: Path, key: str, data: np.ndarray) -> None:
+    with h5py.File(file, "w") as opened:
+        opened[key] = data
+
+
+def test_wrong_arrays(tmp_path: Path) -> None:
+    make_pcam(tmp_path, {"train": 4})
+    x, y = tmp_path / f"{STEM}train_x.h5", tmp_path / f"{STEM}train_y.h5"
+    good = pcam_images("train", 4)
+    cases = (
+        (x, "images", good, "no array 'x'. It has: images"),
+        (x, "x", good[:, :64], r"must be \(n, 96, 96, 3\) uint8, got \(4, 64, 96, 3\)"),
+        (x, "x", good.astype(np.float32), "got .* float32"),
+        (x, "x", good[:3], "4 labels for the 3 patches"),
+        (x, "x", good[:0], "holds no patches"),
+    )
+    for file, key, data, message in cases:
+        rewrite(file, key, data)
+        with pytest.raises(InputError, match=message):
+            open_dataset("pcam", tmp_path, partial=True)
+    rewrite(x, "x", good)
+    rewrite(y, "y", np.array([0, 1, 2, 0]))
+    with pytest.raises(InputError, match="labels must be 0 or 1, got 2"):
+        open_dataset("pcam", tmp_path, partial=True)
+    x.write_bytes(x.read_bytes()[:5000])
+    with pytest.raises(InputError, match="not a whole HDF5 file"):
+        open_dataset("pcam", tmp_path, partial=True)
+
+
+def test_meta_file(tmp_path: Path) -> None:
+    make_pcam(tmp_path, {"train": 4, "test": 4}, meta=False)
+    opened = open_dataset("pcam", tmp_path, partial=True)
+    assert opened.table["group"].isna().all()
+    assert any("no camelyonpatch_level_2_split_train_meta.csv" in w for w in opened.warnings)
+    meta = tmp_path / f"{STEM}train_meta.csv"
+    meta.write_text(",wsi,center_tumor_patch\n0,a,False\n1,a,False\n2,b,False\n3,b,True\n")
+    opened = open_dataset("pcam", tmp_path, partial=True)
+    assert opened.table["group"].tolist()[:5] == ["a", "a", "b", "b", opened.table["group"][4]]
+    assert any("contradicts 1 labels" in line for line in opened.warnings)
+    meta.write_text(",wsi,center_tumor_patch\n0,a,False\n")
+    with pytest.raises(InputError, match="1 rows for 4 patches"):
+        open_dataset("pcam", tmp_path, partial=True)
+    meta.write_text("slide\na\n")
+    with pytest.raises(InputError, match="no column 'wsi'"):
+        open_dataset("pcam", tmp_path, partial=True)
+
+
+def test_md5_tells_exchanged_files_from_damaged_ones(tmp_path: Path, monkeypatch) -> None:
+    root = make_pcam(tmp_path, {"valid": 3, "test": 3}, gz=True, meta=False)
+    names = [f"{part}_{key}.h5.gz" for part in ("valid", "test") for key in "xy"]
+    known = {name: pcam.md5_of(root / f"{STEM}{name}") for name in names}
+    monkeypatch.setattr(pcam, "PUBLISHED_MD5", known)
+    monkeypatch.setattr(pcam, "PARTS", {"valid": ("val", 3), "test": ("test", 3)})
+    assert open_dataset("pcam", root).verify() == ()
+    a, b = root / f"{STEM}valid_x.h5.gz", root / f"{STEM}test_x.h5.gz"
+    first, second = a.read_bytes(), b.read_bytes()
+    a.write_bytes(second)
+    b.write_bytes(first)
+    problems = open_dataset("pcam", root).verify()
+    assert len(problems) == 2
+    assert "this is the published camelyonpatch_level_2_split_test_x.h5.gz" in problems[0]
+    a.write_bytes(gzip.compress(gzip.decompress(first), 9))
+    assert any("Download it again" in line for line in open_dataset("pcam", root).verify())
+
+
+def test_published_md5_are_those_of_the_files_not_of_the_swapped_list() -> None:
+    assert len(set(pcam.PUBLISHED_MD5.values())) == 9
+    # As computed by several downloaders on the distributed files.
+    assert pcam.PUBLISHED_MD5["valid_x.h5.gz"].startswith("d5b63470")
+    assert pcam.PUBLISHED_MD5["test_x.h5.gz"].startswith("d8c2d60d")

@@ -1,0 +1,166 @@
+"""Tiny copies of the data sets in their published layouts, with made-up pictures.
+
+Written from the publishers' descriptions, not from the loaders, so that a loader that misreads a
+layout cannot agree with its own mistake.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+MHIST_HEADER = [
+    "Image Name",
+    "Majority Vote Label",
+    "Number of Annotators who Selected SSA (Out of 7)",
+    "Partition",
+]
+
+
+def picture(seed: int, width: int = 224, height: int = 224) -> np.ndarray:
+    """A smooth coloured picture that differs from seed to seed; compresses well as PNG."""
+    rng = np.random.default_rng(seed)
+    across = np.linspace(0, 1, width)[None, :, None]
+    down = np.linspace(0, 1, height)[:, None, None]
+    corner = rng.uniform(0, 255, (3, 3))
+    mixed = corner[0] + (corner[1] - corner[0]) * across + (corner[2] - corner[0]) * down
+    return np.clip(mixed, 0, 255).astype(np.uint8)
+
+
+def save_picture(path: Path, seed: int, width: int = 224, height: int = 224) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(picture(seed, width, height)).save(path)
+    return path
+
+
+def make_mhist(
+    root: Path, n: int = 16, *, zipped: bool = False, md5: bool = False, seed: int = 0
+) -> Path:
+    """`annotations.csv`, `images/MHIST_aaa.png` ... (or `images.zip`), `MD5SUMs.txt` by choice."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = [f"MHIST_a{letters[i // 26]}{letters[i % 26]}.png" for i in range(n)]
+    for i, name in enumerate(names):
+        save_picture(root / "images" / name, 1000 * seed + i)
+    (root / "images").mkdir(parents=True, exist_ok=True)
+    with (root / "annotations.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(MHIST_HEADER)
+        for i, name in enumerate(names):
+            votes = i % 8
+            partition = "train" if i < 2 * n // 3 else "test"
+            writer.writerow([name, "SSA" if votes >= 4 else "HP", votes, partition])
+    if md5:
+        files = [root / "annotations.csv", *(root / "images" / name for name in names)]
+        lines = [f"{hashlib.md5(f.read_bytes()).hexdigest()}  {f.name}" for f in files]
+        (root / "MD5SUMs.txt").write_text("\n".join(lines) + "\n")
+    if zipped:
+        with zipfile.ZipFile(root / "images.zip", "w") as archive:
+            for name in names:
+                archive.write(root / "images" / name, f"images/{name}")
+        shutil.rmtree(root / "images")
+    return root
+
+
+def pcam_images(part: str, n: int) -> np.ndarray:
+    seed = {"train": 1, "valid": 2, "test": 3}[part]
+    return np.random.default_rng(seed).integers(0, 256, (n, 96, 96, 3), dtype=np.uint8)
+
+
+def make_pcam(
+    root: Path,
+    sizes: dict[str, int] | None = None,
+    *,
+    gz: bool = False,
+    meta: bool = True,
+    chunk: int | None = None,
+) -> Path:
+    """`camelyonpatch_level_2_split_{train,valid,test}_{x,y}.h5[.gz]` and `..._meta.csv`."""
+    import h5py
+
+    root.mkdir(parents=True, exist_ok=True)
+    for part, n in (sizes or {"train": 12, "valid": 5, "test": 6}).items():
+        stem = f"camelyonpatch_level_2_split_{part}"
+        y = (np.arange(n) % 3 == 0).astype(np.uint8).reshape(n, 1, 1, 1)
+        chunks = None if chunk is None else (chunk, 96, 96, 3)
+        with h5py.File(root / f"{stem}_x.h5", "w") as file:
+            file.create_dataset("x", data=pcam_images(part, n), chunks=chunks)
+        with h5py.File(root / f"{stem}_y.h5", "w") as file:
+            file.create_dataset("y", data=y)
+        if meta:
+            with (root / f"{stem}_meta.csv").open("w", newline="") as file:
+                writer = csv.writer(file)
+                header = ["coord_y", "coord_x", "tumor_patch", "center_tumor_patch", "wsi"]
+                writer.writerow(["", *header])
+                for i in range(n):
+                    tumour = bool(y[i, 0, 0, 0])
+                    writer.writerow(
+                        [i, 96 * i, 0, tumour, tumour, f"camelyon16_{part}_{i // 4:03d}"]
+                    )
+        if gz:
+            for key in "xy":
+                plain = root / f"{stem}_{key}.h5"
+                (root / f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes(), 1))
+                plain.unlink()
+    return root
+
+
+BREAKHIS_TYPES = {
+    "A": ("benign", "adenosis"),
+    "F": ("benign", "fibroadenoma"),
+    "PT": ("benign", "phyllodes_tumor"),
+    "TA": ("benign", "tubular_adenoma"),
+    "DC": ("malignant", "ductal_carcinoma"),
+    "LC": ("malignant", "lobular_carcinoma"),
+    "MC": ("malignant", "mucinous_carcinoma"),
+    "PC": ("malignant", "papillary_carcinoma"),
+}
+BREAKHIS_SLIDES = (
+    ("A", "14", "22549AB"),
+    ("F", "14", "14134E"),
+    ("TA", "14", "3411F"),
+    ("PT", "14", "22704"),
+    ("DC", "14", "13412"),
+    ("LC", "14", "13412"),
+    ("DC", "14", "20629"),
+    ("MC", "14", "16456"),
+    ("PC", "15", "190EF"),
+)
+
+
+def make_breakhis(
+    root: Path,
+    *,
+    slides: Sequence[tuple[str, str, str]] = BREAKHIS_SLIDES,
+    magnifications: Sequence[int] = (40, 400),
+    each: int = 2,
+    size: tuple[int, int] = (70, 46),
+) -> Path:
+    """`BreaKHis_v1/histology_slides/breast/...` below `root`; pictures a tenth of the real size."""
+    seed = 0
+    for kind, year, slide in slides:
+        label, name = BREAKHIS_TYPES[kind]
+        letter = "B" if label == "benign" else "M"
+        top = root / "BreaKHis_v1" / "histology_slides" / "breast" / label / "SOB" / name
+        for m in magnifications:
+            for i in range(1, each + 1):
+                file = f"SOB_{letter}_{kind}-{year}-{slide}-{m}-{i:03d}.png"
+                save_picture(
+                    top / f"SOB_{letter}_{kind}_{year}-{slide}" / f"{m}X" / file, seed, *size
+                )
+                seed += 1
+    return root
+
+
+def make_folder(root: Path, files: Sequence[str], size: tuple[int, int] = (16, 12)) -> Path:
+    """Images at these relative paths, in the format their suffix says."""
+    for seed, name in enumerate(files):
+        save_picture(root / name, seed, *size)
+    return root
