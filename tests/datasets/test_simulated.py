@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from scalecal.checks import InputError
 from scalecal.datasets import simulate, simulate_paper, true_calibration_error
-from scalecal.datasets.reader_model import plurality, vote_counts
+from scalecal.datasets.reader_model import vote_counts
 
 
 def sigmoid(z):
@@ -30,16 +30,22 @@ def brute_plurality(shares, m):
     return won
 
 
-@given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=4), st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
-def test_plurality_equals_enumeration(weights, m):
-    shares = np.array(weights) / sum(weights)
-    np.testing.assert_allclose(plurality(shares, m), brute_plurality(shares, m), atol=1e-13)
-
-
-def test_plurality_sums_to_one_for_large_panels():
-    shares = np.random.default_rng(0).dirichlet(np.ones(10), 20)
-    np.testing.assert_allclose(plurality(shares, 51).sum(axis=-1), 1.0, atol=1e-10)
+@pytest.mark.parametrize("unexplained", [0.0, 0.2])
+def test_class_probabilities_equal_enumeration(unexplained):
+    """Every ballot under every shift of the logits; correlated readers take a common opinion."""
+    data = simulate(3, n_classes=3, n_raters=3, dim=3, unexplained=unexplained, correlation=0.3)
+    model = data.model
+    size = np.sqrt(3 * unexplained)
+    shifts = [size * sign * row for row in np.eye(3) for sign in (1, -1)]
+    for t, got in zip(model.scores(data.X), data.label_probability, strict=True):
+        expected = np.zeros(3)
+        for shift in shifts:
+            raised = np.exp(2.0 * (np.sqrt(1 - unexplained) * t + shift))
+            shares = raised / raised.sum()
+            for k in range(3):
+                law = np.sqrt(0.3) * np.eye(3)[k] + (1 - np.sqrt(0.3)) * shares
+                expected += shares[k] * brute_plurality(law, 3) / len(shifts)
+        np.testing.assert_allclose(got, expected, atol=1e-12)
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6))

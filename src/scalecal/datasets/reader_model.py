@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import factorial
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
 from scalecal.checks import Float, InputError
+from scalecal.jury import jury_probability
 
-__all__ = ["ReaderModel", "plurality"]
+__all__ = ["ReaderModel"]
 
 # The integrands are analytic near the real line, where the trapezoid rule converges faster than any
 # power of the step: 81 nodes leave an error below 1e-8 for spreads up to 6, whatever the panel.
@@ -138,12 +138,12 @@ class ReaderModel:
     def _plurality_at(self, t: Float) -> Float:
         shares = self.class_shares(t[:, None], bumps(self))
         if self.correlation == 0.0:
-            return np.asarray(plurality(shares, self.n_raters).mean(axis=1))
+            return np.asarray(_plurality(shares, self.n_raters).mean(axis=1))
         g = np.sqrt(self.correlation)
         total = np.zeros_like(shares)
         for k in range(self.n_classes):
             opinion = np.eye(self.n_classes)[k]
-            law = plurality(g * opinion + (1.0 - g) * shares, self.n_raters)
+            law = _plurality(g * opinion + (1.0 - g) * shares, self.n_raters)
             total += shares[..., k, None] * law
         return np.asarray(total.mean(axis=1))
 
@@ -185,66 +185,10 @@ def majority_share(law: Float) -> Float:
     return share
 
 
-def plurality(shares: Float, n_raters: int) -> Float:
-    """P(class k gets the most of m multinomial votes), ties split evenly.
-
-    With Poissonised counts, P(N_k = v, no other count above v, j others equal to v) is a
-    coefficient of a product of truncated exponential series; a tie among 1 + j classes counts
-    1 / (1 + j), the integral of s^j over [0, 1], done exactly by Gauss-Legendre. No outcome is
-    enumerated: the cost grows as C m^3 times the number of ties possible.
-
-    Parameters
-    ----------
-    shares : ndarray of shape (..., C)
-        Vote probabilities.
-    n_raters : int
-        m.
-
-    Examples
-    --------
-    >>> plurality(np.array([0.5, 0.5]), 3)
-    array([0.5, 0.5])
-    >>> plurality(np.array([0.6, 0.4, 0.0]), 3)
-    array([0.648, 0.352, 0.   ])
-    """
-    m, n_classes = n_raters, shares.shape[-1]
-    inverse = np.array([1.0 / factorial(u) for u in range(m + 1)])
-    # (C, m + 1, ...): classes and powers first, so that each step runs over long contiguous rows.
-    series = np.moveaxis(shares[..., None] ** np.arange(m + 1) * inverse, (-2, -1), (0, 1))
-    series = np.ascontiguousarray(series)
-    won = np.zeros((n_classes, *shares.shape[:-1]))
-    for v in range(1, m + 1):
-        left = m - v
-        ties = min(n_classes - 1, left // v)
-        nodes, weights = np.polynomial.legendre.leggauss(ties // 2 + 1)
-        for s, w in zip((nodes + 1.0) / 2.0, weights / 2.0, strict=True):
-            capped = series[:, : min(v, left) + 1].copy()
-            if v <= left:
-                capped[:, v] *= s
-            for k, rest in enumerate(_left_out(capped, left)):
-                won[k] += w * series[k, v] * rest
-    return np.moveaxis(won, 0, -1) * factorial(m)
-
-
-def _left_out(series: Float, degree: int) -> list[Float]:
-    """For each k, the coefficient of z^degree in the product of all series but the k-th."""
-    one = np.zeros((degree + 1, *series.shape[2:]))
-    one[0] = 1.0
-    before, after = [one], [one]
-    for factor in series[:-1]:
-        before.append(_times(before[-1], factor))
-    for factor in series[:0:-1]:
-        after.append(_times(after[-1], factor))
-    pairs = zip(before, reversed(after), strict=True)
-    return [np.einsum("u...,u...->...", a, b[::-1]) for a, b in pairs]
-
-
-def _times(product: Float, factor: Float) -> Float:
-    """Product of two power series along the first axis, to the first one's degree."""
-    grown: Float = product * factor[0]
-    for u in range(1, min(len(factor), len(product))):
-        grown[u:] += factor[u] * product[:-u]
-    return grown
+def _plurality(shares: Float, n_raters: int) -> Float:
+    """P(class k gets the most of m multinomial votes), ties split evenly, along the last axis."""
+    flat = shares.reshape(-1, shares.shape[-1])
+    return jury_probability(flat, n_raters).reshape(shares.shape)
 
 
 def solve_intercept(model: ReaderModel, prevalence: float) -> float:
