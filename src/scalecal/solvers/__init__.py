@@ -1,0 +1,10 @@
+"""Many probes at once: Adam as in the paper, and L-BFGS to the optimum.
+
+P probes over the same rows are one weight matrix, so a hundred of them cost little more than a few.
+"""
+
+from scalecal.solvers.adam import train
+from scalecal.solvers.lbfgs import minimise
+from scalecal.solvers.problem import LOSSES, Fit, Mixtures, Scaling, Task
+
+__all__ = ["LOSSES", "Fit", "Mixtures", "Scaling", "Task", "minimise", "train"]

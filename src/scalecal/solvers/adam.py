@@ -1,0 +1,424 @@
+"""Adam with mini-batches and early stopping, many probes in one weight matrix.
+
+Tasks with the same training rows, batch order and number of synthetic cases see the same batches,
+so a step is two matrix products for all of them. The result is that of each probe trained alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import InputError, check_positive_int
+from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix, product, to_host
+from scalecal.solvers.losses import loss, residual
+from scalecal.solvers.mixing import Mix, mixes
+from scalecal.solvers.problem import Fit, Scaling, Task, check_tasks, same_content
+
+__all__ = ["train"]
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
+
+def train(
+    X: Array,
+    tasks: Sequence[Task],
+    *,
+    X_validation: Array | None = None,
+    batch_size: int = 256,
+    max_epochs: int = 50,
+    min_steps: int = 2000,
+    patience: int = 10,
+) -> list[Fit]:
+    """Train every task with Adam (Kingma and Ba 2015), early-stopped, best weights kept.
+
+    Parameters
+    ----------
+    X
+        Shared rows (n, d): a numpy array or memory map, or a torch tensor on any device; float16,
+        float32 or float64. Never copied whole.
+    tasks
+        The probes to train.
+    X_validation
+        Where the tasks' validation row numbers point; X itself by default.
+    batch_size
+        Cases per step; the last batch of an epoch may be smaller.
+    max_epochs, min_steps
+        At most `max_epochs` epochs, or as many as make `min_steps` steps if that is more: small
+        data would otherwise end long before they have learnt anything. 0 for the paper's plain cap.
+    patience
+        Epochs without a lower validation loss after which a probe stops; from then on it costs
+        nothing.
+
+    Returns
+    -------
+    list of Fit
+        One per task, in their order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+    >>> task = Task(rows=np.arange(4), targets=np.array([0.0, 0.0, 1.0, 1.0]), learning_rate=0.1)
+    >>> fit = train(X, [task], max_epochs=100, min_steps=0)[0]
+    >>> bool(fit.weights[0, 0] > 1.0), fit.capped
+    (True, True)
+    """
+    data = Matrix(X)
+    held = data if X_validation is None else Matrix(X_validation)
+    if held.n_features != data.n_features:
+        raise InputError(f"X has {data.n_features} features but X_validation has {held.n_features}")
+    check_tasks(tasks, data.n_rows, data.n_features, held.n_rows)
+    check_positive_int(batch_size, "batch_size")
+    check_positive_int(max_epochs, "max_epochs")
+    check_positive_int(patience, "patience")
+    fits: dict[int, Fit] = {}
+    for members in _groups(tasks):
+        steps = math.ceil((len(tasks[members[0]].rows) + tasks[members[0]].n_mixtures) / batch_size)
+        limit = max(max_epochs, math.ceil(min_steps / steps))
+        group = _Group(data, held, [tasks[i] for i in members], batch_size)
+        fits.update(zip(members, group.run(limit, patience), strict=True))
+    return [fits[i] for i in range(len(tasks))]
+
+
+def _groups(tasks: Sequence[Task]) -> list[list[int]]:
+    """Task numbers that can share batches, those with the same synthetic rows side by side."""
+    rows = same_content([t.rows for t in tasks])
+    plans = same_content([None if t.mixtures is None else t.mixtures.first for t in tasks])
+    seconds = same_content([None if t.mixtures is None else t.mixtures.second for t in tasks])
+    alphas = same_content([None if t.mixtures is None else t.mixtures.alpha for t in tasks])
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, task in enumerate(tasks):
+        scaling = None if task.scaling.is_number else id(task.scaling)
+        gamma = task.gamma if task.loss == "focal" else None
+        key = (rows[i], task.order, task.n_mixtures, task.n_columns, gamma, scaling)
+        groups.setdefault(key, []).append(i)
+    for members in groups.values():
+        members.sort(key=lambda i: (plans[i], seconds[i], alphas[i], i))
+    return list(groups.values())
+
+
+@dataclass
+class _Held:
+    """Validation cases shared by some of a group's probes."""
+
+    data: Matrix
+    rows: Array
+    targets: Array  # (columns of those probes, cases)
+    probes: NDArray[np.int64]  # numbers within the group
+    weights: Array | None = None
+    kept: Array | None = None
+
+    def chunks(self, scaling: Scaling) -> Iterator[tuple[slice, Array]]:
+        """The cases, some thousand rows at a time; a single chunk is gathered only once."""
+        n = int(self.rows.shape[0])
+        if n <= CHUNK_ROWS:
+            if self.kept is None:
+                self.kept = self.data.take(self.rows, scaling)
+            yield slice(0, n), self.kept
+            return
+        for start in range(0, n, CHUNK_ROWS):
+            block = slice(start, min(start + CHUNK_ROWS, n))
+            yield block, self.data.take(self.rows[block], scaling)
+
+
+class _Group:
+    """Probes that share batches: their weights, Adam's moments, and one epoch after another."""
+
+    def __init__(self, data: Matrix, held: Matrix, tasks: list[Task], batch_size: int) -> None:
+        self.data, self.tasks, self.batch_size = data, tasks, batch_size
+        self.xp = data.xp
+        first = tasks[0]
+        self.n_columns = first.n_columns
+        self.gamma = first.gamma if first.loss == "focal" else None
+        self.scaling: Scaling = first.scaling
+        self.rows = data.index(first.rows)
+        self.n_real, self.n_synthetic = len(first.rows), first.n_mixtures
+        self.held = self._validation(held)
+        self.live = np.arange(len(tasks))
+        self.step_count = 0
+        longest = min(batch_size, self.n_real)
+        self.buffer = data.empty(longest, data.n_features)
+        d, columns = data.n_features, len(tasks) * self.n_columns
+        start = np.zeros((columns, d + 1))
+        for i, task in enumerate(tasks):
+            if task.initial is not None:
+                mine = slice(i * self.n_columns, (i + 1) * self.n_columns)
+                start[mine, :d], start[mine, d] = task.initial
+        self._set_state(data.array(start[:, :d]), data.array(start[:, d]))
+        self.moments = [self.xp.zeros_like(self.flat), self.xp.zeros_like(self.flat)]
+        self._set_columns()
+        self.best_weights = self.xp.asarray(self.weights, copy=True)
+        self.best_intercept = self.xp.asarray(self.intercept, copy=True)
+
+    # -- what belongs to the columns still in training ------------------------------------------
+
+    def _set_state(self, weights: Array, intercept: Array) -> None:
+        """Keep weights and intercepts as views of one flat array, so that Adam is one update."""
+        size = weights.shape[0] * weights.shape[1]
+        self.flat = self.xp.concat([self.xp.reshape(weights, (-1,)), intercept])
+        self.gradient = self.xp.zeros_like(self.flat)
+        self.weights = self.xp.reshape(self.flat[:size], weights.shape)
+        self.intercept = self.flat[size:]
+        self.slope = self.xp.reshape(self.gradient[:size], weights.shape)
+        self.slope_intercept = self.gradient[size:]
+
+    def _set_columns(self) -> None:
+        """Gather the live probes' targets, weights, rates and synthetic cases."""
+        live = [self.tasks[i] for i in self.live]
+        self.targets = self._stack([_union_targets(t) for t in live])
+        self.case_weights = None
+        if any(_weighted(t) for t in live):
+            raw = np.stack([_case_weights(t) for t in live])
+            raw /= raw.mean(axis=1, keepdims=True)
+            self.case_weights = self.data.array(np.repeat(raw, self.n_columns, axis=0))
+        per_batch = self.batch_size * self.n_synthetic / (self.n_real + self.n_synthetic)
+        self.mixes: list[Mix] = mixes(self.data, live, self.scaling, per_batch)
+        self.factor = self._column_value(
+            [1.0 / float(t.scaling.scale) if t.scaling.is_number else 1.0 for t in live]
+        )
+        self.rate = self._flat_value([t.learning_rate for t in live])
+        self.decay = self._column_value([t.decay for t in live])
+
+    def _stack(self, targets: Sequence[NDArray[Any]]) -> Array:
+        """Targets of several probes as (columns, cases)."""
+        return self.data.array(np.concatenate([np.atleast_2d(t.T) for t in targets]))
+
+    def _column_value(self, values: list[float]) -> Any:
+        """One number if all probes agree, else one per column as a (columns, 1) array."""
+        if len(set(values)) == 1:
+            return values[0]
+        return self.data.array(np.repeat(values, self.n_columns)[:, None])
+
+    def _flat_value(self, values: list[float]) -> Any:
+        """One number if all probes agree, else one per entry of the flat state."""
+        if len(set(values)) == 1:
+            return values[0]
+        per_column = np.repeat(values, self.n_columns)
+        weights = np.repeat(per_column, self.data.n_features)
+        return self.data.array(np.concatenate([weights, per_column]))
+
+    def _validation(self, held: Matrix) -> list[_Held]:
+        """Validation sets, each with the probes it decides about."""
+        numbers = same_content([t.validation for t in self.tasks])
+        sets = []
+        for number in sorted(set(numbers)):
+            probes = np.flatnonzero(np.asarray(numbers) == number)
+            tasks = [self.tasks[i] for i in probes]
+            rows = tasks[0].validation
+            if rows is None:
+                weights = None
+                if any(_weighted(t) for t in tasks):
+                    raw = [np.ones(self.n_real) if t.weights is None else t.weights for t in tasks]
+                    weights = self.data.array(np.stack(raw) / np.mean(raw, axis=1, keepdims=True))
+                targets = self._stack([t.targets for t in tasks])
+                sets.append(_Held(self.data, self.rows, targets, probes, weights))
+            else:
+                given = [t.validation_targets for t in tasks if t.validation_targets is not None]
+                sets.append(_Held(held, held.index(rows), self._stack(given), probes))
+        return sets
+
+    # -- training ---------------------------------------------------------------------------------
+
+    def run(self, limit: int, patience: int) -> list[Fit]:
+        """Train until every probe has stopped or `limit` epochs are done."""
+        n = len(self.tasks)
+        stops = np.array([t.validation is not None for t in self.tasks])
+        history: list[list[float]] = [[] for _ in range(n)]
+        lowest, best, done = (
+            np.full(n, np.inf),
+            np.zeros(n, dtype=np.int64),
+            np.zeros(n, dtype=bool),
+        )
+        generator = np.random.default_rng(self.tasks[0].order)
+        for epoch in range(1, limit + 1):
+            for batch in self._batches(generator):
+                self._step(*batch)
+            losses = self._evaluate()
+            for i in self.live:
+                history[i].append(float(losses[i]))
+            better = self.live[(losses[self.live] < lowest[self.live]) | ~stops[self.live]]
+            lowest[better], best[better] = losses[better], epoch
+            self._keep(better)
+            done[self.live] = stops[self.live] & (epoch - best[self.live] >= patience)
+            if done[self.live].any():
+                self._drop(~done[self.live])
+                if len(self.live) == 0:
+                    break
+        weights, intercept = to_host(self.best_weights), to_host(self.best_intercept)
+        c = self.n_columns
+        return [
+            Fit(
+                weights=weights[i * c : (i + 1) * c].copy(),
+                intercept=intercept[i * c : (i + 1) * c].copy(),
+                history=np.array(history[i]),
+                n_iter=len(history[i]),
+                best=int(best[i]),
+                converged=bool(done[i]),
+                capped=not done[i],
+            )
+            for i in range(n)
+        ]
+
+    def _batches(self, generator: np.random.Generator) -> Iterator[tuple[Array, int]]:
+        """One epoch: the case numbers of each batch, real ones (below N) first, and their count."""
+        order = generator.permutation(self.n_real + self.n_synthetic)
+        size = self.batch_size
+        whole = len(order) // size * size
+        # Sorting inside a batch changes no sum, reads memory maps in order and puts the
+        # synthetic numbers last.
+        order[:whole].reshape(-1, size).sort(axis=1)
+        order[whole:].sort()
+        starts = range(0, len(order), size)
+        counts = np.add.reduceat(order < self.n_real, np.array(starts))
+        numbers = self.data.index(order)  # one copy to the device an epoch; batches are views
+        for start, count in zip(starts, counts.tolist(), strict=True):
+            yield numbers[start : start + size], count
+
+    def _step(self, batch: Array, n_real: int) -> None:
+        """One Adam step on one batch, its real cases first."""
+        xp, size = self.xp, int(batch.shape[0])
+        logits = self.data.empty(self.weights.shape[0], size)
+        rows = self.data.take(self.rows[batch[:n_real]], self.scaling, self.buffer)
+        product(self.weights, rows.T, logits[:, :n_real])
+        synthetic = []
+        if size > n_real:
+            numbers = batch[n_real:] - self.n_real
+            synthetic = [(mix.columns, mix.batch(numbers)) for mix in self.mixes]
+        for mine, made in synthetic:
+            logits[mine, n_real:] = made.forward(self.weights[mine])
+        if not isinstance(self.factor, float) or self.factor != 1.0:
+            logits *= self.factor
+        logits += self.intercept[:, None]
+        slopes = residual(
+            xp, logits, xp.take(self.targets, batch, axis=1), self.n_columns, self.gamma
+        )
+        if self.case_weights is not None:
+            slopes *= xp.take(self.case_weights, batch, axis=1)
+        slopes *= 1.0 / size
+        self.slope_intercept[...] = xp.sum(slopes, axis=1)
+        if not isinstance(self.factor, float) or self.factor != 1.0:
+            slopes *= self.factor
+        product(slopes[:, :n_real], rows, self.slope)
+        for mine, made in synthetic:
+            self.slope[mine] += made.backward(slopes[mine, n_real:])
+        if not isinstance(self.decay, float) or self.decay:
+            self.slope += self.decay * self.weights
+        self._adam()
+
+    def _adam(self) -> None:
+        """Move the flat state. The moments are kept undivided by 1 - beta: two products fewer."""
+        self.step_count += 1
+        first, second = self.moments
+        root = math.sqrt((1.0 - BETA_2**self.step_count) / (1.0 - BETA_2))
+        pace = (1.0 - BETA_1) / (1.0 - BETA_1**self.step_count) * root
+        first *= BETA_1
+        first += self.gradient
+        second *= BETA_2
+        second += self.gradient * self.gradient
+        move = self.xp.sqrt(second)
+        move += EPSILON * root
+        move = first / move
+        move *= self.rate * pace
+        self.flat -= move
+
+    # -- validation and early stopping --------------------------------------------------------------
+
+    def _evaluate(self) -> NDArray[np.float64]:
+        """Mean validation loss of each live probe (NaN for the others)."""
+        result = np.full(len(self.tasks), np.nan)
+        c = self.n_columns
+        place = {int(probe): i for i, probe in enumerate(self.live)}
+        for held in self.held:
+            inside = np.array(
+                [i for i, p in enumerate(held.probes) if int(p) in place], dtype=np.int64
+            )
+            if len(inside) == 0:
+                continue
+            mine = np.array([place[int(p)] for p in held.probes[inside]])
+            if len(mine) == len(self.live):
+                weights, intercept, factor = self.weights, self.intercept, self.factor
+            else:
+                columns = self.data.index(_columns(mine, c))
+                weights, intercept = self.weights[columns], self.intercept[columns]
+                factor = self.factor if isinstance(self.factor, float) else self.factor[columns]
+            targets = held.targets
+            if len(inside) < len(held.probes):
+                targets = targets[self.data.index(_columns(inside, c))]
+            total = 0.0
+            for block, rows in held.chunks(self.scaling):
+                logits = product(weights, rows.T, self.data.empty(weights.shape[0], rows.shape[0]))
+                logits *= factor
+                logits += intercept[:, None]
+                values = loss(self.xp, logits, targets[:, block], c, None)
+                if held.weights is not None:
+                    values *= held.weights[self.data.index(inside)][:, block]
+                total = total + self.xp.sum(values, axis=1, dtype=self.xp.float64)
+            result[held.probes[inside]] = to_host(total) / int(held.rows.shape[0])
+        if not np.isfinite(result[self.live]).all():
+            raise InputError(
+                "training diverged: the validation loss is not finite. "
+                "Scale the features or lower the learning rate."
+            )
+        return result
+
+    def _keep(self, probes: NDArray[np.int64]) -> None:
+        """Remember the present weights of these probes."""
+        if len(probes) == 0:
+            return
+        here = self.data.index(_columns(np.searchsorted(self.live, probes), self.n_columns))
+        there = self.data.index(_columns(probes, self.n_columns))
+        self.best_weights[there] = self.weights[here]
+        self.best_intercept[there] = self.intercept[here]
+
+    def _drop(self, keep: NDArray[np.bool_]) -> None:
+        """Take stopped probes out of the matrix: they cost nothing more."""
+        self.live = self.live[keep]
+        if len(self.live) == 0:
+            return
+        columns = self.data.index(_columns(np.flatnonzero(keep), self.n_columns))
+        size, shape = self.slope.shape[0] * self.slope.shape[1], self.slope.shape
+        self.moments = [
+            self.xp.concat(
+                [
+                    self.xp.reshape(self.xp.reshape(m[:size], shape)[columns], (-1,)),
+                    m[size:][columns],
+                ]
+            )
+            for m in self.moments
+        ]
+        self._set_state(self.weights[columns], self.intercept[columns])
+        self._set_columns()
+
+
+def _union_targets(task: Task) -> NDArray[Any]:
+    """Targets of the real, then the synthetic cases."""
+    if task.mixtures is None:
+        return task.targets
+    return np.concatenate([task.targets, task.mixtures.targets])
+
+
+def _weighted(task: Task) -> bool:
+    """Whether any case counts differently from another."""
+    uneven = task.weights is not None and bool((task.weights != task.weights[0]).any())
+    return uneven or (task.mixtures is not None and not np.all(_case_weights(task) == 1.0))
+
+
+def _case_weights(task: Task) -> NDArray[np.float64]:
+    """Weights of the real, then the synthetic cases."""
+    real = np.ones(len(task.rows)) if task.weights is None else task.weights
+    if task.mixtures is None:
+        return np.asarray(real, dtype=np.float64)
+    made = np.broadcast_to(task.mixtures.weight, (task.n_mixtures,))
+    return np.concatenate([real, made]).astype(np.float64)
+
+
+def _columns(probes: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:
+    """Column numbers of these probes."""
+    found: NDArray[np.int64] = (probes[:, None] * n_columns + np.arange(n_columns)).reshape(-1)
+    return found

@@ -1,0 +1,177 @@
+"""Synthetic cases inside a batch, without a synthetic matrix.
+
+An interpolate's logit is the interpolate of two logits. Where the anchors are few, their logits
+are computed once a step and mixed by a small matrix; where they are many, the batch's own
+interpolates are made and dropped again. Both are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix, product, to_host
+from scalecal.solvers.problem import Mixtures, Scaling, Task
+
+__all__ = ["Mix", "coefficients", "mixes"]
+
+
+class _Batch(Protocol):
+    """The synthetic cases of one batch, as a linear map of the weights and its transpose."""
+
+    def forward(self, weights: Array) -> Array:
+        """Weights (columns, d) to logits (columns, cases)."""
+
+    def backward(self, slopes: Array) -> Array:
+        """Slopes (columns, cases) to the gradient (columns, d)."""
+
+
+@dataclass
+class _Anchored:
+    data: Matrix
+    anchors: Array  # (k, d)
+    shares: Array  # (cases, k), two entries a row
+
+    def forward(self, weights: Array) -> Array:
+        out = self.data.empty(weights.shape[0], self.anchors.shape[0])
+        return product(weights, self.anchors.T, out) @ self.shares.T
+
+    def backward(self, slopes: Array) -> Array:
+        out = self.data.empty(slopes.shape[0], self.anchors.shape[1])
+        return product(slopes @ self.shares, self.anchors, out)
+
+
+@dataclass
+class _Explicit:
+    data: Matrix
+    rows: Array  # (cases, d)
+
+    def forward(self, weights: Array) -> Array:
+        out = self.data.empty(weights.shape[0], self.rows.shape[0])
+        return product(weights, self.rows.T, out)
+
+    def backward(self, slopes: Array) -> Array:
+        out = self.data.empty(slopes.shape[0], self.rows.shape[1])
+        return product(slopes, self.rows, out)
+
+
+@dataclass
+class Mix:
+    """One set of synthetic rows and the adjoining columns that train on it."""
+
+    data: Matrix
+    scaling: Scaling
+    columns: slice
+    first: Array
+    second: Array
+    left: Array  # (S, 1), the share of `first`
+    right: Array
+    anchors: Array | None  # (k, d), where that is cheaper
+    shares: Array | None  # (S, k)
+
+    def batch(self, numbers: Array) -> _Batch:
+        """Return the map of the synthetic cases `numbers`."""
+        if self.anchors is not None:
+            return _Anchored(
+                self.data, self.anchors, self.data.xp.take(self.shares, numbers, axis=0)
+            )
+        rows = self.data.take(self.first[numbers], self.scaling)
+        rows *= self.left[numbers]
+        other = self.data.take(self.second[numbers], self.scaling)
+        other *= self.right[numbers]
+        rows += other
+        return _Explicit(self.data, rows)
+
+
+def coefficients(
+    data: Matrix, mixtures: Mixtures, scaling: Scaling
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shares of the first and second scaled row in each synthetic row.
+
+    They are 1 - alpha and alpha; with unit rows both are divided by the interpolate's length.
+    """
+    right = np.asarray(mixtures.alpha, dtype=np.float64)
+    left = 1.0 - right
+    if not scaling.unit:
+        return left, right
+    length = np.empty(len(right))
+    unit = Scaling(unit=True)
+    for start in range(0, len(right), CHUNK_ROWS):
+        block = slice(start, start + CHUNK_ROWS)
+        first = data.take(data.index(mixtures.first[block]), unit)
+        second = data.take(data.index(mixtures.second[block]), unit)
+        cosine = np.asarray(to_host(data.xp.sum(first * second, axis=1)), dtype=np.float64)
+        a, b = left[block], right[block]
+        length[block] = np.sqrt(np.maximum(a * a + b * b + 2.0 * a * b * cosine, 1e-12))
+    return left / length, right / length
+
+
+def mixes(
+    data: Matrix,
+    tasks: Sequence[Task],
+    scaling: Scaling,
+    per_batch: float,
+) -> list[Mix]:
+    """Gather adjoining tasks with the same synthetic rows.
+
+    `per_batch` is the expected number of synthetic cases in a batch: keeping anchor logits is
+    cheaper while there are fewer anchors than the two rows each such case would gather.
+    """
+    found: list[Mix] = []
+    start = 0
+    while start < len(tasks):
+        mixtures = tasks[start].mixtures
+        stop = start + 1
+        while stop < len(tasks) and _same_rows(mixtures, tasks[stop].mixtures):
+            stop += 1
+        if mixtures is not None:
+            c = tasks[0].n_columns
+            columns = slice(start * c, stop * c)
+            found.append(_mix(data, mixtures, columns, scaling, per_batch))
+        start = stop
+    return found
+
+
+def _same_rows(one: Mixtures | None, other: Mixtures | None) -> bool:
+    """Whether two sets of synthetic cases are the same rows (their targets may differ)."""
+    if one is None or other is None:
+        return one is other
+    pairs: list[tuple[Any, Any]] = [
+        (one.first, other.first),
+        (one.second, other.second),
+        (one.alpha, other.alpha),
+    ]
+    return all(a is b or np.array_equal(a, b) for a, b in pairs)
+
+
+def _mix(
+    data: Matrix, mixtures: Mixtures, columns: slice, scaling: Scaling, per_batch: float
+) -> Mix:
+    """One `Mix`, in whichever form is cheaper."""
+    size = len(mixtures)
+    left, right = coefficients(data, mixtures, scaling)
+    anchors = shares = None
+    both = np.concatenate([mixtures.first, mixtures.second])
+    rows, place = np.unique(both, return_inverse=True)
+    if len(rows) <= 2.0 * per_batch:
+        anchors = data.take(data.index(rows), scaling)
+        mixing = np.zeros((size, len(rows)))
+        # Added, not set: a pair may name the same row twice.
+        np.add.at(mixing, (np.arange(size), place[:size]), left)
+        np.add.at(mixing, (np.arange(size), place[size:]), right)
+        shares = data.array(mixing)
+    return Mix(
+        data=data,
+        scaling=scaling,
+        columns=columns,
+        first=data.index(mixtures.first),
+        second=data.index(mixtures.second),
+        left=data.array(left[:, None]),
+        right=data.array(right[:, None]),
+        anchors=anchors,
+        shares=shares,
+    )

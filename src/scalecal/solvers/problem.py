@@ -1,0 +1,232 @@
+"""What is to be trained, and what came out: plain records, no arithmetic on the rows.
+
+A `Task` is one probe. Tasks that train on the same rows in the same order are one `Batchable`
+group and become one weight matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import InputError, check_choice
+
+__all__ = ["LOSSES", "Fit", "Mixtures", "Scaling", "Task", "check_tasks", "same_content"]
+
+Float = NDArray[Any]
+Int = NDArray[np.int64]
+
+LOSSES = ("log", "focal")
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How rows are scaled before training: ``(x / |x| if unit else x) - shift) / scale``.
+
+    Folded into the arithmetic; the matrix itself is never copied.
+
+    Attributes
+    ----------
+    scale
+        One number, or one per feature.
+    shift
+        One number per feature, or None.
+    unit
+        Divide each row by its Euclidean length first; interpolated rows are made unit again.
+    """
+
+    scale: Any = 1.0
+    shift: Float | None = None
+    unit: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the rows are only divided by one number (done on the logits, at no cost)."""
+        return self.shift is None and not self.unit and np.ndim(self.scale) == 0
+
+    def unscale(self, weights: Float, intercept: Float) -> tuple[Float, Float]:
+        """Turn weights for scaled rows into weights for raw (or unit) rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Scaling(scale=2.0, shift=np.array([1.0])).unscale(np.array([[4.0]]), np.array([0.0]))
+        (array([[2.]]), array([-2.]))
+        """
+        coef = weights / np.asarray(self.scale, dtype=weights.dtype)
+        if self.shift is not None:
+            intercept = intercept - coef @ np.asarray(self.shift, dtype=weights.dtype)
+        return coef, intercept
+
+
+@dataclass(frozen=True, eq=False)
+class Mixtures:
+    """Synthetic cases: case s is ``(1 - alpha[s]) X[first[s]] + alpha[s] X[second[s]]``.
+
+    `first` and `second` are row numbers of X, `targets` is (S,) for two classes or (S, C), and
+    `weight` is the weight of each case beside the real ones (one number or (S,)).
+    """
+
+    first: Int
+    second: Int
+    alpha: Float
+    targets: Float
+    weight: Any = 1.0
+
+    def __len__(self) -> int:
+        return len(self.alpha)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Task:
+    """One probe to train on some rows of a shared matrix.
+
+    Attributes
+    ----------
+    rows
+        Row numbers of the training cases.
+    targets
+        Target probabilities: (N,) the positive class's share, or (N, C) for C classes.
+    validation, validation_targets
+        Row numbers and targets of the cases whose log loss decides when to stop and which weights
+        to keep. None: no early stopping, the last weights are kept.
+    weights
+        Case weights (N,); 0 leaves a case out. The mean loss of a batch is
+        ``sum(w loss) / (batch size x average weight)``.
+    mixtures
+        Synthetic cases, shuffled together with the real ones.
+    initial
+        Initial (weights, intercept), shapes (columns, d) and (columns,), for scaled rows; one
+        column for two classes, C for C. None: zeros.
+    order
+        Seed of the batch order: ``numpy.random.default_rng(order)`` permutes the N real and S
+        synthetic cases afresh every epoch. Tasks with the same rows, order and S share batches.
+    learning_rate, decay
+        Adam's step, and the L2 penalty ``decay / 2 |w|^2`` added to the mean loss (weights only).
+    loss, gamma
+        ``"log"`` or ``"focal"`` (Lin et al. 2017) with its exponent.
+    scaling
+        See `Scaling`.
+    """
+
+    rows: Int
+    targets: Float
+    validation: Int | None = None
+    validation_targets: Float | None = None
+    weights: Float | None = None
+    mixtures: Mixtures | None = None
+    initial: tuple[Float, Float] | None = None
+    order: int = 0
+    learning_rate: float = 1e-3
+    decay: float = 0.0
+    loss: str = "log"
+    gamma: float = 2.0
+    scaling: Scaling = field(default_factory=Scaling)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the weight matrix: one for two classes, C for C."""
+        return 1 if self.targets.ndim == 1 else int(self.targets.shape[1])
+
+    @property
+    def n_mixtures(self) -> int:
+        """How many synthetic cases there are."""
+        return 0 if self.mixtures is None else len(self.mixtures)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One trained probe.
+
+    Attributes
+    ----------
+    weights, intercept
+        Shapes (columns, d) and (columns,), for scaled rows (`Scaling.unscale` gives raw ones).
+    history
+        Adam: mean log loss on the validation cases (or, where there are none, on the training
+        cases) after each epoch. L-BFGS: the objective after each iteration.
+    n_iter
+        Epochs or iterations done.
+    best
+        The epoch (from 1) whose weights were kept.
+    converged
+        Early stopping or the tolerance ended the training.
+    capped
+        The limit of epochs or iterations ended it.
+    """
+
+    weights: Float
+    intercept: Float
+    history: Float
+    n_iter: int
+    best: int
+    converged: bool
+    capped: bool
+
+
+def same_content(arrays: Sequence[Any]) -> list[int]:
+    """Number arrays so that equal ones get the same number, in order of appearance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> same_content([np.array([1, 2]), np.array([3]), np.array([1, 2]), None])
+    [0, 1, 0, 2]
+    """
+    by_identity: dict[int, int] = {}
+    by_content: dict[Any, int] = {}
+    numbers = []
+    for array in arrays:
+        if id(array) not in by_identity:
+            key = None if array is None else (array.shape, array.dtype.str, array.tobytes())
+            by_identity[id(array)] = by_content.setdefault(key, len(by_content))
+        numbers.append(by_identity[id(array)])
+    return numbers
+
+
+def check_tasks(tasks: Sequence[Task], n_rows: int, n_features: int, n_held: int) -> None:
+    """Fail where a task's shapes or row numbers do not fit the matrix."""
+    for number, task in enumerate(tasks):
+        name = f"task {number}"
+        check_choice(task.loss, LOSSES, "loss")
+        if len(task.rows) == 0:
+            raise InputError(f"{name} has no training rows")
+        if len(task.targets) != len(task.rows):
+            raise InputError(
+                f"{name} has {len(task.rows)} rows but {len(task.targets)} targets: give one each"
+            )
+        if task.weights is not None and not (
+            task.weights.shape == task.rows.shape
+            and (task.weights >= 0).all()
+            and task.weights.any()
+        ):
+            raise InputError(f"{name}: weights must be one number >= 0 per row, not all zero")
+        if (task.validation is None) != (task.validation_targets is None):
+            raise InputError(f"{name}: give validation rows and their targets together")
+        indices: list[tuple[str, Int, int]] = [("rows", task.rows, n_rows)]
+        if task.validation is not None and task.validation_targets is not None:
+            if len(task.validation) == 0 or len(task.validation) != len(task.validation_targets):
+                raise InputError(
+                    f"{name} has {len(task.validation)} validation rows and "
+                    f"{len(task.validation_targets)} targets: give at least one, as many of each"
+                )
+            indices.append(("validation", task.validation, n_held))
+        if task.mixtures is not None:
+            indices += [
+                ("first", task.mixtures.first, n_rows),
+                ("second", task.mixtures.second, n_rows),
+            ]
+        for what, index, limit in indices:
+            if len(index) and (index.min() < 0 or index.max() >= limit):
+                raise InputError(
+                    f"{name}: {what} must be row numbers below {limit}, got {index.max()}"
+                )
+        if task.initial is not None:
+            found = (task.initial[0].shape, task.initial[1].shape)
+            expected = ((task.n_columns, n_features), (task.n_columns,))
+            if found != expected:
+                raise InputError(f"{name}: initial must have shapes {expected}, got {found}")
