@@ -62,10 +62,13 @@ def test_published_counts_pass(tmp_path: Path) -> None:
     first.unlink()
     rows = []
     # Train 1,545 HP and 630 SSA, test 617 and 360.
-    for split, label, n in (("train", "HP", 1545), ("train", "SSA", 630)) + (
-        ("test", "HP", 617),
-        ("test", "SSA", 360),
-    ):
+    sizes = {
+        ("train", "HP"): 1545,
+        ("train", "SSA"): 630,
+        ("test", "HP"): 617,
+        ("test", "SSA"): 360,
+    }
+    for (split, label), n in sizes.items():
         rows += [(label, 4 if label == "SSA" else 3, split)] * n
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         for i in range(len(rows)):
@@ -111,7 +114,7 @@ def test_damaged_archives(tmp_path: Path) -> None:
     file.write_bytes(whole)
     opened = open_dataset("mhist", tmp_path, partial=True)
     assert any("1 images cannot be read: images/MHIST_aaa.png" in line for line in opened.warnings)
-    with pytest.raises(ImageError, match="images/MHIST_aaa.png"):
+    with pytest.raises(ImageError, match=r"images/MHIST_aaa\.png"):
         opened.read_one(0)
     file.write_bytes(bytes(whole[: len(whole) // 2]))
     with pytest.raises(InputError, match="no whole zip file"):
@@ -156,7 +159,7 @@ def test_nothing_there(tmp_path: Path) -> None:
         open_dataset("mhist", tmp_path / "annotations.csv")
     assert len(open_dataset("mhist", tmp_path, partial=True)) == 1
     shutil.rmtree(tmp_path / "images")
-    with pytest.raises(InputError, match="neither images/ nor images.zip"):
+    with pytest.raises(InputError, match=r"neither images/ nor images\.zip"):
         open_dataset("mhist", tmp_path, partial=True)
     (tmp_path / "images").mkdir()
     with pytest.raises(InputError, match="none of the annotated images"):

@@ -226,14 +226,19 @@ class ArraySource:
         """Images of these rows, as one (n, height, width, 3) array."""
         wanted = self.positions[rows]
         shape = self._array(self.blocks[0]).shape[1:]
-        out = np.empty((len(wanted), *shape), dtype=np.uint8)
+        out: UInt8 | None = None
         first = 0
         for block in self.blocks:
             here = np.flatnonzero((wanted >= first) & (wanted < first + block.n))
             if len(here):
-                out[here] = self._read_within(block, wanted[here] - first)
+                images = self._read_within(block, wanted[here] - first)
+                if len(here) == len(wanted):
+                    return images  # nearly every block lies in one file: no second copy
+                if out is None:
+                    out = np.empty((len(wanted), *shape), dtype=np.uint8)
+                out[here] = images
             first += block.n
-        return out
+        return np.empty((0, *shape), dtype=np.uint8) if out is None else out
 
     def _read_within(self, block: Block, inside: Rows) -> UInt8:
         array = self._array(block)
