@@ -41,7 +41,8 @@ def resolve_classes(
         return _of_columns(named, columns, positive)
     seen = list(dict.fromkeys(name for names in named.values() for name in names))
     if positive is None:
-        if set(seen) <= {"0", "1"}:
+        # Numbers must be 0 and 1; `code_labels` names the row of one that is neither.
+        if all(name.lstrip("-").replace(".", "", 1).isdigit() for name in seen):
             return ("0", "1")
         if len(seen) > 2:
             raise InputError(_too_many(named, seen))
@@ -68,7 +69,7 @@ def _of_columns(
         odd = [name for name in names if name not in classes]
         if odd:
             raise InputError(
-                f"{source} speaks of {_listed(odd)}, but the probability columns are of the classes "
+                f"{source} has {_listed(odd)}, but the probability columns are of the classes "
                 f"{_listed(classes)}: use the same names in both"
             )
     if positive is not None:
@@ -94,7 +95,8 @@ def code_labels(codes: Int, names: Sequence[str], classes: Sequence[str], column
     if odd.any():
         first = names[int(codes[odd][0])]
         raise InputError(
-            f"column {column!r} must hold {_listed(classes)}, got {first!r} at {rows(odd)}"
+            f"column {column!r} must hold {_listed(classes)}, got {first!r} at {rows(odd)}. "
+            "Name the positive class, or give a column p_<class> for each class, if these are others"
         )
     return labels
 
@@ -102,7 +104,7 @@ def code_labels(codes: Int, names: Sequence[str], classes: Sequence[str], column
 def _too_many(named: Mapping[str, Sequence[str]], seen: Sequence[str]) -> str:
     sources = " and ".join(source for source, names in named.items() if names)
     return (
-        f"{sources} speak of {len(seen)} classes ({_listed(seen)}), but one column p has room for "
+        f"{sources} name {len(seen)} classes ({_listed(seen)}), but one column p has room for "
         "two: give a column p_<class> for each class"
     )
 

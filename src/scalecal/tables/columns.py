@@ -47,7 +47,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
 """What a column may be used as, and the name it has unless another is given. `p`, `votes` and `X`
 may also be spread over columns: `p_<class>`, `votes_<class>`, `f0, f1, ...`."""
 
-TEXT_ROLES = ("id", "rater", "group", "stratum", "split")
+FACTOR_ROLES = ("rater", "group", "stratum", "split")
 
 
 @contextmanager
@@ -214,10 +214,9 @@ def open_columns(
     file = Path(path).name
     if not any(keep(column) for column in found):
         raise _missing(file, names[roles[0]], "needed", found)
-    text = [names[role] for role in TEXT_ROLES if role in roles]
-    return NamedColumns(
-        read_arrow(path, text=text, keep=keep), file, MappingProxyType(names), found
-    )
+    factors = [names[role] for role in FACTOR_ROLES if role in roles]
+    table = read_arrow(path, text=[names["id"]], factors=factors, keep=keep)
+    return NamedColumns(table, file, MappingProxyType(names), found)
 
 
 def _plays(role: str, name: str, column: str) -> bool:
@@ -232,6 +231,7 @@ def _missing(file: str, name: str, use: str, found: Any) -> InputError:
     found = list(found)
     lower = {column.lower(): column for column in reversed(found)}
     near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+    near = near or [column for column in lower if column.startswith(name.lower())]
     meant = f" Did you mean {lower[near[0]]!r}?" if near else ""
     headless = ""
     if found and all(_is_number(column) for column in found):
@@ -278,16 +278,28 @@ def check_ids(ids: pd.api.extensions.ExtensionArray, name: str) -> None:
     missing = np.asarray(ids.isna())
     if missing.any():
         raise InputError(f"{name} must name every case, missing at {rows(missing)}")
-    values = pa.array(ids)
-    if pc.count_distinct(values).as_py() == len(ids):
+    if not _some_twice(ids):
         return
-    counted = pc.value_counts(values)
+    counted = pc.value_counts(pa.array(ids))
     twice = counted.filter(pc.greater(counted.field("counts"), 1)).field("values").to_pylist()
-    first = np.asarray(ids == twice[0])
-    raise InputError(
-        f"{name} must be unique: {len(twice)} of the ids appear more than once "
-        f"({some(twice)}; {twice[0]!r} at {rows(first)})"
-    )
+    if twice:
+        first = np.asarray(ids == twice[0])
+        raise InputError(
+            f"{name} must be unique: {len(twice)} of the ids appear more than once "
+            f"({some(twice)}; {twice[0]!r} at {rows(first)})"
+        )
+
+
+def _some_twice(ids: pd.api.extensions.ExtensionArray) -> bool:
+    """Whether two ids may be equal: their 64-bit hashes are, which takes 8 bytes an id to find."""
+    import pandas as pd
+
+    hashes = np.empty(len(ids), dtype=np.uint64)
+    for start in range(0, len(ids), 1 << 18):
+        part = ids[start : start + (1 << 18)].to_numpy(object)
+        hashes[start : start + len(part)] = pd.util.hash_array(part, categorize=False)
+    hashes.sort()
+    return bool((hashes[1:] == hashes[:-1]).any())
 
 
 def _token(value: Any) -> str:

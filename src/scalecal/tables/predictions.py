@@ -24,6 +24,13 @@ __all__ = ["PREDICTION_ROLES", "Predictions", "labels_and_votes", "read_predicti
 
 PREDICTION_ROLES = ("id", "p", "label", "votes", "n_raters", "group", "stratum")
 
+TIES_DONE = {
+    "first": "given the first of the tied classes",
+    "last": "given the last of the tied classes",
+    "random": "given one of the tied classes at random",
+    "drop": "left out",
+}
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -79,6 +86,8 @@ def read_predictions(
     seed: int = 0,
 ) -> Predictions:
     """Read predictions and, where they are, labels, votes, groups and strata.
+
+    Rows in messages count from 0, below the header.
 
     Parameters
     ----------
@@ -263,10 +272,12 @@ def _labels(
             notes.append(f"In {against} of {n} cases the label is not the readers' majority.")
         if tied:
             notes.append(f"The votes are tied in {tied} of {n} cases.")
-    if unlabelled.any():
+    decided = int((unlabelled & ~voted.empty).sum())
+    if decided:
+        open_ones = int((voted.tied & unlabelled).sum())
         notes.append(
-            f"The label is the readers' majority in {int(unlabelled.sum())} of {n} cases"
-            + (f"; {_tie_note(int((voted.tied & unlabelled).sum()), ties)}." if tied else ".")
+            f"The label is the readers' majority in {decided} of {n} cases"
+            + (f", {open_ones} of them tied and {TIES_DONE[ties]}." if open_ones else ".")
         )
     blank = unlabelled & voted.empty
     if blank.any():
@@ -276,16 +287,6 @@ def _labels(
             f"{int(blank.sum())} of {n} cases have neither label nor votes and were left out."
         )
     return y, notes
-
-
-def _tie_note(tied: int, ties: Ties) -> str:
-    done = {
-        "first": "were given the first of the tied classes",
-        "last": "were given the last of the tied classes",
-        "random": "were given one of the tied classes at random",
-        "drop": "were left out",
-    }
-    return f"{tied} tied cases {done.get(ties, '')}".rstrip()
 
 
 def _keep(found: Predictions, kept: NDArray[np.bool_]) -> Predictions:

@@ -75,9 +75,12 @@ def read_arrow(
     path: str | Path,
     *,
     text: Collection[str] = (),
+    factors: Collection[str] = (),
     keep: Callable[[str], bool] | None = None,
 ) -> Any:
     """Read a table file as a `pyarrow.Table`; `keep` says which columns, by name, are wanted.
+
+    Columns named in `factors` are text of which each distinct value is held once.
 
     Raises
     ------
@@ -87,7 +90,11 @@ def read_arrow(
     path = Path(path)
     kind = _kind(path)
     try:
-        table = _read_parquet(path, keep) if kind == "parquet" else _read_text(path, text, keep)
+        table = (
+            _read_parquet(path, keep)
+            if kind == "parquet"
+            else _read_text(path, text, factors, keep)
+        )
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     if table.num_rows == 0:
@@ -144,7 +151,12 @@ def _read_parquet(path: Path, keep: Callable[[str], bool] | None) -> Any:
         raise InputError(f"{path} is not a readable Parquet file: {_one_line(error)}") from None
 
 
-def _read_text(path: Path, text: Collection[str], keep: Callable[[str], bool] | None) -> Any:
+def _read_text(
+    path: Path,
+    text: Collection[str],
+    factors: Collection[str],
+    keep: Callable[[str], bool] | None,
+) -> Any:
     import pyarrow as pa
 
     dialect = sniff(path)
@@ -157,7 +169,7 @@ def _read_text(path: Path, text: Collection[str], keep: Callable[[str], bool] | 
     }
     encoding = dialect.encoding
     try:
-        table = _parse(path, dialect, encoding, raw, text)
+        table = _parse(path, dialect, encoding, raw, text, factors)
     except pa.ArrowInvalid as error:
         if "UTF8" not in str(error):
             raise InputError(f"{path} is not a regular table: {_one_line(error)}") from None
@@ -167,7 +179,7 @@ def _read_text(path: Path, text: Collection[str], keep: Callable[[str], bool] | 
     ):
         # Bytes beyond the sample that are not UTF-8: every byte is a letter in Latin-1.
         encoding = "latin-1"
-        table = _parse(path, dialect, encoding, raw, text)
+        table = _parse(path, dialect, encoding, raw, text, factors)
     if encoding == "latin-1":
         warnings.warn(
             f"{path} is not UTF-8 and was read as Latin-1; save it as UTF-8 if letters look wrong",
@@ -180,24 +192,42 @@ def _read_text(path: Path, text: Collection[str], keep: Callable[[str], bool] | 
 
 
 def _parse(
-    path: Path, dialect: Dialect, encoding: str, raw: dict[str, str], text: Collection[str]
+    path: Path,
+    dialect: Dialect,
+    encoding: str,
+    raw: dict[str, str],
+    text: Collection[str],
+    factors: Collection[str],
 ) -> Any:
     import pyarrow as pa
     import pyarrow.csv as pacsv
 
+    kinds = dict.fromkeys(text, pa.string())
+    kinds |= dict.fromkeys(factors, pa.dictionary(pa.int32(), pa.string()))
+    options = {
+        "read_options": pacsv.ReadOptions(encoding=encoding, block_size=BLOCK_BYTES),
+        "parse_options": pacsv.ParseOptions(
+            delimiter=dialect.separator, newlines_in_values=dialect.quoted
+        ),
+        "convert_options": pacsv.ConvertOptions(
+            include_columns=list(raw.values()),
+            column_types={raw[name]: kind for name, kind in kinds.items() if name in raw},
+            strings_can_be_null=True,
+        ),
+    }
+    # Block by block takes half the memory, but fixes the types by the first block; a table whose
+    # later rows are of a wider type (1, 2, then 2.5) is read whole.
+    try:
+        with (
+            pa.input_stream(str(path), compression="detect") as stream,
+            pacsv.open_csv(stream, **options) as blocks,
+        ):
+            return blocks.read_all()
+    except pa.ArrowInvalid as error:
+        if "conversion error" not in str(error) or "UTF8" in str(error):
+            raise
     with pa.input_stream(str(path), compression="detect") as stream:
-        return pacsv.read_csv(
-            stream,
-            read_options=pacsv.ReadOptions(encoding=encoding, block_size=BLOCK_BYTES),
-            parse_options=pacsv.ParseOptions(
-                delimiter=dialect.separator, newlines_in_values=dialect.quoted
-            ),
-            convert_options=pacsv.ConvertOptions(
-                include_columns=list(raw.values()),
-                column_types={raw[name]: pa.string() for name in text if name in raw},
-                strings_can_be_null=True,
-            ),
-        )
+        return pacsv.read_csv(stream, **options)
 
 
 def _tidy(table: Any, text: Collection[str], *, decimal_commas: bool) -> Any:

@@ -165,6 +165,11 @@ def align_votes(
                 "give columns votes_<class>"
             )
     else:
+        odd = [name for name in panel.classes if name not in classes]
+        if odd:
+            raise InputError(
+                f"{files[1]} has votes for {some(odd)}, but the classes are {some(classes, most=8)}"
+            )
         counts = np.zeros((len(panel.counts), len(classes)), dtype=np.int64)
         counts[:, [classes.index(name) for name in panel.classes]] = panel.counts
     if panel.ids is None:
