@@ -5,8 +5,8 @@ import pytest
 
 from scalecal import metrics
 from scalecal.metrics import resampling as floors
-from scalecal.selection import _nearest_window, leave_votes_out, selection_null, stratum_codes
-from scalecal.votes import STRATA, strata
+from scalecal.selection import _nearest_window, leave_votes_out, selection_null
+from scalecal.votes import STRATA, strata, stratum_codes
 
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
 
@@ -46,7 +46,7 @@ def test_normal_limit_agrees_with_drawing_case_by_case(monkeypatch):
     x = 2 * rng.normal(size=n)
     votes = rng.binomial(7, sigmoid(x + rng.normal(size=n)))
     y, p = (votes >= 4).astype(int), sigmoid(1.4 * x)
-    codes = stratum_codes(strata(votes, 7), STRATA)
+    codes = stratum_codes(np.column_stack([7 - votes, votes]))
     exact = selection_null(y, p, codes, n_strata=3, n_resamples=400)
     monkeypatch.setattr("scalecal.selection.EXACT_CASES", 10)
     limit = selection_null(y, p, codes, n_strata=3, n_resamples=400)
@@ -90,7 +90,7 @@ def test_null_holds_its_level_for_calibrated_models(spread, noise):
     rejected = np.zeros(3)
     for _ in range(runs):
         y, p, votes = calibrated_study(rng, 977, spread, noise)
-        codes = stratum_codes(strata(votes, 7), STRATA)
+        codes = stratum_codes(np.column_stack([7 - votes, votes]))
         null = selection_null(y, p, codes, n_strata=3, n_resamples=200, seed=rng)
         for s in range(3):
             observed = metrics.ece(y[codes == s], p[codes == s])
@@ -107,7 +107,7 @@ def test_null_has_power_against_over_confidence():
     for _ in range(runs):
         y, p, votes = calibrated_study(rng, 977, 1.6, 1.0)
         sharp = sigmoid(1.5 * np.log(p / (1 - p)))
-        codes = stratum_codes(strata(votes, 7), STRATA)
+        codes = stratum_codes(np.column_stack([7 - votes, votes]))
         null = selection_null(y, sharp, codes, n_strata=3, n_resamples=200, seed=rng)
         low = codes == 2
         told += (1 + (null[:, 2] >= metrics.ece(y[low], sharp[low])).sum()) / 201 <= 0.05

@@ -30,13 +30,13 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.metrics.arguments import read_hard_event
+from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.resampling import MOST_UNITS, Units, bootstrap_sums, interval, two_sided_p
 from scalecal.scoring import INTERVALS, TESTS, case_sums, score, sum_values
-from scalecal.selection import leave_votes_out, selection_null, stratum_codes
+from scalecal.selection import leave_votes_out, selection_null
 from scalecal.tables.writing import plain, write_text
-from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha
-from scalecal.votes import strata as agreement_strata
+from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha, stratum_codes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,13 +50,23 @@ Source = Literal["none", "agreement", "given"]
 
 @dataclass(frozen=True, eq=False)
 class Cases:
-    """What an audit was made of, kept for comparing, merging and drawing."""
+    """What an audit was made of, kept for comparing, merging and drawing.
+
+    `codes` number each case's stratum in `strata`, -1 for none.
+    """
 
     y: Int
     probs: Float
     counts: Int | None
-    strata: NDArray[np.str_] | None
+    codes: NDArray[np.integer[Any]]
+    strata: tuple[str, ...]
     groups: Int | None
+
+    def within(self, stratum: str) -> NDArray[np.intp] | slice:
+        """Row numbers of a stratum's cases; all of them for "overall"."""
+        if stratum == "overall":
+            return slice(None)
+        return np.flatnonzero(self.codes == self.strata.index(stratum))
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,48 +206,49 @@ def audit(
     check_positive_int(n_bins, "n_bins")
     check_positive_int(n_resamples, "n_resamples", least=20)
     group_codes = check_groups(groups, n)
-    names, source = _strata_names(strata, labels, p, counts)
-    cases = Cases(labels, p, counts, names, group_codes)
+    codes, order, source = _strata(strata, labels, p, counts)
+    cases = Cases(labels, p, counts, codes, order, group_codes)
     return _audit(cases, source=source, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
 
 
-def _strata_names(
+def _strata(
     strata: Strata | None, y: Int, probs: Float, counts: Int | None
-) -> tuple[NDArray[np.str_] | None, Source]:
+) -> tuple[NDArray[np.integer[Any]], tuple[str, ...], Source]:
+    """Codes and names of the strata, and where they come from."""
     if strata is None:
-        return (None, "none") if counts is None else (agreement_strata(counts), "agreement")
+        if counts is None:
+            return np.full(len(y), -1, dtype=np.int8), (), "none"
+        return stratum_codes(counts), STRATA, "agreement"
     raw = np.asarray(strata(y, probs, counts) if callable(strata) else strata)
     if raw.shape != y.shape:
         raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
     if raw.dtype.kind in "fO":
         raw = np.array(["" if v is None or v != v else str(v) for v in raw.tolist()])
-    return raw.astype(np.str_), "given"
-
-
-def _stratum_order(names: NDArray[np.str_] | None, source: Source) -> tuple[str, ...]:
-    if names is None:
-        return ()
-    if source == "agreement":
-        return STRATA
-    found = sorted(set(np.unique(names).tolist()) - {""})
-    if "overall" in found:
+    found, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
+    names = [name for name in found.tolist() if name]
+    if "overall" in names:
         raise InputError("a stratum may not be called 'overall': that row holds all cases")
-    return tuple(s for s in STRATA if s in found) if set(found) <= set(STRATA) else tuple(found)
+    if set(names) <= set(STRATA):
+        names = [name for name in STRATA if name in names]
+    place = np.array([names.index(name) if name else -1 for name in found.tolist()])
+    return place[inverse], tuple(names), "given"
 
 
 def _audit(cases: Cases, *, source: Source, n_bins: int, n_resamples: int, seed: int) -> Audit:
     y, p, counts = cases.y, cases.probs, cases.counts
     units = Units.of(len(y), groups=cases.groups, seed=seed)
-    order = _stratum_order(cases.strata, source)
+    order = cases.strata
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-    rows = [{"name": "overall", **score(y, p, counts, units=units, within=None, **options)}]
-    for name in order:
-        inside = np.asarray(cases.strata == name)
-        if not inside.any():
+    rows: list[dict[str, Any]] = []
+    for name in ("overall", *order):
+        inside = cases.within(name)
+        votes = None if counts is None else counts[inside]
+        if len(y[inside]) == 0:
             rows.append({"name": name, "n": 0, "reason": "no case in this stratum"})
             continue
-        rows.append({"name": name, **score(y, p, counts, units=units, within=inside, **options)})
-    _add_selection(rows, cases, order, options)
+        numbers = score(y[inside], p[inside], votes, units=units.within(inside), **options)
+        rows.append({"name": name, **numbers})
+    _add_selection(rows, cases, options)
     _add_left_out_votes(rows, cases, source, seed)
     for test in (*TESTS, "selection"):
         key = f"p_{test}"
@@ -250,17 +261,14 @@ def _audit(cases: Cases, *, source: Source, n_bins: int, n_resamples: int, seed:
     keys = list(dict.fromkeys(k for row in rows for k in row))
     rows = [{k: row.get(k, "" if k == "reason" else float("nan")) for k in keys} for row in rows]
     meta = _meta(cases, source, units) | options
-    return Audit(rows, _references(cases, order, n_bins), meta, _notes(cases, rows, units), cases)
+    return Audit(rows, _references(cases), meta, _notes(cases, rows, units), cases)
 
 
-def _add_selection(
-    rows: list[dict[str, Any]], cases: Cases, order: tuple[str, ...], options: dict[str, Any]
-) -> None:
-    if not order or cases.strata is None:
+def _add_selection(rows: list[dict[str, Any]], cases: Cases, options: dict[str, Any]) -> None:
+    if not cases.strata:
         return
     event = read_hard_event(cases.y, cases.probs)
-    codes = stratum_codes(cases.strata, order)
-    null = selection_null(event.y, event.p, codes, n_strata=len(order), **options)
+    null = selection_null(event.y, event.p, cases.codes, n_strata=len(cases.strata), **options)
     for j, row in enumerate(rows[1:]):
         drawn = null[np.isfinite(null[:, j]), j]
         if row["n"] == 0 or len(drawn) == 0:
@@ -277,7 +285,7 @@ def _add_left_out_votes(
     if cases.counts is None or source == "given":
         return
     # Splits are averaged, so large sets need few of them.
-    n_splits = 20 if len(cases.y) <= EXACT_CASES else 2
+    n_splits = 20 if len(cases.y) <= EXACT_CASES else 1
     scores = leave_votes_out(cases.counts, cases.probs, n_splits=n_splits, seed=seed)
     for row in rows:
         left = scores[row["name"]]
@@ -287,35 +295,45 @@ def _add_left_out_votes(
         row["lvo_overconfidence"] = left.overconfidence
 
 
-def _references(cases: Cases, order: tuple[str, ...], n_bins: int) -> list[dict[str, Any]]:
-    """Score predictors that know nothing, on the same strata."""
+def _references(cases: Cases) -> list[dict[str, Any]]:
+    """Score two predictors that know nothing, on the same strata; a constant needs no more than counts."""
     n_classes = 2 if cases.probs.ndim == 1 else cases.probs.shape[1]
     share = np.bincount(cases.y, minlength=n_classes) / len(cases.y)
     even = np.full(n_classes, 1 / n_classes)
     title = "constant 0.5" if n_classes == 2 else f"constant 1/{n_classes}"
     out = []
     for name, constant in ((title, even), ("prevalence", share)):
-        for stratum in ("overall", *order):
-            inside = slice(None) if stratum == "overall" else cases.strata == stratum
-            labels = cases.y[inside]
-            row: dict[str, Any] = {"name": name, "stratum": stratum, "n": len(labels)}
-            if len(labels):
-                p = (
-                    np.full(len(labels), constant[1])
-                    if n_classes == 2
-                    else np.tile(constant, (len(labels), 1))
-                )
+        event = n_classes - 1 if n_classes == 2 else int(constant.argmax())
+        # A tie at one half goes to the positive class, as in `metrics.accuracy`.
+        called = int(constant[1] >= 0.5) if n_classes == 2 else event
+        with np.errstate(divide="ignore"):
+            log_c = np.log(np.clip(constant, EPS, 1.0 - EPS))
+        for stratum in ("overall", *cases.strata):
+            inside = cases.within(stratum)
+            found = np.bincount(cases.y[inside], minlength=n_classes)
+            row: dict[str, Any] = {"name": name, "stratum": stratum, "n": int(found.sum())}
+            if row["n"]:
+                rate = found / found.sum()
+                whole = float((rate * ((constant**2).sum() - 2 * constant + 1)).sum())
                 row |= {
-                    "mean_p": float(constant.max() if n_classes > 2 else constant[1]),
-                    "ece": metrics.ece(labels, p, n_bins=n_bins),
-                    "brier": metrics.brier(labels, p),
-                    "log_loss": metrics.log_loss(labels, p),
-                    "accuracy": metrics.accuracy(labels, p),
+                    "mean_p": float(constant[event]),
+                    "ece": abs(float(constant[event] - rate[event])),
+                    "brier": whole / 2 if n_classes == 2 else whole,
+                    "log_loss": -float(rate @ log_c),
+                    "accuracy": float(rate[called]),
                 }
-                if cases.counts is not None and cases.counts[inside].sum() > 0:
-                    row["vote_nll"] = metrics.vote_nll(cases.counts[inside], p)
+                if cases.counts is not None:
+                    row["vote_nll"] = _constant_vote_nll(cases.counts[inside], log_c)
             out.append(row)
     return out
+
+
+def _constant_vote_nll(counts: Int, log_c: Float) -> float:
+    size = counts.sum(axis=1)
+    voted = size > 0
+    if not voted.any():
+        return float("nan")
+    return -float((counts[voted] / size[voted, None]).mean(axis=0) @ log_c)
 
 
 def _meta(cases: Cases, source: Source, units: Units) -> dict[str, Any]:
@@ -346,7 +364,7 @@ def _meta(cases: Cases, source: Source, units: Units) -> dict[str, Any]:
 def _notes(cases: Cases, rows: list[dict[str, Any]], units: Units) -> list[str]:
     notes = []
     n = len(cases.y)
-    if cases.strata is not None and (none := int((cases.strata == "").sum())):
+    if cases.strata and (none := int((cases.codes < 0).sum())):
         notes.append(f"{none:,} of {n:,} cases have no stratum and count only in the overall row.")
     empty = [r["name"] for r in rows if r["n"] == 0]
     if empty:
@@ -371,7 +389,7 @@ def _same_cases(a: Audit, b: Audit) -> None:
     x, z = a.cases, b.cases
     if len(x.y) != len(z.y):
         raise InputError(f"the audits are of different cases: {len(x.y)} against {len(z.y)}")
-    for name in ("y", "counts", "strata"):
+    for name in ("y", "counts", "codes", "strata"):
         left, right = getattr(x, name), getattr(z, name)
         same = (left is None) == (right is None) and (left is None or np.array_equal(left, right))
         if not same:
@@ -403,22 +421,18 @@ def compare(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd
     _same_cases(a, b)
     cases = a.cases
     units = Units.of(len(cases.y), groups=cases.groups, seed=seed)
-    order = tuple(row["name"] for row in a.rows[1:])
     out = []
-    for name in ("overall", *order):
-        inside = None if name == "overall" else np.asarray(cases.strata == name)
-        if inside is not None and not inside.any():
+    for name in ("overall", *cases.strata):
+        inside = cases.within(name)
+        y = cases.y[inside]
+        if len(y) == 0:
             continue
+        votes = None if cases.counts is None else cases.counts[inside]
+        here = units.within(inside)
         point, drawn = [], []
         for model in (a, b):
-            sums = case_sums(
-                cases.y,
-                model.cases.probs,
-                cases.counts,
-                units=units,
-                within=inside,
-                n_bins=a.meta["n_bins"],
-            )
+            probs = model.cases.probs[inside]
+            sums = case_sums(y, probs, votes, units=here, n_bins=a.meta["n_bins"])
             whole = {key: s.sum(axis=0, keepdims=True) for key, s in sums.items()}
             point.append(sum_values(whole))
             # One seed for both models: the same draws, hence a paired comparison.
@@ -433,7 +447,7 @@ def compare(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd
                 {
                     "stratum": name,
                     "metric": metric,
-                    "n": len(cases.y) if inside is None else int(inside.sum()),
+                    "n": len(y),
                     "a": values[0],
                     "b": values[1],
                     "difference": values[1] - values[0],
@@ -481,7 +495,13 @@ def merge(audits: Sequence[Audit]) -> Audit:
         sizes = [int(a.cases.groups.max()) + 1 for a in audits if a.cases.groups is not None]
         shifts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         groups = np.concatenate([a.cases.groups + s for a, s in zip(audits, shifts, strict=True)])
-    cases = Cases(join("y"), join("probs"), join("counts"), join("strata"), groups)
+    strata = tuple(dict.fromkeys(name for a in audits for name in a.cases.strata))
+    if set(strata) <= set(STRATA):
+        strata = tuple(name for name in STRATA if name in strata)
+    codes = np.concatenate(
+        [np.array([*map(strata.index, a.cases.strata), -1])[a.cases.codes] for a in audits]
+    )
+    cases = Cases(join("y"), join("probs"), join("counts"), codes, strata, groups)
     return _audit(
         cases,
         source=first.meta["strata"],

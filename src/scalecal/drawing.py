@@ -107,7 +107,7 @@ def reliability(audit: Audit, *, most: int = 6) -> Figure:
 
 def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
     cases, n_bins = audit.cases, audit.meta["n_bins"]
-    inside = slice(None) if row["name"] == "overall" else cases.strata == row["name"]
+    inside = cases.within(row["name"])
     y, p = cases.y[inside], cases.probs[inside]
     table = metrics.bins(y, p, n_bins=n_bins)
     bars = metrics.consistency_bars(p, n_bins=n_bins, seed=audit.meta["seed"])

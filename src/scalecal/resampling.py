@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -48,7 +49,7 @@ class Units:
             code, count = pool[code], MOST_UNITS
         return cls(code, count, group)
 
-    def within(self, cases: NDArray[np.intp]) -> Units:
+    def within(self, cases: NDArray[np.intp] | slice) -> Units:
         """Units of some of the cases; units that have none of them stay, with nothing to add."""
         group = None if self.group is None else self.group[cases]
         return Units(self.code[cases], self.count, group)

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from scalecal import metrics
 from scalecal.checks import Float, Int
-from scalecal.metrics.arguments import read_hard_event
+from scalecal.metrics.arguments import blocks, read_hard_event
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
+from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.resampling import Units, bootstrap_sums, interval
 
 __all__ = ["INTERVALS", "TESTS", "case_sums", "debiased_interval", "score", "sum_values"]
@@ -39,6 +40,19 @@ INTERVALS = (
 """Metrics that are sums over cases, so that a bootstrap of them is honest (one of ECE is not)."""
 
 
+def _placements(p: Float, reference: Float) -> Float:
+    """Share of the reference values below each p, ties counted half."""
+    if len(p) + len(reference) <= EXACT_CASES:
+        ordered = np.sort(reference)
+        below = np.searchsorted(ordered, p, side="left")
+        return np.asarray((below + np.searchsorted(ordered, p, side="right")) / (2 * len(ordered)))
+    # A fine histogram is as good for an interval, at a cost that stays linear.
+    cells = 1 << 16
+    count = np.bincount((reference * (cells - 1)).astype(np.int64), minlength=cells)
+    middle = (np.cumsum(count) - 0.5 * count) / len(reference)
+    return np.asarray(middle[(p * (cells - 1)).astype(np.int64)])
+
+
 def _auc_terms(y: Float, p: Float) -> Float:
     """Pseudo-values of AUC: their mean is AUC, their weighted mean its first-order change.
 
@@ -49,66 +63,61 @@ def _auc_terms(y: Float, p: Float) -> Float:
     if n1 == 0 or n0 == 0:
         return np.full(len(y), np.nan)
     terms = np.empty(len(y))
-    for own, other, size in ((positive, ~positive, n1), (~positive, positive, n0)):
-        reference = np.sort(p[other])
-        below = np.searchsorted(reference, p[own], side="left")
-        through = np.searchsorted(reference, p[own], side="right")
-        share = (below + through) / (2 * len(reference))
-        placement = share if own is positive else 1.0 - share
-        terms[own] = (placement - placement.mean()) * len(y) / size
-    return terms + float(metrics.auc(y, p))
+    up, down = p[positive], p[~positive]
+    above, beneath = _placements(up, down), 1.0 - _placements(down, up)
+    terms[positive] = (above - above.mean()) * len(y) / n1
+    terms[~positive] = (beneath - beneath.mean()) * len(y) / n0
+    terms += metrics.auc(y, p)
+    return terms
 
 
 def case_sums(
+    y: Int, probs: Float, counts: Int | None, *, units: Units, n_bins: int = 15
+) -> dict[str, Float]:
+    """What the cases of one stratum add to every sum, by unit: name -> (units, m).
+
+    Block by block, so that ten million cases need no arrays of that length beside their own.
+    """
+    out: dict[str, Float] = {}
+    event = read_hard_event(y, probs)
+    for part in blocks(len(y), 1 << 17):
+        here = units.within(part)
+        votes = None if counts is None else counts[part]
+        sums = _block_sums(y[part], probs[part], votes, event.y[part], event.p[part], here, n_bins)
+        for name, value in sums.items():
+            out[name] = out[name] + value if name in out else value
+    if probs.ndim == 1:
+        out["auc"] = units.total(_auc_terms(event.y, event.p))
+    return out
+
+
+def _block_sums(
     y: Int,
     probs: Float,
     counts: Int | None,
-    *,
-    units: Units,
-    within: ArrayLike | None = None,
-    n_bins: int = 15,
+    happened: NDArray[Any],
+    p: Float,
+    here: Units,
+    n_bins: int,
 ) -> dict[str, Float]:
-    """Sums of one stratum, by unit: name -> (units, m).
-
-    Parameters
-    ----------
-    y, probs, counts
-        Labels, probabilities and votes of all cases.
-    units
-        Resampling units of all cases.
-    within
-        Mask of the stratum; None: all cases.
-    """
-    inside = np.arange(len(y)) if within is None else np.flatnonzero(within)
-    here = units.within(inside)
-    labels, p = y[inside], probs[inside]
-    event = read_hard_event(labels, p)
-    happened = event.y.astype(np.float64)
-    table = np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
+    table = np.column_stack([1.0 - probs, probs]) if probs.ndim == 1 else probs
     each = np.arange(len(table))
-    top = table.argmax(axis=1) if p.ndim == 2 else (p >= 0.5).astype(np.int64)
-    right = (top == labels).astype(np.float64)
-    cell = bin_index(event.p, n_bins=n_bins)
-    of_label = table[each, labels]
+    top = table.argmax(axis=1) if probs.ndim == 2 else (probs >= 0.5).astype(np.int64)
+    right = (top == y).astype(np.float64)
+    of_label = table[each, y]
+    residual = p - happened
     sums = {
         "n": here.total(np.ones(len(table))),
-        "bins": here.total(event.p - happened, cell, n_bins),
-        "gap": here.total(event.p - happened),
+        "bins": here.total(residual, bin_index(p, n_bins=n_bins), n_bins),
+        "gap": here.total(residual),
         "overconfidence": here.total(table[each, top] - right),
         "brier": here.total(
-            (event.p - happened) ** 2
-            if p.ndim == 1
-            else (table**2).sum(axis=1) - 2 * of_label + 1.0
+            residual**2 if probs.ndim == 1 else (table**2).sum(axis=1) - 2 * of_label + 1.0
         ),
         "log_loss": here.total(-np.log(np.clip(of_label, EPS, 1.0 - EPS))),
-        "auc": here.total(
-            _auc_terms(happened, event.p) if p.ndim == 1 else np.full(len(p), np.nan)
-        ),
         "accuracy": here.total(right),
     }
-    if counts is not None:
-        sums |= _vote_sums(table, counts[inside], here)
-    return sums
+    return sums if counts is None else sums | _vote_sums(table, counts, here)
 
 
 def _vote_sums(table: Float, counts: Int, here: Units) -> dict[str, Float]:
@@ -162,13 +171,13 @@ def debiased_interval(
     ones = np.ones(len(residual))
     first, size = units.total(residual, cell, n_bins), units.total(ones, cell, n_bins)
     if units.group is None:
-        own, pairs = units.total(residual**2, cell, n_bins), size
+        own, pairs = units.total(residual * residual, cell, n_bins), size
     else:
         _, row, part = np.unique(
             units.group * n_bins + cell, return_index=True, return_inverse=True
         )
         whole = Units(units.code[row], units.count)
-        own = whole.total(np.bincount(part, residual) ** 2, cell[row], n_bins)
+        own = whole.total(np.bincount(part, residual).astype(np.float64) ** 2, cell[row], n_bins)
         pairs = whole.total(np.bincount(part).astype(np.float64) ** 2, cell[row], n_bins)
     sums = (first, own, size, pairs)
     value = _pair_product(*(s.sum(axis=0) for s in sums))
@@ -196,23 +205,18 @@ def score(
     counts: Int | None,
     *,
     units: Units,
-    within: ArrayLike | None,
     n_bins: int,
     n_resamples: int,
     seed: int,
 ) -> dict[str, Any]:
     """All numbers of one stratum that depend on its own cases alone."""
-    inside = np.arange(len(y)) if within is None else np.flatnonzero(within)
-    here = units.within(inside)
-    labels, p = y[inside], probs[inside]
-    votes = None if counts is None else counts[inside]
-    event = read_hard_event(labels, p)
-    error = metrics.ece(labels, p, n_bins=n_bins)
+    event = read_hard_event(y, probs)
+    error = metrics.ece(y, probs, n_bins=n_bins)
     null = metrics.resampled_ece(event.p, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
-    debiased, low, high = debiased_interval(labels, p, units=here, n_bins=n_bins)
+    debiased, low, high = debiased_interval(y, probs, units=units, n_bins=n_bins)
     row: dict[str, Any] = {
-        "n": len(labels),
-        "n_groups": None if here.group is None else len(np.unique(here.group)),
+        "n": len(y),
+        "n_groups": None if units.group is None else len(np.unique(units.group)),
         "prevalence": float(np.mean(event.y)),
         "mean_p": float(event.p.mean()),
         "ece": error,
@@ -222,11 +226,11 @@ def score(
         "debiased": debiased,
         "debiased_low": low,
         "debiased_high": high,
-        "smece": metrics.smece(labels, p),
+        "smece": metrics.smece(y, probs),
     }
-    values = case_sums(y, probs, counts, units=units, within=within, n_bins=n_bins)
-    point = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in values.items()})
-    drawn = sum_values(bootstrap_sums(values, n_resamples=n_resamples, seed=seed))
+    sums = case_sums(y, probs, counts, units=units, n_bins=n_bins)
+    point = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
+    drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
     for name in INTERVALS:
         if name in point:
             row[name] = float(point[name][0])
@@ -235,13 +239,13 @@ def score(
         options: dict[str, Any] = {}
         if name == "consistency":
             options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-        result = getattr(metrics, name)(labels, p, **options)
+        result = getattr(metrics, name)(y, probs, **options)
         row[f"p_{name}"] = result.p_value
         if name == "cox":
             row["cox_intercept"] = result.details.get("intercept", float("nan"))
             row["cox_slope"] = result.details.get("slope", float("nan"))
-    if votes is not None and (votes.sum(axis=1) > 0).any():
-        row |= _vote_extras(p, votes)
+    if counts is not None and (counts.sum(axis=1) > 0).any():
+        row |= _vote_extras(probs, counts)
     return row
 
 

@@ -10,6 +10,7 @@ votes that had no part in forming the strata.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,11 +26,13 @@ from scalecal.checks import (
     check_probs,
     check_same_length,
 )
+from scalecal.metrics.arguments import blocks
 from scalecal.metrics.binning import bin_index
+from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
-from scalecal.votes import STRATA, split_panel, strata
+from scalecal.votes import STRATA, split_panel, stratum_codes
 
-__all__ = ["LeftOut", "leave_votes_out", "selection_null", "stratum_codes"]
+__all__ = ["LeftOut", "leave_votes_out", "selection_null"]
 
 _LOGIT_BOUND = 36.0  # beyond it a float64 probability is 0 or 1
 
@@ -100,7 +103,7 @@ def selection_null(
     """
     p = check_probs(probs)
     labels = check_labels(y)
-    code = np.asarray(codes, dtype=np.int64)
+    code = np.asarray(codes)
     n = check_same_length(y=labels, probs=p, codes=code)
     check_positive_int(n_neighbours, "n_neighbours")
     if p.ndim != 1:
@@ -111,7 +114,7 @@ def selection_null(
     order = [np.flatnonzero(labels == v) for v in (0, 1)]
     if any(len(o) == 0 for o in order):
         return np.full((n_resamples, n_strata), np.nan)
-    order = [o[np.argsort(place[o], kind="stable")] for o in order]
+    order = [o[np.argsort(place[o])] for o in order]
     k = [min(n_neighbours, len(o)) for o in order]
     start = [_nearest_window(place[o], place, kk) for o, kk in zip(order, k, strict=True)]
     bin_of = bin_index(p, n_bins=n_bins)
@@ -124,7 +127,7 @@ def selection_null(
 def _by_cases(
     p: Float,
     bin_of: Int,
-    sorted_codes: list[Int],
+    sorted_codes: list[NDArray[Any]],
     start: list[Int],
     k: list[int],
     n_strata: int,
@@ -144,7 +147,7 @@ def _by_cases(
             sorted_codes[1][start[1] + (step * k[1]).astype(np.int64)],
             sorted_codes[0][start[0] + (step * k[0]).astype(np.int64)],
         )
-        cell = np.where(code < 0, n_strata, code) * n_bins + bin_of
+        cell = np.where(code < 0, n_strata, code).astype(np.int64) * n_bins + bin_of
         cell += np.arange(b)[:, None] * width
         shape = (b, n_strata + 1, n_bins)
         flat = cell.ravel()
@@ -158,7 +161,7 @@ def _by_cases(
 def _normal_limit(
     p: Float,
     bin_of: Int,
-    sorted_codes: list[Int],
+    sorted_codes: list[NDArray[Any]],
     start: list[Int],
     k: list[int],
     n_strata: int,
@@ -240,30 +243,15 @@ def leave_votes_out(
     if table.shape[1] != counts.shape[1]:
         raise InputError(f"votes have {counts.shape[1]} classes but probs have {table.shape[1]}")
     usable = counts.sum(axis=1) >= 3
-    counts, table = counts[usable], table[usable]
+    if not usable.all():
+        counts, table = counts[usable], table[usable]
     names = ("overall", *STRATA)
     sums = np.zeros((len(names), 4))
     if len(counts) == 0:
         return {name: LeftOut(0.0, np.nan, np.nan, np.nan) for name in names}
-    log_p = np.log(np.maximum(table, np.finfo(float).tiny))
-    top = table.argmax(axis=1)
-    each = np.arange(len(table))
     rng = as_rng(seed)
-    for _ in range(n_splits):
-        kept, scored = split_panel(counts, seed=rng)
-        share = scored / scored.sum(axis=1, keepdims=True)
-        values = np.column_stack(
-            [
-                np.ones(len(table)),
-                -(share * log_p).sum(axis=1),
-                table[:, -1] - share[:, -1],
-                table[each, top] - share[each, top],
-            ]
-        )
-        stratum = strata(kept)
-        sums[0] += values.sum(axis=0)
-        for j, name in enumerate(STRATA, start=1):
-            sums[j] += values[stratum == name].sum(axis=0)
+    for part in blocks(len(table), 1 << 17):
+        _score_left_out(counts[part], table[part], sums, n_splits, rng)
     out = {}
     for name, total in zip(names, sums, strict=True):
         scores = total[1:] / total[0] if total[0] > 0 else np.full(3, np.nan)
@@ -271,9 +259,23 @@ def leave_votes_out(
     return out
 
 
-def stratum_codes(names: NDArray[np.str_], order: tuple[str, ...]) -> Int:
-    """Number of each name in `order`, -1 where it is not among them."""
-    codes = np.full(len(names), -1, dtype=np.int64)
-    for j, name in enumerate(order):
-        codes[names == name] = j
-    return codes
+def _score_left_out(
+    counts: Int, table: Float, sums: Float, n_splits: int, rng: np.random.Generator
+) -> None:
+    """Add the scores of a block of cases to the sums of all cases and of every stratum."""
+    log_p = np.log(np.clip(table, EPS, 1.0 - EPS))
+    top = table.argmax(axis=1)
+    each = np.arange(len(table))
+    for _ in range(n_splits):
+        kept, scored = split_panel(counts, seed=rng)
+        share = scored / scored.sum(axis=1, keepdims=True)
+        values = (
+            np.ones(len(table)),
+            -(share * log_p).sum(axis=1),
+            table[:, -1] - share[:, -1],
+            table[each, top] - share[each, top],
+        )
+        stratum = stratum_codes(kept)
+        for j, value in enumerate(values):
+            sums[0, j] += value.sum()
+            sums[1:, j] += np.bincount(stratum[stratum >= 0], value[stratum >= 0], len(STRATA))

@@ -35,6 +35,7 @@ __all__ = [
     "majority",
     "split_panel",
     "strata",
+    "stratum_codes",
     "vote_shares",
 ]
 
@@ -201,12 +202,19 @@ def strata(votes: ArrayLike, n_raters: ArrayLike | None = None) -> NDArray[np.st
     >>> strata([2, 3], 3).tolist()
     ['low', 'high']
     """
-    counts = check_counts(votes, n_raters)
-    a, m = counts.max(axis=1), counts.sum(axis=1)
-    low = (2 * a - m <= 1) | (7 * a <= 4 * m)
-    high = 7 * a >= 6 * m
-    names = np.where(low, "low", np.where(high, "high", "medium"))
-    return np.where(m < 2, "", names)
+    return np.array([*STRATA, ""])[stratum_codes(check_counts(votes, n_raters))]
+
+
+def stratum_codes(counts: Int) -> NDArray[np.int8]:
+    """Number of each case's stratum in `STRATA`, -1 for none, from checked counts; see `strata`."""
+    a, m = counts[:, 0].copy(), counts[:, 0].copy()
+    for column in counts.T[1:]:
+        np.maximum(a, column, out=a)
+        m += column
+    code = np.where(7 * a >= 6 * m, np.int8(0), np.int8(1))
+    code[(2 * a - m <= 1) | (7 * a <= 4 * m)] = 2
+    code[m < 2] = -1
+    return code
 
 
 def split_panel(
