@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalecal.metrics import (
+    classwise_ece,
+    debiased_error,
+    ece,
+    ece_sweep,
+    mce,
+    top_label_ece,
+)
+from tests.metrics import references as slow
+
+pairs = st.lists(
+    st.tuples(st.integers(0, 1), st.floats(0, 1) | st.sampled_from([0, 0.2, 0.6, 1])),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(pairs, st.integers(1, 20))
+def test_ece_against_a_loop(pairs, n_bins):
+    y, p = zip(*pairs, strict=True)
+    assert ece(y, p, n_bins=n_bins) == pytest.approx(slow.ece(y, p, n_bins), abs=1e-12)
+
+
+def test_ece_of_soft_labels_and_weights(cases, rng):
+    _, p = cases
+    soft, w = rng.random(len(p)), rng.random(len(p))
+    assert ece(soft, p, weights=w) == pytest.approx(slow.ece(soft, p, weights=w))
+
+
+def test_whole_weights_are_copies(cases, rng):
+    y, p = cases
+    w = rng.integers(0, 4, len(p))
+    for metric in (ece, mce, ece_sweep):
+        assert metric(y, p, weights=w) == pytest.approx(metric(np.repeat(y, w), np.repeat(p, w)))
+
+
+def test_ece_limits():
+    assert ece([0, 1], [0.0, 1.0]) == 0.0
+    assert ece([1, 0], [0.0, 1.0]) == 1.0
+    assert ece([0, 1], [0.5, 0.5]) == 0.0
+
+
+@pytest.mark.parametrize("metric", [ece, mce, debiased_error, ece_sweep, top_label_ece])
+def test_label_types_do_not_matter(cases, metric):
+    y, p = cases
+    expected = metric(y.astype(float), p)
+    for kind in (bool, np.uint8, np.int32, np.float32):
+        assert metric(y.astype(kind), p) == pytest.approx(expected, abs=1e-15)
+    assert metric(list(y), np.column_stack([1 - p, p])) == pytest.approx(expected, abs=1e-15)
+
+
+def test_mass_ece_against_a_loop(cases):
+    y, p = cases
+    expected = slow.binned_ece(y, p, slow.mass_bins(p, 6))
+    assert ece(y, p, n_bins=6, binning="mass") == pytest.approx(expected)
+
+
+def test_mce_against_a_loop(cases):
+    y, p = cases
+    rows = slow.members([slow.width_bin(q, 15) for q in p]).values()
+    assert mce(y, p) == pytest.approx(max(abs(np.mean(p[r]) - np.mean(y[r])) for r in rows))
+
+
+def test_more_classes(three):
+    y, p = three
+    top = p.argmax(axis=1)
+    expected = slow.ece((top == y).astype(float), p.max(axis=1))
+    assert ece(y, p) == pytest.approx(expected)
+    assert top_label_ece(y, p) == pytest.approx(expected)
+    each = [slow.ece((y == c).astype(float), p[:, c]) for c in range(3)]
+    assert classwise_ece(y, p) == pytest.approx(np.mean(each))
+    assert classwise_ece(np.eye(3)[y], p) == pytest.approx(np.mean(each))
+    assert ece(np.eye(3)[y], p) == pytest.approx(expected)
+
+
+def test_two_classes_top_label_and_classwise(cases):
+    y, p = cases
+    confidence = np.where(p >= 0.5, p, 1 - p)
+    hit = np.where(p >= 0.5, y, 1 - y)
+    assert top_label_ece(y, p) == pytest.approx(slow.ece(hit, confidence))
+    each = [slow.ece(1 - y, 1 - p), slow.ece(y, p)]
+    assert classwise_ece(y, p) == pytest.approx(np.mean(each))
+
+
+@pytest.mark.parametrize("n_bins", [1, 5, 15])
+def test_debiased_error_against_its_formula(cases, n_bins):
+    y, p = cases
+    assert debiased_error(y, p, n_bins=n_bins) == pytest.approx(slow.debiased(y, p, n_bins))
+
+
+def test_debiased_error_with_weights_is_the_mean_product_of_pairs(rng):
+    p, w = rng.random(12), rng.random(12)
+    r = p - (rng.random(12) < p)
+    products = [(w[i] * w[j], r[i] * r[j]) for i in range(12) for j in range(12) if i != j]
+    expected = sum(a * b for a, b in products) / sum(a for a, _ in products)
+    y = np.round(p - r)
+    assert debiased_error(y, p, n_bins=1, weights=w) == pytest.approx(expected)
+    same = debiased_error(y, p, n_bins=3, weights=np.full(12, 3.0))
+    assert same == pytest.approx(debiased_error(y, p, n_bins=3))
+
+
+def test_debiased_error_of_single_cases_is_unknown():
+    assert np.isnan(debiased_error([1], [0.3]))
+    assert np.isnan(debiased_error([1, 0], [0.3, 0.6], n_bins=2))
+
+
+@settings(max_examples=60)
+@given(pairs)
+def test_sweep_against_a_loop(pairs):
+    y, p = zip(*pairs, strict=True)
+    assert ece_sweep(y, p) == pytest.approx(slow.sweep(y, p), abs=1e-12)
+
+
+def test_sweep_goes_to_the_end_where_labels_rise():
+    p = np.linspace(0.05, 0.95, 10)
+    y = (p > 0.5).astype(int)
+    assert ece_sweep(y, p) == pytest.approx(np.abs(p - y).mean())
+    assert ece_sweep(y, p, max_bins=1) == pytest.approx(abs((p - y).mean()))

@@ -1,0 +1,145 @@
+"""Promises that every metric keeps."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import scalecal.metrics as package
+from scalecal.checks import InputError
+from scalecal.metrics import METRICS
+
+LABELS = [name for name, metric in METRICS.items() if metric.takes == "labels"]
+VOTES = [name for name, metric in METRICS.items() if metric.takes == "votes"]
+
+
+def _call(name, y, p, **options):
+    metric = METRICS[name]
+    if metric.needs_votes:
+        options.setdefault("n_raters", 5)
+    return metric.function(y, p, **options)
+
+
+def _data(name, rng, n=60):
+    p = rng.random(n)
+    return (rng.binomial(5, p) if METRICS[name].needs_votes else (rng.random(n) < p) * 1), p
+
+
+def test_every_public_function_is_listed_or_is_no_scalar_metric():
+    others = {
+        "bin_index", "bins", "consistency", "consistency_bars", "corp", "cox", "holm", "kuiper",
+        "noise_floor", "resampled_ece", "resampled_residuals", "risk_coverage", "spiegelhalter",
+        "vote_floor",
+    }  # fmt: skip
+    functions = {n for n in package.__all__ if inspect.isfunction(getattr(package, n))}
+    assert functions - others == set(METRICS)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_record(name):
+    metric = METRICS[name]
+    assert metric.function.__name__ == name
+    assert metric.function is getattr(package, name)
+    assert metric.label
+    parameters = inspect.signature(metric.function).parameters
+    assert list(parameters)[:2] == ["votes" if metric.needs_votes else "y", "probs"]
+    options = list(parameters.values())[2:]
+    assert all(o.kind is o.KEYWORD_ONLY for o in options)
+    assert parameters["weights"].default is None
+    with pytest.raises(AttributeError):
+        metric.label = "other"
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_contract(name, rng):
+    y, p = _data(name, rng)
+    value = _call(name, y, p)
+    assert isinstance(value, float)
+    assert np.isfinite(value)
+    shuffled = rng.permutation(len(p))
+    assert _call(name, y[shuffled], p[shuffled]) == pytest.approx(value, rel=1e-9, abs=1e-12)
+    assert _call(name, y, p, weights=np.full(len(p), 2.0)) == pytest.approx(value, abs=1e-12)
+    assert _call(name, list(y), list(p)) == value
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_two_columns_equal_one(name, rng):
+    y, p = _data(name, rng)
+    columns = np.column_stack([1 - p, p])
+    if METRICS[name].needs_votes:
+        found = METRICS[name].function(np.column_stack([5 - y, y]), columns)
+    else:
+        found = METRICS[name].function(y, columns)
+    assert found == pytest.approx(_call(name, y, p), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_inputs_are_left_alone(name, rng):
+    y, p = _data(name, rng)
+    before = y.copy(), p.copy()
+    y.flags.writeable = p.flags.writeable = False
+    _call(name, y, p)
+    np.testing.assert_array_equal(y, before[0])
+    np.testing.assert_array_equal(p, before[1])
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_direction(name, rng):
+    """Sharp and true beats its opposite, in the direction the record states."""
+    truth = (rng.random(80) < 0.5) * 1
+    votes = 5 * truth if METRICS[name].needs_votes else truth
+    good, bad = np.where(truth, 0.98, 0.02), np.where(truth, 0.1, 0.9)
+    if name == "ent_ce":  # looks at the spread alone, so a mirror image scores the same
+        bad = np.full(80, 0.5)
+    difference = _call(name, votes, good) - _call(name, votes, bad)
+    assert difference < 0 if METRICS[name].lower_is_better else difference > 0
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize(
+    ("probs", "message"),
+    [
+        ([0.5, 3.2], "Did you pass logits"),
+        ([0.5, float("nan")], "row 1"),
+        ([0.5], "same number of cases"),
+        ([], "empty"),
+        ([[0.5], [0.5]], "one column per class"),
+        ([[0.5, 0.6], [0.5, 0.5]], "sum to 1"),
+    ],
+)
+def test_bad_probs(name, probs, message):
+    with pytest.raises(InputError, match=message):
+        _call(name, [0, 1], probs)
+
+
+@pytest.mark.parametrize("name", LABELS)
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [([0, 2], "y must be 0 or 1"), ([0, float("nan")], "row 1"), (["a", "b"], "y must be")],
+)
+def test_bad_labels(name, y, message):
+    with pytest.raises(InputError, match=message):
+        _call(name, y, [0.2, 0.3])
+
+
+@pytest.mark.parametrize("name", VOTES)
+def test_bad_votes(name):
+    with pytest.raises(InputError, match="exceed n_raters"):
+        _call(name, [3, 7], [0.2, 0.3])
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [([1], "one value per case"), ([1, -1], "negative"), ([0, 0], "all be zero")],
+)
+def test_bad_weights(name, weights, message):
+    with pytest.raises(InputError, match=message):
+        _call(name, [0, 1], [0.2, 0.3], weights=weights)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_one_case(name):
+    assert isinstance(_call(name, [1], [0.3]), float)
