@@ -1,0 +1,73 @@
+"""Calibrators: from a probe's logits to calibrated probabilities.
+
+Each is fitted to logits and labels (soft labels and weights welcome) of cases the probe was not
+fitted to, and applied to any others. The mathematics are functions (`fit_temperature`, ...), the
+classes shells in scikit-learn's manner, composed with ``a | b``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scalecal.calibrators.base import Calibrator, Chain, Identity
+from scalecal.calibrators.free import (
+    HistogramBinning,
+    IsotonicCalibration,
+    fit_histogram,
+    fit_isotonic,
+)
+from scalecal.calibrators.logistic import (
+    BetaCalibration,
+    PlattScaling,
+    fit_beta,
+    fit_platt,
+    fit_vector_scaling,
+)
+from scalecal.calibrators.panel import JuryScaling, choose_strength
+from scalecal.calibrators.temperature import TemperatureScaling, fit_temperature
+from scalecal.checks import lookup
+
+__all__ = [
+    "CALIBRATORS",
+    "BetaCalibration",
+    "Calibrator",
+    "Chain",
+    "HistogramBinning",
+    "Identity",
+    "IsotonicCalibration",
+    "JuryScaling",
+    "PlattScaling",
+    "TemperatureScaling",
+    "choose_strength",
+    "fit_beta",
+    "fit_histogram",
+    "fit_isotonic",
+    "fit_platt",
+    "fit_temperature",
+    "fit_vector_scaling",
+    "from_dict",
+]
+
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "identity": Identity,
+    "temperature": TemperatureScaling,
+    "platt": PlattScaling,
+    "beta": BetaCalibration,
+    "isotonic": IsotonicCalibration,
+    "histogram": HistogramBinning,
+    "jury": JuryScaling,
+}
+"""Calibrators by name."""
+
+
+def from_dict(saved: dict[str, Any]) -> Calibrator:
+    """Return the fitted calibrator that ``to_dict`` described.
+
+    Examples
+    --------
+    >>> fitted = TemperatureScaling().fit([4.0, 4.0, 4.0, -4.0], [1, 1, 0, 0])
+    >>> from_dict(fitted.to_dict()).predict_proba([4.0]).round(3).tolist()
+    [0.75]
+    """
+    known: dict[str, type[Calibrator]] = {**CALIBRATORS, Chain.name: Chain}
+    return lookup(saved.get("name", ""), known, "calibrator").from_dict(saved)

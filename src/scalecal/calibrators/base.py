@@ -1,0 +1,289 @@
+"""What every calibrator shares: checks, the two forms of logits, saving, composition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_softmax, logit, logsumexp, softmax
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from scalecal.checks import (
+    InputError,
+    check_logits,
+    check_same_length,
+    check_targets,
+    check_weights,
+)
+
+__all__ = ["Calibrator", "Chain", "Identity"]
+
+Float = NDArray[np.float64]
+
+# The nearest a probability comes to 0 or 1 when it is turned back into a logit.
+_EDGE = 1e-12
+
+
+def as_logits(probs: Float) -> Float:
+    """Return finite logits of probabilities (n,) or (n, C)."""
+    clipped = np.clip(probs, _EDGE, 1.0 - _EDGE)
+    return np.asarray(logit(clipped) if probs.ndim == 1 else np.log(clipped))
+
+
+def one_against_rest(z: Float, one: Callable[[int, Float], Float]) -> Float:
+    """Apply ``one(class, log-odds) -> probabilities`` to every class of (n, C) logits, renormalised.
+
+    A case to which no class gives any probability gets the same for all.
+    """
+    probs = np.column_stack([one(c, log_odds(z, c)) for c in range(z.shape[1])])
+    total = probs.sum(axis=1, keepdims=True)
+    uniform = np.full_like(probs, 1.0 / z.shape[1])
+    return np.asarray(np.divide(probs, total, out=uniform, where=total > 0.0))
+
+
+def log_odds(z: Float, c: int) -> Float:
+    """Return the log-odds of class c against the rest, from (n, C) logits."""
+    return np.asarray(z[:, c] - logsumexp(np.delete(z, c, axis=1), axis=1))
+
+
+class Calibrator(BaseEstimator):  # type: ignore[misc]
+    """A map from logits to calibrated probabilities, learnt on cases the probe was not fitted to.
+
+    Logits are (n,), of the positive class against the other, or (n, C). Two columns are the same as
+    their difference: they are calibrated as two classes and given back as two columns. Calibrators
+    are composed with ``a | b``: b works on the logits a gives.
+
+    A subclass writes ``_fit(z, targets, weights, n_raters)`` and either ``_transform(z, n_raters)``
+    (logits) or ``_probs(z, n_raters)`` (probabilities), with z (n,) or (n, C > 2).
+    """
+
+    name: ClassVar[str]
+    """Name in `CALIBRATORS`, and in saved files."""
+    monotone: ClassVar[bool]
+    """Whether, with two classes, a higher logit never gets a lower probability."""
+    _fitted: ClassVar[tuple[str, ...]] = ()
+
+    n_classes_: int
+
+    def fit(
+        self,
+        logits: ArrayLike,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        n_raters: ArrayLike | None = None,
+    ) -> Self:
+        """Learn the map from validation cases.
+
+        Parameters
+        ----------
+        logits : array (n,) or (n, C)
+            The probe's logits.
+        y : array
+            Labels, or soft labels: (n,) for two classes, (n,) class numbers or (n, C) for more.
+        sample_weight : array (n,), optional
+            Weights of the cases.
+        n_raters : int or array (n,), optional
+            Readers behind each label; only a jury step looks at it.
+        """
+        z = check_logits(logits)
+        n_classes = 2 if z.ndim == 1 else z.shape[1]
+        targets = check_targets(y, n_classes)
+        n = check_same_length(logits=z, y=targets)
+        weights = check_weights(sample_weight, n, "sample_weight")
+        self._fit(_one_form(z), targets, weights, n_raters)
+        self.n_classes_ = n_classes
+        return self
+
+    def transform(self, logits: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
+        """Return calibrated logits in the form given."""
+        z = self._check(logits)
+        out = self._transform(_one_form(z), n_raters)
+        if z.ndim == 2 and self.n_classes_ == 2:
+            return np.column_stack([-0.5 * out, 0.5 * out])
+        return out
+
+    def predict_proba(self, logits: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
+        """Return calibrated probabilities: (n,) of the positive class for (n,), (n, C) for (n, C)."""
+        z = self._check(logits)
+        probs = self._probs(_one_form(z), n_raters)
+        if z.ndim == 2 and self.n_classes_ == 2:
+            return np.column_stack([1.0 - probs, probs])
+        return probs
+
+    def __or__(self, other: Calibrator) -> Chain:
+        return Chain([*_steps(self), *_steps(other)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that is needed to apply the fitted calibrator again, as JSON can hold it."""
+        check_is_fitted(self)
+        return {
+            "name": self.name,
+            "params": {key: _plain(value) for key, value in self.get_params(deep=False).items()},
+            "n_classes": self.n_classes_,
+            "fitted": {key: _plain(getattr(self, key)) for key in self._fitted},
+        }
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Self:
+        """Return the fitted calibrator `to_dict` described."""
+        if saved.get("name") != cls.name:
+            raise InputError(
+                f"this describes the calibrator {saved.get('name')!r}, not {cls.name!r}"
+            )
+        self = cls(**saved["params"])
+        self.n_classes_ = int(saved["n_classes"])
+        for key in cls._fitted:
+            setattr(self, key, _array(saved["fitted"][key]))
+        return self
+
+    def _check(self, logits: ArrayLike) -> Float:
+        check_is_fitted(self)
+        z = check_logits(logits)
+        n_classes = 2 if z.ndim == 1 else z.shape[1]
+        if n_classes != self.n_classes_:
+            raise InputError(
+                f"logits are of {n_classes} classes, but this calibrator was fitted to "
+                f"{self.n_classes_}"
+            )
+        return z
+
+    def _fit(
+        self, z: Float, targets: Float, weights: Float | None, n_raters: ArrayLike | None
+    ) -> None:
+        raise NotImplementedError
+
+    def _transform(self, z: Float, n_raters: ArrayLike | None) -> Float:
+        return as_logits(self._probs(z, n_raters))
+
+    def _probs(self, z: Float, n_raters: ArrayLike | None) -> Float:
+        out = self._transform(z, n_raters)
+        return np.asarray(expit(out) if out.ndim == 1 else softmax(out, axis=1))
+
+
+class Identity(Calibrator):
+    """No calibration: the probe's own probabilities.
+
+    Examples
+    --------
+    >>> Identity().fit([0.0], [1]).predict_proba([0.0]).tolist()
+    [0.5]
+    """
+
+    name = "identity"
+    monotone = True
+
+    def _fit(self, *_: Any) -> None:
+        pass
+
+    def _transform(self, z: Float, _n_raters: ArrayLike | None) -> Float:
+        return z if z.ndim == 1 else np.asarray(log_softmax(z, axis=1))
+
+
+class Chain(Calibrator):
+    """Calibrators one after another, each fitted to the logits the one before gives.
+
+    Parameters
+    ----------
+    steps : list of Calibrator
+        In order. ``a | b`` writes ``Chain([a, b])``.
+
+    Attributes
+    ----------
+    steps_ : list of Calibrator
+        The fitted steps.
+
+    Examples
+    --------
+    >>> from scalecal.calibrators import JuryScaling, TemperatureScaling
+    >>> chain = TemperatureScaling() | JuryScaling(n_raters=7)
+    >>> chain.fit([-2.0, -1.0, 1.0, 2.0], [0, 1, 0, 1]).predict_proba([0.0]).tolist()
+    [0.5]
+    """
+
+    name = "chain"
+
+    def __init__(self, steps: list[Calibrator]) -> None:
+        self.steps = steps
+
+    @property
+    def monotone(self) -> bool:  # type: ignore[override]
+        """Whether every step keeps the order of two-class logits."""
+        return all(step.monotone for step in self.steps)
+
+    def _fit(
+        self, z: Float, targets: Float, weights: Float | None, n_raters: ArrayLike | None
+    ) -> None:
+        from sklearn.base import clone
+
+        if not self.steps:
+            raise InputError("a chain needs at least one calibrator")
+        self.steps_: list[Calibrator] = []
+        for step in self.steps:
+            fitted = clone(step).fit(z, targets, sample_weight=weights, n_raters=n_raters)
+            self.steps_.append(fitted)
+            z = fitted.transform(z, n_raters=n_raters)
+
+    def _transform(self, z: Float, n_raters: ArrayLike | None) -> Float:
+        for step in self.steps_:
+            z = step.transform(z, n_raters=n_raters)
+        return z
+
+    def _probs(self, z: Float, n_raters: ArrayLike | None) -> Float:
+        for step in self.steps_[:-1]:
+            z = step.transform(z, n_raters=n_raters)
+        return self.steps_[-1].predict_proba(z, n_raters=n_raters)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that is needed to apply the fitted chain again, as JSON can hold it."""
+        check_is_fitted(self)
+        return {
+            "name": self.name,
+            "n_classes": self.n_classes_,
+            "steps": [step.to_dict() for step in self.steps_],
+        }
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Self:
+        """Return the fitted chain `to_dict` described."""
+        from scalecal.calibrators import from_dict
+
+        if saved.get("name") != cls.name:
+            raise InputError(
+                f"this describes the calibrator {saved.get('name')!r}, not {cls.name!r}"
+            )
+        steps = [from_dict(step) for step in saved["steps"]]
+        self = cls(steps)
+        self.steps_ = steps
+        self.n_classes_ = int(saved["n_classes"])
+        return self
+
+
+def _one_form(z: Float) -> Float:
+    """Return two-class logits as (n,), others as they are."""
+    return np.asarray(z[:, 1] - z[:, 0]) if z.ndim == 2 and z.shape[1] == 2 else z
+
+
+def _steps(calibrator: Calibrator) -> list[Calibrator]:
+    return list(calibrator.steps) if isinstance(calibrator, Chain) else [calibrator]
+
+
+def _plain(value: Any) -> Any:
+    """Return arrays as lists and numpy scalars as Python's."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _array(value: Any) -> Any:
+    """Return lists of numbers as arrays, lists of lists of any length as lists of arrays."""
+    if not isinstance(value, list):
+        return value
+    if value and isinstance(value[0], list):
+        return [np.asarray(item, dtype=np.float64) for item in value]
+    return np.asarray(value, dtype=np.float64)

@@ -1,0 +1,196 @@
+"""Isotonic calibration and histogram binning: calibration curves of no fixed form."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import isotonic_regression
+from scipy.special import expit, logit
+
+from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest
+from scalecal.checks import InputError, check_choice, check_positive_int
+
+__all__ = ["HistogramBinning", "IsotonicCalibration", "fit_histogram", "fit_isotonic"]
+
+Float = NDArray[np.float64]
+
+
+def _check_both(targets: Float, weights: Float | None, c: int = 1) -> None:
+    """Refuse labels that are all of the class or all not: the curve would be sure of everything."""
+    seen = targets if weights is None else targets[weights > 0]
+    if (seen == seen[0]).all() and seen[0] in (0.0, 1.0):
+        lack = "no other class" if seen[0] == 1.0 else f"no case of class {c}"
+        raise InputError(
+            f"y has {lack} (n = {len(seen)}), so a free calibration curve would answer {seen[0]:g} "
+            "for every case. Give validation cases of every class, or take temperature scaling."
+        )
+
+
+def _merge_ties(z: Float, targets: Float, weights: Float | None) -> tuple[Float, Float, Float]:
+    """Return the distinct logits ascending, their mean targets and their weights."""
+    w = np.ones(len(z)) if weights is None else weights
+    keep = w > 0
+    points, place = np.unique(z[keep], return_inverse=True)
+    mass = np.bincount(place, w[keep]).astype(np.float64)
+    return points, np.bincount(place, w[keep] * targets[keep]) / mass, mass
+
+
+def fit_isotonic(
+    logits: Float, targets: Float, weights: Float | None = None
+) -> tuple[Float, Float]:
+    """Return the knots (logit, probability) of the isotonic curve, to be joined by straight lines.
+
+    Least squares under monotonicity (pool adjacent violators), cases of one logit pooled first.
+
+    Examples
+    --------
+    >>> fit_isotonic(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.0, 1.0]))[1].tolist()
+    [0.0, 0.5, 0.5, 1.0]
+    """
+    points, means, mass = _merge_ties(logits, targets, weights)
+    curve = np.clip(isotonic_regression(means, weights=mass).x, 0.0, 1.0)
+    # Inside a flat stretch only its two ends matter.
+    kept = np.ones(len(curve), dtype=bool)
+    kept[1:-1] = (curve[1:-1] != curve[:-2]) | (curve[1:-1] != curve[2:])
+    return points[kept], curve[kept]
+
+
+class IsotonicCalibration(Calibrator):
+    """Isotonic regression of the label on the logit (Zadrozny and Elkan, 2002).
+
+    Linear between the knots and constant beyond them. It may answer exactly 0 or 1. More than two
+    classes: each against the rest, then renormalised. Labels of one class only are an error.
+
+    Attributes
+    ----------
+    knots_ : list of array
+        Logits of the knots: one array, or one for each class.
+    values_ : list of array
+        Probabilities there.
+
+    Examples
+    --------
+    >>> calibrator = IsotonicCalibration().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    >>> calibrator.predict_proba([0.5, 1.7]).tolist()
+    [0.25, 0.5]
+    """
+
+    name = "isotonic"
+    monotone = True
+    _fitted = ("knots_", "values_")
+
+    def _fit(
+        self, z: Float, targets: Float, weights: Float | None, _n_raters: ArrayLike | None
+    ) -> None:
+        fits = []
+        for c, odds, share in _classes(z, targets):
+            _check_both(share, weights, c)
+            fits.append(fit_isotonic(odds, share, weights))
+        self.knots_ = [knots for knots, _ in fits]
+        self.values_ = [values for _, values in fits]
+
+    def _probs(self, z: Float, _n_raters: ArrayLike | None) -> Float:
+        if z.ndim == 1:
+            return np.interp(z, self.knots_[0], self.values_[0])
+        return one_against_rest(z, lambda c, odds: np.interp(odds, self.knots_[c], self.values_[c]))
+
+
+def fit_histogram(
+    logits: Float,
+    targets: Float,
+    weights: Float | None = None,
+    *,
+    n_bins: int = 15,
+    strategy: Literal["mass", "width"] = "mass",
+) -> tuple[Float, Float]:
+    """Return the inner edges (in logits) and the mean target of each bin.
+
+    A bin is closed on the left. "mass" bins hold the same number of cases, as far as ties allow;
+    "width" bins are equally wide in probability, and one without cases answers its middle.
+
+    Examples
+    --------
+    >>> edges, values = fit_histogram(np.array([-2.0, -1, 1, 2]), np.array([0.0, 0, 1, 1]), n_bins=2)
+    >>> values.tolist()
+    [0.0, 1.0]
+    """
+    n_bins = check_positive_int(n_bins, "n_bins")
+    check_choice(strategy, ("mass", "width"), "strategy")
+    inner = np.arange(1, n_bins) / n_bins
+    if strategy == "width":
+        edges = logit(inner)
+    else:
+        points, _, mass = _merge_ties(logits, targets, weights)
+        below = np.cumsum(mass) / mass.sum()
+        # The first logit with more than the wanted share below it starts a bin.
+        start = np.searchsorted(below, inner - 1e-12, side="left") + 1
+        edges = points[np.unique(start[start < len(points)])]
+    place = np.searchsorted(edges, logits, side="right")
+    w = np.ones(len(logits)) if weights is None else weights
+    size = np.bincount(place, w, len(edges) + 1)
+    ends = np.concatenate([[0.0], expit(edges), [1.0]])
+    middle = 0.5 * (ends[1:] + ends[:-1])
+    total = np.bincount(place, w * targets, len(edges) + 1)
+    return np.asarray(edges), np.divide(total, size, out=middle, where=size > 0.0)
+
+
+class HistogramBinning(Calibrator):
+    """Histogram binning (Zadrozny and Elkan, 2001): each bin answers its mean label.
+
+    Not monotone, and coarse. More than two classes: each against the rest, then renormalised.
+    Labels of one class only are an error.
+
+    Parameters
+    ----------
+    n_bins : int
+    strategy : {"mass", "width"}
+        Bins of equal numbers of cases, or equally wide in probability.
+
+    Attributes
+    ----------
+    edges_ : list of array
+        Inner edges in logits: one array, or one for each class.
+    values_ : list of array
+        The bins' probabilities.
+
+    Examples
+    --------
+    >>> calibrator = HistogramBinning(n_bins=2).fit([-2.0, -1.0, 1.0, 2.0], [0, 1, 1, 1])
+    >>> calibrator.predict_proba([-9.0, 9.0]).tolist()
+    [0.5, 1.0]
+    """
+
+    name = "histogram"
+    monotone = False
+    _fitted = ("edges_", "values_")
+
+    def __init__(self, n_bins: int = 15, strategy: Literal["mass", "width"] = "mass") -> None:
+        self.n_bins = n_bins
+        self.strategy = strategy
+
+    def _fit(
+        self, z: Float, targets: Float, weights: Float | None, _n_raters: ArrayLike | None
+    ) -> None:
+        fits = []
+        for c, odds, share in _classes(z, targets):
+            _check_both(share, weights, c)
+            fits.append(
+                fit_histogram(odds, share, weights, n_bins=self.n_bins, strategy=self.strategy)
+            )
+        self.edges_ = [edges for edges, _ in fits]
+        self.values_ = [values for _, values in fits]
+
+    def _probs(self, z: Float, _n_raters: ArrayLike | None) -> Float:
+        def one(c: int, odds: Float) -> Float:
+            return np.asarray(self.values_[c][np.searchsorted(self.edges_[c], odds, side="right")])
+
+        return one(0, z) if z.ndim == 1 else one_against_rest(z, one)
+
+
+def _classes(z: Float, targets: Float) -> list[tuple[int, Float, Float]]:
+    """Return (class, log-odds, targets) of the positive class, or of every class."""
+    if z.ndim == 1:
+        return [(1, z, targets)]
+    return [(c, log_odds(z, c), targets[:, c]) for c in range(z.shape[1])]

@@ -1,0 +1,111 @@
+"""Jury scaling: from the panel's label to one reader's vote."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_expit, log_softmax
+
+from scalecal.calibrators.base import Calibrator
+from scalecal.checks import check_choice, check_positive_int, check_unit
+from scalecal.jury import jury_logit
+
+__all__ = ["JuryScaling", "choose_strength"]
+
+Float = NDArray[np.float64]
+
+
+def choose_strength(
+    logits: Float,
+    targets: Float,
+    n_raters: ArrayLike,
+    weights: Float | None = None,
+    *,
+    grid: int = 20,
+) -> float:
+    """Return the largest strength whose label log loss is within one standard error of the best.
+
+    The full map softens too much where the vote probability still varies given the features; the
+    labels' own loss says how much softening they bear. The standard error is that of the mean
+    paired difference to the best strength on the grid 0, 1 / grid, ..., 1.
+
+    Parameters
+    ----------
+    logits : array (n,) or (n, C)
+        Calibrated logits of the label.
+    targets : array (n,) or (n, C)
+    n_raters : int or array (n,)
+    weights : array (n,), optional
+    grid : int
+
+    Examples
+    --------
+    >>> choose_strength(np.array([0.0, 0.0]), np.array([0.0, 1.0]), 7)
+    1.0
+    """
+    strengths = np.linspace(0.0, 1.0, grid + 1)
+    label, vote = jury_logit(logits, n_raters, 0.0), jury_logit(logits, n_raters, 1.0)
+    losses = np.stack([_log_loss((1.0 - s) * label + s * vote, targets) for s in strengths])
+    w = np.full(len(logits), 1.0) if weights is None else weights
+    w = w / w.sum()
+    difference = losses - losses[int(np.argmin(losses @ w))]
+    mean = difference @ w
+    error = np.sqrt(((difference - mean[:, None]) ** 2) @ w**2)
+    return float(strengths[mean <= error + 1e-15].max())
+
+
+def _log_loss(z: Float, targets: Float) -> Float:
+    if z.ndim == 1:
+        return np.asarray(-(targets * log_expit(z) + (1.0 - targets) * log_expit(-z)))
+    return np.asarray(-np.einsum("nc,nc->n", targets, log_softmax(z, axis=1)))
+
+
+class JuryScaling(Calibrator):
+    """Turn calibrated probabilities of a panel's label into those of one reader's vote.
+
+    Put it after a calibrator of the label: ``TemperatureScaling() | JuryScaling()``. See
+    `scalecal.jury` for the map.
+
+    Parameters
+    ----------
+    n_raters : int
+        Readers behind a label. `fit`, `transform` and `predict_proba` take the cases' own numbers.
+    strength : float or "auto"
+        From 0 (identity) to 1 (the full map), linear in logits. "auto" takes the largest one that
+        the validation labels bear (`choose_strength`); otherwise nothing is learnt from them.
+
+    Attributes
+    ----------
+    strength_ : float
+
+    Examples
+    --------
+    >>> JuryScaling(n_raters=7).fit([0.0], [1]).predict_proba([0.0, 3.0]).round(3).tolist()
+    [0.5, 0.778]
+    """
+
+    name = "jury"
+    monotone = True
+    _fitted = ("strength_",)
+
+    def __init__(self, n_raters: int = 7, strength: float | Literal["auto"] = 1.0) -> None:
+        self.n_raters = n_raters
+        self.strength = strength
+
+    def _fit(
+        self, z: Float, targets: Float, weights: Float | None, n_raters: ArrayLike | None
+    ) -> None:
+        panel = self._panel(n_raters)
+        if isinstance(self.strength, str):
+            check_choice(self.strength, ("auto",), "strength")
+            self.strength_ = choose_strength(z, targets, panel, weights)
+        else:
+            self.strength_ = check_unit(self.strength, "strength")
+
+    def _transform(self, z: Float, n_raters: ArrayLike | None) -> Float:
+        return jury_logit(z, self._panel(n_raters), self.strength_)
+
+    def _panel(self, n_raters: ArrayLike | None) -> ArrayLike:
+        return check_positive_int(self.n_raters, "n_raters") if n_raters is None else n_raters

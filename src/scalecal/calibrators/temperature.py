@@ -1,0 +1,189 @@
+"""Temperature scaling (Guo et al., 2017): logits divided by one number."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal.calibrators.base import Calibrator
+from scalecal.checks import (
+    ScalecalWarning,
+    check_logits,
+    check_same_length,
+    check_targets,
+    check_weights,
+)
+
+__all__ = ["TemperatureScaling", "fit_temperature"]
+
+Float = NDArray[np.float64]
+
+# Chunks stay in the cache, and below the size at which OpenBLAS starts threads for a dot product.
+_CHUNK = 8192
+# Where the labels contradict the logits, how large a logit may still be.
+_FLAT = 1e-3
+
+
+def fit_temperature(logits: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> float:
+    r"""Temperature that minimises the log loss of ``logits / T``.
+
+    The loss is convex in 1 / T, so Newton's method on 1 / T, kept inside the bracket that the
+    gradient's sign gives, finds the minimum in a few passes over the data.
+
+    Parameters
+    ----------
+    logits : array (n,) or (n, C)
+    y : array
+        Labels or soft labels.
+    weights : array (n,), optional
+
+    Returns
+    -------
+    float
+        T > 0. Where the loss has no minimum the answer is defined as follows, with a warning: 1
+        if every case is predicted right (the loss would fall for ever as T goes to 0), and a T that
+        makes every logit smaller than 0.001 if the labels contradict the logits on the whole (the
+        loss would fall until T is infinite). Logits that are all zero (or equal in every row) give 1.
+
+    Examples
+    --------
+    >>> round(fit_temperature([4.0, 4.0, 4.0, -4.0], [1, 1, 0, 0]), 3)  # 3 of 4 right
+    3.641
+    """
+    z = check_logits(logits)
+    targets = check_targets(y, 2 if z.ndim == 1 else z.shape[1])
+    n = check_same_length(logits=z, y=targets)
+    w = check_weights(weights, n)
+    if z.ndim == 2 and z.shape[1] == 2:
+        z = np.ascontiguousarray(z[:, 1] - z[:, 0])
+    slopes, at_zero, at_infinity, size = (_two if z.ndim == 1 else _many)(z, targets, w)
+    if size == 0.0:
+        return 1.0
+    if at_infinity <= 1e-12 * size:
+        warnings.warn(
+            "every validation case is predicted right, so no temperature is best: the logits are "
+            "left as they are (T = 1). Give more validation cases.",
+            ScalecalWarning,
+            stacklevel=2,
+        )
+        return 1.0
+    if at_zero >= 0.0:
+        warnings.warn(
+            "the labels contradict the logits on the whole, so the best temperature is infinite. "
+            "Check that logits and labels belong together.",
+            ScalecalWarning,
+            stacklevel=2,
+        )
+        return float(np.abs(z).max() / _FLAT)
+    return 1.0 / _root(slopes)
+
+
+def _root(slopes: Callable[[float], tuple[float, float]]) -> float:
+    """Return the root above zero of an increasing function, given its value and slope."""
+    low, high, b = 0.0, np.inf, 1.0
+    for _ in range(200):
+        value, slope = slopes(b)
+        if value > 0.0:
+            high = b
+        else:
+            low = b
+        new = b - value / slope if slope > 0.0 else np.inf
+        if not low < new < high:
+            new = 0.5 * (low + high) if np.isfinite(high) else 4.0 * b
+        if abs(new - b) <= 1e-10 * b:
+            return float(new)
+        b = new
+    return float(b)
+
+
+Problem = tuple[Callable[[float], tuple[float, float]], float, float, float]
+
+
+def _two(z: Float, y: Float, w: Float | None) -> Problem:
+    """Return the gradient and curvature in b = 1/T, the gradient at 0 and infinity, and a scale.
+
+    With s = tanh(b z / 2) the gradient is sum w z ((1 + s) / 2 - y), its slope
+    sum w z^2 (1 - s^2) / 4: one hyperbolic tangent a case.
+    """
+    weighted = z if w is None else w * z
+    zy, z_sum, squares = float(weighted @ y), float(weighted.sum()), float(weighted @ z)
+    size = float(np.abs(weighted).sum())
+
+    def slopes(b: float) -> tuple[float, float]:
+        buffer = np.empty(min(_CHUNK, len(z)))
+        first = second = 0.0
+        for start in range(0, len(z), _CHUNK):
+            part = z[start : start + _CHUNK]
+            s = buffer[: len(part)]
+            np.multiply(part, 0.5 * b, out=s)
+            np.tanh(s, out=s)
+            s *= part
+            if w is None:
+                first += float(s.sum())
+                second += float(s @ s)
+            else:
+                ws = w[start : start + _CHUNK] * s
+                first += float(ws.sum())
+                second += float(ws @ s)
+        return 0.5 * (z_sum + first) - zy, 0.25 * (squares - second)
+
+    return slopes, 0.5 * z_sum - zy, 0.5 * (z_sum + size) - zy, size
+
+
+def _many(z: Float, y: Float, w: Float | None) -> Problem:
+    """As `_two`, for (n, C): the gradient is sum w (E z - y z), its slope sum w Var z."""
+    z = z - z.mean(axis=1, keepdims=True)
+    ones = np.ones(len(z)) if w is None else w
+    zy = float(ones @ np.einsum("nc,nc->n", z, y))
+    top = z.max(axis=1)
+    rows = max(1, _CHUNK // z.shape[1])
+
+    def slopes(b: float) -> tuple[float, float]:
+        first = second = 0.0
+        for start in range(0, len(z), rows):
+            part = slice(start, start + rows)
+            values = z[part]
+            e = np.exp(b * (values - top[part, None]))
+            total = e.sum(axis=1)
+            e *= values
+            mean = e.sum(axis=1) / total
+            square = np.einsum("nc,nc->n", e, values) / total
+            first += float(ones[part] @ mean)
+            second += float(ones[part] @ (square - mean * mean))
+        return first - zy, second
+
+    size = float(ones @ np.abs(z).max(axis=1))
+    return slopes, -zy, float(ones @ top) - zy, size
+
+
+class TemperatureScaling(Calibrator):
+    """Divide logits by the temperature with the least validation log loss (Guo et al., 2017).
+
+    Keeps every case's ranking of the classes, and with two classes the order of cases.
+
+    Attributes
+    ----------
+    temperature_ : float
+        Above 1 where the probe was over-confident. See `fit_temperature` for degenerate input.
+
+    Examples
+    --------
+    >>> calibrator = TemperatureScaling().fit([4.0, 4.0, 4.0, -4.0], [1, 1, 0, 0])
+    >>> calibrator.predict_proba([4.0]).round(3).tolist()
+    [0.75]
+    """
+
+    name = "temperature"
+    monotone = True
+    _fitted = ("temperature_",)
+
+    def _fit(
+        self, z: Float, targets: Float, weights: Float | None, _n_raters: ArrayLike | None
+    ) -> None:
+        self.temperature_ = fit_temperature(z, targets, weights)
+
+    def _transform(self, z: Float, _n_raters: ArrayLike | None) -> Float:
+        return z / self.temperature_
