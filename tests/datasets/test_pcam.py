@@ -162,10 +162,11 @@ def test_wrong_arrays(tmp_path: Path) -> None:
     good = pcam_images("train", 4)
     cases = (
         (x, "images", good, "no array 'x'. It has: images"),
-        (x, "x", good[:, :64], r"must be \(n, 96, 96, 3\) uint8, got \(4, 64, 96, 3\)"),
+        (x, "x", good[:, :64], r"patches must be \(96, 96, 3\), got \(64, 96, 3\)"),
         (x, "x", good.astype(np.float32), "got .* float32"),
+        (x, "x", good[..., 0], r"must be \(n, height, width, 3\) uint8, got \(4, 96, 96\)"),
         (x, "x", good[:3], "4 labels for the 3 patches"),
-        (x, "x", good[:0], "holds no patches"),
+        (x, "x", good[:0], "holds no images"),
     )
     for file, key, data, message in cases:
         rewrite(file, key, data)

@@ -14,7 +14,8 @@ too many pixels           refused above Pillow's limit against decompression bom
 truncated or corrupt      refused; no partly grey image is ever returned
 ========================  =====================================================================
 
-JPEGs are decoded in full, never through the codec's own downscaling.
+JPEGs are decoded in full, never through the codec's own downscaling. Who switches on Pillow's
+`LOAD_TRUNCATED_IMAGES` gets what Pillow makes of cut files.
 """
 
 from __future__ import annotations

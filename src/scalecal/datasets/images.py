@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, rows
+from scalecal.datasets.arrays import ArraySource
 from scalecal.datasets.decoding import ImageError
-from scalecal.datasets.sources import FULL_HASH_LIMIT, ArraySource, Source
+from scalecal.datasets.sources import FULL_HASH_LIMIT, FileSource, ZipSource
 from scalecal.votes import majority, strata
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = ["SPLITS", "Dataset", "Findings", "ImageSet", "case_table", "shorten"]
 SPLITS = ("train", "val", "test")
 
 UInt8 = NDArray[np.uint8]
+Source = FileSource | ZipSource | ArraySource
 
 
 @dataclass(frozen=True)

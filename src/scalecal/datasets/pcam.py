@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError
+from scalecal.datasets.arrays import ArraySource, Block, image_block, need_array, open_hdf5
 from scalecal.datasets.folders import data_folder, md5_of
 from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table
-from scalecal.datasets.sources import ArraySource, Block, open_hdf5
 from scalecal.datasets.text_tables import need_columns, read_text_table
 
 __all__ = ["PCAM", "PUBLISHED_MD5", "open_pcam"]
 
 CLASSES = ("normal", "tumour")
+SHAPE = (96, 96, 3)
 # Name in the files -> name here, published number of patches.
 PARTS = {"train": ("train", 262_144), "valid": ("val", 32_768), "test": ("test", 32_768)}
 
@@ -171,26 +172,16 @@ def unpack(packed: Path, target: Path) -> Path:
 
 def _open_part(x: Path, y: Path) -> tuple[Block, NDArray[np.int64]]:
     """Check the arrays of one split and read its labels."""
-    with open_hdf5(x) as file:
-        _need_key(file, "x", x)
-        shape, kind = file["x"].shape, file["x"].dtype
-    if len(shape) != 4 or shape[1:] != (96, 96, 3) or kind != np.uint8:
-        raise InputError(f"{x}: array 'x' must be (n, 96, 96, 3) uint8, got {shape} {kind}")
-    if shape[0] == 0:
-        raise InputError(f"{x} holds no patches")
+    block = image_block(x, "x")
+    if block.shape != SHAPE:
+        raise InputError(f"{x}: patches must be {SHAPE}, got {block.shape}")
     with open_hdf5(y) as file:
-        _need_key(file, "y", y)
-        raw = np.asarray(file["y"])
-    if raw.size != shape[0]:
-        raise InputError(f"{y}: {raw.size} labels for the {shape[0]} patches of {x.name}")
+        raw = np.asarray(need_array(file, "y", y))
+    if raw.size != block.n:
+        raise InputError(f"{y}: {raw.size} labels for the {block.n} patches of {x.name}")
     if not np.isin(raw, (0, 1)).all():
         raise InputError(f"{y}: labels must be 0 or 1, got {np.setdiff1d(raw, (0, 1))[0]}")
-    return Block(x, "x", int(shape[0])), raw.reshape(-1).astype(np.int64)
-
-
-def _need_key(file: Any, key: str, path: Path) -> None:
-    if key not in file:
-        raise InputError(f"{path} has no array {key!r}. It has: {', '.join(file) or 'nothing'}")
+    return block, raw.reshape(-1).astype(np.int64)
 
 
 def _slides(

@@ -1,4 +1,4 @@
-"""Where the pixels of an image set lie: files in a folder, members of a zip, arrays in HDF5.
+"""Where the pixels of an image set lie: files in a folder or members of a zip.
 
 A source is a small picklable value. Handles are opened when first needed and once per process, so a
 source may be sent to worker processes, forked or spawned.
@@ -18,10 +18,10 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, MissingPackageError
+from scalecal.checks import InputError
 from scalecal.datasets.decoding import ImageError, decode_image
 
-__all__ = ["ArraySource", "Block", "FileSource", "Piece", "Source", "ZipSource", "safe_members"]
+__all__ = ["FULL_HASH_LIMIT", "FileSource", "Piece", "ZipSource", "hash_file", "safe_members"]
 
 UInt8 = NDArray[np.uint8]
 Rows = NDArray[np.int64]
@@ -54,7 +54,8 @@ def _hash(handle: IO[bytes], size: int, *, full: bool) -> str:
     return digest.hexdigest()
 
 
-def _hash_file(path: Path, name: str, *, full: bool) -> Piece:
+def hash_file(path: Path, name: str, *, full: bool) -> Piece:
+    """Hash a file, all of it or only its two ends."""
     try:
         size = path.stat().st_size
         with path.open("rb") as handle:
@@ -100,7 +101,7 @@ class FileSource:
         """Yield name, size and hash of every file, in the order of the rows."""
         for path in self.paths:
             # macOS hands out decomposed names, Linux what was written: one spelling for both.
-            yield _hash_file(self.root / path, normalize("NFC", path), full=full)
+            yield hash_file(self.root / path, normalize("NFC", path), full=full)
 
 
 def safe_members(archive: ZipFile, where: Path) -> list[ZipInfo]:
@@ -181,111 +182,3 @@ class ZipSource:
             size = self._zip().getinfo(member).file_size
             with self._zip().open(member) as handle:
                 yield Piece(normalize("NFC", path), size, _hash(handle, size, full=full))
-
-
-@dataclass(frozen=True)
-class Block:
-    """One HDF5 array of images, (n, height, width, 3) uint8."""
-
-    path: Path
-    key: str
-    n: int
-
-
-@dataclass(frozen=True, eq=False)
-class ArraySource:
-    """Rows of HDF5 arrays laid end to end; `positions` says which ones, in order.
-
-    Read blocks, not rows: opening a file per image, or decompressing a chunk per image, is what makes
-    common readers slow.
-    """
-
-    blocks: tuple[Block, ...]
-    positions: Rows
-    kind: Literal["array"] = "array"
-    _handles: dict[tuple[int, Path], Any] = field(default_factory=dict, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_handles": {}}
-
-    def _array(self, block: Block) -> Any:
-        # Keyed by process: a handle that lives through a fork shares its file offset with the parent.
-        at = (os.getpid(), block.path)
-        if at not in self._handles:
-            self._handles[at] = open_hdf5(block.path)
-        return self._handles[at][block.key]
-
-    def read_block(self, start: int, stop: int) -> UInt8:
-        """Images of the rows start .. stop - 1, as one (n, height, width, 3) array."""
-        return self.read(np.arange(start, min(stop, len(self)), dtype=np.int64))
-
-    def read(self, rows: Rows) -> UInt8:
-        """Images of these rows, as one (n, height, width, 3) array."""
-        wanted = self.positions[rows]
-        shape = self._array(self.blocks[0]).shape[1:]
-        out: UInt8 | None = None
-        first = 0
-        for block in self.blocks:
-            here = np.flatnonzero((wanted >= first) & (wanted < first + block.n))
-            if len(here):
-                images = self._read_within(block, wanted[here] - first)
-                if len(here) == len(wanted):
-                    return images  # nearly every block lies in one file: no second copy
-                if out is None:
-                    out = np.empty((len(wanted), *shape), dtype=np.uint8)
-                out[here] = images
-            first += block.n
-        return np.empty((0, *shape), dtype=np.uint8) if out is None else out
-
-    def _read_within(self, block: Block, inside: Rows) -> UInt8:
-        array = self._array(block)
-        low, high = int(inside.min()), int(inside.max()) + 1
-        try:
-            if high - low == len(inside) and (np.diff(inside) == 1).all():
-                return np.asarray(array[low:high])
-            # HDF5 takes increasing rows without repeats only.
-            unique, back = np.unique(inside, return_inverse=True)
-            return np.asarray(array[unique])[back]
-        except (OSError, RuntimeError) as error:
-            raise ImageError(f"{block.path.name} rows {low} to {high - 1}", str(error)) from None
-
-    def read_one(self, row: int) -> UInt8:
-        """Return the image of one row."""
-        return np.asarray(self.read(np.array([row], dtype=np.int64))[0])
-
-    def take(self, rows: Rows) -> ArraySource:
-        """Return the source of these rows, in this order."""
-        return ArraySource(self.blocks, self.positions[rows])
-
-    def size(self) -> int:
-        """Bytes of all HDF5 files."""
-        return sum(block.path.stat().st_size for block in self.blocks)
-
-    def pieces(self, *, full: bool) -> Iterator[Piece]:
-        """Yield name, size and hash of every HDF5 file, and of the positions taken from them."""
-        for block in self.blocks:
-            yield _hash_file(block.path, f"{block.path.name}/{block.key}", full=full)
-        order = self.positions.astype("<i8").tobytes()
-        yield Piece("positions", len(order), sha256(order).hexdigest())
-
-
-Source = FileSource | ZipSource | ArraySource
-
-
-def open_hdf5(path: Path) -> Any:
-    """Open an HDF5 file for reading, with a chunk cache that holds a block's ragged ends."""
-    try:
-        import h5py
-    except ImportError:
-        raise MissingPackageError(
-            "reading HDF5 files needs h5py. Run: pip install 'scalecal[encoders]'"
-        ) from None
-    try:
-        return h5py.File(path, "r", rdcc_nbytes=64 * _CHUNK)
-    except OSError as error:
-        raise InputError(
-            f"{path} is not a whole HDF5 file ({error}). Download or unpack it again."
-        ) from None

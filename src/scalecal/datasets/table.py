@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_choice, rows
+from scalecal.datasets.arrays import HDF5_SUFFIXES, ArraySource, rows_of_files
 from scalecal.datasets.folder import SPLIT_NAMES
 from scalecal.datasets.folders import data_folder
 from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table, shorten
@@ -33,6 +34,7 @@ def open_table(
     *,
     classes: Sequence[str] | None = None,
     ties: Ties = "drop",
+    key: str = "x",
     partial: bool = False,
 ) -> ImageSet:
     """Open images listed in a CSV, TSV or Parquet file.
@@ -40,6 +42,9 @@ def open_table(
     Columns: `path` (relative to `data`); `label`, or votes, or both; votes as `votes` for the second
     class with `n_raters`, or as one column `votes_<class>` per class; where wanted `id` (else the
     path), `group` and `split` (train, val, test or empty). Other columns are passed over.
+
+    Images kept as arrays in HDF5 are listed with the file as `path` and their place in the array as
+    `row`, counted from nought; all of a table must then be of that kind.
 
     Class names are sorted, numbers by value, unless `classes` gives their order. Labels written as
     numbers 0, 1, ... are the class numbers themselves. Without `label`, the label is the majority of
@@ -55,6 +60,8 @@ def open_table(
         Class names in the order of their labels.
     ties : {"drop", "first", "last", "random", "error"}
         Label of a case whose votes are tied, where there is no `label`; "drop" leaves it empty.
+    key : str
+        Name of the array of images in HDF5 files.
     partial : bool
         Leave out rows whose file is missing, with a warning, instead of failing.
     """
@@ -84,8 +91,10 @@ def open_table(
     if votes is not None and votes.ndim == 2 and names != order:
         votes = _reorder(votes, names, order)
     label = _labels(listed, order, votes, n_raters, ties, findings)
+    inside = _array_rows(listed, paths, file)
+    places = paths if inside is None else [f"{p}#{i}" for p, i in zip(paths, inside, strict=True)]
     table = case_table(
-        _ids(listed, paths, file),
+        _ids(listed, places, file),
         label,
         order,
         votes=votes,
@@ -93,9 +102,12 @@ def open_table(
         group=list(listed["group"]) if "group" in listed else None,
         split=_splits(listed, file) if "split" in listed else None,
         path=paths,
+        **({} if inside is None else {"row": inside}),
     )
-    _note_duplicates(paths, findings)
-    source = FileSource(root, tuple(paths))
+    source: FileSource | ArraySource = FileSource(root, tuple(paths))
+    if inside is not None:
+        source = rows_of_files(root, paths, inside, key)
+    _note_duplicates(places, findings)
     return ImageSet(TABLE, table, tuple(order), source, tuple(findings.warnings))
 
 
@@ -123,6 +135,23 @@ def _present(root: Path, paths: list[str]) -> tuple[list[str], NDArray[np.bool_]
         missing[i] = here is None
         found.append(path if here is None else here)
     return found, missing
+
+
+def _array_rows(listed: pd.DataFrame, paths: list[str], file: Path) -> NDArray[np.int64] | None:
+    """Place of every image in its HDF5 array; None where the paths name image files."""
+    arrays = [Path(path).suffix.lower() in HDF5_SUFFIXES for path in paths]
+    if not any(arrays):
+        return None
+    if not all(arrays):
+        raise InputError(
+            f"{file} lists both HDF5 files and image files ({paths[arrays.index(False)]}): "
+            "make a table of each"
+        )
+    need_columns(listed, ["row"], file)
+    inside = whole_numbers(listed, "row", file)
+    if inside.isna().any():
+        raise InputError(f"{file}: column 'row' is empty at {rows(inside.isna())}")
+    return np.asarray(inside.to_numpy(), dtype=np.int64)
 
 
 def _votes(
