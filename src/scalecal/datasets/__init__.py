@@ -1,13 +1,22 @@
-"""Data sets: nodules shipped with the package, and simulated readers with a known truth."""
+"""Data sets: nodules shipped with the package, simulated readers with a known truth, image sets.
 
-from scalecal.datasets.cases import CaseTable
-from scalecal.datasets.lidc import load_lidc
-from scalecal.datasets.simulated import (
-    SimulatedCases,
-    simulate,
-    simulate_paper,
-    true_calibration_error,
-)
+Names are loaded on first use, so that reading one kind of data does not import what the others need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scalecal.datasets.cases import CaseTable
+    from scalecal.datasets.lidc import load_lidc
+    from scalecal.datasets.simulated import (
+        SimulatedCases,
+        simulate,
+        simulate_paper,
+        true_calibration_error,
+    )
 
 __all__ = [
     "CaseTable",
@@ -17,3 +26,15 @@ __all__ = [
     "simulate_paper",
     "true_calibration_error",
 ]
+
+_HOME = {"CaseTable": "cases", "load_lidc": "lidc"}  # the others live in simulated.py
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.{_HOME.get(name, 'simulated')}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,394 @@
+r"""How many cases and readers an audit needs to tell a calibration error of a given size.
+
+By simulation: draw the stratum of a study of N cases judged by m readers (`scalecal.datasets`), give
+it predictions that are wrong by a known amount, test, and count rejections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, logit, ndtr, rel_entr
+from scipy.stats import chi2, ncx2
+
+from scalecal.checks import Float, InputError, as_rng, check_choice, check_positive_int, check_unit
+from scalecal.datasets.simulated import simulate
+from scalecal.metrics import consistency, cox, noise_floor
+from scalecal.votes import strata
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ERRORS", "POPULATION", "Plan", "plan"]
+
+ERRORS: dict[str, Callable[[Float, float], Float]] = {
+    "overconfident": lambda z, g: z * np.exp(g),
+    "underconfident": lambda z, g: z * np.exp(-g),
+    "shifted": lambda z, g: z + g,
+}
+"""Kinds of calibration error: how true logits z are bent by an amount g >= 0."""
+
+POPULATION = ("spread", "auc", "unexplained", "prevalence", "readers", "correlation")
+"""Options of `scalecal.datasets.simulate` that describe the cases and readers of a study."""
+
+_SCORES = np.linspace(-5.5, 5.5, 2201)  # scores at which the truth is tabulated
+_GRID = np.geomspace(0.4, 2.5, 7)  # studies simulated, around the size theory expects
+_WEAKER = {"cox": 1.0, "consistency": 3.0}  # about how many times Cox's cases a test needs
+_TWO_SIDED = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Power of audits by number of cases and readers, and what a wanted power needs.
+
+    Attributes
+    ----------
+    table : DataFrame
+        One row per simulated study: ``n_raters``, ``n_cases``, ``stratum_share``,
+        ``n_in_stratum`` (expected), ``floor`` (mean ECE a calibrated model would show there),
+        ``power`` and its 95 % interval ``power_low``, ``power_high``.
+    needed : DataFrame
+        One row per number of readers: ``n_raters``, ``n_cases`` for the wanted power with its 95 %
+        interval ``n_low``, ``n_high``, ``n_in_stratum``, and ``extrapolated`` (true where that
+        lies outside the studies simulated).
+    excess, power, level : float
+        What was asked.
+    title : str
+        What was asked, in words.
+    """
+
+    table: pd.DataFrame
+    needed: pd.DataFrame
+    excess: float
+    power: float
+    level: float
+    title: str
+
+    def __str__(self) -> str:
+        lines = [self.title, "", "readers    cases  in stratum  floor  power"]
+        studies: list[Any] = list(self.table.itertuples())
+        for row in studies:
+            bar = "#" * round(20 * row.power)
+            lines.append(
+                f"{row.n_raters:7d}  {row.n_cases:7,d}  {row.n_in_stratum:10,.0f}  "
+                f"{row.floor:.3f}  {row.power:.2f}   |{bar:<20}|"
+            )
+        lines += ["", f"Cases needed for a power of {self.power:g}:"]
+        panels: list[Any] = list(self.needed.itertuples())
+        for row in panels:
+            beyond = "; outside the studies simulated" if row.extrapolated else ""
+            lines.append(
+                f"{row.n_raters:3d} readers: {row.n_cases:,d} ({row.n_low:,d} to {row.n_high:,d}), "
+                f"{row.n_in_stratum:,.0f} of them in the stratum{beyond}"
+            )
+        return "\n".join(lines)
+
+
+class _Stratum(NamedTuple):
+    """Truth in a stratum, tabulated over scores: their law, label probability, model's claim."""
+
+    share: float
+    cumulative: Float
+    scores: Float
+    truth: Float
+    claim: Float
+
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[Float, Float]:
+        """Labels and predictions of `n` cases of the stratum."""
+        t = np.interp(rng.random(n), self.cumulative, self.scores)
+        y = (rng.random(n) < np.interp(t, self.scores, self.truth)).astype(np.float64)
+        return y, np.interp(t, self.scores, self.claim)
+
+
+def plan(
+    excess: float = 0.05,
+    *,
+    stratum_share: float | None = 0.17,
+    power: float = 0.8,
+    n_raters: Sequence[int] = (3, 5, 7),
+    n_cases: Sequence[int] | None = None,
+    level: float = 0.05,
+    error: Literal["overconfident", "underconfident", "shifted"] = "overconfident",
+    test: Literal["cox", "consistency"] = "cox",
+    population: Mapping[str, Any] | None = None,
+    n_simulations: int = 400,
+    seed: int | np.random.Generator | None = 0,
+) -> Plan:
+    r"""Find how many cases, read by how many readers, tell a calibration error of size `excess`.
+
+    Parameters
+    ----------
+    excess : float
+        True calibration error of the model in the stratum: the mean of abs(p - q), q the label's
+        true probability given the features (beyond what selection does, see Notes).
+    stratum_share : float or None
+        Share of the cases in the stratum: the hardest by the features, those whose label is
+        nearest to a coin's toss. None: the panel's own low-agreement stratum, whose share follows
+        from the readers (column ``stratum_share`` of the answer); odd panels only.
+    power : float
+        Wanted chance that the test rejects.
+    n_raters : sequence of int
+        Panels to consider; the label is their majority.
+    n_cases : sequence of int, optional
+        Studies to simulate, cases in all strata together. Default: seven sizes around what theory
+        expects to be needed.
+    level : float
+        Level of the test in this stratum (divide it by the number of strata for Holm's first step).
+    error : {"overconfident", "underconfident", "shifted"}
+        How predictions are wrong: true logits stretched, shrunk or shifted, by what makes `excess`.
+    test : {"cox", "consistency"}
+        Cox's test, or the resampled ECE (much weaker).
+    population : mapping, optional
+        Options of `simulate` that describe cases and readers (`POPULATION`); default: its own.
+    n_simulations : int
+        Studies per row.
+    seed : int, Generator or None
+        Randomness.
+
+    Notes
+    -----
+    More readers change three things. The label of the *same* case gets less noisy, since
+    P(Bin(m, P) > m/2) is nearer to 0 or 1 than P, so each case tells more. An agreement stratum
+    gets another share: one reader short of changing sides is common among three readers and rare
+    among seven. And in such a stratum labels were selected by the very votes that made them: even
+    a calibrated model looks over-confident there. With ``stratum_share=None`` the simulated audit
+    knows that effect exactly: predictions p are compared after the map p -> P(label = 1 | low
+    agreement) that holds for a calibrated model, `excess` is the mean error left, and the power is
+    the most that an audit allowing for selection can have.
+
+    The needed number of cases comes from a fit to all rows of one panel: Cox's statistic has the
+    non-central chi-square law with 2 degrees of freedom, whose non-centrality is proportional to n
+    for large n; fitted is non-centrality = exp(a + b log n) by maximum likelihood.
+
+    References
+    ----------
+    D. R. Cox, "Two further applications of a model for binary regression", Biometrika 45, 1958.
+
+    Examples
+    --------
+    >>> result = plan(0.1, stratum_share=0.2, n_raters=(3, 7), n_simulations=50)
+    >>> result.table[["n_raters", "n_cases", "power"]].shape
+    (14, 3)
+    >>> result.needed["n_raters"].tolist()
+    [3, 7]
+    """
+    import pandas as pd
+
+    for name, value in {"excess": excess, "power": power, "level": level}.items():
+        if not 0.0 < check_unit(value, name) < 1.0:
+            raise InputError(f"{name} must lie strictly between 0 and 1, got {value:g}")
+    if power <= level:
+        raise InputError(f"power must exceed the level {level:g}, got {power:g}")
+    check_choice(error, ERRORS, "error")
+    check_choice(test, _WEAKER, "test")
+    n_simulations = check_positive_int(n_simulations, "n_simulations", least=20)
+    rng = as_rng(seed)
+    panels = [check_positive_int(m, "n_raters") for m in n_raters]
+    if not panels:
+        raise InputError("n_raters must name at least one number of readers")
+    parts = {m: _stratum(m, stratum_share, excess, error, population or {}) for m in panels}
+    if n_cases is None:
+        expected = [_expected_cases(part, level, power) * _WEAKER[test] for part in parts.values()]
+        sizes = _round_sizes(min(expected), max(expected))
+    else:
+        sizes = sorted({check_positive_int(n, "n_cases", least=2) for n in n_cases})
+    table = pd.DataFrame(
+        [
+            {"n_raters": m, "n_cases": n} | _study(part, n, test, level, n_simulations, rng)
+            for m, part in parts.items()
+            for n in sizes
+        ]
+    )
+    needed = pd.DataFrame(
+        [
+            {"n_raters": m} | _needed(rows, n_simulations, level, power)
+            for m, rows in table.groupby("n_raters", sort=False)
+        ]
+    )
+    where = (
+        "the low-agreement stratum" if stratum_share is None else f"{stratum_share:.0%} of cases"
+    )
+    title = (
+        f"Telling a calibration error of {excess:g} ({error}) in {where}: "
+        f"{test} test at level {level:g}, {n_simulations} simulated studies per line"
+    )
+    return Plan(table, needed, float(excess), float(power), float(level), title)
+
+
+def _stratum(
+    m: int, share: float | None, excess: float, error: str, population: Mapping[str, Any]
+) -> _Stratum:
+    """Tabulate a panel's stratum and predictions that are wrong by `excess` in it."""
+    unknown = set(population) - set(POPULATION)
+    if unknown:
+        raise InputError(
+            f"population knows {', '.join(POPULATION)}; got {', '.join(sorted(unknown))}"
+        )
+    model = simulate(1, dim=1, n_raters=m, **population).model
+    law = model.vote_distribution_at(_SCORES)
+    q = _inside(model.label_probability_at(_SCORES))
+    density = np.exp(-0.5 * _SCORES**2)
+    if share is None:
+        if m < 2:
+            raise InputError("one reader has no agreement: give stratum_share, or more readers")
+        if m % 2 == 0:
+            raise InputError(
+                f"low agreement among {m} readers is an even split, whose label is a coin's toss: "
+                "give stratum_share, or an odd number of readers"
+            )
+        inside, truth = _low_agreement(law, m)
+    else:
+        if not check_unit(share, "stratum_share") > 0.0:
+            raise InputError("stratum_share must be above 0")
+        inside, truth = _hardest(q, share), q
+    mass = density * inside
+    weights = mass / mass.sum()
+    z, z_truth = logit(q), logit(truth)
+
+    def claim(g: float) -> Float:
+        bent = ERRORS[error](z, g)
+        return np.asarray(expit(np.interp(bent, z, z_truth)) if share is None else expit(bent))
+
+    def off(g: float) -> float:
+        return float(weights @ np.abs(claim(g) - truth)) - excess
+
+    most = off(6.0) + excess
+    if most <= excess:
+        raise InputError(
+            f"a model can be {error} by at most {most:.3f} in this stratum of {m} readers, "
+            f"got excess {excess:g}: ask for less"
+        )
+    bent = claim(float(brentq(off, 0.0, 6.0, xtol=1e-10)))
+    cumulative = np.cumsum(weights) - 0.5 * weights
+    return _Stratum(float(mass.sum() / density.sum()), cumulative, _SCORES, truth, bent)
+
+
+def _inside(p: Float) -> Float:
+    """Keep probabilities where logits and divergences are finite."""
+    return np.clip(p, 1e-12, 1.0 - 1e-12)
+
+
+def _hardest(q: Float, share: float) -> Float:
+    """Weight of each score in the stratum: 1 where it lies among the `share` nearest to q = 1/2."""
+    if share == 1.0:
+        return np.ones_like(q)
+    middle = float(np.interp(0.5, q, _SCORES))
+    reach = brentq(lambda c: ndtr(middle + c) - ndtr(middle - c) - share, 0.0, 20.0)
+    step = _SCORES[1] - _SCORES[0]
+    # The cells at both borders count in part, so that the share is exact.
+    return np.asarray(np.clip((reach - np.abs(_SCORES - middle)) / step + 0.5, 0.0, 1.0))
+
+
+def _low_agreement(law: Float, m: int) -> tuple[Float, Float]:
+    """P(low agreement | score), and P(label = 1 | score, low agreement), for odd m."""
+    votes = np.arange(m + 1)
+    low = strata(votes, m) == "low"
+    inside = law[:, low].sum(axis=1)
+    return inside, _inside(law[:, low & (2 * votes > m)].sum(axis=1) / inside)
+
+
+def _expected_cases(part: _Stratum, level: float, power: float) -> float:
+    """Cases in all for the wanted power by theory: non-centrality 2 KL(truth, claim) per case."""
+    q, p = part.truth, _inside(part.claim)
+    weights = np.diff(part.cumulative, prepend=0.0)
+    per_case = 2.0 * float(weights @ (rel_entr(q, p) + rel_entr(1.0 - q, 1.0 - p)))
+    return _noncentrality(level, power) / per_case / part.share
+
+
+def _noncentrality(level: float, power: float) -> float:
+    bound = chi2.isf(level, 2)
+    return float(brentq(lambda x: ncx2.sf(bound, 2, x) - power, 1e-9, 1e4))
+
+
+def _round_sizes(low: float, high: float) -> list[int]:
+    """Seven study sizes from below `low` to above `high`, to two significant figures."""
+    sizes = np.geomspace(max(_GRID[0] * low, 10.0), max(_GRID[-1] * high, 40.0), len(_GRID))
+    digits = 10.0 ** (np.floor(np.log10(sizes)) - 1.0)
+    return sorted({int(n) for n in np.round(sizes / digits) * digits})
+
+
+def _study(
+    part: _Stratum,
+    n: int,
+    test: str,
+    level: float,
+    n_simulations: int,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """Simulate studies of `n` cases and count rejections in the stratum."""
+    rejected = 0
+    for size in rng.binomial(n, part.share, n_simulations):
+        y, p = part.draw(int(size), rng)
+        # One class only, or nobody in the stratum: nothing can be told.
+        if 0.0 < y.sum() < size:
+            result = cox(y, p) if test == "cox" else consistency(y, p, n_resamples=200, seed=rng)
+            rejected += result.p_value <= level
+    typical = part.draw(max(1, round(n * part.share)), rng)[1]
+    low, high = _wilson(rejected, n_simulations)
+    return {
+        "stratum_share": part.share,
+        "n_in_stratum": n * part.share,
+        "floor": noise_floor(typical, n_resamples=200, seed=rng),
+        "power": rejected / n_simulations,
+        "power_low": low,
+        "power_high": high,
+    }
+
+
+def _wilson(hits: int, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    z2 = _TWO_SIDED**2
+    centre = (hits + z2 / 2.0) / (n + z2)
+    half = _TWO_SIDED / (n + z2) * np.sqrt(hits * (n - hits) / n + z2 / 4.0)
+    # The bounds at no hits and all hits are 0 and 1 but for rounding.
+    return float(min(centre - half, hits / n)), float(max(centre + half, hits / n))
+
+
+def _needed(
+    rows: pd.DataFrame, n_simulations: int, level: float, power: float
+) -> dict[str, float | bool]:
+    """Cases for the wanted power, from the fit of non-centrality = exp(a + b log n)."""
+    sizes = rows["n_cases"].to_numpy(dtype=np.float64)
+    wanted = np.log(_noncentrality(level, power))
+    (a, b), covariance = _fit_power(sizes, rows["power"].to_numpy(), n_simulations, level)
+    log_n = (wanted - a) / b
+    slope = np.array([-1.0 / b, -log_n / b])
+    error = float(np.sqrt(slope @ covariance @ slope))
+    low, n, high = (
+        int(np.ceil(np.exp(min(log_n + k * _TWO_SIDED * error, 40.0)))) for k in (-1, 0, 1)
+    )
+    return {
+        "n_cases": n,
+        "n_low": low,
+        "n_high": high,
+        "n_in_stratum": n * float(rows["stratum_share"].iloc[0]),
+        "extrapolated": not sizes.min() <= n <= sizes.max(),
+    }
+
+
+def _fit_power(sizes: Float, seen: Float, n_simulations: int, level: float) -> tuple[Float, Float]:
+    """Maximum-likelihood (a, b) and their covariance, by Fisher scoring."""
+    bound = chi2.isf(level, 2)
+    x = np.column_stack([np.ones(len(sizes)), np.log(sizes)])
+    # Start: non-centrality proportional to n, through the row whose power is nearest a half; a
+    # single row, or rows that all tell the same, leave the slope at that prior value of 1.
+    i = int(np.abs(seen - 0.5).argmin())
+    start = np.log(_noncentrality(level, float(np.clip(seen[i], level + 0.01, 0.99))))
+    beta = np.array([start - np.log(sizes[i]), 1.0])
+    prior = np.diag([0.0, 25.0])
+    for _ in range(50):
+        noncentrality = np.exp(np.clip(x @ beta, -20.0, 8.0))
+        fitted = np.clip(ncx2.sf(bound, 2, noncentrality), 1e-9, 1.0 - 1e-9)
+        rise = 0.5 * noncentrality * (ncx2.sf(bound, 4, noncentrality) - fitted)
+        precision = n_simulations / (fitted * (1.0 - fitted))
+        information = (x * (precision * rise**2)[:, None]).T @ x + prior
+        score = x.T @ (precision * rise * (seen - fitted)) - prior @ (beta - [0.0, 1.0])
+        step = np.linalg.solve(information, score)
+        beta = beta + np.clip(step, -1.0, 1.0)
+        if np.abs(step).max() < 1e-8:
+            break
+    return beta, np.linalg.inv(information)
