@@ -1,0 +1,156 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from scalecal import audit, metrics
+from scalecal.checks import InputError
+from scalecal.cli import app
+
+runner = CliRunner()
+
+
+def run(*arguments):
+    return runner.invoke(app, [str(a) for a in arguments], catch_exceptions=True)
+
+
+def script(*arguments):
+    """The installed command in a process of its own: exit code and streams as a user sees them."""
+    return subprocess.run(
+        [sys.executable, "-m", "scalecal", *map(str, arguments)], capture_output=True, text=True
+    )
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    x = 2 * rng.normal(size=240)
+    votes = rng.binomial(7, 1 / (1 + np.exp(-x)))
+    return pd.DataFrame(
+        {
+            "id": [f"case {i}" for i in range(240)],
+            "p": 1 / (1 + np.exp(-1.5 * x)),
+            "label": (votes >= 4).astype(int),
+            "votes": votes,
+            "n_raters": 7,
+        }
+    )
+
+
+def test_audit_writes_the_contract(tmp_path, frame):
+    file, out = tmp_path / "p.csv", tmp_path / "out"
+    frame.to_csv(file, index=False)
+    result = run("audit", file, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert {"audit.json", "audit.csv", "reliability.svg", "reliability.png"} <= {
+        p.name for p in out.iterdir()
+    }
+    loaded = json.loads((out / "audit.json").read_text())
+    assert [s["name"] for s in loaded["strata"]] == ["overall", "high", "medium", "low"]
+    assert {"name", "n", "ece", "floor", "excess"} <= set(loaded["strata"][0])
+    assert loaded["strata"][0]["ece"] == pytest.approx(metrics.ece(frame["label"], frame["p"]))
+    table = pd.read_csv(out / "audit.csv")
+    assert table["ece"].tolist() == pytest.approx([s["ece"] for s in loaded["strata"]])
+    assert (out / "reliability.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_same_input_same_bytes(tmp_path, frame):
+    file = tmp_path / "p.csv"
+    frame.to_csv(file, index=False)
+    for name in ("a", "b"):
+        assert run("audit", file, "--out", tmp_path / name).exit_code == 0
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_votes_in_long_form_give_the_same_audit(tmp_path, frame):
+    file, votes = tmp_path / "p.parquet", tmp_path / "votes.csv"
+    frame[["id", "p"]].to_parquet(file)
+    rows = [
+        (case, f"reader {j}", int(j < v))
+        for case, v in zip(frame["id"], frame["votes"], strict=True)
+        for j in range(7)
+    ]
+    pd.DataFrame(rows, columns=["id", "rater", "label"]).sample(frac=1, random_state=1).to_csv(
+        votes, index=False
+    )
+    assert run("audit", file, "--votes", votes, "--out", tmp_path / "out").exit_code == 0
+    loaded = json.loads((tmp_path / "out" / "audit.json").read_text())
+    expected = audit(frame["label"], frame["p"], votes=frame["votes"], n_raters=7).to_dict()
+    assert loaded["strata"] == expected["strata"]
+
+
+def test_other_column_names_and_options(tmp_path, frame):
+    file = tmp_path / "p.csv"
+    frame.rename(columns={"p": "score", "label": "truth"}).to_csv(file, index=False)
+    result = run(
+        *("audit", file, "--p-column", "score", "--label-column", "truth"),
+        *("--bins", 10, "--seed", 3, "--out", tmp_path / "out"),
+    )
+    assert result.exit_code == 0, result.output
+    meta = json.loads((tmp_path / "out" / "audit.json").read_text())["meta"]
+    assert (meta["n_bins"], meta["seed"]) == (10, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.assign(p=f["p"] + 1), "Did you pass logits"),
+        (lambda f: f.assign(votes=9), "n_raters"),
+        (lambda f: f.assign(id="same"), "same"),
+        (lambda f: f.drop(columns="p"), "p"),
+        (lambda f: f.iloc[:0], "no rows|empty|no case"),
+    ],
+)
+def test_bad_files_are_one_line_and_leave_nothing(tmp_path, frame, change, message):
+    file, out = tmp_path / "p.csv", tmp_path / "out"
+    change(frame).to_csv(file, index=False)
+    result = run("audit", file, "--out", out)
+    assert isinstance(result.exception, InputError)
+    assert not out.exists()
+    with pytest.raises(InputError, match=message):
+        raise result.exception
+
+
+def test_errors_are_one_line_with_exit_code_two(tmp_path):
+    done = script("audit", tmp_path / "missing.csv")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_unwritable_output_is_an_error(tmp_path, frame):
+    file = tmp_path / "p.csv"
+    frame.to_csv(file, index=False)
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file, not a folder")
+    result = run("audit", file, "--out", blocked / "out")
+    assert isinstance(result.exception, InputError)
+
+
+def test_plan_prints_a_table_and_writes_a_curve(tmp_path):
+    result = run("plan", "--simulations", 20, "--readers", "3,7", "--out", tmp_path / "plan")
+    assert result.exit_code == 0, result.output
+    assert {"plan.csv", "plan.svg", "plan.png"} <= {p.name for p in (tmp_path / "plan").iterdir()}
+    assert isinstance(run("plan", "--readers", "three").exception, InputError)
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, scalecal.cli; "
+        "heavy = {'pandas', 'scipy', 'sklearn', 'matplotlib', 'pyarrow', 'torch', 'numpy'}; "
+        "heavy &= set(sys.modules); "
+        "sys.exit(str(sorted(heavy)) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_version_and_help():
+    assert "scalecal" in run("--version").output
+    assert run("--help").exit_code == 0
