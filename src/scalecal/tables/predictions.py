@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from scalecal.votes import Ties, majority
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PREDICTION_ROLES", "Predictions", "labels_and_votes", "read_predictions"]
+__all__ = ["PREDICTION_ROLES", "Predictions", "Truth", "labels_and_votes", "read_predictions"]
 
 PREDICTION_ROLES = ("id", "p", "label", "votes", "n_raters", "group", "stratum")
 
@@ -28,7 +29,7 @@ TIES_DONE = {
     "first": "given the first of the tied classes",
     "last": "given the last of the tied classes",
     "random": "given one of the tied classes at random",
-    "drop": "left out",
+    "drop": "given no label",
 }
 
 
@@ -134,8 +135,7 @@ def read_predictions(
         ids,
         votes=votes,
         columns=columns,
-        probability_classes=named,
-        positive=positive,
+        choose=partial(resolve_classes, columns=named, positive=positive),
         n_raters=n_raters,
         ties=ties,
         seed=seed,
@@ -161,6 +161,10 @@ def read_predictions(
         notes=truth.notes,
         source_hash={p.name: file_hash(p) for p in paths},
     )
+    left_out = int((truth.y < 0).sum())
+    if left_out:
+        note = f"{left_out} of {len(found)} cases without a label were left out."
+        found = replace(found, notes=(*found.notes, note))
     return _keep(found, truth.y >= 0)
 
 
@@ -207,15 +211,17 @@ def labels_and_votes(
     *,
     votes: str | Path | None,
     columns: Mapping[str, str] | None,
-    probability_classes: tuple[str, ...] | None,
-    positive: str | None,
+    choose: Callable[[Mapping[str, Sequence[str]]], tuple[str, ...]],
     n_raters: int | None,
     ties: Ties,
     seed: int,
+    some_unlabelled: bool = False,
 ) -> Truth:
     """Labels and votes of the cases of a table, the votes perhaps from a second file.
 
-    Where a case has no label, its readers' majority is its label.
+    Where a case has no label, its readers' majority is its label. `choose` is given the classes that
+    labels and votes name and returns all classes in order. A case with neither label nor votes is an
+    error where there are no votes at all, unless `some_unlabelled`.
     """
     if votes is None:
         panel, source = panel_in(table, n_raters=n_raters), table.file
@@ -233,28 +239,27 @@ def labels_and_votes(
         f"the votes in {source}": (panel.classes if panel and panel.classes else ()),
     }
     with about(table.file):
-        classes = resolve_classes(speakers, columns=probability_classes, positive=positive)
+        classes = choose(speakers)
         given = None if codes is None else code_labels(codes, names, classes, table.names["label"])
     counts: Int | None = None
     notes: list[str] = []
     if panel is not None:
         counts, notes = align_votes(panel, ids, classes, (table.file, source))
-    y, more = _labels(given, counts, table, source, ties, seed)
+    if counts is None and given is not None and (given < 0).any() and not some_unlabelled:
+        raise InputError(
+            f"{table.file}: column {table.names['label']!r} is empty at {rows(given < 0)} and there "
+            "are no votes to take a majority of: fill the labels in or leave these cases out"
+        )
+    y, more = _labels(given, counts, source, ties, seed)
     return Truth(y, counts, classes, (*notes, *more))
 
 
 def _labels(
-    given: Int | None, counts: Int | None, table: NamedColumns, source: str, ties: Ties, seed: int
+    given: Int | None, counts: Int | None, source: str, ties: Ties, seed: int
 ) -> tuple[Int, list[str]]:
     notes: list[str] = []
-    column = table.names["label"]
     if counts is None:
         assert given is not None
-        if (given < 0).any():
-            raise InputError(
-                f"{table.file}: column {column!r} is empty at {rows(given < 0)} and there are no "
-                "votes to take a majority of: fill the labels in or leave these cases out"
-            )
         return given, notes
     n = len(counts)
     unlabelled = np.ones(n, dtype=bool) if given is None else given < 0
@@ -283,9 +288,7 @@ def _labels(
     if blank.any():
         if blank.all():
             raise InputError(f"{source}: no case has a vote, so there are no labels")
-        notes.append(
-            f"{int(blank.sum())} of {n} cases have neither label nor votes and were left out."
-        )
+        notes.append(f"{int(blank.sum())} of {n} cases have neither label nor votes.")
     return y, notes
 
 
