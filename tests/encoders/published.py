@@ -43,9 +43,7 @@ def shapes(
     stored = fixture(name)
     patterns = {**stored["keys"], **(stored.get("extras", {}) if extras else {})}
     return {
-        key: tuple(shape)
-        for pattern, shape in patterns.items()
-        for key in expand(pattern, depth)
+        key: tuple(shape) for pattern, shape in patterns.items() for key in expand(pattern, depth)
     }
 
 

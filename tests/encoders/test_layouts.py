@@ -309,7 +309,10 @@ def test_ctranspath_real_network_from_the_published_file(tmp_path: Path) -> None
         ).relu()  # fmt: skip
     x = F.conv2d(x, state["patch_embed.proj.6.weight"], state["patch_embed.proj.6.bias"])
     x = F.layer_norm(
-        x.permute(0, 2, 3, 1), (96,), state["patch_embed.norm.weight"], state["patch_embed.norm.bias"]
+        x.permute(0, 2, 3, 1),
+        (96,),
+        state["patch_embed.norm.weight"],
+        state["patch_embed.norm.bias"],
     )
     torch.testing.assert_close(stem, x, rtol=1e-4, atol=1e-5)
 

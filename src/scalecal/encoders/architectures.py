@@ -7,6 +7,7 @@ fused attention, and key layouts that do not move when a library renames its mod
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scalecal.checks import MissingPackageError
+from scalecal.checks import InputError, MissingPackageError
 from scalecal.encoders.record import Encoder
 
 __all__ = [
@@ -183,7 +184,26 @@ def _timm_model(encoder: Encoder, **extra: Any) -> Any:
         ) from error
     options = {"num_classes": 0, **_layer_options(encoder.options), **extra}
     options.pop("classifiers", None)  # for the layout, not for timm
-    return timm.create_model(options.pop("model_name"), pretrained=False, **options)
+    trunk = timm.create_model(options.pop("model_name"), pretrained=False, **options)
+    _check_input_size(encoder, trunk)
+    return trunk
+
+
+def _check_input_size(encoder: Encoder, trunk: Any) -> None:
+    """Say at once that a network cannot take images of this size, not in its first batch."""
+    embed = getattr(trunk, "patch_embed", None)
+    native = getattr(embed, "img_size", None)
+    if embed is None or native is None:
+        return
+    if embed.strict_img_size and tuple(native) != (encoder.crop, encoder.crop):
+        raise InputError(
+            f"{encoder.name!r} takes images of {native[0]} px only, got a crop of {encoder.crop} px"
+        )
+    if encoder.crop % embed.patch_size[0]:
+        raise InputError(
+            f"{encoder.name!r} divides images into patches of {embed.patch_size[0]} px, which a "
+            f"crop of {encoder.crop} px is no multiple of"
+        )
 
 
 def _build_timm(encoder: Encoder) -> nn.Module:
@@ -239,10 +259,16 @@ def _build_open_clip(encoder: Encoder) -> nn.Module:
         raise MissingPackageError(
             f"encoder {encoder.name!r} needs open_clip. Run: pip install open_clip_torch"
         ) from error
-    options = dict(encoder.options)
-    model = open_clip.create_model(
-        options["model_name"], pretrained=None, force_quick_gelu=options["quick_gelu"]
-    )
+    logging.disable(logging.WARNING)  # it warns of random weights, which are filled in later
+    try:
+        model = open_clip.create_model(
+            encoder.options["model_name"],
+            pretrained=None,
+            force_quick_gelu=encoder.options["quick_gelu"],
+            device=torch.get_default_device(),
+        )
+    finally:
+        logging.disable(logging.NOTSET)
     return PooledFeatures(model.visual)
 
 

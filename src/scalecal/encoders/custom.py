@@ -64,12 +64,12 @@ def get_encoder(spec: str, *, offline: bool = False, token: str | None = None) -
     body, _, query = spec.partition("?")
     options = _parse_options(query)
     kind, colon, name = body.partition(":")
-    if Path(body).suffix in FORMATS and kind not in _KINDS:
-        return _from_file(body, options)
-    if colon and kind == "file":
-        return _from_file(name, options)
     if colon and kind in _KINDS:
         return _changed(_KINDS[kind](name, offline, token), options)
+    if colon and kind == "file":
+        return _from_file(name, options)
+    if Path(body).suffix in FORMATS:
+        return _from_file(body, options)
     return _changed(lookup(body, all_encoders(), "encoder"), options)
 
 

@@ -8,6 +8,7 @@ otherwise: archives with pickled objects are refused, the rest is read with ``we
 from __future__ import annotations
 
 import os
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -141,7 +142,10 @@ def _load_exported(encoder: Encoder, _: Mapping[str, Any], device: str) -> Loade
 
 def _read_torchscript(path: Path, device: str) -> Callable[[Tensor], Any]:
     try:
-        script = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
+            # torch advises authors of such files to move on; their users cannot.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            script = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         raise InputError(
             f"{path} is not TorchScript: {str(error).splitlines()[0]}. A pickled module is never "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -134,9 +134,17 @@ class Encoder:
         """
         return replace(self, preprocess=replace(self.preprocess, **changes))
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A read-only view cannot travel to worker processes, its content can.
+        return {**self.__dict__, "options": dict(self.options)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        options = MappingProxyType(state["options"])
+        self.__dict__.update({**state, "options": options})
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for a manifest: what makes the embeddings what they are."""
-        plain = asdict(replace(self, options={}))
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {
             **plain,
             "options": {k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()},

@@ -7,6 +7,7 @@ import os
 import pickle
 import warnings
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def weights_here(encoder: Encoder) -> Path | None:
         return path if path.is_file() else None
     if encoder.source == "hub":
         return _cached_hub_file(encoder)
-    return _cached_repository(encoder)
+    return next(_cached_snapshots(encoder), None)
 
 
 def find_weights(
@@ -194,29 +195,24 @@ def _hub_cache() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE", str(Path(root) / "hub"))).expanduser()
 
 
-def _cached_repository(encoder: Encoder) -> Path | None:
-    """The newest snapshot of a repository in the local Hub cache: pinned commit, main, any."""
+def _cached_snapshots(encoder: Encoder) -> Iterator[Path]:
+    """Snapshots of a repository in the local Hub cache: the pinned commit, then main."""
     cache = _hub_cache()
     if not encoder.hub_id or not cache.is_dir():
-        return None
+        return
     # The Hub does not mind upper case in names, its cache on disk does.
     wanted = "models--" + encoder.hub_id.replace("/", "--").lower()
     for folder in sorted(cache.iterdir()):
         if folder.name.lower() != wanted:
             continue
         main = folder / "refs" / "main"
-        commits = [encoder.revision, main.read_text().strip() if main.is_file() else None]
-        for commit in commits:
+        for commit in (encoder.revision, main.read_text().strip() if main.is_file() else None):
             if commit and (folder / "snapshots" / commit).is_dir():
-                return folder / "snapshots" / commit
-    return None
+                yield folder / "snapshots" / commit
 
 
 def _cached_hub_file(encoder: Encoder) -> Path | None:
-    snapshot = _cached_repository(encoder)
-    if snapshot is None:
-        return None
-    found = (snapshot / name for name in encoder.filenames)
+    found = (snap / name for snap in _cached_snapshots(encoder) for name in encoder.filenames)
     return next((path for path in found if path.is_file()), None)
 
 
@@ -238,14 +234,18 @@ def _download_hub(encoder: Encoder, token: str | None) -> Path:
             )
         except errors.GatedRepoError as error:
             raise InputError(gated_message(encoder)) from error
-        except errors.EntryNotFoundError:
-            continue
-        except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
-            hint = gated_message(encoder) if encoder.gated else _by_hand(encoder)
-            raise InputError(
-                f"{encoder.hub_id} cannot be fetched: {str(error).splitlines()[0]} {hint}"
-            ) from error
+        except errors.EntryNotFoundError as error:
+            # Its kind "not in the local cache" means that the Hub could not be reached.
+            if isinstance(error, errors.LocalEntryNotFoundError):
+                raise InputError(_unreachable(encoder, error)) from error
+        except (errors.HfHubHTTPError, OSError) as error:
+            raise InputError(_unreachable(encoder, error)) from error
     raise InputError(f"{encoder.hub_id} has no {_expected(encoder)}. {_by_hand(encoder)}")
+
+
+def _unreachable(encoder: Encoder, error: Exception) -> str:
+    hint = gated_message(encoder) if encoder.gated else _by_hand(encoder)
+    return f"{encoder.hub_id} cannot be fetched: {str(error).splitlines()[0]} {hint}"
 
 
 def _by_hand(encoder: Encoder) -> str:
