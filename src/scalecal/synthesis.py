@@ -29,7 +29,6 @@ from scalecal.checks import (
     check_logits,
     check_positive_int,
     check_same_length,
-    check_unit,
     lookup,
 )
 from scalecal.smoothing import SMOOTHINGS, Smoothing
@@ -65,7 +64,7 @@ class BetaLevels:
             raise InputError(f"Beta levels need a > 0 and b > 0, got {self.a} and {self.b}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SynthesisPlan:
     """Which rows are interpolated, how far, and with which soft label.
 
@@ -131,13 +130,13 @@ def _class_logits(logits: ArrayLike) -> Float:
     return np.asarray(z - np.column_stack(rest))
 
 
-def _share_or_count(value: int | float, whole: int, name: str) -> int:
+def _share_or_count(value: int | float, whole: int, name: str, most: float = np.inf) -> int:
     """Return a count from an int (a count) or a float (a share of `whole`, at least one)."""
     if isinstance(value, float | np.floating):
-        share = check_unit(value, f"{name} as a share")
-        if share == 0.0:
-            raise InputError(f"{name} as a share must be above 0")
-        return max(1, round(share * whole))
+        if not (np.isfinite(value) and 0.0 < value <= most):
+            limit = "" if np.isinf(most) else f" and at most {most:g}"
+            raise InputError(f"{name} as a share must be above 0{limit}, got {value!r}")
+        return max(1, round(float(value) * whole))
     return check_positive_int(value, name)
 
 
@@ -202,7 +201,7 @@ def select_anchors(
                 else f"There are no cases of class {c}: check the labels or the split."
             )
             raise InputError(f"no anchor for class {c} with anchors={anchors!r}. {hint}")
-        wanted = _share_or_count(n_anchors, int(of_class.sum()), "n_anchors")
+        wanted = _share_or_count(n_anchors, int(of_class.sum()), "n_anchors", most=1.0)
         if len(candidates) < wanted:
             warnings.warn(
                 f"class {c} has {len(candidates)} candidate anchors where {wanted} were asked for: "
@@ -376,7 +375,7 @@ def _combinations(
                 "Give n_synthetic (say 1.0: as many as there are training cases) to sample them."
             )
         return np.arange(total)
-    wanted = _size(n_synthetic, n)
+    wanted = _share_or_count(n_synthetic, n, "n_synthetic")
     if wanted > total:
         warnings.warn(
             f"{wanted} synthetic cases were asked for but there are {total} combinations of anchors "
@@ -387,15 +386,6 @@ def _combinations(
     if wanted >= total:
         return np.arange(total)
     return np.sort(rng.choice(total, wanted, replace=False, shuffle=False))
-
-
-def _size(n_synthetic: int | float, n: int) -> int:
-    """Return how many synthetic cases: a count, or a share (above one is welcome) of n."""
-    if isinstance(n_synthetic, float | np.floating):
-        if not (np.isfinite(n_synthetic) and n_synthetic > 0):
-            raise InputError(f"n_synthetic as a share must be above 0, got {n_synthetic!r}")
-        return max(1, round(float(n_synthetic) * n))
-    return check_positive_int(n_synthetic, "n_synthetic")
 
 
 def _draw_levels(levels: Any, group: Int, rng: np.random.Generator) -> Float:

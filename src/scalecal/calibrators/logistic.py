@@ -49,8 +49,9 @@ def _fit_logistic(
 
     def loss(x: Float) -> float:
         eta = F @ x
-        cross = targets * log_expit(eta) + (1.0 - targets) * log_expit(-eta)
-        return float(-(w @ cross) + 0.5 * pull * ((x - goal) ** 2).sum())
+        # log(1 + e^eta) - t eta, written so that no exponential overflows.
+        cross = np.log1p(np.exp(-np.abs(eta))) + np.maximum(eta, 0.0) - targets * eta
+        return float(w @ cross + 0.5 * pull * ((x - goal) ** 2).sum())
 
     # From the base rate, where no case is saturated, whatever the logits' size. The intercept is
     # the last coefficient.
@@ -62,14 +63,15 @@ def _fit_logistic(
         gradient = F.T @ (w * (p - targets)) + pull * (x - goal)
         curvature = (F * (w * p * (1.0 - p))[:, None]).T @ F + pull * np.eye(len(free))
         step = np.linalg.solve(curvature, gradient)
+        if gradient @ step <= 1e-10 * w.sum():
+            # So near the minimum Newton squares the error, and the loss is too flat to compare.
+            x = x - step
+            value = loss(x)
+            break
         size = 1.0
         while (new := loss(x - size * step)) > value and size > 1e-10:
             size *= 0.5
-        if new > value:
-            break
         x, value = x - size * step, new
-        if size * np.abs(step).max() <= 1e-12 * (1.0 + np.abs(x).max()):
-            break
     out = np.zeros(features.shape[1])
     out[free] = x
     return out, value
