@@ -86,12 +86,21 @@ def test_top_label_against_torchmetrics(three):
     assert top_label_ece(y, p) == pytest.approx(found.item(), abs=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(1.0, 1.0), (0.3, 0.3), (4.0, 2.0)])
+@pytest.mark.parametrize(
+    ("shape", "tolerance"),
+    [
+        ((1.0, 1.0), 0.01),
+        ((4.0, 2.0), 0.01),
+        # Relplot's mesh counts its two end points in full instead of by half, which shows where
+        # scores pile up at 0 and 1; test_smoothed holds these against a direct sum.
+        ((0.3, 0.3), 0.06),
+    ],
+)
 @pytest.mark.parametrize("n", [300, 20_000])
-def test_smece_against_relplot(shape, n, rng):
+def test_smece_against_relplot(shape, tolerance, n, rng):
     relplot = _import("relplot")
     p = rng.beta(*shape, n)
     y = (rng.random(n) < p**1.4).astype(int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert smece(y, p) == pytest.approx(relplot.smECE(p, y), rel=0.01)
+        assert smece(y, p) == pytest.approx(relplot.smECE(p, y), rel=tolerance)

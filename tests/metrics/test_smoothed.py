@@ -7,9 +7,10 @@ from scalecal.metrics import ece, smece
 from tests.metrics import references as slow
 
 
-def test_against_a_direct_sum(rng):
-    p = rng.random(60)
-    y = (rng.random(60) < p**2).astype(int)
+@pytest.mark.parametrize("shape", [(1.0, 1.0), (0.3, 0.3)])
+def test_against_a_direct_sum(rng, shape):
+    p = rng.beta(*shape, 80)
+    y = (rng.random(80) < p**1.4).astype(int)
     assert smece(y, p) == pytest.approx(slow.smooth_fixed_point(y, p), rel=2e-3)
 
 

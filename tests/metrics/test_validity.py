@@ -39,10 +39,10 @@ def _resampled(y, p):
 TESTS = {"cox": cox, "kuiper": kuiper, "spiegelhalter": spiegelhalter, "consistency": _resampled}
 
 
-def _rejections(test, draw, n, seed, truth=lambda p: p):
+def _rejections(test, draw, n, seed, truth=lambda p: p, runs=RUNS):
     rng = np.random.default_rng(seed)
     p_values = []
-    for _ in range(RUNS):
+    for _ in range(runs):
         p = draw(rng, n)
         p_values.append(test(rng.random(n) < truth(p), p).p_value)
     return np.mean(np.array(p_values) <= LEVEL)
@@ -60,7 +60,7 @@ def test_level_under_calibration(name, scores):
 
 
 def test_kuiper_reaches_its_level_with_more_cases():
-    share = _rejections(kuiper, SCORES["spread"], 20_000, seed=2)
+    share = _rejections(kuiper, SCORES["spread"], 10_000, seed=2)
     assert share == pytest.approx(LEVEL, abs=3.5 * np.sqrt(LEVEL * (1 - LEVEL) / RUNS) + 0.003)
 
 
@@ -70,7 +70,7 @@ def test_power_grows_with_n(name):
         return p ** (2 / 3) / (p ** (2 / 3) + (1 - p) ** (2 / 3))
 
     few, more, many = (
-        _rejections(TESTS[name], SCORES["spread"], n, seed=3, truth=sharper)
+        _rejections(TESTS[name], SCORES["spread"], n, seed=3, truth=sharper, runs=RUNS // 4)
         for n in (100, 400, 1600)
     )
     assert few < more < many

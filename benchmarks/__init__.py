@@ -1,0 +1,1 @@
+"""Speed against named peers: ``python -m benchmarks`` runs all, ``python -m benchmarks NAME`` one."""
