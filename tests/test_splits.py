@@ -132,6 +132,20 @@ def test_a_class_in_too_few_groups_warns_and_goes_to_the_largest_parts():
     assert len(set(part[y == 1])) == 1
 
 
+@pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=3, max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_no_part_is_ever_empty(cases):
+    groups, y = np.array(cases).T
+    if len(set(groups)) < 3:
+        groups = np.arange(len(groups))
+    for stratify in (True, False):
+        part = split(y, groups=groups, stratify=stratify)
+        assert set(part) == set(PARTS)
+        assert all(len(set(part[groups == g])) == 1 for g in groups)
+        assert set(split(y, stratify=stratify)) == set(PARTS)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

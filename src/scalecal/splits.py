@@ -27,6 +27,7 @@ _SWAPS = 20_000  # random pairs of groups looked at when no move helps
 _CLOSE = 0.01  # mean misfit per cell that is good enough: one case where a hundred are due
 _LEAST = 1e-9  # a gain below this is rounding
 _LACKING = 10.0  # price of a missing class, in multiples of the part's size
+_EMPTY = 1e15  # price of an empty part
 
 
 def split(
@@ -232,14 +233,16 @@ def _totals(code: Int, counts: Float, n_parts: int) -> Float:
 def _misfit(totals: Float, target: Float) -> Float:
     """How far parts are from their targets: chi-squares of class counts and of the size.
 
-    Last axis: classes; a part that lacks a class pays more than any misfit of counts could.
+    Last axis: classes; a part that lacks a class pays more than any misfit of counts could, and an
+    empty part more than all parts could for lacking classes.
     """
     size, size_target = totals.sum(axis=-1), target.sum(axis=-1)
     lacking = (totals <= 0.0).sum(axis=-1)
     return np.asarray(
         ((totals - target) ** 2 / target).sum(axis=-1)
         + (size - size_target) ** 2 / size_target
-        + lacking * (1.0 + _LACKING * target.sum(axis=-1))
+        + lacking * (1.0 + _LACKING * size_target)
+        + (size <= 0.0) * _EMPTY
     )
 
 
