@@ -27,7 +27,7 @@ def data(n: int = 300, d: int = 12, classes: int = 2, seed: int = 0) -> tuple[An
 
 
 def mixtures(
-    X: Any, y: Any, rows: Any, k: int = 3, levels: int = 4, seed: int = 0, wide: bool = False
+    y: Any, rows: Any, k: int = 3, levels: int = 4, seed: int = 0, wide: bool = False
 ) -> Mixtures:
     """Pairs of cases of class 1 and class 0 with their interpolation levels."""
     rng = np.random.default_rng(seed)
@@ -141,7 +141,7 @@ def grid(X: Any, y: Any, seeds: int = 2) -> list[Task]:
         bound = 1 / math.sqrt(X.shape[1])
         start = (rng.uniform(-bound, bound, (1, X.shape[1])), rng.uniform(-bound, bound, 1))
         hard = y[rows].astype(float)
-        confident = mixtures(X, y, rows, seed=1)
+        confident = mixtures(y, rows, seed=1)
         shared: dict[str, Any] = {
             "rows": rows,
             "validation": held,
@@ -154,7 +154,7 @@ def grid(X: Any, y: Any, seeds: int = 2) -> list[Task]:
             Task(targets=hard, **shared),
             Task(targets=0.9 * hard + 0.05, **shared),
             Task(targets=hard, mixtures=confident, **shared),
-            Task(targets=hard, mixtures=mixtures(X, y, rows, seed=2), **shared),
+            Task(targets=hard, mixtures=mixtures(y, rows, seed=2), **shared),
             Task(
                 targets=hard,
                 mixtures=Mixtures(
@@ -166,7 +166,7 @@ def grid(X: Any, y: Any, seeds: int = 2) -> list[Task]:
                 ),
                 **shared,
             ),
-            Task(targets=hard, mixtures=mixtures(X, y, rows, wide=True), **shared),
+            Task(targets=hard, mixtures=mixtures(y, rows, wide=True), **shared),
             Task(targets=hard, weights=rng.integers(0, 3, len(rows)).astype(float), **shared),
             Task(targets=hard, **{**shared, "learning_rate": 0.2}),
             Task(targets=hard, decay=0.1, **shared),
@@ -245,7 +245,7 @@ def test_scaling_equals_scaled_features(scaling: Scaling, wide: bool) -> None:
         targets=y[rows].astype(float),
         validation=held,
         validation_targets=y[held].astype(float),
-        mixtures=mixtures(X, y, rows, wide=wide),
+        mixtures=mixtures(y, rows, wide=wide),
         scaling=scaling,
         learning_rate=0.02,
     )
@@ -445,8 +445,8 @@ def converged_tasks(X: Any, y: Any) -> list[Task]:
         tasks += [
             Task(targets=hard, **shared),
             Task(targets=0.9 * hard + 0.05, **shared),
-            Task(targets=hard, mixtures=mixtures(X, y, rows, seed=1), **shared),
-            Task(targets=hard, mixtures=mixtures(X, y, rows, wide=True), **shared),
+            Task(targets=hard, mixtures=mixtures(y, rows, seed=1), **shared),
+            Task(targets=hard, mixtures=mixtures(y, rows, wide=True), **shared),
             Task(targets=hard, weights=np.arange(len(rows)) % 4.0, **shared),
             Task(targets=hard, scaling=Scaling(scale=2.0 + seed), **shared),
             Task(targets=hard, rows=rows, decay=1.0),

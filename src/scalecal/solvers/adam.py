@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError, check_positive_int
 from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix, product, to_host
 from scalecal.solvers.losses import loss, residual
-from scalecal.solvers.mixing import Mix, mixes
+from scalecal.solvers.mixing import mixes
 from scalecal.solvers.problem import Fit, Scaling, Task, check_tasks, same_content
 
 __all__ = ["train"]
@@ -141,22 +141,28 @@ class _Group:
         self.n_real, self.n_synthetic = len(first.rows), first.n_mixtures
         self.held = self._validation(held)
         self.live = np.arange(len(tasks))
+        self.slots = self._padded(self.live)
         self.step_count = 0
-        longest = min(batch_size, self.n_real)
-        self.buffer = data.empty(longest, data.n_features)
-        d, columns = data.n_features, len(tasks) * self.n_columns
-        start = np.zeros((columns, d + 1))
+        d, c = data.n_features, self.n_columns
+        start = np.zeros((len(tasks), c, d + 1))
         for i, task in enumerate(tasks):
             if task.initial is not None:
-                mine = slice(i * self.n_columns, (i + 1) * self.n_columns)
-                start[mine, :d], start[mine, d] = task.initial
-        self._set_state(data.array(start[:, :d]), data.array(start[:, d]))
+                start[i, :, :d], start[i, :, d] = task.initial
+        first_state = data.array(start.reshape(-1, d + 1))
+        self.best_weights = self.xp.asarray(first_state[:, :d], copy=True)
+        self.best_intercept = self.xp.asarray(first_state[:, d], copy=True)
+        columns = data.index(_columns(self.slots, c))
+        self._set_state(self.best_weights[columns], self.best_intercept[columns])
         self.moments = [self.xp.zeros_like(self.flat), self.xp.zeros_like(self.flat)]
         self._set_columns()
-        self.best_weights = self.xp.asarray(self.weights, copy=True)
-        self.best_intercept = self.xp.asarray(self.intercept, copy=True)
 
     # -- what belongs to the columns still in training ------------------------------------------
+
+    def _padded(self, probes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """One probe twice where that makes a multiple of four, which multiplies faster."""
+        if self.n_columns == 1 and len(probes) % 4 == 3 and isinstance(self.data.X, np.ndarray):
+            return np.append(probes, probes[-1])
+        return probes
 
     def _set_state(self, weights: Array, intercept: Array) -> None:
         """Keep weights and intercepts as views of one flat array, so that Adam is one update."""
@@ -170,7 +176,7 @@ class _Group:
 
     def _set_columns(self) -> None:
         """Gather the live probes' targets, weights, rates and synthetic cases."""
-        live = [self.tasks[i] for i in self.live]
+        live = [self.tasks[i] for i in self.slots]
         self.targets = self._stack([_union_targets(t) for t in live])
         self.case_weights = None
         if any(_weighted(t) for t in live):
@@ -178,7 +184,11 @@ class _Group:
             raw /= raw.mean(axis=1, keepdims=True)
             self.case_weights = self.data.array(np.repeat(raw, self.n_columns, axis=0))
         per_batch = self.batch_size * self.n_synthetic / (self.n_real + self.n_synthetic)
-        self.mixes: list[Mix] = mixes(self.data, live, self.scaling, per_batch)
+        self.mixes, anchors = mixes(self.data, live, self.scaling, per_batch)
+        self.n_anchors = len(anchors)
+        longest = self.n_anchors + min(self.batch_size, self.n_real)
+        self.buffer = self.data.empty(longest, self.data.n_features)
+        self.buffer[: self.n_anchors] = self.data.take(self.data.index(anchors), self.scaling)
         self.factor = self._column_value(
             [1.0 / float(t.scaling.scale) if t.scaling.is_number else 1.0 for t in live]
         )
@@ -282,34 +292,51 @@ class _Group:
 
     def _step(self, batch: Array, n_real: int) -> None:
         """One Adam step on one batch, its real cases first."""
-        xp, size = self.xp, int(batch.shape[0])
-        logits = self.data.empty(self.weights.shape[0], size)
-        rows = self.data.take(self.rows[batch[:n_real]], self.scaling, self.buffer)
-        product(self.weights, rows.T, logits[:, :n_real])
+        xp, size, head = self.xp, int(batch.shape[0]), self.n_anchors
+        rows = self._anchors_and(self.rows[batch[:n_real]])
+        # Columns of `every`: anchors, real cases, synthetic cases.
+        every = self.data.empty(self.weights.shape[0], head + size)
+        product(self.weights, rows.T, every[:, : head + n_real])
         synthetic = []
         if size > n_real:
             numbers = batch[n_real:] - self.n_real
             synthetic = [(mix.columns, mix.batch(numbers)) for mix in self.mixes]
         for mine, made in synthetic:
-            logits[mine, n_real:] = made.forward(self.weights[mine])
+            every[mine, head + n_real :] = made.forward(self.weights[mine], every[mine])
+        logits = every[:, head:]
         if not isinstance(self.factor, float) or self.factor != 1.0:
             logits *= self.factor
         logits += self.intercept[:, None]
-        slopes = residual(
-            xp, logits, xp.take(self.targets, batch, axis=1), self.n_columns, self.gamma
-        )
+        targets = xp.take(self.targets, batch, axis=1)
+        slopes = residual(xp, logits, targets, self.n_columns, self.gamma)
         if self.case_weights is not None:
             slopes *= xp.take(self.case_weights, batch, axis=1)
         slopes *= 1.0 / size
         self.slope_intercept[...] = xp.sum(slopes, axis=1)
         if not isinstance(self.factor, float) or self.factor != 1.0:
             slopes *= self.factor
-        product(slopes[:, :n_real], rows, self.slope)
+        back = slopes
+        if head:
+            back = every
+            back[:, :head] = 0.0
+            back[:, head:] = slopes
         for mine, made in synthetic:
-            self.slope[mine] += made.backward(slopes[mine, n_real:])
+            made.to_anchors(slopes[mine, n_real:], back[mine])
+        product(back[:, : head + n_real], rows, self.slope)
+        for mine, made in synthetic:
+            made.to_gradient(slopes[mine, n_real:], self.slope[mine])
         if not isinstance(self.decay, float) or self.decay:
             self.slope += self.decay * self.weights
         self._adam()
+
+    def _anchors_and(self, index: Array) -> Array:
+        """The anchors' rows, then those of this batch."""
+        rows = self.data.take(index, self.scaling, self.buffer[self.n_anchors :])
+        if not self.n_anchors:
+            return rows
+        if isinstance(rows, np.ndarray):
+            return self.buffer[: self.n_anchors + len(rows)]
+        return self.xp.concat([self.buffer[: self.n_anchors], rows])
 
     def _adam(self) -> None:
         """Move the flat state. The moments are kept undivided by 1 - beta: two products fewer."""
@@ -333,15 +360,15 @@ class _Group:
         """Mean validation loss of each live probe (NaN for the others)."""
         result = np.full(len(self.tasks), np.nan)
         c = self.n_columns
-        place = {int(probe): i for i, probe in enumerate(self.live)}
+        live = {int(probe) for probe in self.live}
         for held in self.held:
             inside = np.array(
-                [i for i, p in enumerate(held.probes) if int(p) in place], dtype=np.int64
+                [i for i, p in enumerate(held.probes) if int(p) in live], dtype=np.int64
             )
             if len(inside) == 0:
                 continue
-            mine = np.array([place[int(p)] for p in held.probes[inside]])
-            if len(mine) == len(self.live):
+            mine = np.searchsorted(self.slots, held.probes[inside])
+            if len(mine) == len(self.slots):
                 weights, intercept, factor = self.weights, self.intercept, self.factor
             else:
                 columns = self.data.index(_columns(mine, c))
@@ -371,7 +398,7 @@ class _Group:
         """Remember the present weights of these probes."""
         if len(probes) == 0:
             return
-        here = self.data.index(_columns(np.searchsorted(self.live, probes), self.n_columns))
+        here = self.data.index(_columns(np.searchsorted(self.slots, probes), self.n_columns))
         there = self.data.index(_columns(probes, self.n_columns))
         self.best_weights[there] = self.weights[here]
         self.best_intercept[there] = self.intercept[here]
@@ -381,7 +408,9 @@ class _Group:
         self.live = self.live[keep]
         if len(self.live) == 0:
             return
-        columns = self.data.index(_columns(np.flatnonzero(keep), self.n_columns))
+        slots = self._padded(self.live)
+        columns = self.data.index(_columns(np.searchsorted(self.slots, slots), self.n_columns))
+        self.slots = slots
         size, shape = self.slope.shape[0] * self.slope.shape[1], self.slope.shape
         self.moments = [
             self.xp.concat(

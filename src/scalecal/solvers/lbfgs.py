@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from scalecal.checks import check_positive_int
 from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix, product, to_host
@@ -122,7 +123,8 @@ def _factor(data: Matrix, tasks: Sequence[Task]) -> Array:
     ridge = tasks[0].decay + 1e-6 * float(np.trace(bound)) / (d + 1)
     bound[np.diag_indices(d)] += ridge
     bound[d, d] += 1e-6
-    return data.array(np.linalg.inv(np.linalg.cholesky(bound)))
+    inverse, _ = lapack.dtrtri(np.linalg.cholesky(bound), lower=1)
+    return data.array(inverse)
 
 
 class _Block:
@@ -255,7 +257,7 @@ class _Block:
                 ended[:] = True
             if ended.any():
                 kept = to_host(state).reshape(-1, self.n_columns, d + 1)
-                for i in np.flatnonzero(ended):
+                for i in np.flatnonzero(ended).tolist():
                     results[int(live[i])] = (kept[i].copy(), bool(largest[i] <= tol or stalled[i]))
                     if not history[live[i]]:
                         history[live[i]].append(float(value[i]))

@@ -17,46 +17,58 @@ from numpy.typing import NDArray
 from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix, product, to_host
 from scalecal.solvers.problem import Mixtures, Scaling, Task
 
-__all__ = ["Mix", "coefficients", "mixes"]
+__all__ = ["Batch", "Mix", "coefficients", "mixes"]
+
+LARGEST_SHARES = 4_000_000  # entries of a mixing matrix
 
 
-class _Batch(Protocol):
+class Batch(Protocol):
     """The synthetic cases of one batch, as a linear map of the weights and its transpose."""
 
-    def forward(self, weights: Array) -> Array:
-        """Weights (columns, d) to logits (columns, cases)."""
+    def forward(self, weights: Array, known: Array) -> Array:
+        """Give logits (columns, cases) from weights (columns, d) and the logits of anchors."""
 
-    def backward(self, slopes: Array) -> Array:
-        """Slopes (columns, cases) to the gradient (columns, d)."""
+    def to_anchors(self, slopes: Array, known: Array) -> None:
+        """Bring slopes (columns, cases) back to the anchors, before the step's product."""
+
+    def to_gradient(self, slopes: Array, gradient: Array) -> None:
+        """Add to the gradient (columns, d) what did not go through anchors, after it."""
 
 
 @dataclass
 class _Anchored:
-    data: Matrix
-    anchors: Array  # (k, d)
+    """Few anchors: their logits are `known` from the step's own product."""
+
+    span: slice
     shares: Array  # (cases, k), two entries a row
 
-    def forward(self, weights: Array) -> Array:
-        out = self.data.empty(weights.shape[0], self.anchors.shape[0])
-        return product(weights, self.anchors.T, out) @ self.shares.T
+    def forward(self, weights: Array, known: Array) -> Array:  # noqa: ARG002
+        return known[:, self.span] @ self.shares.T
 
-    def backward(self, slopes: Array) -> Array:
-        out = self.data.empty(slopes.shape[0], self.anchors.shape[1])
-        return product(slopes @ self.shares, self.anchors, out)
+    def to_anchors(self, slopes: Array, known: Array) -> None:
+        known[:, self.span] = slopes @ self.shares
+
+    def to_gradient(self, slopes: Array, gradient: Array) -> None:
+        pass
 
 
 @dataclass
 class _Explicit:
+    """Many anchors: the batch's own interpolates are made."""
+
     data: Matrix
     rows: Array  # (cases, d)
 
-    def forward(self, weights: Array) -> Array:
+    def forward(self, weights: Array, known: Array) -> Array:  # noqa: ARG002
         out = self.data.empty(weights.shape[0], self.rows.shape[0])
         return product(weights, self.rows.T, out)
 
-    def backward(self, slopes: Array) -> Array:
+    def to_anchors(self, slopes: Array, known: Array) -> None:
+        pass
+
+    def to_gradient(self, slopes: Array, gradient: Array) -> None:
         out = self.data.empty(slopes.shape[0], self.rows.shape[1])
-        return product(slopes, self.rows, out)
+        gradient += product(slopes, self.rows, out)
 
 
 @dataclass
@@ -70,15 +82,13 @@ class Mix:
     second: Array
     left: Array  # (S, 1), the share of `first`
     right: Array
-    anchors: Array | None  # (k, d), where that is cheaper
-    shares: Array | None  # (S, k)
+    span: slice  # where the anchors lie among the group's
+    shares: Array | None  # (S, k), where that is cheaper
 
-    def batch(self, numbers: Array) -> _Batch:
+    def batch(self, numbers: Array) -> Batch:
         """Return the map of the synthetic cases `numbers`."""
-        if self.anchors is not None:
-            return _Anchored(
-                self.data, self.anchors, self.data.xp.take(self.shares, numbers, axis=0)
-            )
+        if self.shares is not None:
+            return _Anchored(self.span, self.data.xp.take(self.shares, numbers, axis=0))
         rows = self.data.take(self.first[numbers], self.scaling)
         rows *= self.left[numbers]
         other = self.data.take(self.second[numbers], self.scaling)
@@ -111,17 +121,15 @@ def coefficients(
 
 
 def mixes(
-    data: Matrix,
-    tasks: Sequence[Task],
-    scaling: Scaling,
-    per_batch: float,
-) -> list[Mix]:
-    """Gather adjoining tasks with the same synthetic rows.
+    data: Matrix, tasks: Sequence[Task], scaling: Scaling, per_batch: float
+) -> tuple[list[Mix], NDArray[np.int64]]:
+    """Gather adjoining tasks with the same synthetic rows; also give the anchors to keep at hand.
 
-    `per_batch` is the expected number of synthetic cases in a batch: keeping anchor logits is
-    cheaper while there are fewer anchors than the two rows each such case would gather.
+    `per_batch` is the expected number of synthetic cases in a batch: anchors ride along in every
+    step while they are fewer than the two rows each such case would have to gather.
     """
     found: list[Mix] = []
+    kept: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
     start = 0
     while start < len(tasks):
         mixtures = tasks[start].mixtures
@@ -130,10 +138,14 @@ def mixes(
             stop += 1
         if mixtures is not None:
             c = tasks[0].n_columns
-            columns = slice(start * c, stop * c)
-            found.append(_mix(data, mixtures, columns, scaling, per_batch))
+            used = sum(len(rows) for rows in kept)
+            mix, anchors = _mix(
+                data, mixtures, slice(start * c, stop * c), scaling, used, 2.0 * per_batch
+            )
+            found.append(mix)
+            kept.append(anchors)
         start = stop
-    return found
+    return found, np.concatenate(kept)
 
 
 def _same_rows(one: Mixtures | None, other: Mixtures | None) -> bool:
@@ -149,22 +161,27 @@ def _same_rows(one: Mixtures | None, other: Mixtures | None) -> bool:
 
 
 def _mix(
-    data: Matrix, mixtures: Mixtures, columns: slice, scaling: Scaling, per_batch: float
-) -> Mix:
-    """One `Mix`, in whichever form is cheaper."""
+    data: Matrix,
+    mixtures: Mixtures,
+    columns: slice,
+    scaling: Scaling,
+    used: int,
+    limit: float,
+) -> tuple[Mix, NDArray[np.int64]]:
+    """One `Mix` in the cheaper form, and its anchors (none where they are too many)."""
     size = len(mixtures)
     left, right = coefficients(data, mixtures, scaling)
-    anchors = shares = None
-    both = np.concatenate([mixtures.first, mixtures.second])
-    rows, place = np.unique(both, return_inverse=True)
-    if len(rows) <= 2.0 * per_batch:
-        anchors = data.take(data.index(rows), scaling)
+    shares = None
+    rows, place = np.unique(np.concatenate([mixtures.first, mixtures.second]), return_inverse=True)
+    if used + len(rows) <= limit and size * len(rows) <= LARGEST_SHARES:
         mixing = np.zeros((size, len(rows)))
         # Added, not set: a pair may name the same row twice.
         np.add.at(mixing, (np.arange(size), place[:size]), left)
         np.add.at(mixing, (np.arange(size), place[size:]), right)
         shares = data.array(mixing)
-    return Mix(
+    else:
+        rows = rows[:0]
+    mix = Mix(
         data=data,
         scaling=scaling,
         columns=columns,
@@ -172,6 +189,7 @@ def _mix(
         second=data.index(mixtures.second),
         left=data.array(left[:, None]),
         right=data.array(right[:, None]),
-        anchors=anchors,
+        span=slice(used, used + len(rows)),
         shares=shares,
     )
+    return mix, rows
