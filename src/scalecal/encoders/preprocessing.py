@@ -81,11 +81,6 @@ class Preprocessing:
         if min(self.std) <= 0:
             raise InputError(f"std must be positive, got {self.std}")
 
-    @property
-    def channels(self) -> int:
-        """Number of colour channels, always three."""
-        return len(self.mean)
-
     def resized_size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width after the resize, as torchvision rounds them."""
         check_positive_int(height, "height")
