@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
-    "ExtractionResult": "scalecal.features.extract",
+    "ExtractionResult": "scalecal.features.extraction",
     "Features": "scalecal.features.reading",
     "ShardedArray": "scalecal.features.reading",
-    "extract": "scalecal.features.extract",
+    "extract": "scalecal.features.extraction",
     "import_features": "scalecal.features.importing",
     "load_features": "scalecal.features.reading",
 }
@@ -22,11 +22,7 @@ __all__ = list(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-        # `extract` is also a submodule: importing it binds the module here, so the name must be
-        # set again for `from scalecal.features import extract` to stay the function.
-        globals()[name] = value
-        return value
+        return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'scalecal.features' has no attribute {name!r}")
 
 

@@ -1,0 +1,376 @@
+"""Extraction: the same bytes whatever happens on the way."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from scalecal.checks import InputError
+from scalecal.datasets.images import ImageSet
+from scalecal.datasets.registry import open_dataset
+from scalecal.features import ExtractionResult, extract, load_features, shards
+from scalecal.features.encoding import encode_shard
+from scalecal.features.extraction import pick_device, pick_precision
+from scalecal.features.images import ImageError
+from scalecal.features.network import Recipe, out_of_memory
+from scalecal.features.progress import Progress
+from tests.features.made import contents, open_tiles, tiny_encoder, write_tiles
+
+# "cpu:0" takes the way of an accelerator: its own resize, pinned batches aside.
+DEVICES = ["cpu", "cpu:0"]
+
+
+@pytest.fixture(scope="module")
+def tiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiles(tmp_path_factory.mktemp("kächeln"), 23, ((20, 20), (16, 16), (31, 18)))
+
+
+def run(images: ImageSet, out: Path, encoder: Any = None, **options: Any) -> ExtractionResult:
+    options = {"device": "cpu", "batch_size": 3, "shard_rows": 7, "progress": False, **options}
+    return extract(images, encoder or tiny_encoder(), out, **options)
+
+
+def reference(images: ImageSet) -> np.ndarray:
+    """One image at a time through the publisher's own transform."""
+    encoder = tiny_encoder()
+    rows = []
+    for row in range(len(images.table)):
+        pixels = encoder.preprocess.pil_reference(Image.fromarray(images.read_one(row)))
+        with torch.inference_mode():
+            rows.append(encoder.module(torch.from_numpy(pixels)[None])[0].numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("exact", [False, True])
+def test_embeddings_are_the_publishers(
+    tiles: Path, tmp_path: Path, device: str, exact: bool
+) -> None:
+    images = open_tiles(tiles)
+    result = run(images, tmp_path / "f", device=device, exact=exact, dtype="float32")
+    features = load_features(result.path, verify=True)
+    assert (result.n, result.n_skipped) == (23, 0)
+    np.testing.assert_allclose(np.asarray(features.X), reference(images), atol=2e-6)
+    pd.testing.assert_frame_equal(features.table, images.table)
+    assert features.classes == ["bösartig_é", "gutartig_ö"]
+    assert features.encoder == "tiny"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_bytes_do_not_depend_on_workers(tiles: Path, tmp_path: Path, device: str) -> None:
+    images = open_tiles(tiles)
+    for workers in (1, 2, 5):
+        run(images, tmp_path / str(workers), workers=workers, device=device)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2") == contents(tmp_path / "5")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_shard_is_a_pure_function_of_its_rows(tiles: Path, tmp_path: Path, device: str) -> None:
+    images = open_tiles(tiles)
+    run(images, tmp_path / "f", device=device, dtype="float32")
+    features = load_features(tmp_path / "f")
+    alone = encode_shard(images, 7, 14, tiny_encoder(), Recipe(device, "fp32", 3), workers=1)
+    np.testing.assert_array_equal(alone.features, features.X[7:14])
+    assert alone.skipped == []
+
+
+def make_pcam(folder: Path, n: int = 6) -> ImageSet:
+    rng = np.random.default_rng(1)
+    for split, count in (("train", n), ("valid", 3), ("test", 2)):
+        stem = f"camelyonpatch_level_2_split_{split}"
+        with h5py.File(folder / f"{stem}_x.h5", "w") as file:
+            file["x"] = rng.integers(0, 256, (count, 96, 96, 3), dtype=np.uint8)
+        with h5py.File(folder / f"{stem}_y.h5", "w") as file:
+            file["y"] = (np.arange(count) % 2).reshape(-1, 1, 1, 1)
+    return open_dataset("pcam", folder, partial=True)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("exact", [False, True])
+def test_arrays_are_read_in_blocks(tmp_path: Path, device: str, exact: bool) -> None:
+    images = make_pcam(tmp_path)
+    result = run(images, tmp_path / "f", device=device, exact=exact, dtype="float32")
+    features = load_features(result.path)
+    np.testing.assert_allclose(np.asarray(features.X), reference(images), atol=2e-6)
+    assert features.table["split"].tolist() == ["train"] * 6 + ["val"] * 3 + ["test"] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_at_random_moments(tiles: Path, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    runs = 3
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.features.killed_runs", str(tiles), str(tmp_path), str(runs)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 5
+    expected = contents(tmp_path / "whole")
+    assert "table.parquet" in expected
+    for k in range(runs):
+        assert contents(tmp_path / f"killed{k}") == expected
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("moment", [0, 3, 7])
+def test_interrupt_leaves_a_folder_that_goes_on(
+    tiles: Path, tmp_path: Path, device: str, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = open_tiles(tiles)
+    run(images, tmp_path / "whole", device=device)
+    seen = 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > moment:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(images, tmp_path / "parts", device=device)
+    with pytest.raises(InputError, match="not finished"):
+        load_features(tmp_path / "parts")
+    assert "interrupted" in (tmp_path / "parts" / "run.log").read_text()
+    run(images, tmp_path / "parts", device=device)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("after", [0, 4])
+def test_out_of_memory_halves_and_starts_over(
+    tiles: Path, tmp_path: Path, device: str, after: int
+) -> None:
+    images = open_tiles(tiles)
+    run(images, tmp_path / "small", device=device, batch_size=2)
+    hungry = tiny_encoder(most=2, after=after)
+    run(images, tmp_path / "f", hungry, device=device, batch_size=4, workers=1)
+    assert contents(tmp_path / "f") == contents(tmp_path / "small")
+    assert "restarted with {'batch_size': 2}" in (tmp_path / "f" / "run.log").read_text()
+
+
+def test_out_of_memory_then_killed_then_resumed(
+    tiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = open_tiles(tiles)
+    run(images, tmp_path / "small", batch_size=2)
+    seen = 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > 6:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(images, tmp_path / "f", tiny_encoder(most=2), batch_size=4)
+    # The same command goes on with the batch that fits; another batch is another option.
+    with pytest.raises(InputError, match="batch_size: 2 there, 3 here"):
+        run(images, tmp_path / "f", batch_size=3)
+    run(images, tmp_path / "f", batch_size=4)
+    assert contents(tmp_path / "f") == contents(tmp_path / "small")
+
+
+def test_batch_is_found_then_kept(tiles: Path, tmp_path: Path) -> None:
+    images = open_tiles(tiles)
+    run(images, tmp_path / "f", tiny_encoder(most=5), device="cpu:0", batch_size=None)
+    assert load_features(tmp_path / "f").manifest["batch_size"] == 4
+    # A finished folder is taken as it is, by a roomier card too.
+    before = contents(tmp_path / "f")
+    run(images, tmp_path / "f", device="cpu:0", batch_size=None)
+    assert contents(tmp_path / "f") == before
+
+
+def test_nothing_fits(tiles: Path, tmp_path: Path) -> None:
+    for options in ({"device": "cpu:0", "batch_size": None}, {"device": "cpu", "batch_size": 2}):
+        with pytest.raises(InputError, match="does not fit into the memory with a single image"):
+            run(open_tiles(tiles), tmp_path / "f", tiny_encoder(most=0), **options)
+
+
+def test_other_errors_are_not_taken_for_lack_of_memory() -> None:
+    assert out_of_memory(MemoryError())
+    assert out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"))
+    assert out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    assert not out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not out_of_memory(ValueError("out of memory"))
+
+
+def break_tiles(folder: Path) -> tuple[Path, list[str]]:
+    """Break a few tiles in different ways: cut short, no image at all, empty."""
+    made = write_tiles(folder, 12)
+    files = sorted(made.rglob("*.png"))
+    files[0].write_bytes(files[0].read_bytes()[:200])
+    files[5].write_bytes(b"<html>not found</html>")
+    for file in files[8:11]:
+        file.write_bytes(b"")
+    return made, [f.stem for f in (files[0], files[5], *files[8:11])]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("exact", [False, True])
+def test_broken_images_are_left_out_and_listed(tmp_path: Path, device: str, exact: bool) -> None:
+    folder, stems = break_tiles(tmp_path / "t")
+    images = open_tiles(folder)
+    options = {"device": device, "exact": exact, "dtype": "float32", "shard_rows": 4}
+    result = run(images, tmp_path / "f", **options)
+    assert (result.n, result.n_skipped) == (7, 5)
+    features = load_features(result.path, verify=True)
+    listed = pd.read_csv(tmp_path / "f" / "skipped.csv")
+    assert [Path(name).stem for name in listed["id"]] == stems
+    assert listed["reason"].str.len().min() > 5
+    good = images.take(~images.table["id"].isin(listed["id"]).to_numpy())
+    assert features.table["id"].tolist() == good.table["id"].tolist()
+    np.testing.assert_allclose(np.asarray(features.X), reference(good), atol=2e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_strict_stops_at_the_first(tmp_path: Path, device: str) -> None:
+    folder, stems = break_tiles(tmp_path / "t")
+    with pytest.raises(ImageError, match=stems[0]):
+        run(open_tiles(folder), tmp_path / "f", device=device, strict=True)
+
+
+def test_all_broken_is_an_error(tmp_path: Path) -> None:
+    folder = write_tiles(tmp_path / "t", 4)
+    for file in folder.rglob("*.png"):
+        file.write_bytes(b"")
+    with pytest.raises(InputError, match="none of the 4 images"):
+        run(open_tiles(folder), tmp_path / "f")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_image(tmp_path: Path, device: str) -> None:
+    images = open_tiles(write_tiles(tmp_path / "t", 2)).take(slice(0, 1))
+    assert run(images, tmp_path / "f", device=device, batch_size=None).n == 1
+    assert load_features(tmp_path / "f").X.shape == (1, 8)
+
+
+def test_no_images(tiles: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no images"):
+        run(open_tiles(tiles).take(slice(0, 0)), tmp_path / "f")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"encoder": tiny_encoder("other")}, r"encoder\.name: 'tiny' there, 'other' here"),
+        ({"precision": "bf16"}, "precision: 'fp32' there, 'bf16' here"),
+        ({"batch_size": 5}, "batch_size: 3 there, 5 here"),
+        ({"dtype": "float32"}, "dtype"),
+        ({"shard_rows": 5}, "shard_rows"),
+        ({"device": "cpu:0"}, r"preprocessing\.by: 'pillow' there, 'torch' here"),
+    ],
+)
+def test_another_option_is_refused_by_name(
+    tiles: Path, tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    images = open_tiles(tiles)
+    run(images, tmp_path / "f")
+    before = contents(tmp_path / "f")
+    with pytest.raises(InputError, match=named):
+        run(images, tmp_path / "f", **changes)
+    assert contents(tmp_path / "f") == before
+
+
+def test_another_data_set_is_refused_by_name(tiles: Path, tmp_path: Path) -> None:
+    run(open_tiles(tiles), tmp_path / "f")
+    with pytest.raises(InputError, match=r"dataset\.hash.*dataset\.n_images: 23 there, 5 here"):
+        run(open_tiles(write_tiles(tmp_path / "t", 5)), tmp_path / "f")
+
+
+def test_full_disk_then_resumed(
+    tiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = open_tiles(tiles)
+    run(images, tmp_path / "whole")
+    real, calls = os.fsync, 0
+
+    def full(handle: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards.os, "fsync", full)
+        with pytest.raises(InputError, match="No space left on device"):
+            run(images, tmp_path / "f")
+    run(images, tmp_path / "f")
+    assert contents(tmp_path / "f") == contents(tmp_path / "whole")
+
+
+def test_compiled_networks_see_one_shape(
+    tiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda module, **_: module)
+    images, encoder = open_tiles(tiles), tiny_encoder()
+    run(images, tmp_path / "f", encoder, compile=True, dtype="float32")
+    assert set(encoder.module.shapes) == {(3, 3, 16, 16)}
+    found = np.asarray(load_features(tmp_path / "f").X)
+    np.testing.assert_allclose(found, reference(images), atol=2e-6)
+
+
+def test_wrong_output_shape_is_an_error(tiles: Path, tmp_path: Path) -> None:
+    encoder = tiny_encoder()
+    encoder.module.layer = torch.nn.Conv2d(3, 9, 4, stride=4)
+    with pytest.raises(InputError, match=r"gave shape \(3, 9\) for 3 images"):
+        run(open_tiles(tiles), tmp_path / "f", encoder)
+
+
+def test_devices_and_precision() -> None:
+    assert pick_device("cpu") == "cpu"
+    with pytest.raises(InputError, match="device must be one of"):
+        pick_device("toaster")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="not available here"):
+            pick_device("cuda:1")
+    assert pick_precision("auto", "cpu") == "fp32"
+    assert pick_precision("bf16", "cpu") == "bf16"
+
+
+def test_torch_settings_are_given_back(tiles: Path, tmp_path: Path) -> None:
+    before = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    run(open_tiles(tiles), tmp_path / "f", workers=2)
+    assert (torch.get_num_threads(), torch.backends.cudnn.allow_tf32) == before
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_lines_and_bar() -> None:
+    plain = io.StringIO()
+    with Progress(100, 20, stream=plain, every=0.0) as bar:
+        bar.advance(30)
+        bar.restart()
+        bar.advance(10)
+    first, second = plain.getvalue().splitlines()
+    assert first.startswith("50 of 100 images (50.0%), ")
+    assert "images/s" in first
+    assert second.startswith("10 of 100 images")
+    screen = Terminal()
+    with Progress(100, stream=screen) as bar:
+        bar.advance(100)
+    assert "100/100" in screen.getvalue()
+    assert "images/s" in screen.getvalue()
