@@ -184,3 +184,12 @@ def test_holm_refuses_what_is_no_p_value():
         holm([1.2])
     with pytest.raises(InputError, match="1-d"):
         holm([[0.1]])
+
+
+def test_consistency_says_when_it_used_the_bins_limit(rng):
+    p = rng.random(100_001)
+    y = rng.random(100_001) < p
+    result = consistency(y, p)
+    assert result.details["exact"] == 0.0
+    assert result.p_value > 0.001
+    assert consistency(y, p**1.1).p_value == pytest.approx(1 / 1001)
