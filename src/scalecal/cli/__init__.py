@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from scalecal.cli.app import app, main
 from scalecal.cli.audit import audit, demo, plan
+from scalecal.cli.images import check, datasets, encoders, extract
 
-__all__ = ["app", "audit", "demo", "main", "plan"]
+__all__ = ["app", "audit", "check", "datasets", "demo", "encoders", "extract", "main", "plan"]

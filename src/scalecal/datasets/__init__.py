@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scalecal.datasets.cases import CaseTable
+    from scalecal.datasets.images import Dataset, ImageSet
     from scalecal.datasets.lidc import load_lidc
+    from scalecal.datasets.registry import DATASETS, open_dataset
     from scalecal.datasets.simulated import (
         SimulatedCases,
         simulate,
@@ -19,15 +21,26 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "DATASETS",
     "CaseTable",
+    "Dataset",
+    "ImageSet",
     "SimulatedCases",
     "load_lidc",
+    "open_dataset",
     "simulate",
     "simulate_paper",
     "true_calibration_error",
 ]
 
-_HOME = {"CaseTable": "cases", "load_lidc": "lidc"}  # the others live in simulated.py
+_HOME = {
+    "CaseTable": "cases",
+    "DATASETS": "registry",
+    "Dataset": "images",
+    "ImageSet": "images",
+    "load_lidc": "lidc",
+    "open_dataset": "registry",
+}  # the others live in simulated.py
 
 
 def __getattr__(name: str) -> Any:

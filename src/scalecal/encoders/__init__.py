@@ -10,7 +10,7 @@ from scalecal.encoders.custom import all_encoders, get_encoder
 from scalecal.encoders.loading import LoadedEncoder, build_encoder, load_encoder
 from scalecal.encoders.preprocessing import Preprocessing
 from scalecal.encoders.record import Encoder
-from scalecal.encoders.registry import ENCODERS, PAPER_PREPROCESSING
+from scalecal.encoders.registry import ENCODERS, PAPER_PREPROCESSING, paper_preprocessing
 from scalecal.encoders.weights import weights_here
 
 __all__ = [
@@ -23,5 +23,6 @@ __all__ = [
     "build_encoder",
     "get_encoder",
     "load_encoder",
+    "paper_preprocessing",
     "weights_here",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 from scalecal.encoders.preprocessing import CLIP, HALF, IMAGENET, Preprocessing, Triple
 from scalecal.encoders.record import Encoder
 
-__all__ = ["ENCODERS", "PAPER_PREPROCESSING"]
+__all__ = ["ENCODERS", "PAPER_PREPROCESSING", "paper_preprocessing"]
 
 _H_OPTIMUS: tuple[Triple, Triple] = ((0.707223, 0.578729, 0.703617), (0.211883, 0.230117, 0.177517))
 _HIBOU: tuple[Triple, Triple] = ((0.7068, 0.5755, 0.722), (0.195, 0.2316, 0.1816))
@@ -370,6 +370,23 @@ _NEWER = [
 
 ENCODERS: dict[str, Encoder] = {encoder.name: encoder for encoder in [*_PAPER, *_NEWER]}
 
-# What the paper changes: "224 x 224 input resolution" for all, also for CONCH (448 px published).
-# Its BreakHis images are squashed to 224 x 224: `with_preprocessing(resize_mode="squash")`.
 PAPER_PREPROCESSING: dict[str, dict[str, Any]] = {"conch": {"resize": 224, "crop": 224}}
+"""What the paper changes: "224 x 224 input resolution" for all, also for CONCH (448 published)."""
+
+
+def paper_preprocessing(encoder: Encoder, dataset: str) -> Encoder:
+    """Return the encoder with images entering as in the paper, where it differs from the publisher.
+
+    BreakHis's 700 x 460 images are squashed to a square there; CONCH sees 224 px.
+
+    Examples
+    --------
+    >>> record = paper_preprocessing(ENCODERS["uni"], "breakhis")
+    >>> record.resize, record.preprocess.resize_mode
+    (224, 'squash')
+    """
+    changes = dict(PAPER_PREPROCESSING.get(encoder.name, {}))
+    if dataset == "breakhis":
+        crop = changes.get("crop", encoder.crop)
+        changes |= {"resize": crop, "crop": crop, "resize_mode": "squash"}
+    return encoder.with_preprocessing(**changes) if changes else encoder

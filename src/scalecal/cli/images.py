@@ -1,0 +1,250 @@
+"""Commands from images to embeddings: `datasets`, `check`, `encoders`, `extract`, `import`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scalecal.cli.app import app, given, say
+
+if TYPE_CHECKING:
+    from scalecal.datasets.images import ImageSet
+
+DatasetName = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATASET",
+        help="mhist, pcam, breakhis, table:FILE.csv or folder:DIR; see `datasets`.",
+    ),
+]
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of the data set.")]
+Partial = Annotated[
+    bool | None, typer.Option("--partial", help="This is a part of the data set on purpose.")
+]
+Magnification = Annotated[str | None, typer.Option(help="BreakHis: all, 40, 100, 200 or 400.")]
+Classes = Annotated[
+    str | None, typer.Option(metavar="A,B,...", help="Class names in the order of their labels.")
+]
+Ties = Annotated[
+    str | None,
+    typer.Option(help="table: label of a tied vote: error, first, last, random or drop."),
+]
+Cache = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="PatchCamelyon: where .gz files are unpacked.")
+]
+Key = Annotated[str | None, typer.Option(help="table: name of the array in HDF5 files.")]
+
+
+def open_images(
+    dataset: str,
+    data: Path | None,
+    *,
+    partial: bool | None = None,
+    magnification: str | None = None,
+    classes: str | None = None,
+    ties: str | None = None,
+    cache: Path | None = None,
+    key: str | None = None,
+    verify: bool | None = None,
+) -> ImageSet:
+    """Open a data set with the options the user gave; warnings go to standard error."""
+    from scalecal.datasets.registry import open_dataset
+
+    images = open_dataset(
+        dataset,
+        data,
+        **given(
+            partial=partial or None,
+            magnification=magnification,
+            classes=None if classes is None else tuple(classes.split(",")),
+            ties=ties,
+            cache=cache,
+            key=key,
+            verify=verify or None,
+        ),
+    )
+    for warning in images.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    return images
+
+
+@app.command()
+def datasets() -> None:
+    """List the data sets: how they are written, their terms, where to get them."""
+    from scalecal.datasets.registry import DATASETS
+
+    for record in DATASETS.values():
+        size = "" if record.n is None else f" ({record.n:,} images)"
+        say(f"{record.form}: {record.title}{size}")
+        for name in ("licence", "terms", "page", "credit"):
+            if text := getattr(record, name):
+                say(f"    {name}: {text}")
+
+
+def _facts(facts: Mapping[str, Any], indent: str = "") -> None:
+    for name, value in facts.items():
+        if value is None or value == [] or value == {}:
+            continue
+        if isinstance(value, Mapping):
+            say(f"{indent}{name}:")
+            _facts(value, indent + "    ")
+        elif isinstance(value, list):
+            say(f"{indent}{name}: {', '.join(map(str, value))}")
+        else:
+            say(
+                f"{indent}{name}: {value:,}"
+                if isinstance(value, int)
+                else f"{indent}{name}: {value}"
+            )
+
+
+@app.command()
+def check(
+    dataset: DatasetName,
+    data: Data = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not read the images or compare checksums.")
+    ] = False,
+    partial: Partial = None,
+    magnification: Magnification = None,
+    classes: Classes = None,
+    ties: Ties = None,
+    cache: Cache = None,
+    key: Key = None,
+) -> None:
+    """Verify a data set without extracting: counts, columns, checksums, every image."""
+    images = open_images(
+        dataset,
+        data,
+        partial=partial,
+        magnification=magnification,
+        classes=classes,
+        ties=ties,
+        cache=cache,
+        key=key,
+    )
+    _facts({k: v for k, v in images.describe().items() if k != "warnings"})
+    problems = () if quick else images.verify()
+    for problem in problems:
+        typer.echo(f"problem: {problem}", err=True)
+    if problems:
+        raise typer.Exit(1)
+    say("no problem found" + (" (images not read)" if quick else ""))
+
+
+@app.command()
+def encoders(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show pages and notes.")] = False,
+) -> None:
+    """List the encoders: width, input, licence, and whether the weights are on this machine."""
+    from scalecal.encoders import all_encoders, weights_here
+
+    records = all_encoders()
+    widest = max(map(len, records))
+    say(f"{'encoder':{widest}}  {'dim':>5}  {'input':>5}  {'paper':5}  {'weights':11}  licence")
+    for name, record in records.items():
+        here = "here" if weights_here(record) else "gated" if record.gated else "to download"
+        if record.source == "file" and here != "here":
+            here = "--weights"
+        say(
+            f"{name:{widest}}  {record.dim:5}  {record.preprocess.crop:5}  "
+            f"{'yes' if record.paper else '':5}  {here:11}  {record.licence}"
+        )
+        if verbose:
+            for text in (record.page, record.notes):
+                if text:
+                    say(f"    {text}")
+    say(
+        "\nAlso: timm:NAME, hf:ORG/NAME, open_clip:NAME[:TAG], or file:PATH of a TorchScript, "
+        "torch.export or ONNX model."
+    )
+
+
+@app.command()
+def extract(
+    dataset: DatasetName,
+    encoder: Annotated[
+        str, typer.Argument(metavar="ENCODER", help="Name or spec; see `encoders`.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the features.")],
+    data: Data = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Weight file on this machine.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, mps or cpu.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per pass.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads that decode.")] = None,
+    compile: Annotated[bool | None, typer.Option("--compile", help="Use torch.compile.")] = None,
+    exact: Annotated[
+        bool | None, typer.Option("--exact", help="Resize on the CPU, by Pillow, as published.")
+    ] = None,
+    strict: Annotated[
+        bool | None, typer.Option("--strict", help="Stop at the first image that cannot be read.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="paper: 224 px for CONCH too, BreakHis squashed to a square.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Numbers on disk: float16 or float32.")] = None,
+    shard_rows: Annotated[int | None, typer.Option(help="Images per shard.")] = None,
+    offline: Annotated[bool | None, typer.Option("--offline", help="Use the local cache.")] = None,
+    allow_remote_code: Annotated[
+        bool | None, typer.Option("--allow-remote-code", help="Run Python code from the Hub.")
+    ] = None,
+    partial: Partial = None,
+    magnification: Magnification = None,
+    classes: Classes = None,
+    ties: Ties = None,
+    cache: Cache = None,
+    key: Key = None,
+) -> None:
+    """Turn images into embeddings; killed and started again, it goes on where it stopped."""
+    from scalecal.encoders import get_encoder, paper_preprocessing
+    from scalecal.features import extract as run_extract
+
+    if preset is not None:
+        from scalecal.checks import check_choice
+
+        check_choice(preset, ("paper",), "preset")
+    images = open_images(
+        dataset,
+        data,
+        partial=partial,
+        magnification=magnification,
+        classes=classes,
+        ties=ties,
+        cache=cache,
+        key=key,
+    )
+    record = get_encoder(encoder, **given(offline=offline))
+    if preset == "paper":
+        record = paper_preprocessing(record, images.name)
+    result = run_extract(
+        images,
+        record,
+        out,
+        **given(
+            weights=weights,
+            device=device,
+            precision=precision,
+            batch_size=batch_size,
+            workers=workers,
+            compile=compile,
+            exact=exact,
+            strict=strict,
+            dtype=dtype,
+            shard_rows=shard_rows,
+            offline=offline,
+            allow_remote_code=allow_remote_code,
+        ),
+    )
+    say(f"{result.n:,} embeddings of {record.dim} numbers in {out}")
+    if result.n_skipped:
+        typer.echo(
+            f"{result.n_skipped:,} images could not be read and were left out: see {out / 'skipped.csv'}",
+            err=True,
+        )
+        raise typer.Exit(1)
