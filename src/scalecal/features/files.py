@@ -19,6 +19,8 @@ from scalecal.features.matrices import (
     matrix_from_npz,
     matrix_from_table,
 )
+from scalecal.features.reading import Features, load_features
+from scalecal.features.store import MANIFEST
 from scalecal.tables.classes import resolve_classes
 from scalecal.tables.columns import (
     ROLES,
@@ -159,7 +161,9 @@ def read_features(
         raise InputError(f"unknown column role {unknown[0]!r}. Known: {known}")
     encoder = None
     if path.is_dir():
-        X, table, encoder, fingerprint = _from_folder(path)
+        X, table, features = _from_folder(path)
+        encoder, fingerprint = features.encoder, file_hash(path / MANIFEST)
+        classes = features.classes if classes is None else classes
     elif path.suffix.lower() == ".npz":
         X, table = matrix_from_npz(path, columns or {})
         fingerprint = file_hash(path)
@@ -197,10 +201,8 @@ def read_features(
     )
 
 
-def _from_folder(path: Path) -> tuple[Any, NamedColumns, str, str]:
+def _from_folder(path: Path) -> tuple[Any, NamedColumns, Features]:
     import pyarrow as pa
-
-    from scalecal.features.reading import load_features
 
     features = load_features(path)
     frame = features.table
@@ -216,7 +218,7 @@ def _from_folder(path: Path) -> tuple[Any, NamedColumns, str, str]:
         ]
         table = table.set_column(keep.index("label"), "label", pa.array(named, pa.string()))
     found = NamedColumns(table, path.name, ROLES, tuple(map(str, frame.columns)))
-    return features.X, found, features.encoder, file_hash(path / "manifest.json")
+    return features.X, found, features
 
 
 def _join(
@@ -284,11 +286,11 @@ def _truth(
 
     def choose(named: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
         if classes is not None:
-            return resolve_classes(named, columns=list(classes))
+            return resolve_classes(named, columns=list(classes), positive=positive)
         seen = {name for names in named.values() for name in names}
         if seen <= {"0", "1"}:
             seen = {"0", "1"}
-        listed = sorted(seen)
+        listed = sorted(seen, key=int) if all(map(str.isdigit, seen)) else sorted(seen)
         if len(listed) == 1:
             raise InputError(f"every label is {listed[0]!r}: two classes or more are needed")
         return resolve_classes(named, columns=listed, positive=positive)

@@ -24,8 +24,8 @@ def resolve_classes(
     named
         The classes that each source (labels, votes) speaks of.
     columns
-        Classes of the columns `p_<class>`, or None where one column holds the probability of the
-        positive class.
+        All classes in order, of columns `p_<class>` for instance; None where one column holds the
+        probability of the positive class.
     positive
         Name of the positive class. It may be left out where the classes are 0 and 1, or where the
         probability columns name them.
@@ -63,14 +63,12 @@ def _of_columns(
     named: Mapping[str, Sequence[str]], columns: Sequence[str], positive: str | None
 ) -> tuple[str, ...]:
     classes = list(columns)
-    if all(name.isdigit() for name in classes):
-        classes.sort(key=int)
     for source, names in named.items():
         odd = [name for name in names if name not in classes]
         if odd:
             raise InputError(
-                f"{source} has {_listed(odd)}, but the probability columns are of the classes "
-                f"{_listed(classes)}: use the same names in both"
+                f"{source} has {_listed(odd)}, but the classes are {_listed(classes)}: "
+                "use the same names everywhere"
             )
     if positive is not None:
         if positive not in classes:

@@ -177,8 +177,10 @@ def _probabilities(
     if table.has("p"):
         probs, named = table.numbers("p"), None
     elif len(spread) >= 2:
-        probs = np.column_stack([table.numbers("p", column) for column in spread.values()])
         named = tuple(spread)
+        if all(label.isdigit() for label in named):
+            named = tuple(sorted(named, key=int))
+        probs = np.column_stack([table.numbers("p", spread[label]) for label in named])
         name = f"{name}_<class>"
     elif spread:
         raise InputError(
