@@ -41,7 +41,7 @@ def test_every_dialect_is_one_table(tmp_path, encoding, separator, ending):
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_decimal_commas(tmp_path, separator):
     text = PLAIN.replace(",", separator).replace("0.", "0,")
-    check_plain(read_table(put(tmp_path, text), text=["id"]))
+    check_plain(read_table(put(tmp_path, text)))
 
 
 def test_decimal_commas_leave_text_alone(tmp_path):

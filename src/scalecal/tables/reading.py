@@ -46,12 +46,12 @@ class Dialect:
     quoted: bool
 
 
-def read_table(path: str | Path, *, text: Collection[str] = ()) -> pd.DataFrame:
+def read_table(path: str | Path, *, text: Collection[str] = ("id",)) -> pd.DataFrame:
     """Read a CSV, TSV (also gzipped) or Parquet file.
 
     Encoding (UTF-8 with or without a mark, UTF-16 with one, else Latin-1 with a warning), separator
-    (comma, semicolon, tab) and decimal commas are found from the file. Columns named in `text` stay
-    text, so that an id such as 0012 keeps its zeros; text is held in Arrow memory. Columns without a
+    (comma, semicolon, tab) and decimal commas are found from the file. Of text files, the columns
+    named in `text` stay text, so that an id such as 0012 keeps its zeros. Columns without a
     name (the index that some programs write) are left out.
 
     Examples
@@ -60,7 +60,7 @@ def read_table(path: str | Path, *, text: Collection[str] = ()) -> pd.DataFrame:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "p.csv")
     ...     _ = path.write_text("id;p\\n0012;0,25\\n0013;0,5\\n")
-    ...     read_table(path, text=["id"]).to_dict("list")
+    ...     read_table(path).to_dict("list")
     {'id': ['0012', '0013'], 'p': [0.25, 0.5]}
     """
     import pandas as pd
