@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from scalecal.checks import InputError
-from scalecal.features.shards import SHARDS, file_hash
+from scalecal.features.shards import SHARDS
 from scalecal.features.store import MANIFEST, TABLE, read_manifest
+from scalecal.tables.writing import file_hash
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,6 @@ from scalecal.checks import InputError
 __all__ = [
     "Skipped",
     "disk_errors",
-    "file_hash",
     "json_bytes",
     "shard_files",
     "shard_ranges",
@@ -84,12 +83,6 @@ def sync_folder(folder: Path) -> None:
 def json_bytes(content: Mapping[str, Any]) -> bytes:
     """Return JSON as bytes that depend on the content alone (keys stay in the given order)."""
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def file_hash(path: Path) -> str:
-    """Return the sha256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _npy_parts(array: NDArray[Any]) -> list[bytes | memoryview]:

@@ -34,7 +34,6 @@ from scalecal.features.shards import (
     SHARDS,
     Skipped,
     disk_errors,
-    file_hash,
     json_bytes,
     shard_files,
     shard_ranges,
@@ -42,6 +41,7 @@ from scalecal.features.shards import (
     write_shard,
     write_whole,
 )
+from scalecal.tables.writing import file_hash
 
 if TYPE_CHECKING:
     import pandas as pd

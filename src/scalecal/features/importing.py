@@ -1,0 +1,431 @@
+"""`import_features`: embeddings made elsewhere, brought into a feature folder and given their labels.
+
+=========  ====================================================================================
+npz        arrays ``X`` and, where known, ``id``, ``y``, ``votes``, ``n_raters``, ``group``, ``split``
+table      CSV or Parquet: ``f0, f1, ...`` (Parquet also a column of lists) beside ``id``, ``label``, ...
+trident    a folder of TRIDENT's HDF5 files, or one: ``features`` and ``coords``. Patch features,
+           shape (N, d) or (1, N, d), give one row per patch with the id ``<slide>_<x>_<y>`` and the
+           slide as its ``group``; slide features, shape (d,), one row per slide
+eva        a folder with eva's ``manifest.csv`` and its ``.pt`` tensors (loaded without running
+           code); the id is ``origin``, one ``#k`` more where a file holds several embeddings
+=========  ====================================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, check_choice, lookup
+from scalecal.features.matrices import CASE_ROLES, matrix_from_npz, matrix_from_table
+from scalecal.features.reading import Features, load_features
+from scalecal.features.store import open_store
+from scalecal.tables.columns import NamedColumns, some
+from scalecal.tables.reading import read_table
+from scalecal.tables.votes_table import Panel, read_votes
+from scalecal.tables.writing import file_hash
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FORMATS", "MATCHES", "import_features"]
+
+MATCHES = ("id", "group")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Embeddings found on disk: their table, their length, and a reader of rows."""
+
+    table: pd.DataFrame
+    dim: int
+    read: Callable[[int, int], NDArray[Any]]
+    files: Sequence[Path]
+    encoder: str | None = None
+
+
+def import_features(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    votes: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    encoder: str | None = None,
+    match: str = "id",
+    shard_rows: int = 16384,
+    dtype: str = "float16",
+) -> Features:
+    """Bring embeddings made elsewhere into a feature folder.
+
+    Parameters
+    ----------
+    path : path
+        A file or folder in one of the formats above.
+    out : path
+        The new feature folder.
+    labels : path, optional
+        A table with ``id`` and any of ``label``, ``group``, ``split``, ...; its columns take the
+        place of those of the same name.
+    votes : path, optional
+        Votes as `scalecal.tables.read_votes` takes them.
+    format : {"npz", "table", "trident", "eva"}, optional
+        By default told from the path: its ending, or what the folder holds.
+    encoder : str, optional
+        Name of the encoder, where the source does not tell it.
+    match : {"id", "group"}, default="id"
+        What the ids of `labels` and `votes` name: rows, or groups of them (``"group"`` gives every
+        patch what is known of its slide).
+    shard_rows, dtype
+        As in `extract`.
+
+    Returns
+    -------
+    Features
+
+    Raises
+    ------
+    InputError
+        If an embedding has no partner in `labels` or `votes`; they are named. Rows of those files
+        without an embedding are left aside with a warning.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.savez(folder / "f.npz", X=np.eye(2), id=["a", "b"])
+    >>> _ = (folder / "labels.csv").write_text("id,label\\na,HP\\nb,SSA\\n")
+    >>> features = import_features(folder / "f.npz", folder / "out", labels=folder / "labels.csv",
+    ...                            encoder="uni")
+    >>> features.encoder, features.classes, features.table["label"].tolist()
+    ('uni', ['HP', 'SSA'], [0, 1])
+    """
+    check_choice(match, MATCHES, "match")
+    source = Path(path)
+    if not source.exists():
+        raise InputError(f"no file or folder at {source}")
+    kind = _kind(source) if format is None else format
+    found = lookup(kind, FORMATS, "format")(source)
+    if found.table.empty:
+        raise InputError(f"{source} holds no embeddings")
+    table, classes = _with_truth(found.table, labels, votes, match, source.name)
+    settings = {
+        "encoder": {"name": encoder or found.encoder or "unknown"},
+        "source": {"format": kind, "hash": _hash(found.files)},
+        "dataset": {
+            "name": source.name,
+            "n_images": len(table),
+            "classes": None if classes is None else list(classes),
+        },
+    }
+    with open_store(
+        out, settings, table, dim=found.dim, shard_rows=shard_rows, dtype=dtype
+    ) as store:
+        for shard, start, stop in store.missing():
+            store.write_shard(shard, found.read(start, stop))
+        store.finish()
+    return load_features(out)
+
+
+def _kind(path: Path) -> str:
+    if path.is_dir():
+        if (path / "manifest.csv").exists():
+            return "eva"
+        if any(path.rglob("*.h5")):
+            return "trident"
+        raise InputError(
+            f"{path} holds neither eva's manifest.csv nor HDF5 files (*.h5). Name a format: "
+            f"{', '.join(FORMATS)}"
+        )
+    if path.suffix in (".h5", ".hdf5"):
+        return "trident"
+    return "npz" if path.suffix == ".npz" else "table"
+
+
+def _hash(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name}\0{file_hash(file)}\n".encode())
+    return digest.hexdigest()
+
+
+# --------------------------------------------------------------------------- the formats
+
+
+def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> Found:
+    import pandas as pd
+
+    table: pd.DataFrame = columns.table.to_pandas()
+    table = table[[c for c in table if c in CASE_ROLES or str(c).startswith("votes_")]]
+    if "id" in table:
+        table["id"] = columns.ids()
+    else:
+        table.insert(0, "id", pd.Series([str(i) for i in range(len(X))], dtype="string"))
+    return Found(table, X.shape[1], lambda start, stop: X[start:stop], [path])
+
+
+def _from_npz(path: Path) -> Found:
+    return _from_matrix(*matrix_from_npz(path, {}), path)
+
+
+def _from_table(path: Path) -> Found:
+    return _from_matrix(*matrix_from_table(path, None), path)
+
+
+def _from_trident(path: Path) -> Found:
+    import pandas as pd
+
+    try:
+        import h5py
+    except ImportError:
+        raise MissingPackageError(
+            "HDF5 files need h5py. Run: pip install 'scalecal[encoders]'"
+        ) from None
+    files = [path] if path.is_file() else sorted(path.rglob("*.h5"))
+    tables, dims, encoder = [], {}, None
+    for file in files:
+        with _opened(h5py, file) as handle:
+            if "features" not in handle:
+                raise InputError(f"{file} has no data set 'features', only {some(list(handle))}")
+            features = handle["features"]
+            encoder = encoder or features.attrs.get("encoder")
+            rows = 1 if features.ndim == 1 else int(features.shape[-2])
+            dims[file] = int(features.shape[-1])
+            if features.ndim > 3 or (features.ndim == 3 and features.shape[0] != 1):
+                raise InputError(f"{file}: features must be (N, d) or (d,), got {features.shape}")
+            slide = file.stem
+            if features.ndim == 1:
+                tables.append(pd.DataFrame({"id": [slide], "group": [slide]}))
+                continue
+            if "coords" not in handle:
+                raise InputError(f"{file} has patch features but no 'coords' to tell them apart")
+            coords = np.asarray(handle["coords"]).reshape(-1, 2)
+            if len(coords) != rows:
+                raise InputError(f"{file}: {rows} features but {len(coords)} coords")
+            ids = [f"{slide}_{x}_{y}" for x, y in coords.tolist()]
+            tables.append(
+                pd.DataFrame({"id": ids, "group": slide, "x": coords[:, 0], "y": coords[:, 1]})
+            )
+    dim = _one_dim(dims)
+    table = pd.concat(tables, ignore_index=True)
+    counts = [len(t) for t in tables]
+    ends = np.cumsum(counts)
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        parts = []
+        for k in range(int(np.searchsorted(ends, start, side="right")), len(files)):
+            first = int(ends[k]) - counts[k]
+            if first >= stop:
+                break
+            with _opened(h5py, files[k]) as handle:
+                rows = handle["features"][()].reshape(-1, dim)
+            parts.append(rows[max(start - first, 0) : stop - first])
+        return np.concatenate(parts)
+
+    if encoder is None:
+        named = re.fullmatch(r"(?:slide_)?features_(.+)", files[0].parent.name)
+        encoder = named[1] if named else None
+    return Found(table, dim, read, files, None if encoder is None else str(encoder))
+
+
+def _opened(h5py: Any, file: Path) -> Any:
+    try:
+        return h5py.File(file, "r")
+    except OSError as error:
+        raise InputError(f"{file} is not a readable HDF5 file: {error}") from None
+
+
+def _one_dim(dims: Mapping[Path, int]) -> int:
+    if len(set(dims.values())) > 1:
+        first, *_ = dims
+        odd = next(file for file in dims if dims[file] != dims[first])
+        raise InputError(
+            f"embeddings must have one length: {dims[first]} in {first.name}, "
+            f"{dims[odd]} in {odd.name}"
+        )
+    return next(iter(dims.values()))
+
+
+def _from_eva(path: Path) -> Found:
+    import pandas as pd
+
+    manifest = read_table(path / "manifest.csv", text=["origin", "embeddings", "wsi_id"])
+    for column in ("origin", "embeddings"):
+        if column not in manifest:
+            raise InputError(
+                f"{path / 'manifest.csv'} has no column {column!r}, only {some(list(manifest))}"
+            )
+    files = [_inside(path, name) for name in manifest["embeddings"].astype(str)]
+    blocks = [_tensor(file) for file in files]
+    dim = _one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
+    counts = np.array([len(block) for block in blocks])
+    table = pd.DataFrame({"id": manifest["origin"].astype("string")})
+    if "target" in manifest:
+        table["label"] = manifest["target"]
+    if "wsi_id" in manifest:
+        table["group"] = manifest["wsi_id"].astype("string")
+    if "split" in manifest:
+        table["split"] = manifest["split"].astype("string")
+    table = table.loc[table.index.repeat(counts)].reset_index(drop=True)
+    if (counts > 1).any():
+        place = np.concatenate([np.arange(c) for c in counts])
+        several = np.repeat(counts > 1, counts)
+        numbered = table["id"].str.cat([f"#{k}" for k in place])
+        table["id"] = table["id"].where(~several, numbered)
+    X = np.concatenate(blocks)
+    used = [path / "manifest.csv", *dict.fromkeys(files)]
+    return Found(table, dim, lambda start, stop: X[start:stop], used)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return a file that a manifest names, which must lie in the manifest's folder."""
+    parts = PurePath(name)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise InputError(f"{folder / 'manifest.csv'} names {name!r}, which is outside its folder")
+    if not (folder / parts).exists():
+        raise InputError(f"{folder / 'manifest.csv'} names {name!r}, but there is no such file")
+    return folder / parts
+
+
+def _tensor(file: Path) -> NDArray[Any]:
+    """Return a .pt file's tensor, or its list of tensors, as rows; nothing in it is run."""
+    import pickle
+
+    try:
+        import torch
+    except ImportError:
+        raise MissingPackageError(
+            ".pt files need torch. Run: pip install 'scalecal[encoders]'"
+        ) from None
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{file} is not a plain tensor file: {reason}") from None
+    tensors = list(content) if isinstance(content, list | tuple) else [content]
+    if not tensors or not all(isinstance(t, torch.Tensor) and t.ndim >= 1 for t in tensors):
+        raise InputError(f"{file} must hold a tensor or a list of tensors")
+    return torch.cat([t.reshape(-1, t.shape[-1]).float() for t in tensors]).numpy()
+
+
+FORMATS: Mapping[str, Callable[[Path], Found]] = MappingProxyType(
+    {"npz": _from_npz, "table": _from_table, "trident": _from_trident, "eva": _from_eva}
+)
+
+
+# --------------------------------------------------------------------------- labels and votes
+
+
+def _with_truth(
+    table: pd.DataFrame,
+    labels: str | os.PathLike[str] | None,
+    votes: str | os.PathLike[str] | None,
+    match: str,
+    source: str,
+) -> tuple[pd.DataFrame, tuple[str, ...] | None]:
+    """Add labels and votes by id; return the table and the names of the classes."""
+    if match == "group" and "group" not in table:
+        raise InputError(f"{source} has no groups, so match must be 'id'")
+    keys = table[match].astype(str).to_numpy(dtype=object)
+    table = table.copy()
+    if labels is not None:
+        extra = read_table(Path(labels), text=["id"])
+        if "id" not in extra:
+            raise InputError(f"{labels} has no column 'id', only {some(list(extra))}")
+        place = _partners(keys, extra["id"], source, Path(labels).name)
+        for column in extra.columns:
+            if column != "id":
+                table[column] = extra[column].to_numpy()[place]
+    classes = None
+    if "label" in table:
+        table["label"], classes = _coded(table["label"])
+    if votes is not None:
+        panel = read_votes(Path(votes))
+        place = _partners(keys, panel.ids, source, Path(votes).name)
+        classes = _add_votes(table, panel, place, classes, Path(votes).name)
+    return table, classes
+
+
+def _partners(keys: NDArray[Any], offered: Any, source: str, file: str) -> NDArray[np.int64]:
+    """Return, for each key, its row in the other file; all must be there, each once."""
+    import pandas as pd
+
+    index = pd.Index(offered.astype(str), dtype=object)
+    if index.has_duplicates:
+        raise InputError(
+            f"{file}: ids must be different, {index[index.duplicated()][0]!r} comes twice"
+        )
+    place = index.get_indexer(pd.Index(keys, dtype=object))
+    lonely = list(dict.fromkeys(keys[place < 0]))
+    if lonely:
+        raise InputError(
+            f"{len(lonely)} ids of {source} are not in {file}: {some(lonely, most=5)} "
+            f"(there: {some(list(index))})"
+        )
+    unused = index[~np.isin(np.arange(len(index)), place)]
+    if len(unused):
+        warnings.warn(
+            f"{len(unused)} ids of {file} have no embedding in {source} and were left aside: "
+            f"{some(list(unused))}",
+            ScalecalWarning,
+            stacklevel=4,
+        )
+    return np.asarray(place, dtype=np.int64)
+
+
+def _coded(label: pd.Series[Any]) -> tuple[pd.Series[Any], tuple[str, ...]]:
+    """Return labels as class numbers, and the names of the classes: sorted, or the numbers."""
+    import pandas as pd
+
+    known = label.dropna()
+    if pd.api.types.is_numeric_dtype(label.dtype):
+        values = known.to_numpy(dtype=float)
+        if (values != np.round(values)).any() or (values < 0).any():
+            raise InputError("labels must be class names or whole numbers from 0")
+        most = int(values.max()) if len(values) else 1
+        return label.astype("Int64"), tuple(str(c) for c in range(max(most, 1) + 1))
+    names = tuple(sorted({str(value) for value in known}))
+    codes = label.map({name: code for code, name in enumerate(names)}, na_action="ignore")
+    return codes.astype("Int64"), names
+
+
+def _add_votes(
+    table: pd.DataFrame,
+    panel: Panel,
+    place: NDArray[np.int64],
+    classes: tuple[str, ...] | None,
+    file: str,
+) -> tuple[str, ...] | None:
+    """Put counts into the table as an image set has them; return the classes."""
+    counts = panel.counts[place]
+    if panel.classes is None:
+        if classes is not None and len(classes) != 2:
+            raise InputError(f"{file} counts votes for one class, but there are {len(classes)}")
+    else:
+        known = panel.classes if classes is None else classes
+        odd = [name for name in panel.classes if name not in known]
+        if odd:
+            raise InputError(
+                f"{file} has votes for {some(odd)}, the labels are {some(known, most=8)}"
+            )
+        ordered = np.zeros((len(counts), len(known)), dtype=np.int64)
+        ordered[:, [known.index(name) for name in panel.classes]] = counts
+        counts, classes = ordered, known
+    table["n_raters"] = counts.sum(axis=1)
+    if counts.shape[1] == 2:
+        table["votes"] = counts[:, 1]
+    else:
+        assert classes is not None
+        for c, name in enumerate(classes):
+            table[f"votes_{name}"] = counts[:, c]
+    return classes
