@@ -10,11 +10,13 @@ from typing import Any
 
 _HOME = {
     "ExtractionResult": "scalecal.features.extraction",
+    "FeatureTable": "scalecal.features.files",
     "Features": "scalecal.features.reading",
     "ShardedArray": "scalecal.features.reading",
     "extract": "scalecal.features.extraction",
     "import_features": "scalecal.features.importing",
     "load_features": "scalecal.features.reading",
+    "read_features": "scalecal.features.files",
 }
 
 __all__ = list(_HOME)
