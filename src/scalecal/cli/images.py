@@ -248,3 +248,34 @@ def extract(
             err=True,
         )
         raise typer.Exit(1)
+
+
+@app.command(name="import")
+def import_(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="npz, CSV, Parquet, TRIDENT's HDF5 or eva's folder."),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the features.")],
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Table of id, label, group, split, ...")
+    ] = None,
+    votes: Annotated[Path | None, typer.Option(metavar="FILE", help="Votes by id.")] = None,
+    format: Annotated[str | None, typer.Option(help="npz, table, trident or eva.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="Name of the encoder that made them.")] = None,
+    match: Annotated[
+        str | None, typer.Option(help="What the ids of labels and votes name: id or group.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Numbers on disk: float16 or float32.")] = None,
+) -> None:
+    """Bring embeddings made elsewhere into a feature folder, matched to labels and votes by id."""
+    from scalecal.features import import_features
+
+    found = import_features(
+        path,
+        out,
+        **given(
+            labels=labels, votes=votes, format=format, encoder=encoder, match=match, dtype=dtype
+        ),
+    )
+    say(f"{found.X.shape[0]:,} embeddings of {found.X.shape[1]} numbers in {out}")
