@@ -252,7 +252,7 @@ class _Group:
             losses = self._evaluate()
             for i in self.live:
                 history[i].append(float(losses[i]))
-            better = self.live[(losses[self.live] < lowest[self.live]) | ~stops[self.live]]
+            better = self.live[stops[self.live] & (losses[self.live] < lowest[self.live])]
             lowest[better], best[better] = losses[better], epoch
             self._keep(better)
             done[self.live] = stops[self.live] & (epoch - best[self.live] >= patience)
@@ -260,6 +260,9 @@ class _Group:
                 self._drop(~done[self.live])
                 if len(self.live) == 0:
                     break
+        if not stops.all():  # these are all still live
+            self._keep(np.flatnonzero(~stops))
+            best[~stops] = limit
         weights, intercept = to_host(self.best_weights), to_host(self.best_intercept)
         c = self.n_columns
         return [

@@ -25,13 +25,14 @@ __all__ = ["minimise"]
 
 SUFFICIENT = 1e-4  # Armijo's share of the promised decrease
 HALVINGS = 25
+STALLED = 20  # iterations without a smaller gradient: rounding allows no better
 
 
 def minimise(
     X: Array,
     tasks: Sequence[Task],
     *,
-    tol: float = 1e-5,
+    tol: float | None = None,
     max_iter: int = 500,
     memory: int = 10,
     precondition: bool | None = None,
@@ -47,7 +48,7 @@ def minimise(
     tasks
         The probes; give each a positive `decay`, or separable data have no optimum.
     tol
-        Stop when no entry of the gradient is larger.
+        Stop when no entry of the gradient is larger; None: 1e-5 in single, 1e-10 in double precision.
     max_iter
         At most so many iterations; a probe ended by it is marked `capped`.
     memory
@@ -72,6 +73,8 @@ def minimise(
     data = Matrix(X)
     check_tasks(tasks, data.n_rows, data.n_features, data.n_rows)
     check_positive_int(max_iter, "max_iter")
+    if tol is None:
+        tol = 1e-10 if data.dtype == data.xp.float64 else 1e-5
     groups: dict[Any, list[int]] = {}
     for i, task in enumerate(tasks):
         scaling = None if task.scaling.is_number else id(task.scaling)
@@ -247,11 +250,15 @@ class _Block:
         steps: list[Array] = []
         changes: list[Array] = []
         precision = 8.0 * float(xp.finfo(self.data.dtype).eps)
-        stalled = np.zeros(n, dtype=bool)
+        stalled, smallest, waited = np.zeros(n, dtype=bool), np.full(n, np.inf), np.zeros(n)
         for iteration in range(max_iter + 1):
             largest = (
                 _host64(xp.max(xp.abs(gradient), axis=1)).reshape(-1, self.n_columns).max(axis=1)
             )
+            # Values stop changing long before gradients do: only the latter tell a real stall.
+            waited = np.where(largest < smallest, 0, waited + 1)
+            smallest = np.minimum(smallest, largest)
+            stalled |= waited >= STALLED
             ended = (largest <= tol) | stalled
             if iteration == max_iter:
                 ended[:] = True
@@ -268,7 +275,8 @@ class _Block:
                     (keep[:, None] * self.n_columns + np.arange(self.n_columns)).reshape(-1)
                 )
                 self._keep(keep, columns)
-                live, value, stalled = live[keep], value[keep], stalled[keep]
+                live, value = live[keep], value[keep]
+                smallest, waited = smallest[keep], waited[keep]
                 state, logits, gradient = state[columns], logits[columns], gradient[columns]
                 steps, changes = [s[columns] for s in steps], [c[columns] for c in changes]
             inner = gradient if self.change is None else gradient @ self.change.T
@@ -344,7 +352,7 @@ class _Block:
         for _ in range(HALVINGS):
             scaled = self._scale(length)
             trial = self._value(logits + scaled * along, state + scaled * direction)
-            fine = trial <= value + SUFFICIENT * length * slope
+            fine = trial <= value + SUFFICIENT * length * slope + slack
             new = np.where(done, new, trial)
             done |= fine
             if done.all():
@@ -355,8 +363,7 @@ class _Block:
                 guess = np.where(bend > 0, -slope * length**2 / (2 * bend), 0.0)
             guess = np.where(np.isfinite(guess), guess, 0.0)
             length = np.where(done, length, np.clip(guess, 0.1 * length, 0.5 * length))
-        stalled = ~done | (value - new <= slack)
-        return np.where(done, length, 0.0), np.where(done, new, value), stalled
+        return np.where(done, length, 0.0), np.where(done, new, value), ~done
 
     def _keep(self, probes: NDArray[np.int64], columns: Array) -> None:
         """Take the other probes out: they cost nothing more."""

@@ -1,0 +1,20 @@
+"""Probes on frozen embeddings: scikit-learn estimators, and many of them at once from recipes."""
+
+from scalecal.probes.estimators import LinearProbe, ScaleProbe
+from scalecal.probes.fitting import Job, Trained, fit_many, linear_logits, probabilities
+from scalecal.probes.recipes import PRESETS, SCALINGS, SOLVERS, Recipe, with_preset
+
+__all__ = [
+    "PRESETS",
+    "SCALINGS",
+    "SOLVERS",
+    "Job",
+    "LinearProbe",
+    "Recipe",
+    "ScaleProbe",
+    "Trained",
+    "fit_many",
+    "linear_logits",
+    "probabilities",
+    "with_preset",
+]

@@ -1,0 +1,495 @@
+"""Many probes at once, from recipes: what the estimators and the experiments both call.
+
+A `Job` is a recipe, some rows of a shared matrix with their labels, and a seed. `fit_many` trains
+any number of jobs together: first probes (which choose anchors) in one call of the solver, then
+everything else in another. A job gives the same probe alone as among others.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from scalecal.checks import InputError, ScalecalWarning
+from scalecal.probes.recipes import Recipe
+from scalecal.smoothing import confidence, soft_labels, vanilla
+from scalecal.solvers import Fit, Mixtures, Scaling, Task, minimise, train
+from scalecal.solvers.problem import same_content
+from scalecal.splits import hold_out
+from scalecal.synthesis import SynthesisPlan, plan
+
+__all__ = ["Job", "Trained", "fit_many", "linear_logits", "probabilities"]
+
+Float = NDArray[np.float64]
+Int = NDArray[np.int64]
+
+FEWEST_TO_HOLD_OUT = 50
+"""Total weight below which nothing is held out: a validation part of four cases decides nothing."""
+CHUNK_ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Job:
+    """One probe to train.
+
+    Attributes
+    ----------
+    recipe
+        How.
+    rows
+        Row numbers of the cases at hand, those to be held out included.
+    y
+        Their hard labels, 0 .. n_classes - 1.
+    n_classes
+        Number of classes.
+    seed
+        Decides the held-out part, the initial weights, the batch order and random anchors: jobs
+        with one seed are paired.
+    targets
+        Soft labels to train on instead of `y`: (N,) or (N, C).
+    votes
+        Readers per class, (N, C).
+    groups, weights
+        Groups never split by validation, and case weights.
+    validation, validation_y
+        Row numbers and labels of a validation part given from outside; then nothing is held out.
+    """
+
+    recipe: Recipe
+    rows: Int
+    y: Int
+    n_classes: int = 2
+    seed: int = 0
+    targets: Float | None = None
+    votes: Int | None = None
+    groups: NDArray[Any] | None = None
+    weights: Float | None = None
+    validation: Int | None = None
+    validation_y: Int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained probe for raw embeddings.
+
+    Attributes
+    ----------
+    coef, intercept
+        Shapes (1, d) and (1,) for two classes, (C, d) and (C,) for more.
+    unit
+        Whether rows are to be divided by their length first.
+    fit
+        What the solver reported.
+    rows, validation
+        Row numbers trained on, and those held out (None: none).
+    plan
+        The synthetic cases, their rows numbered as in the matrix (None: none).
+    """
+
+    coef: Float
+    intercept: Float
+    unit: bool
+    fit: Fit
+    rows: Int
+    validation: Int | None
+    plan: SynthesisPlan | None = None
+
+    def logits(self, X: Any, rows: Int | None = None) -> Float:
+        """Logits of (some rows of) X: (n,) of the positive class, or (n, C)."""
+        return linear_logits(X, self.coef, self.intercept, unit=self.unit, rows=rows)
+
+
+def linear_logits(
+    X: Any, coef: Float, intercept: Float, *, unit: bool = False, rows: Int | None = None
+) -> Float:
+    """Logits of (some rows of) X, some thousand rows at a time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> linear_logits(np.eye(2), np.array([[3.0, -1.0]]), np.array([0.5]))
+    array([ 3.5, -0.5])
+    """
+    n = len(X) if rows is None else len(rows)
+    out = np.empty((n, len(coef)))
+    dtype = np.float64 if X.dtype == np.float64 else np.float32
+    weights: NDArray[Any] = coef.T.astype(dtype)
+    for start in range(0, n, CHUNK_ROWS):
+        block = slice(start, min(start + CHUNK_ROWS, n))
+        part: NDArray[Any] = np.asarray(X[block] if rows is None else X[rows[block]], dtype=dtype)
+        out[block] = part @ weights
+        if unit:
+            length = np.linalg.norm(part, axis=1, keepdims=True)
+            out[block] /= np.where(length > 0, length, 1.0)
+    out += intercept
+    return out[:, 0] if len(coef) == 1 else out
+
+
+def probabilities(logits: Float) -> Float:
+    """Class probabilities (n, C) of logits (n,) or (n, C).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> probabilities(np.array([0.0]))
+    array([[0.5, 0.5]])
+    """
+    if logits.ndim == 2:
+        return np.asarray(softmax(logits, axis=1))
+    positive = expit(logits)
+    return np.column_stack([expit(-logits), positive])
+
+
+def fit_many(X: Any, jobs: Sequence[Job], *, X_validation: Any = None) -> list[Trained]:
+    """Train every job.
+
+    Parameters
+    ----------
+    X
+        Shared embeddings (n, d), a numpy array or memory map, finite.
+    jobs
+        What to train; see `Job`. Rows, labels and split may differ from job to job.
+    X_validation
+        Where the jobs' own `validation` row numbers point; X itself by default.
+
+    Returns
+    -------
+    list of Trained
+        One per job, in their order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1], 100)
+    >>> X = rng.normal(size=(200, 5)) + y[:, None]
+    >>> rows = np.arange(200)
+    >>> recipes = [Recipe(), Recipe(smoothing="vanilla"), Recipe(synthesis={})]
+    >>> jobs = [Job(recipe=r, rows=rows, y=y, seed=s) for r in recipes for s in range(2)]
+    >>> probes = fit_many(X, jobs)
+    >>> len(probes), probes[0].coef.shape, len(probes[-1].plan)
+    (6, (1, 5), 600)
+    """
+    prepared = _prepare_all(jobs)
+    shared = _Shared(X, X_validation)
+    trained: list[Trained | None] = [None] * len(jobs)
+
+    # Jobs that need the same first probe share it, and a plain job is its own first probe.
+    sharing = same_content([p.rows for p in prepared])
+    labels = same_content([p.y for p in prepared])
+    weights = same_content([p.weights for p in prepared])
+    stage: dict[Any, _Prepared] = {}
+    keys: list[Any] = []
+    for i, (job, part) in enumerate(zip(jobs, prepared, strict=True)):
+        recipe = job.recipe.first() if job.recipe.needs_first_probe else job.recipe
+        key: Any = i
+        if recipe == recipe.first() and job.targets is None:
+            key = (repr(recipe), job.seed, sharing[i], labels[i], weights[i], job.n_classes)
+        keys.append(key)
+        stage.setdefault(key, replace(part, recipe=recipe))
+    first = dict(zip(stage, shared.solve(list(stage.values()), [None] * len(stage)), strict=True))
+
+    second = [i for i, job in enumerate(jobs) if job.recipe.needs_first_probe]
+    for i in range(len(jobs)):
+        trained[i] = first[keys[i]]
+    results = shared.solve([prepared[i] for i in second], [first[keys[i]] for i in second])
+    for i, result in zip(second, results, strict=True):
+        trained[i] = result
+    return [t for t in trained if t is not None]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Prepared:
+    """A job with its validation part held out."""
+
+    job: Job
+    recipe: Recipe
+    rows: Int
+    y: Int
+    weights: Float | None
+    train: Int  # positions among the job's cases
+    held: Int | None
+    validation: Int | None
+    validation_y: Int | None
+    seeds: Int
+
+
+def _prepare_all(jobs: Sequence[Job]) -> list[_Prepared]:
+    """Prepare jobs; those over the same arrays with one seed share their parts, not copies."""
+    known: dict[Any, _Prepared] = {}
+    prepared = []
+    for job in jobs:
+        recipe = job.recipe
+        recipe.check()
+        arrays = (job.rows, job.y, job.weights, job.groups, job.validation, job.validation_y)
+        options = (job.seed, recipe.solver, recipe.validation_share, recipe.validation)
+        key = (*map(id, arrays), *options)
+        if key not in known:
+            known[key] = _prepare(job)
+        prepared.append(replace(known[key], job=job, recipe=recipe))
+    return prepared
+
+
+def _prepare(job: Job) -> _Prepared:
+    """Hold out a job's validation part."""
+    recipe = job.recipe
+    # A case of weight 0 is no case: it must not be held out or become an anchor either.
+    present = np.arange(len(job.rows)) if job.weights is None else np.flatnonzero(job.weights)
+    seeds = np.random.SeedSequence(job.seed).generate_state(4).astype(np.int64)
+    train_part, held = present, None
+    total = len(present) if job.weights is None else float(job.weights.sum())
+    wanted = recipe.solver == "adam" and recipe.validation_share > 0
+    if job.validation is None and wanted and total >= FEWEST_TO_HOLD_OUT:
+        stratified = recipe.validation == "stratified"
+        kept, out = hold_out(
+            job.y[present],
+            share=recipe.validation_share,
+            groups=job.groups[present] if stratified and job.groups is not None else None,
+            stratify=stratified,
+            seed=int(seeds[0]),
+        )
+        train_part, held = present[kept], present[out]
+    y = job.y[train_part]
+    found = np.unique(y)
+    if len(found) < 2:
+        raise InputError(
+            f"the training cases hold one class only (class number {found[0]}): a probe needs at "
+            "least two. Give more cases, or another split."
+        )
+    return _Prepared(
+        job=job,
+        recipe=recipe,
+        rows=job.rows[train_part],
+        y=y,
+        weights=None if job.weights is None else job.weights[train_part],
+        train=train_part,
+        held=held,
+        validation=job.validation if held is None else job.rows[held],
+        validation_y=job.validation_y if held is None else job.y[held],
+        seeds=seeds,
+    )
+
+
+class _Shared:
+    """The matrix, and what jobs over it have in common."""
+
+    def __init__(self, X: Any, X_validation: Any) -> None:
+        self.X, self.X_validation = X, X_validation
+
+    def solve(self, parts: Sequence[_Prepared], first: Sequence[Trained | None]) -> list[Trained]:
+        """Train all parts, those with the same solver options in one call."""
+        numbers = same_content([p.rows for p in parts])
+        weights = same_content([p.weights for p in parts])
+        scalings: dict[Any, Scaling] = {}
+        built = []
+        for part, base, *which in zip(parts, first, numbers, weights, strict=True):
+            name = part.recipe.scaling
+            if (*which, name) not in scalings:
+                scalings[(*which, name)] = _scaling(self.X, part.rows, part.weights, name)
+            built.append(self._task(part, base, scalings[(*which, name)]))
+        calls: dict[Any, list[int]] = {}
+        for i, part in enumerate(parts):
+            r = part.recipe
+            key: tuple[Any, ...] = (r.solver, r.tol, r.max_iter)
+            if r.solver == "adam":
+                own = part.held is not None or self.X_validation is None
+                key = (r.solver, r.batch_size, r.max_epochs, r.min_steps, r.patience, own)
+            calls.setdefault(key, []).append(i)
+        fits: dict[int, Fit] = {}
+        for key, members in calls.items():
+            tasks = [built[i][0] for i in members]
+            recipe = parts[members[0]].recipe
+            if recipe.solver == "lbfgs":
+                found = minimise(self.X, tasks, tol=recipe.tol, max_iter=recipe.max_iter)
+            else:
+                found = train(
+                    self.X,
+                    tasks,
+                    X_validation=None if key[-1] else self.X_validation,
+                    batch_size=recipe.batch_size,
+                    max_epochs=recipe.max_epochs,
+                    min_steps=recipe.min_steps,
+                    patience=recipe.patience,
+                )
+            fits.update(zip(members, found, strict=True))
+        return [
+            _trained(part, task, fits[i], made)
+            for i, (part, (task, made)) in enumerate(zip(parts, built, strict=True))
+        ]
+
+    def _task(
+        self, part: _Prepared, first: Trained | None, scaling: Scaling
+    ) -> tuple[Task, SynthesisPlan | None]:
+        """Turn a prepared job into the solver's terms."""
+        recipe, job = part.recipe, part.job
+        plain, targets = self._targets(part, first)
+        rows, weights = part.rows, part.weights
+        goal = targets[part.train]
+        if recipe.union:
+            rows, goal = np.tile(rows, 2), np.concatenate([plain[part.train], goal])
+            weights = None if weights is None else np.tile(weights, 2)
+        made = None
+        if recipe.synthesis is not None and first is not None:
+            made = self._plan(part, first)
+        validation_targets = None
+        if part.validation is not None and part.validation_y is not None:
+            own = recipe.stop_on == "targets" and part.held is not None
+            validation_targets = (
+                targets[part.held] if own else _onehot(part.validation_y, job.n_classes)
+            )
+        decay = recipe.decay
+        if decay is None:
+            mass = len(rows) if weights is None else float(weights.sum())
+            decay = 1.0 / mass if recipe.solver == "lbfgs" else 0.0
+        task = Task(
+            rows=rows,
+            targets=goal,
+            validation=part.validation,
+            validation_targets=validation_targets,
+            weights=weights,
+            mixtures=None
+            if made is None
+            else Mixtures(made.first, made.second, made.alpha, made.targets, made.weight),
+            initial=self._initial(part, first),
+            order=int(part.seeds[2]),
+            learning_rate=recipe.learning_rate,
+            decay=decay,
+            loss=recipe.loss,
+            gamma=recipe.gamma,
+            scaling=scaling,
+        )
+        return task, made
+
+    def _targets(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float]:
+        """Given and smoothed targets of all of a job's cases."""
+        job, recipe = part.job, part.recipe
+        plain = _onehot(job.y, job.n_classes) if job.targets is None else job.targets
+        options = dict(recipe.smoothing_options or {})
+        if recipe.smoothing is None:
+            return plain, plain
+        if recipe.smoothing == "vanilla":
+            return plain, vanilla(plain, n_classes=job.n_classes, **options)
+        if recipe.smoothing == "confidence":
+            assert first is not None
+            if job.n_classes != 2:
+                raise InputError(f"smoothing='confidence' is for two classes, got {job.n_classes}")
+            return plain, confidence(expit(first.logits(self.X, job.rows)), **options)
+        if job.votes is None:
+            raise InputError(
+                f"smoothing={recipe.smoothing!r} needs votes: give votes=..., or take a smoothing "
+                "that needs none (None, 'vanilla', 'confidence')"
+            )
+        return plain, soft_labels(job.votes, smoothing=recipe.smoothing, **options)
+
+    def _plan(self, part: _Prepared, first: Trained) -> SynthesisPlan:
+        """Plan synthetic cases, and number their rows as in the matrix."""
+        options = dict(part.recipe.synthesis or {})
+        rows, y, weights = part.rows, part.y, part.weights
+        mass = options.pop("mass", None)
+        if part.recipe.distinct_anchors:
+            distinct = _distinct(self.X, rows, y)
+            rows, y = rows[distinct], y[distinct]
+        logits = first.logits(self.X, rows)
+        if options.get("anchors", "confident") == "confident":
+            guess = (logits > 0).astype(np.int64) if logits.ndim == 1 else logits.argmax(axis=1)
+            unlearnt = np.setdiff1d(y, y[guess == y])
+            if len(unlearnt):
+                warnings.warn(
+                    f"the first probe gets no case of class number {unlearnt[0]} right: anchors are "
+                    "the most confident cases of each class, right or wrong",
+                    ScalecalWarning,
+                    stacklevel=2,
+                )
+                options["anchors"] = "class"
+        made = plan(y, logits, random_state=int(part.seeds[3]), **options)
+        if part.recipe.shuffled:
+            made = made.shuffled(int(part.seeds[3]))
+        total = len(part.rows) if weights is None else float(weights.sum())
+        return replace(
+            made,
+            first=rows[made.first],
+            second=rows[made.second],
+            anchors={c: rows[index] for c, index in made.anchors.items()},
+            weight=made.weight if mass is None else float(mass) * total / len(made),
+        )
+
+    def _initial(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float] | None:
+        """Initial weights for scaled rows; None for zeros."""
+        d, c = self.X.shape[1], 1 if part.job.n_classes == 2 else part.job.n_classes
+        if part.recipe.warm_start and first is not None:
+            return first.fit.weights, first.fit.intercept
+        if part.recipe.initial == "zero":
+            return None
+        rng = np.random.default_rng(int(part.seeds[1]))
+        bound = 1.0 / np.sqrt(d)
+        return rng.uniform(-bound, bound, (c, d)), rng.uniform(-bound, bound, c)
+
+
+def _trained(part: _Prepared, task: Task, fit: Fit, made: SynthesisPlan | None) -> Trained:
+    """A solver's result, for raw rows."""
+    coef, intercept = task.scaling.unscale(
+        fit.weights.astype(np.float64), fit.intercept.astype(np.float64)
+    )
+    return Trained(
+        coef=coef,
+        intercept=intercept,
+        unit=task.scaling.unit,
+        fit=fit,
+        rows=part.rows,
+        validation=part.validation if part.held is not None else None,
+        plan=made,
+    )
+
+
+def _onehot(y: Int, n_classes: int) -> Float:
+    """Hard labels as targets: (n,) for two classes, (n, C) for more."""
+    return y.astype(np.float64) if n_classes == 2 else np.eye(n_classes)[y]
+
+
+def _scaling(X: Any, rows: Int, weights: Float | None, name: str) -> Scaling:
+    """How rows are scaled, from the training rows alone, read in one or two passes."""
+    if name == "none":
+        return Scaling()
+    if name == "l2":
+        return Scaling(unit=True)
+    share = np.ones(len(rows)) if weights is None else weights
+    total = float(share.sum())
+    if name == "rms":
+        squares = sum(float(w @ np.square(part).sum(axis=1)) for part, w in _parts(X, rows, share))
+        root = float(np.sqrt(squares / (total * X.shape[1])))
+        return Scaling(scale=root if root > 0 else 1.0)
+    mean = np.sum([w @ part for part, w in _parts(X, rows, share)], axis=0) / total
+    square = np.sum([w @ np.square(part - mean) for part, w in _parts(X, rows, share)], axis=0)
+    deviation = np.sqrt(square / total)
+    # A constant feature says nothing: it becomes 0, not a division by zero.
+    constant = deviation <= 1e-12 * np.maximum(1.0, np.abs(mean))
+    return Scaling(scale=np.where(constant, 1.0, deviation), shift=mean)
+
+
+def _parts(X: Any, rows: Int, weights: Float) -> Any:
+    """Rows in double precision with their weights, some thousand at a time."""
+    for start in range(0, len(rows), CHUNK_ROWS):
+        block = slice(start, start + CHUNK_ROWS)
+        yield np.asarray(X[rows[block]], dtype=np.float64), weights[block]
+
+
+def _distinct(X: Any, rows: Int, y: Int) -> Int:
+    """Positions of the first of each set of cases with the same embedding and label."""
+    # Equal rows have equal sums to the last bit, so only ties need to be looked at.
+    sums = np.concatenate([part.sum(axis=1) for part, _ in _parts(X, rows, np.ones(len(rows)))])
+    order = np.lexsort((sums, y))
+    new = np.append(True, (np.diff(sums[order]) != 0) | (np.diff(y[order]) != 0))
+    starts = np.flatnonzero(new)
+    sizes = np.diff(np.append(starts, len(order)))
+    copy = np.zeros(len(rows), dtype=bool)
+    for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
+        members = np.sort(order[start : start + size])
+        _, firsts = np.unique(np.asarray(X[rows[members]]), axis=0, return_index=True)
+        copy[np.delete(members, firsts)] = True
+    return np.flatnonzero(~copy)

@@ -1,0 +1,184 @@
+"""How a probe is trained, as data: the one place where its defaults are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scalecal.checks import InputError, check_choice, check_positive_int, check_unit, lookup
+from scalecal.smoothing import SMOOTHINGS, Smoothing
+from scalecal.solvers import LOSSES
+
+__all__ = ["FROM_LABELS", "PRESETS", "SCALINGS", "SOLVERS", "Recipe", "with_preset"]
+
+SOLVERS: dict[str, str] = {
+    "adam": "Adam on mini-batches, stopped early on the validation log loss, best weights kept",
+    "lbfgs": "L-BFGS to the optimum of the mean loss + decay / 2 |w|^2; nothing is held out",
+}
+"""Ways to train, and what each means."""
+
+SCALINGS: dict[str, str] = {
+    "rms": "all features divided by one number, their root mean square over the training part",
+    "none": "features as they are",
+    "zscore": "each feature to mean 0 and standard deviation 1 over the training part",
+    "l2": "each row divided by its Euclidean length",
+}
+"""Ways to scale embeddings, and what each means."""
+
+FROM_LABELS = ("vanilla", "confidence")
+"""Smoothings that need no votes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides how a probe is trained, apart from the data and the seed.
+
+    Attributes
+    ----------
+    smoothing
+        Targets of the real cases: None (the labels as given), ``"vanilla"``, ``"confidence"`` (of a
+        first probe; two classes), a name in `scalecal.smoothing.SMOOTHINGS`, or a function
+        ``f(votes, n_raters)``; the last two need votes.
+    smoothing_options
+        Options of the smoothing function.
+    union
+        Train on the given labels and the smoothed ones, each case twice, instead of the smoothed.
+    synthesis
+        None, or options of `scalecal.synthesis.plan`: then a first probe chooses the anchors and
+        the real cases are joined by synthetic ones. ``{}`` is SCALE with its defaults.
+    shuffled
+        Permute the synthetic labels (the negative control).
+    distinct_anchors
+        Count the same embedding with the same label as one candidate anchor, however often it
+        occurs: copies add nothing but weight.
+    warm_start
+        Train the second probe from the first one's weights instead of from scratch.
+    loss, gamma
+        ``"log"`` or ``"focal"``, and the latter's exponent.
+    solver
+        A name in `SOLVERS`.
+    scaling
+        A name in `SCALINGS`.
+    initial
+        ``"zero"``, or ``"random"``: uniform within 1 / sqrt(d), as torch's nn.Linear.
+    learning_rate, batch_size, max_epochs, min_steps, patience
+        Adam's; see `scalecal.solvers.train`.
+    decay
+        L2 penalty; None is 0 for Adam and 1 / (number of cases) for L-BFGS.
+    tol, max_iter
+        L-BFGS's; see `scalecal.solvers.minimise`.
+    validation_share
+        Share held out for early stopping; 0: none, and the last weights are kept.
+    validation
+        ``"stratified"`` (never through a group), or ``"random"`` (plain, groups not looked at).
+    stop_on
+        ``"labels"``: hard-label validation loss for every method; ``"targets"``: its own targets.
+    """
+
+    smoothing: str | Smoothing | None = None
+    smoothing_options: Mapping[str, Any] | None = None
+    union: bool = False
+    synthesis: Mapping[str, Any] | None = None
+    shuffled: bool = False
+    distinct_anchors: bool = True
+    warm_start: bool = False
+    loss: str = "log"
+    gamma: float = 2.0
+    solver: str = "adam"
+    scaling: str = "rms"
+    initial: str = "zero"
+    learning_rate: float = 1e-3
+    batch_size: int = 256
+    max_epochs: int = 50
+    min_steps: int = 2000
+    patience: int = 10
+    decay: float | None = None
+    tol: float | None = None
+    max_iter: int = 500
+    validation_share: float = 0.1
+    validation: str = "stratified"
+    stop_on: str = "labels"
+
+    @property
+    def needs_votes(self) -> bool:
+        """Whether the targets come from readers' votes."""
+        return self.smoothing is not None and self.smoothing not in FROM_LABELS
+
+    @property
+    def needs_first_probe(self) -> bool:
+        """Whether a plain probe has to be trained before this one."""
+        return self.synthesis is not None or self.smoothing == "confidence"
+
+    def first(self) -> Recipe:
+        """Return the plain probe this one builds on."""
+        return replace(
+            self,
+            smoothing=None,
+            smoothing_options=None,
+            union=False,
+            synthesis=None,
+            shuffled=False,
+            distinct_anchors=True,
+            warm_start=False,
+            loss="log",
+            stop_on="labels",
+        )
+
+    def check(self) -> None:
+        """Fail on options that mean nothing, naming them."""
+        check_choice(self.loss, LOSSES, "loss")
+        check_choice(self.solver, SOLVERS, "solver")
+        check_choice(self.scaling, SCALINGS, "scaling")
+        check_choice(self.initial, ("zero", "random"), "initial")
+        check_choice(self.validation, ("stratified", "random"), "validation")
+        check_choice(self.stop_on, ("labels", "targets"), "stop_on")
+        if isinstance(self.smoothing, str) and self.smoothing not in FROM_LABELS:
+            known = {**dict.fromkeys(FROM_LABELS), **SMOOTHINGS}
+            lookup(self.smoothing, known, "smoothing")
+        for name, least in (("batch_size", 1), ("max_epochs", 1), ("patience", 1), ("max_iter", 1)):
+            check_positive_int(getattr(self, name), name, least=least)
+        check_positive_int(self.min_steps, "min_steps", least=0)
+        if check_unit(self.validation_share, "validation_share") == 1.0:
+            raise InputError("validation_share must be below 1: something must be left to train on")
+        for name in ("learning_rate", "tol"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"{name} must be above 0, got {value!r}")
+        for name in ("gamma", "decay"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise InputError(f"{name} must not be negative, got {value!r}")
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {
+        "scaling": "none",
+        "initial": "random",
+        "max_epochs": 50,
+        "min_steps": 0,
+        "validation": "random",
+        "distinct_anchors": False,
+    },
+}
+"""Options a preset sets, whatever else was given."""
+
+
+def with_preset(recipe: Recipe, preset: str | None) -> Recipe:
+    """Return the recipe with a preset's options.
+
+    ``"paper"`` is the paper to the letter: raw embeddings, random initial weights, at most 50
+    epochs, a plain random tenth for validation, and anchors by the first probe's prediction alone
+    (unless they are random by design).
+
+    Examples
+    --------
+    >>> with_preset(Recipe(synthesis={}), "paper").synthesis
+    {'anchors': 'prediction'}
+    """
+    if preset is None:
+        return recipe
+    changed = replace(recipe, **lookup(preset, PRESETS, "preset"))
+    if recipe.synthesis is None or recipe.synthesis.get("anchors", "confident") != "confident":
+        return changed
+    return replace(changed, synthesis={**recipe.synthesis, "anchors": "prediction"})
