@@ -1,0 +1,274 @@
+"""Methods compared on the same cases: every difference with its noise over cases and over seeds.
+
+One bootstrap of a data set's cases (of its groups, where there are any) serves all its cells: the same
+draws for every encoder, method and seed, so that any difference, and any average over encoders, is
+paired. A seed's sums count the drawn cases that are in its test set; the metric is taken per seed and
+then averaged over seeds. A single ECE is never given an interval (it would be wrong), only differences
+between methods on the same cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import Float, InputError, Int
+from scalecal.experiments.cells import Cell
+from scalecal.resampling import Units, interval, two_sided_p, weights
+from scalecal.scoring import case_sums, sum_values
+from scalecal.statistics import RecoveredShare, paired_t
+
+__all__ = ["Contrast", "Drawn", "Resampled"]
+
+_METRICS = {"nll": "log_loss"}
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """One metric of one method: its value per seed, and its bootstrap averaged over seeds."""
+
+    by_seed: dict[int, float]
+    samples: Float
+    n: int
+    units: int
+
+    @property
+    def value(self) -> float:
+        """Mean over seeds."""
+        return float(np.mean(list(self.by_seed.values())))
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A difference method - reference, with both kinds of noise.
+
+    `low`, `high` and `p_cases` come from the paired bootstrap over cases or groups; `p_seeds` from the
+    paired t-test across seeds (NaN with fewer than two). `n` counts cases, `units` what was resampled.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_cases: float
+    p_seeds: float
+    value: float
+    reference: float
+    n: int
+    units: int
+    n_seeds: int
+
+    @property
+    def change(self) -> float:
+        """The difference as a share of the reference's value."""
+        return self.difference / self.reference if self.reference else float("nan")
+
+    @property
+    def p_value(self) -> float:
+        """The larger of both p-values: a difference counts if it outlasts both kinds of noise."""
+        known = [p for p in (self.p_cases, self.p_seeds) if np.isfinite(p)]
+        return max(known) if known else float("nan")
+
+
+class Resampled:
+    """Bootstrap of the cells of one data set, drawn when first asked for and kept.
+
+    Parameters
+    ----------
+    cells
+        Cells of one data set; their cases may differ and are matched by id.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=400)
+    >>> y = (rng.uniform(size=400) < p).astype(int)
+    >>> sharp = np.clip(2 * p - 0.5, 0.01, 0.99)
+    >>> rows = np.arange(400)
+    >>> cell = Cell("toy", "raw", rows.astype(str), y, None, None, np.full(400, ""), ("a", "b"),
+    ...             {("none", 0): (rows, sharp), ("good", 0): (rows, p)})
+    >>> result = Resampled([cell]).contrast("good", "none", metric="nll")
+    >>> result.high < 0
+    True
+    """
+
+    def __init__(self, cells: Sequence[Cell], *, n_resamples: int = 1000, seed: int = 0) -> None:
+        if not cells:
+            raise InputError("nothing to resample: give at least one cell")
+        datasets = {cell.dataset for cell in cells}
+        if len(datasets) > 1:
+            raise InputError(
+                f"cells of one data set are needed, got those of {', '.join(sorted(datasets))}"
+            )
+        self.cells = {cell.encoder: cell for cell in cells}
+        place: dict[str, int] = {}
+        grouped = all(cell.groups is not None for cell in cells)
+        group: list[str] = []
+        self._rows: dict[str, Int] = {}
+        for cell in cells:
+            for i, name in enumerate(cell.ids.tolist()):
+                if name not in place:
+                    place[name] = len(place)
+                    group.append(str(cell.groups[i]) if cell.groups is not None else "")
+            self._rows[cell.encoder] = np.array([place[name] for name in cell.ids.tolist()])
+        self._units = Units.of(len(place), groups=group if grouped else None, seed=seed)
+        rng = np.random.default_rng(seed)
+        drawn = list(weights(self._units.count, n_resamples, rng))
+        self._weights: Float = np.concatenate(drawn)
+        self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
+
+    @property
+    def resampled(self) -> str:
+        """What is resampled, in a word."""
+        return "cases" if self._units.group is None else "groups"
+
+    def encoders(self, *methods: str) -> list[str]:
+        """Encoders that have predictions of all these methods."""
+        return [e for e, cell in self.cells.items() if set(methods) <= set(cell.methods)]
+
+    def add(self, cell: Cell) -> None:
+        """Take a cell's further predictions in; its cases must be those already known."""
+        self.cells[cell.encoder] = cell
+
+    def drawn(
+        self, encoder: str, method: str, stratum: str = "overall", metric: str = "ece"
+    ) -> Drawn:
+        """Return a metric of one method with its bootstrap."""
+        key = (encoder, method, stratum)
+        if key not in self._kept:
+            self._kept[key] = self._draw(*key)
+        name = _METRICS.get(metric, metric)
+        if name not in self._kept[key]:
+            raise InputError(f"{metric} is not known for {method} on {encoder}, stratum {stratum}")
+        return self._kept[key][name]
+
+    def _draw(self, encoder: str, method: str, stratum: str) -> dict[str, Drawn]:
+        cell = self.cells[encoder]
+        by_seed: dict[str, dict[int, float]] = {}
+        samples: dict[str, list[Float]] = {}
+        sliced: dict[bytes, tuple[Units, Float]] = {}
+        cases: set[int] = set()
+        used: set[int] = set()
+        for seed in cell.seeds(method):
+            index, probs = cell.predictions[method, seed]
+            inside = cell.inside(index, stratum)
+            here, p = index[inside], probs[inside]
+            if len(here) == 0:
+                continue
+            cases.update(here.tolist())
+            tested = here.tobytes()
+            if tested not in sliced:
+                sliced[tested] = self._slice(self._rows[encoder][here])
+            units, times = sliced[tested]
+            used.update(np.unique(self._units.code[self._rows[encoder][here]]).tolist())
+            counts = None if cell.counts is None else cell.counts[here]
+            sums = case_sums(cell.y[here], p, counts, units=units)
+            point = sum_values({k: s.sum(axis=0, keepdims=True) for k, s in sums.items()})
+            matrix = times @ np.concatenate(list(sums.values()), axis=1)
+            edges = np.cumsum([s.shape[1] for s in sums.values()])[:-1]
+            again = sum_values(dict(zip(sums, np.split(matrix, edges, axis=1), strict=True)))
+            for name, values in again.items():
+                by_seed.setdefault(name, {})[seed] = float(point[name][0])
+                samples.setdefault(name, []).append(values)
+        return {
+            name: Drawn(by_seed[name], np.mean(parts, axis=0), len(cases), len(used))
+            for name, parts in samples.items()
+        }
+
+    def _slice(self, rows: Int) -> tuple[Units, Float]:
+        """Units of some cases numbered anew, and the weights of those units alone."""
+        present, code = np.unique(self._units.code[rows], return_inverse=True)
+        return Units(code.astype(np.int64), len(present)), self._weights[:, present]
+
+    def averaged(
+        self, encoders: Iterable[str], method: str, stratum: str = "overall", metric: str = "ece"
+    ) -> Drawn:
+        """Return a metric averaged over encoders; seeds that all of them have are kept."""
+        parts = [self.drawn(e, method, stratum, metric) for e in encoders]
+        if not parts:
+            raise InputError(f"no encoder has predictions of {method}")
+        common = set.intersection(*(set(part.by_seed) for part in parts))
+        if not common:  # seeds without a name in common: number them in order
+            width = min(len(part.by_seed) for part in parts)
+            tables = [list(part.by_seed.values())[:width] for part in parts]
+            by_seed = dict(enumerate(np.mean(tables, axis=0).tolist()))
+        else:
+            by_seed = {s: float(np.mean([p.by_seed[s] for p in parts])) for s in sorted(common)}
+        samples: Float = np.mean([part.samples for part in parts], axis=0)
+        first = parts[0]
+        return Drawn(by_seed, samples, max(p.n for p in parts), first.units)
+
+    def contrast(
+        self,
+        method: str,
+        reference: str,
+        *,
+        stratum: str = "overall",
+        metric: str = "ece",
+        encoders: Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> Contrast:
+        """Compare two methods, averaged over encoders (all that have both, unless named)."""
+        names = self.encoders(method, reference) if encoders is None else list(encoders)
+        a = self.averaged(names, reference, stratum, metric)
+        b = self.averaged(names, method, stratum, metric)
+        return contrast_of(a, b, level=level)
+
+    def recovered(
+        self,
+        method: str,
+        reference: str,
+        *,
+        baseline: str = "none",
+        stratum: str = "low",
+        metric: str = "ece",
+        encoders: Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> RecoveredShare:
+        """Share of the reference's gain over the baseline that a method recovers.
+
+        As `scalecal.statistics.recovered_share`, for any metric: undefined where the reference's own
+        gain is not clearly above zero.
+        """
+        names = self.encoders(method, reference, baseline) if encoders is None else list(encoders)
+        base, best, own = (
+            self.averaged(names, name, stratum, metric) for name in (baseline, reference, method)
+        )
+        gain = base.value - best.value
+        to_best, nan = base.samples - best.samples, float("nan")
+        if gain <= 0:
+            return RecoveredShare(nan, nan, nan, gain, base.n, "the reference gains nothing here")
+        if interval(to_best, level)[0] <= 0:
+            return RecoveredShare(nan, nan, nan, gain, base.n, "the reference's gain may be chance")
+        low, high = interval((base.samples - own.samples) / to_best, level)
+        return RecoveredShare((base.value - own.value) / gain, low, high, gain, base.n)
+
+
+def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Contrast:
+    """Compare two metrics drawn from the same resamples."""
+    common = [seed for seed in reference.by_seed if seed in method.by_seed]
+    a: NDArray[np.float64] = np.array([reference.by_seed[s] for s in common])
+    b: NDArray[np.float64] = np.array([method.by_seed[s] for s in common])
+    if len(common) == 0:
+        raise InputError("the methods have no seed in common, so they cannot be paired")
+    samples = method.samples - reference.samples
+    low, high = interval(samples, level)
+    across = paired_t(a, b)
+    difference = float((b - a).mean())
+    p_cases = two_sided_p(samples)
+    # Equal methods differ by nothing at all, on every resample.
+    p_seeds = 1.0 if np.array_equal(a, b) and len(common) > 1 else across.p_value
+    return Contrast(
+        difference=difference,
+        low=low,
+        high=high,
+        p_cases=p_cases,
+        p_seeds=p_seeds,
+        value=float(b.mean()),
+        reference=float(a.mean()),
+        n=min(reference.n, method.n),
+        units=min(reference.units, method.units),
+        n_seeds=len(common),
+    )
