@@ -260,28 +260,49 @@ def vanilla(
     return (1.0 - epsilon) * target + epsilon * (1.0 - target) / (n_classes - 1)
 
 
-def confidence(probs: ArrayLike, omega: float = 0.4) -> Float:
-    r"""Piecewise smoothing of a first probe's own confidence, with no reader (Wei et al., 2022).
+def confidence(
+    probs: ArrayLike,
+    omega: float = 0.4,
+    *,
+    form: Literal["piecewise", "linear", "nonlinear", "fraction"] = "piecewise",
+    alpha: float = 0.1,
+    phi: float = 5.0,
+) -> Float:
+    r"""Smoothing by a first probe's own confidence c, with no reader (Wei et al., 2022).
 
+    The smoothing functions with c in place of the share of votes. Piecewise:
     :math:`(1 - \Omega) + \Omega (c - 1/2) / (1/2)` above one half, one half there, and
-    :math:`\Omega c / (1/2)` below.
+    :math:`\Omega c / (1/2)` below. Linear: :math:`(1 - \alpha) c + \alpha / 2`. Nonlinear:
+    :math:`\sigma(\Phi (c - 1/2))`. Fraction: c itself.
 
     Parameters
     ----------
     probs : array (n,)
         Positive-class probabilities of a probe fitted to hard labels.
-    omega : float
-        As in `piecewise`.
+    omega, alpha, phi : float
+        As in `piecewise`, `linear` and `nonlinear`.
+    form : str
+        Which of the four.
 
     Examples
     --------
     >>> confidence([0.0, 0.25, 0.5, 0.75, 1.0]).round(3).tolist()
     [0.0, 0.2, 0.5, 0.8, 1.0]
+    >>> confidence([0.0, 0.5, 1.0], form="linear").round(3).tolist()
+    [0.05, 0.5, 0.95]
     """
-    omega = check_unit(omega, "omega")
+    check_choice(form, ("piecewise", "linear", "nonlinear", "fraction"), "form")
     p = check_probs(probs)
     if p.ndim != 1:
         raise InputError(f"probs must be 1-d (two classes), got shape {p.shape}")
+    if form == "fraction":
+        return p
+    if form == "linear":
+        alpha = check_unit(alpha, "alpha")
+        return np.asarray((1.0 - alpha) * p + alpha / 2)
+    if form == "nonlinear":
+        return np.asarray(1.0 / (1.0 + np.exp(-phi * (p - 0.5))))
+    omega = check_unit(omega, "omega")
     upper = (1.0 - omega) + omega * (p - 0.5) / 0.5
     return np.where(p > 0.5, upper, np.where(p < 0.5, omega * p / 0.5, 0.5))
 

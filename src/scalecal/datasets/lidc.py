@@ -33,7 +33,15 @@ _RATINGS = (
     "spiculation_mean",
     "texture_mean",
 )
-_LOG_GEOMETRY = tuple(f"log_{name}" for name in _GEOMETRY)
+# Sizes in centimetres lie around one, so that their logarithms lie around zero: no probe has to
+# learn a large intercept first.
+_IN_CM = {
+    "volume_cm3": ("volume_mm3", 1e-3),
+    "lateral_cm2": ("lateral_mm2", 1e-2),
+    "diameter_cm": ("diameter_mm", 0.1),
+    "z_extent_cm": ("z_extent_mm", 0.1),
+}
+_LOG_GEOMETRY = (*(f"log_{name}" for name in _IN_CM), "log_n_slices")
 
 FEATURE_SETS: dict[str, tuple[str, ...]] = {
     "geometry": _LOG_GEOMETRY,
@@ -41,7 +49,7 @@ FEATURE_SETS: dict[str, tuple[str, ...]] = {
     "ratings": _RATINGS,
     "geometry+ratings": _LOG_GEOMETRY + _RATINGS,
 }
-"""Feature sets by name; ``log_x`` is the natural logarithm of column ``x``."""
+"""Feature sets by name; ``log_x`` is the natural logarithm of ``x``."""
 
 _SUSPICIOUS = 4  # A rating of 4 ("moderately suspicious") or 5 ("highly suspicious") is a vote.
 
@@ -66,8 +74,8 @@ def load_lidc(
         Three readers drawn at random, or all four. Four can tie 2-2 (173 nodules): then say how
         with `ties`.
     features : str
-        A key of `FEATURE_SETS`. ``"geometry"``: logarithms of volume, lateral area, diameter,
-        extent along the body and number of slices, each the mean over the readers' outlines
+        A key of `FEATURE_SETS`. ``"geometry"``: logarithms of volume, lateral area, diameter and
+        extent along the body (in centimetres) and of the number of slices, each the mean over the readers' outlines
         (sizes are spread over four orders of magnitude, so a linear probe wants logarithms).
         ``"geometry-raw"``: the same, unlogged. ``"ratings"`` and ``"geometry+ratings"`` use the
         readers' other ratings (spiculation, margin, ...) and so leak their view: they warn.
@@ -181,4 +189,7 @@ def _ratings(table: dict[str, list[str]]) -> Int:
 def _feature(table: dict[str, list[str]], name: str) -> Float:
     if name.startswith("log_"):
         return np.log(_feature(table, name.removeprefix("log_")))
+    if name in _IN_CM:
+        column, factor = _IN_CM[name]
+        return factor * _feature(table, column)
     return np.array(table[name], dtype=np.float64)

@@ -1,0 +1,274 @@
+"""The methods that are compared, as data: one dict, one entry each.
+
+A method is a recipe for training the probe and, where it has one, a calibrator fitted to the
+validation part. The paper's methods, and those set beside them, train by the paper's preset, so that
+they differ in nothing but what their name says; `none-default` and `scale-default` are this package's
+own defaults, `LinearProbe()` and `ScaleProbe()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from types import MappingProxyType
+
+from scalecal.calibrators import (
+    BetaCalibration,
+    Calibrator,
+    HistogramBinning,
+    IsotonicCalibration,
+    JuryScaling,
+    PlattScaling,
+    TemperatureScaling,
+)
+from scalecal.probes import Recipe, ScaleProbe, with_preset
+from scalecal.synthesis import BetaLevels
+
+__all__ = ["METHODS", "Method"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One way to get probabilities from embeddings.
+
+    Attributes
+    ----------
+    label
+        Its name in tables and figures.
+    about
+        What it does, in a sentence.
+    recipe
+        How the probe is trained.
+    calibrator
+        Fitted to the validation part's logits and labels; None: the probe's own probabilities.
+    candidates
+        Further recipes; of these and `recipe` the one with the lowest validation log loss is kept.
+    preset
+        Preset of the training, see `scalecal.probes.PRESETS`.
+    needs_panel
+        Whether the number of readers behind each label must be known.
+    over_encoders
+        Whether it joins the predictions of several encoders, so that it needs more than one.
+    paper
+        Whether the paper reports it.
+    """
+
+    label: str
+    about: str
+    recipe: Recipe = field(default_factory=Recipe)
+    calibrator: Calibrator | None = None
+    candidates: tuple[Recipe, ...] = ()
+    preset: str | None = "paper"
+    needs_panel: bool = False
+    over_encoders: bool = False
+    paper: bool = False
+
+    @property
+    def needs_votes(self) -> bool:
+        """Whether it cannot be trained without readers' votes."""
+        return self.recipe.needs_votes
+
+    def recipes(self, n_raters: int | None = None, preset: str | None = "") -> tuple[Recipe, ...]:
+        """Return the recipe and its rivals, complete: panel size and preset filled in.
+
+        Parameters
+        ----------
+        n_raters
+            Size of the data's panel, for synthetic agreement; None: the default.
+        preset
+            Another preset than the method's own; "" keeps that.
+        """
+        chosen = self.preset if preset == "" else preset
+        return tuple(
+            with_preset(_with_panel(recipe, n_raters), chosen)
+            for recipe in (self.recipe, *self.candidates)
+        )
+
+
+def _with_panel(recipe: Recipe, n_raters: int | None) -> Recipe:
+    if recipe.synthesis is None or n_raters is None or n_raters < 2:
+        return recipe
+    return replace(recipe, synthesis={"n_raters": n_raters, **recipe.synthesis})
+
+
+def _scale(**options: object) -> Recipe:
+    return Recipe(synthesis=options)
+
+
+# What the paper's K = 10 anchors and 6 levels come to, for rivals that must match the count.
+_PAPER_COUNT = 600
+
+_AUTO = tuple(
+    Recipe(
+        synthesis={"n_anchors": anchors, "n_synthetic": 1.0, "mass": mass, "smoothing": smoothing}
+    )
+    for anchors, mass, smoothing in product(
+        (0.1, 0.5), (0.1, 0.3, 1.0), ("piecewise", "linear", "nonlinear")
+    )
+)
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {
+        "none": Method(label="No calibration", about="Hard labels, nothing else.", paper=True),
+        "temperature": Method(
+            label="Temperature scaling",
+            about="One number divides the logits, fitted on the validation part (Guo et al. 2017).",
+            calibrator=TemperatureScaling(),
+            paper=True,
+        ),
+        "vanilla-ls": Method(
+            label="Vanilla LS",
+            about="The same smoothing of every label, epsilon 0.1.",
+            recipe=Recipe(smoothing="vanilla"),
+            paper=True,
+        ),
+        "real-linear": Method(
+            label="Real agreement, linear",
+            about="Labels smoothed by the readers' votes (Wei et al. 2022), linear.",
+            recipe=Recipe(smoothing="linear"),
+            paper=True,
+        ),
+        "real-piecewise": Method(
+            label="Real agreement, piecewise",
+            about="Labels smoothed by the readers' votes (Wei et al. 2022), piecewise.",
+            recipe=Recipe(smoothing="piecewise"),
+            paper=True,
+        ),
+        "real-nonlinear": Method(
+            label="Real agreement, nonlinear",
+            about="Labels smoothed by the readers' votes (Wei et al. 2022), nonlinear.",
+            recipe=Recipe(smoothing="nonlinear"),
+            paper=True,
+        ),
+        "scale-linear": Method(
+            label="SCALE, linear",
+            about="Synthetic agreement, 10 anchors per class, linear smoothing.",
+            recipe=_scale(smoothing="linear"),
+            paper=True,
+        ),
+        "scale": Method(
+            label="SCALE",
+            about="Synthetic agreement as published: 10 anchors per class, piecewise smoothing.",
+            recipe=_scale(smoothing="piecewise"),
+            paper=True,
+        ),
+        "scale-nonlinear": Method(
+            label="SCALE, nonlinear",
+            about="Synthetic agreement, 10 anchors per class, nonlinear smoothing.",
+            recipe=_scale(smoothing="nonlinear"),
+            paper=True,
+        ),
+        "scale-random": Method(
+            label="SCALE, random anchors",
+            about="Synthetic agreement between random cases of the classes.",
+            recipe=_scale(anchors="random"),
+            paper=True,
+        ),
+        "scale-shuffled": Method(
+            label="SCALE, shuffled labels",
+            about="Negative control: the same synthetic cases, their labels permuted.",
+            recipe=Recipe(synthesis={}, shuffled=True),
+        ),
+        "scale-wide": Method(
+            label="SCALE, wide",
+            about="Anchors: the most confident half of each class; as many sampled synthetic cases as real ones.",
+            recipe=_scale(n_anchors=0.5, n_synthetic=1.0),
+        ),
+        "scale-auto": Method(
+            label="SCALE, auto",
+            about="Anchor share, mass and smoothing chosen on validation log loss; none is a candidate.",
+            candidates=_AUTO,
+        ),
+        "mixup": Method(
+            label="Embedding mixup",
+            about="As many synthetic cases as SCALE's, between random cases, uniform levels, mixed labels.",
+            recipe=_scale(
+                anchors="random",
+                n_anchors=1.0,
+                n_synthetic=_PAPER_COUNT,
+                levels=BetaLevels(1.0, 1.0),
+                smoothing="mixup",
+            ),
+        ),
+        "confidence-ls": Method(
+            label="Confidence LS",
+            about="Labels smoothed by a first probe's confidence, piecewise (Wei et al. 2022).",
+            recipe=Recipe(smoothing="confidence"),
+        ),
+        "confidence-linear": Method(
+            label="Confidence LS, linear",
+            about="Labels smoothed by a first probe's confidence, linear.",
+            recipe=Recipe(smoothing="confidence", smoothing_options={"form": "linear"}),
+        ),
+        "confidence-nonlinear": Method(
+            label="Confidence LS, nonlinear",
+            about="Labels smoothed by a first probe's confidence, nonlinear.",
+            recipe=Recipe(smoothing="confidence", smoothing_options={"form": "nonlinear"}),
+        ),
+        "confidence-fraction": Method(
+            label="Confidence itself",
+            about="A first probe's confidence as the label: self-distillation.",
+            recipe=Recipe(smoothing="confidence", smoothing_options={"form": "fraction"}),
+        ),
+        "vote-fraction": Method(
+            label="Vote fraction",
+            about="The share of readers as the label: what real votes can give.",
+            recipe=Recipe(smoothing="fraction"),
+        ),
+        "focal": Method(
+            label="Focal loss",
+            about="Focal loss with exponent 2 (Lin et al. 2017; Mukhoti et al. 2020).",
+            recipe=Recipe(loss="focal"),
+        ),
+        "platt": Method(
+            label="Platt scaling",
+            about="A line through the logits, fitted on the validation part.",
+            calibrator=PlattScaling(),
+        ),
+        "beta": Method(
+            label="Beta calibration",
+            about="Beta calibration on the validation part (Kull et al. 2017).",
+            calibrator=BetaCalibration(),
+        ),
+        "isotonic": Method(
+            label="Isotonic",
+            about="Isotonic regression on the validation part.",
+            calibrator=IsotonicCalibration(),
+        ),
+        "histogram": Method(
+            label="Histogram binning",
+            about="Histogram binning on the validation part (Zadrozny and Elkan 2001).",
+            calibrator=HistogramBinning(),
+        ),
+        "jury": Method(
+            label="Jury map",
+            about="Temperature scaling, then from the majority's probability to a single reader's.",
+            calibrator=TemperatureScaling() | JuryScaling(),
+            needs_panel=True,
+        ),
+        "half-jury": Method(
+            label="Half jury map",
+            about="The jury map at half strength in logit space.",
+            calibrator=TemperatureScaling() | JuryScaling(strength=0.5),
+            needs_panel=True,
+        ),
+        "none-default": Method(
+            label="No calibration, default training",
+            about="LinearProbe(): hard labels, trained by this package's default.",
+            preset=None,
+        ),
+        "scale-default": Method(
+            label="ScaleProbe()",
+            about="This package's own default.",
+            recipe=ScaleProbe()._recipe(None),
+            preset=None,
+        ),
+        "ensemble": Method(
+            label="Ensemble over encoders",
+            about="Mean of the uncalibrated probes' logits over all encoders.",
+            over_encoders=True,
+        ),
+    }
+)
+"""Name -> method. Adding one is one entry."""
