@@ -128,10 +128,6 @@ class Resampled:
         """Encoders that have predictions of all these methods."""
         return [e for e, cell in self.cells.items() if set(methods) <= set(cell.methods)]
 
-    def add(self, cell: Cell) -> None:
-        """Take a cell's further predictions in; its cases must be those already known."""
-        self.cells[cell.encoder] = cell
-
     def drawn(
         self, encoder: str, method: str, stratum: str = "overall", metric: str = "ece"
     ) -> Drawn:
