@@ -20,7 +20,7 @@ from PIL import Image
 from scalecal.checks import InputError
 from scalecal.datasets.images import ImageSet
 from scalecal.datasets.registry import open_dataset
-from scalecal.features import ExtractionResult, extract, load_features, shards
+from scalecal.features import ExtractionResult, extract, import_features, load_features, shards
 from scalecal.features.encoding import encode_shard
 from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.features.images import ImageError
@@ -29,7 +29,7 @@ from scalecal.features.progress import Progress
 from tests.features.made import contents, open_tiles, tiny_encoder, write_tiles
 
 # "cpu:0" takes the way of an accelerator: its own resize, pinned batches aside.
-DEVICES = ["cpu", "cpu:0"]
+DEVICES = ["cpu", "cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,10 @@ def tiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(images: ImageSet, out: Path, encoder: Any = None, **options: Any) -> ExtractionResult:
-    options = {"device": "cpu", "batch_size": 3, "shard_rows": 7, "progress": False, **options}
-    return extract(images, encoder or tiny_encoder(), out, **options)
+    usual = {"device": "cpu", "precision": "fp32", "batch_size": 3, "shard_rows": 7}
+    return extract(
+        images, encoder or tiny_encoder(), out, **{**usual, "progress": False, **options}
+    )
 
 
 def reference(images: ImageSet) -> np.ndarray:
@@ -81,7 +83,9 @@ def test_a_shard_is_a_pure_function_of_its_rows(tiles: Path, tmp_path: Path, dev
     images = open_tiles(tiles)
     run(images, tmp_path / "f", device=device, dtype="float32")
     features = load_features(tmp_path / "f")
-    alone = encode_shard(images, 7, 14, tiny_encoder(), Recipe(device, "fp32", 3), workers=1)
+    encoder = tiny_encoder()
+    encoder.module.to(device)
+    alone = encode_shard(images, 7, 14, encoder, Recipe(device, "fp32", 3), workers=1)
     np.testing.assert_array_equal(alone.features, features.X[7:14])
     assert alone.skipped == []
 
@@ -198,6 +202,15 @@ def test_batch_is_found_then_kept(tiles: Path, tmp_path: Path) -> None:
     before = contents(tmp_path / "f")
     run(images, tmp_path / "f", device="cpu:0", batch_size=None)
     assert contents(tmp_path / "f") == before
+
+
+def test_an_imported_folder_is_refused(tiles: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", X=np.eye(2))
+    import_features(tmp_path / "f.npz", tmp_path / "f")
+    with pytest.raises(
+        InputError, match=r"made with other settings \(encoder\.name: 'unknown' there"
+    ):
+        run(open_tiles(tiles), tmp_path / "f", batch_size=None)
 
 
 def test_nothing_fits(tiles: Path, tmp_path: Path) -> None:

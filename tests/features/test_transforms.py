@@ -12,6 +12,7 @@ from PIL import Image
 from scalecal.encoders.preprocessing import Preprocessing
 from scalecal.features.transforms import DeviceTransform, pillow_pixels, resize_matrix
 
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
@@ -58,12 +59,13 @@ CASES = [
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize(("shape", "resize", "crop"), CASES)
 @pytest.mark.parametrize("mode", ["shortest", "squash"])
+@pytest.mark.parametrize("device", DEVICES)
 def test_pixels_equal_pillows(
-    shape: tuple[int, int], resize: int, crop: int, interpolation: str, mode: str
+    shape: tuple[int, int], resize: int, crop: int, interpolation: str, mode: str, device: str
 ) -> None:
     preprocess = Preprocessing(resize, crop, interpolation, resize_mode=mode)
     images = noise(2, *shape)
-    found = DeviceTransform(preprocess, "cpu")(torch.from_numpy(images)).numpy()
+    found = DeviceTransform(preprocess, device)(torch.from_numpy(images).to(device)).cpu().numpy()
     assert found.shape == (2, 3, crop, crop)
     assert found.dtype == np.float32
     expected = reference(images, preprocess)

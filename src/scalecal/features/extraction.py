@@ -241,8 +241,9 @@ def _settings(images: Images, encoder: LoadedEncoder, recipe: Recipe) -> dict[st
 
 def _stored_batch(stored: dict[str, Any], asked: int | None) -> int | None:
     """Return the batch size to use if it is settled: the folder's, or the one asked for."""
-    if stored and asked in (None, stored.get("requested_batch_size")):
-        return int(stored["batch_size"])
+    kept: int | None = stored.get("batch_size")
+    if kept is not None and asked in (None, stored.get("requested_batch_size")):
+        return kept
     return asked
 
 
