@@ -1,0 +1,187 @@
+"""The command `finetune`: networks trained end to end on images."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scalecal.cli.app import app, given, say
+from scalecal.cli.images import (
+    Cache,
+    Classes,
+    Data,
+    DatasetName,
+    Key,
+    Magnification,
+    Partial,
+    Ties,
+    open_images,
+)
+
+if TYPE_CHECKING:
+    from scalecal.experiments.cells import Cell
+
+_Strength = Annotated[
+    float | None, typer.Option(help="Strength of this part of the colour jitter.")
+]
+_Triple = Annotated[str | None, typer.Option(metavar="R,G,B", help="Normalisation of the pixels.")]
+
+
+@app.command()
+def finetune(
+    dataset: DatasetName,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
+    data: Data = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND,...", help="hard, vanilla, linear, piecewise, nonlinear; all by default."
+        ),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
+    network: Annotated[str | None, typer.Option(help="resnet18, resnet34 or resnet50.")] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Weights to start from, or imagenet; random by default."),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training part.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Adam's rate at first.")] = None,
+    decay: Annotated[float | None, typer.Option(help="Factor of the rate per epoch.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="L2 penalty.")] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Epoch that predicts: best (on validation) or last.")
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many epochs without a better one.")
+    ] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Share of the training cases held out.")
+    ] = None,
+    test: Annotated[
+        float | None, typer.Option(help="Share tested where the data set has no test part.")
+    ] = None,
+    flips: Annotated[bool | None, typer.Option(help="Mirror images at random.")] = None,
+    turns: Annotated[bool | None, typer.Option(help="Turn images by quarters at random.")] = None,
+    brightness: _Strength = None,
+    contrast: _Strength = None,
+    saturation: _Strength = None,
+    hue: _Strength = None,
+    image_size: Annotated[int | None, typer.Option(help="Edge of the input in pixels.")] = None,
+    resize_mode: Annotated[
+        str | None, typer.Option(help="shortest (then crop) or squash to a square.")
+    ] = None,
+    mean: _Triple = None,
+    std: _Triple = None,
+    epsilon: Annotated[float | None, typer.Option(help="Strength of vanilla smoothing.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Strength of linear smoothing.")] = None,
+    omega: Annotated[float | None, typer.Option(help="Strength of piecewise smoothing.")] = None,
+    phi: Annotated[float | None, typer.Option(help="Steepness of nonlinear smoothing.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, mps or cpu.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads that decode.")] = None,
+    memory: Annotated[
+        float | None, typer.Option(help="Hold the images if they take at most so many GiB.")
+    ] = None,
+    partial: Partial = None,
+    magnification: Magnification = None,
+    classes: Classes = None,
+    ties: Ties = None,
+    cache: Cache = None,
+    key: Key = None,
+) -> None:
+    """Train a ResNet end to end with hard and smoothed labels; killed, it goes on where it stopped.
+
+    Writes the predictions of every label kind and seed on the test cases, for `report` and tables.
+    """
+    from scalecal.experiments.finetuning import finetune as run_finetune
+
+    images = open_images(
+        dataset,
+        data,
+        partial=partial,
+        magnification=magnification,
+        classes=classes,
+        ties=ties,
+        cache=cache,
+        key=key,
+    )
+    result = run_finetune(
+        images,
+        out,
+        command=["scalecal", *sys.argv[1:]],
+        **given(
+            labels=None if labels is None else labels.split(","),
+            seeds=seeds,
+            network=network,
+            weights=weights,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            decay=decay,
+            weight_decay=weight_decay,
+            keep=keep,
+            patience=patience,
+            validation=validation,
+            test=test,
+            flips=flips,
+            turns=turns,
+            brightness=brightness,
+            contrast=contrast,
+            saturation=saturation,
+            hue=hue,
+            image_size=image_size,
+            resize_mode=resize_mode,
+            mean=_three(mean, "--mean"),
+            std=_three(std, "--std"),
+            epsilon=epsilon,
+            alpha=alpha,
+            omega=omega,
+            phi=phi,
+            device=device,
+            precision=precision,
+            workers=workers,
+            memory=memory,
+        ),
+    )
+    for line in _table(result.cell):
+        say(line)
+    say(f"\nWrote run.json, cases.parquet, predictions.parquet and training.csv to {result.path}")
+
+
+def _three(text: str | None, option: str) -> tuple[float, ...] | None:
+    from scalecal.checks import InputError
+
+    if text is None:
+        return None
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) != 3:
+        raise InputError(f"{option} must be three numbers with commas between, got {text!r}")
+    return values
+
+
+def _table(cell: Cell) -> list[str]:
+    """AUC and ECE of every method, mean and spread over the seeds, with n and the floor."""
+    import numpy as np
+
+    from scalecal.metrics import auc, ece, noise_floor
+
+    lines = [f"{'method':20} {'seeds':>5} {'n':>6} {'AUC':>15} {'ECE':>15} {'floor':>6}"]
+    for method in cell.methods:
+        found = [cell.predictions[method, seed] for seed in cell.seeds(method)]
+        values = np.array(
+            [(auc(cell.y[i], p), ece(cell.y[i], p), noise_floor(p)) for i, p in found]
+        )
+        mean = values.mean(axis=0)
+        spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(3, np.nan)
+        lines.append(
+            f"{method:20} {len(found):5} {len(found[0][0]):6} {mean[0]:7.3f} ± {spread[0]:.3f} "
+            f"{mean[1]:7.3f} ± {spread[1]:.3f} {mean[2]:6.3f}"
+        )
+    return lines

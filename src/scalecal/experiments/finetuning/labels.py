@@ -1,0 +1,103 @@
+"""The label kinds a network is trained with, by the names of the command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalecal.checks import Float, InputError, Int, lookup, rows
+from scalecal.smoothing import Smoothing, linear, nonlinear, piecewise, soft_labels, vanilla
+
+__all__ = ["LABEL_KINDS", "LabelKind", "smoothing_strengths", "training_targets"]
+
+
+@dataclass(frozen=True)
+class LabelKind:
+    """How training labels are made: the method's name in results, the function, its one parameter."""
+
+    method: str
+    smooth: Smoothing | None = None
+    strength: str = ""
+    from_votes: bool = False
+
+
+LABEL_KINDS: dict[str, LabelKind] = {
+    "hard": LabelKind("resnet-hard"),
+    "vanilla": LabelKind("resnet-vanilla-ls", vanilla, "epsilon"),
+    "linear": LabelKind("resnet-linear", linear, "alpha", from_votes=True),
+    "piecewise": LabelKind("resnet-piecewise", piecewise, "omega", from_votes=True),
+    "nonlinear": LabelKind("resnet-nonlinear", nonlinear, "phi", from_votes=True),
+}
+"""Label kinds by name, in the order of the paper's first table."""
+
+
+def smoothing_strengths(given: Mapping[str, float | None]) -> dict[str, float]:
+    """Return every smoothing function's parameter: the one given, or the function's own default.
+
+    Examples
+    --------
+    >>> smoothing_strengths({"omega": 0.3})
+    {'epsilon': 0.1, 'alpha': 0.1, 'omega': 0.3, 'phi': 5.0}
+    """
+    found = {}
+    for kind in LABEL_KINDS.values():
+        if kind.smooth is not None:
+            value = given.get(kind.strength)
+            default = inspect.signature(kind.smooth).parameters[kind.strength].default
+            found[kind.strength] = float(default if value is None else value)
+    return found
+
+
+def training_targets(
+    name: str, y: Int, counts: Int | None, n_classes: int, strengths: Mapping[str, float]
+) -> Float:
+    """Return the targets of the training cases, one probability per class.
+
+    Parameters
+    ----------
+    name : str
+        A name in `LABEL_KINDS`.
+    y : array (n,)
+        Class numbers.
+    counts : array (n, C) or None
+        Readers per class; a case with no reader is an error for the kinds that need votes.
+    n_classes : int
+        Number of classes C.
+    strengths : mapping
+        As `smoothing_strengths` gives it.
+
+    Returns
+    -------
+    array (n, C), rows summing to one
+
+    Examples
+    --------
+    >>> strengths = smoothing_strengths({})
+    >>> training_targets("vanilla", np.array([0, 1]), None, 2, strengths).round(3).tolist()
+    [[0.95, 0.05], [0.05, 0.95]]
+    >>> votes = np.array([[7, 0], [3, 4]])
+    >>> training_targets("piecewise", np.array([0, 1]), votes, 2, strengths).round(3).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+    kind = lookup(name, LABEL_KINDS, "label kind")
+    if kind.smooth is None:
+        return np.eye(n_classes)[y]
+    options = {kind.strength: strengths[kind.strength]}
+    if kind.from_votes:
+        if counts is None or (counts.sum(axis=1) == 0).all():
+            raise InputError(
+                f"{name} labels need readers' votes, and this data set has none. "
+                "Use --labels hard or vanilla"
+            )
+        alone = counts.sum(axis=1) == 0
+        if alone.any():
+            raise InputError(
+                f"{name} labels need readers' votes for every training case: none at {rows(alone)}"
+            )
+        soft = soft_labels(counts, smoothing=kind.smooth, **options)
+    else:
+        soft = kind.smooth(y, n_classes=n_classes, **options)
+    return soft if soft.ndim == 2 else np.column_stack([1.0 - soft, soft])
