@@ -114,7 +114,7 @@ def test_arrays_are_read_in_blocks(tmp_path: Path, device: str, exact: bool) -> 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_at_random_moments(tiles: Path, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
-    runs = 3
+    runs = 5
     done = subprocess.run(
         [sys.executable, "-m", "tests.features.killed_runs", str(tiles), str(tmp_path), str(runs)],
         cwd=root,
@@ -124,7 +124,9 @@ def test_killed_at_random_moments(tiles: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 5
+    assert int(done.stdout) >= runs
+    logs = [(tmp_path / f"killed{k}" / "run.log").read_text() for k in range(runs)]
+    assert any("resumed" in log for log in logs)
     expected = contents(tmp_path / "whole")
     assert "table.parquet" in expected
     for k in range(runs):
