@@ -1,0 +1,345 @@
+"""The report's figures: facts in, `Drawing` out; the same for the page and for files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scalecal.report.svg import Drawing, text_width
+from scalecal.wording import number
+
+__all__ = [
+    "PANEL",
+    "dot_rows",
+    "frontier",
+    "nice_top",
+    "referral_panel",
+    "reliability_panel",
+    "reliability_row",
+    "strip",
+]
+
+PANEL = {"width": 236, "height": 292, "left": 34, "top": 10, "side": 190, "gap": 14, "counts": 34}
+"""Geometry of a reliability panel, shared with the page's script."""
+
+Row = Mapping[str, Any]
+
+
+def nice_top(value: float) -> float:
+    """Round up to 1, 2, 2.5 or 5 times a power of ten, for the end of an axis.
+
+    Examples
+    --------
+    >>> nice_top(0.183), nice_top(0.021), nice_top(0)
+    (0.2, 0.025, 0.1)
+    """
+    if not value > 0 or not math.isfinite(value):
+        return 0.1
+    step = 10.0 ** math.floor(math.log10(value))
+    return float(next(k * step for k in (1, 2, 2.5, 5, 10) if k * step >= value * (1 - 1e-9)))
+
+
+def _known(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def bin_tip(b: Row, event: str) -> str:
+    """Say a bin in words."""
+    what = "positive" if event == "positive class" else "right"
+    return (
+        f"predicted {number(b['mean_p'])}, {what} {number(b['mean_y'])}, {b['n']:,} cases; "
+        f"calibrated: {number(b['bar_lo'])} to {number(b['bar_hi'])}"
+    )
+
+
+def _panel_label(panel: Row, title: str) -> str:
+    null = panel.get("null")
+    calibrated = null if _known(null) else panel["floor"]
+    return (
+        f"Reliability diagram, {title}: {panel['n']:,} cases, ECE {number(panel['ece'])}; a calibrated "
+        f"model would show {number(calibrated)} there."
+    )
+
+
+def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0: float) -> None:
+    side = PANEL["side"]
+
+    def at(p: float, q: float) -> tuple[float, float]:
+        return x0 + p * side, y0 + (1 - q) * side
+
+    for tick in (0, 0.5, 1):
+        sheet.line(at(0, tick), at(1, tick), stroke="band")
+        sheet.text(x0 - 6, at(0, tick)[1] + 4, f"{tick:g}", anchor="end")
+    sheet.line(at(0, 0), at(1, 1), stroke="quiet", dash="3 3")
+    most = max(b["n"] for b in panel["bins"])
+    base = y0 + side + PANEL["gap"] + PANEL["counts"]
+    for b in panel["bins"]:
+        x, high = at(b["mean_p"], b["bar_hi"])
+        low = at(0, b["bar_lo"])[1]
+        sheet.rect(x - 3.5, high, 7, max(low - high, 1), fill="rule")
+        height = PANEL["counts"] * b["n"] / most
+        left = x0 + b["lo"] * side
+        width = (b["hi"] - b["lo"]) * side
+        sheet.rect(left + 0.5, base - height, width - 1, height, fill="rule")
+    for b in panel["bins"]:
+        radius = 2.6 + 4.4 * math.sqrt(b["n"] / most)
+        x, y = at(b["mean_p"], b["mean_y"])
+        sheet.circle(x, y, radius, fill=role, stroke="paper", tip=bin_tip(b, event))
+    sheet.line((x0, base), (x0 + side, base), stroke="rule")
+    for tick in (0, 0.5, 1):
+        sheet.text(x0 + tick * side, base + 15, f"{tick:g}", anchor="middle")
+    sheet.text(x0 + side, base - PANEL["counts"] - 3, f"≤ {most:,}", anchor="end", size=10)
+
+
+def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawing:
+    """Reliability diagram of one stratum: points, consistency bars, and counts beneath."""
+    sheet = Drawing(PANEL["width"], PANEL["height"], _panel_label(panel, title))
+    _draw_panel(sheet, panel, event, role, PANEL["left"], PANEL["top"])
+    return sheet
+
+
+def reliability_row(
+    panels: Sequence[Row], titles: Sequence[str], *, event: str, role: str, heading: str
+) -> Drawing:
+    """All strata of one method beside each other, with their headings: for files."""
+    width = PANEL["width"] * len(panels)
+    sheet = Drawing(width, PANEL["height"] + 62, f"{heading}: reliability by stratum")
+    sheet.text(PANEL["left"], 18, heading, size=13, fill="ink", bold=True)
+    for j, (panel, title) in enumerate(zip(panels, titles, strict=True)):
+        x = PANEL["left"] + j * PANEL["width"]
+        null = panel.get("null")
+        calibrated = null if _known(null) else panel["floor"]
+        sheet.text(x, 40, f"{title}, n = {panel['n']:,}", size=12, fill="ink")
+        sheet.text(x, 55, f"ECE {number(panel['ece'])}, calibrated {number(calibrated)}", size=11)
+        _draw_panel(sheet, panel, event, role, x, 72)
+    what = "predicted probability"
+    sheet.text(PANEL["left"], sheet.height - 4, what, size=11)
+    return sheet
+
+
+def strip_tip(row: Row) -> str:
+    """Say a dot of the dot plot in words."""
+    text = f"{row['method']}, {row['stratum']}: ECE {number(row['ece'])}"
+    if _known(row.get("null_low")):
+        text += (
+            f"; calibrated: {number(row['null'])} ({number(row['null_low'])} to "
+            f"{number(row['null_high'])})"
+        )
+    return text + f"; floor {number(row['floor'])}; n {row['n']:,}"
+
+
+def _draw_strip(
+    sheet: Drawing, row: Row, top: float, role: str, x0: float, y: float, width: float
+) -> None:
+    def at(value: float) -> float:
+        return x0 + min(value / top, 1.0) * width
+
+    sheet.line((x0, y), (x0 + width, y), stroke="band")
+    if _known(row.get("null_low")):
+        left = at(row["null_low"])
+        sheet.rect(left, y - 5, at(row["null_high"]) - left, 10, fill="rule")
+    if _known(row.get("floor")):
+        sheet.line((at(row["floor"]), y - 7), (at(row["floor"]), y + 7), stroke="quiet", width=1.5)
+    sheet.circle(at(row["ece"]), y, 4.2, fill=role, stroke="paper", tip=strip_tip(row))
+
+
+def strip(row: Row, *, top: float, role: str, width: float = 128, height: float = 20) -> Drawing:
+    """One method in one stratum: dot at its ECE, tick at the floor, band where calibrated."""
+    sheet = Drawing(width, height, strip_tip(row))
+    _draw_strip(sheet, row, top, role, 5, height / 2, width - 10)
+    return sheet
+
+
+def dot_rows(
+    rows: Sequence[Row], strata: Sequence[str], *, baselines: Mapping[str, str], top: float
+) -> Drawing:
+    """Draw ECE against its null band for every row of (cell, method), a column per stratum: for files."""
+    keys = list(dict.fromkeys((r["cell"], r["method"]) for r in rows))
+    value = {(r["cell"], r["method"], r["stratum"]): r for r in rows}
+    names = [m if len(baselines) == 1 else f"{c}: {m}" for c, m in keys]
+    left = 20 + max([text_width(name, 11) for name in names], default=60)
+    step, high = 190.0, 24.0
+    sheet = Drawing(
+        left + step * len(strata),
+        58 + high * len(keys) + 24,
+        "ECE by method and stratum, against what a calibrated model would show",
+    )
+    for j, stratum in enumerate(strata):
+        x = left + j * step
+        sheet.text(x + 5, 20, stratum, size=12, fill="ink", bold=True)
+        for tick in (0.0, top / 2, top):
+            sheet.text(x + 5 + tick / top * 160, 40, f"{tick:g}", anchor="middle", size=10)
+        for i, (cell, method) in enumerate(keys):
+            row = value.get((cell, method, stratum))
+            if row is not None:
+                role = "before" if method == baselines[cell] else "accent"
+                _draw_strip(sheet, row, top, role, x + 5, 58 + i * high, 160)
+    for i, name in enumerate(names):
+        sheet.text(8, 62 + i * high, name, fill="ink")
+    sheet.text(
+        8,
+        sheet.height - 8,
+        "dot: ECE; tick: noise floor; bar: 90 % of calibrated models, selection included",
+        size=10,
+    )
+    return sheet
+
+
+def frontier(
+    facts: Row, *, x: str, y: str, titles: tuple[str, str], baseline: str
+) -> Drawing | None:
+    """Methods as labelled points with intervals, against the curve of plain softening."""
+    points = [p for p in facts["points"] if _known(p.get(x)) and _known(p.get(y))]
+    curve = [c for c in facts["curve"] if _known(c.get(x)) and _known(c.get(y))]
+    if not points:
+        return None
+    width, height, left, top, right, bottom = 520.0, 400.0, 56.0, 26.0, 110.0, 44.0
+    ends = [
+        [v for p in points for k in (a, f"{a}_low", f"{a}_high") if _known(v := p.get(k))]
+        for a in (x, y)
+    ]
+    bounds = []
+    for a, found in zip((x, y), ends, strict=True):
+        low, high = min(found), max(found)
+        # The curve runs far beyond the methods at both ends: show it near them.
+        slack = 0.18 * (high - low) or 0.05
+        near = [c[a] for c in curve if low - slack <= c[a] <= high + slack]
+        bounds.append((max(0.0, min([low - slack / 2, *near])), max([high + slack / 2, *near])))
+    (x_lo, x_hi), (y_lo, y_hi) = bounds
+
+    def at(px: float, py: float) -> tuple[float, float]:
+        return (
+            left + (px - x_lo) / (x_hi - x_lo) * (width - left - right),
+            height - bottom - (py - y_lo) / (y_hi - y_lo) * (height - top - bottom),
+        )
+
+    label = f"{titles[1]} against {titles[0]}: {len(points)} methods and the softening curve."
+    sheet = Drawing(width, height, label)
+    for value in _ticks(x_lo, x_hi):
+        px = at(value, y_lo)[0]
+        sheet.line((px, top), (px, height - bottom), stroke="band")
+        sheet.text(px, height - bottom + 16, f"{value:g}", anchor="middle")
+    for value in _ticks(y_lo, y_hi):
+        py = at(x_lo, value)[1]
+        sheet.line((left, py), (width - right, py), stroke="band")
+        sheet.text(left - 8, py + 4, f"{value:g}", anchor="end")
+    sheet.text(left, 14, f"{titles[1]} ↑", fill="ink")
+    sheet.text(width - right, height - 8, f"{titles[0]} →", anchor="end", fill="ink")
+    inside = [c for c in curve if x_lo <= c[x] <= x_hi and y_lo <= c[y] <= y_hi]
+    sheet.polyline([at(c[x], c[y]) for c in inside], stroke="quiet", width=1.5, dash="2 3")
+    for p in points:
+        a, b = at(p[x], p[y])
+        if _known(p.get(f"{x}_low")):
+            sheet.line((at(p[f"{x}_low"], y_lo)[0], b), (at(p[f"{x}_high"], y_lo)[0], b))
+        if _known(p.get(f"{y}_low")):
+            sheet.line((a, at(x_lo, p[f"{y}_low"])[1]), (a, at(x_lo, p[f"{y}_high"])[1]))
+    places = _label_places(
+        [at(p[x], p[y]) for p in points], [p["method"] for p in points], width, top, height - bottom
+    )
+    for p, place in zip(points, places, strict=True):
+        a, b = at(p[x], p[y])
+        role = "before" if p["method"] == baseline else "accent"
+        if place is not None:
+            tx, ty, far = place
+            if far:
+                sheet.line((a, b), (tx - 2, ty - 4), stroke="rule")
+            sheet.text(tx, ty, p["method"], fill="ink", size=11)
+        sheet.circle(a, b, 4.6, fill=role, stroke="paper", tip=_point_tip(p, x, y, titles))
+    return sheet
+
+
+def _point_tip(p: Row, x: str, y: str, titles: tuple[str, str]) -> str:
+    parts = []
+    for key, title in ((x, titles[0]), (y, titles[1])):
+        text = f"{title} {number(p[key])}"
+        if _known(p.get(f"{key}_low")):
+            text += f" ({number(p[f'{key}_low'])} to {number(p[f'{key}_high'])})"
+        parts.append(text)
+    return f"{p['method']}: " + ", ".join(parts)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    step = nice_top((high - low) / 6)
+    first = math.ceil(low / step - 1e-9)
+    return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _label_places(
+    points: Sequence[tuple[float, float]],
+    names: Sequence[str],
+    width: float,
+    top: float,
+    bottom: float,
+) -> list[tuple[float, float, bool] | None]:
+    """Places for labels that touch neither each other nor a point; None where there is no room."""
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in points]
+    places: list[tuple[float, float, bool] | None] = []
+    for (x, y), name in zip(points, names, strict=True):
+        long = text_width(name, 11) + 4
+        chosen = None
+        for distance in (0, 14, 28, 42, 60, 80):
+            for dx, dy in ((1, 0), (1, -1), (1, 1), (0, -1), (0, 1), (-1, 0), (-1, -1), (-1, 1)):
+                tx = (
+                    x + 9 + distance * (dx == 1)
+                    if dx == 1
+                    else x - long - 9
+                    if dx == -1
+                    else x - long / 2
+                )
+                ty = y + 4 + dy * (max(distance, 10))
+                box = (tx, ty - 10, tx + long, ty + 3)
+                inside = box[0] >= 2 and box[2] <= width and box[1] >= top - 8 and box[3] <= bottom
+                if inside and not any(_overlap(box, other) for other in taken):
+                    chosen = (tx, ty, distance > 0)
+                    taken.append(box)
+                    break
+            if chosen:
+                break
+        places.append(chosen)
+    return places
+
+
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Drawing:
+    """Errors avoided per case sent to a second reader, before and after."""
+    width, height, left, up, bottom = 236.0, 190.0, 38.0, 12.0, 26.0
+    found = panel["methods"]
+    errors = found[0]["errors"] / found[0]["n"]
+    label = (
+        f"Errors avoided per case sent to a second reader, {title}: {panel['n']:,} cases, "
+        f"{found[0]['errors']:,} errors before."
+    )
+    sheet = Drawing(width, height, label)
+
+    def at(share: float, rate: float) -> tuple[float, float]:
+        return (
+            left + share * (width - left - 12),
+            height - bottom - min(rate / top, 1.0) * (height - up - bottom),
+        )
+
+    for tick in (0.0, top / 2, top):
+        sheet.line(at(0, tick), at(1, tick), stroke="band")
+        sheet.text(left - 6, at(0, tick)[1] + 4, f"{tick:g}", anchor="end")
+    for share in (0.0, 0.5, 1.0):
+        sheet.text(at(share, 0)[0], height - 8, f"{100 * share:g} %", anchor="middle")
+    sheet.line(at(0, errors), at(1, errors), stroke="quiet", dash="3 3")
+    for method in found:
+        role = "before" if method["method"] == baseline else "accent"
+        curve = [at(s, r) for s, r in zip(method["share"], method["yield"], strict=True)]
+        sheet.polyline(curve, stroke=role, width=1.8)
+    for method in found:
+        role = "before" if method["method"] == baseline else "accent"
+        mark = next(t for t in method["thresholds"] if t["threshold"] == 0.9)
+        if mark["sent"]:
+            x, y = at(mark["sent"] / mark["n"], mark["avoided"] / mark["sent"])
+            tip = (
+                f"{method['method']}, confidence below 90 %: {mark['sent']:,} of {mark['n']:,} cases sent, "
+                f"{mark['avoided']:,} of {mark['errors']:,} errors avoided, "
+                f"{number(mark['avoided'] / mark['sent'])} per case"
+            )
+            sheet.circle(x, y, 4.6, fill=role, stroke="paper", tip=tip)
+    return sheet

@@ -1,0 +1,186 @@
+"""The three sentences at the top: how well calibrated, where it fails, what would help.
+
+None claims more than its test bears. The best of several methods is judged with an interval widened
+for having been chosen among them (Bonferroni), so that trying more methods cannot make a gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from scalecal.wording import LEVEL, number
+
+__all__ = ["best_method", "lead"]
+
+Changes = Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]
+
+NAMES = {
+    "ece": "ECE",
+    "nll": "label NLL",
+    "vote_nll": "vote NLL",
+}
+
+
+def _normal_quantile(level: float) -> float:
+    from scipy.stats import norm
+
+    return float(norm.ppf(1 - level / 2))
+
+
+def best_method(changed: Changes) -> dict[str, Any] | None:
+    """The method that lowers the vote NLL (label NLL without votes) most, and whether it is sure.
+
+    Examples
+    --------
+    >>> change = {"difference": -0.05, "low": -0.06, "high": -0.04, "sd": 0.005}
+    >>> best_method({"jury": {"overall": {"nll": change}}})["sure"]
+    True
+    """
+    overall = {m: c["overall"] for m, c in changed.items() if "overall" in c}
+    metric = "vote_nll" if any("vote_nll" in c for c in overall.values()) else "nll"
+    known = {m: c[metric] for m, c in overall.items() if metric in c}
+    known = {m: c for m, c in known.items() if np.isfinite(c["difference"])}
+    if not known:
+        return None
+    method = min(known, key=lambda m: known[m]["difference"])
+    change = known[method]
+    width = _normal_quantile(LEVEL / len(known)) * change["sd"]
+    sure = bool(np.isfinite(width) and change["difference"] + width < 0)
+    return {"method": method, "metric": metric, "tried": len(known), "sure": sure}
+
+
+def signed(value: float) -> str:
+    """Write a change with its sign, by a true minus."""
+    return ("+" if value > 0 else "−" if value < 0 else "") + number(abs(value))
+
+
+def _interval(change: Mapping[str, float]) -> str:
+    return f"95 % interval {signed(change['low'])} to {signed(change['high'])}"
+
+
+def _move(name: str, before: Any, change: Mapping[str, float]) -> str:
+    end = number(before + change["difference"])
+    return f"{name} from {number(before)} to {end} ({_interval(change)})"
+
+
+def help_sentence(cell: Mapping[str, Any]) -> str:
+    """What would help most in a cell, and at what price."""
+    best = cell["best"]
+    if best is None:
+        return (
+            "This run has one set of predictions and too few cases to try a remedy on: "
+            "scalecal compare measures remedies side by side."
+        )
+    name, metric = best["method"], best["metric"]
+    value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
+    base = value[cell["baseline"], "overall"]
+    change = cell["changes"][name]["overall"]
+    tried = f"Of {best['tried']} remedies tried" if best["tried"] > 1 else "The one remedy tried"
+    judge = "the readers’ votes" if metric == "vote_nll" else "the labels"
+    if not best["sure"]:
+        return (
+            f"{tried}, none improves on the model beyond what chance allows, judged by {judge}: the best, "
+            f"{name}, moves {_move(NAMES[metric], base[metric], change[metric])}, before allowing for "
+            "the choice among them."
+        )
+    start = (
+        f"{tried}, {name} helps most by {judge}" if best["tried"] > 1 else f"{tried}, {name}, helps"
+    )
+    text = f"{start}: it moves {_move(NAMES[metric], base[metric], change[metric])}. "
+    return text + _price(cell, name, value)
+
+
+def _price(cell: Mapping[str, Any], name: str, value: Mapping[Any, Any]) -> str:
+    parts = []
+    hard = cell["hardest"]
+    by_stratum = cell["changes"][name]
+    if hard is not None and hard in by_stratum:
+        before = value[cell["baseline"], hard]["ece"]
+        what = f"{hard} agreement" if cell["agreement"] else hard
+        parts.append(f"On {what} {_move('ECE goes', before, by_stratum[hard]['ece'])}")
+    base = value[cell["baseline"], "overall"]
+    costs = {m: by_stratum["overall"][m] for m in ("ece", "nll") if m in by_stratum["overall"]}
+    worse = [m for m, c in costs.items() if c["low"] > 0]
+    if worse:
+        listed = " and ".join(_move(f"overall {NAMES[m]}", base[m], costs[m]) for m in worse)
+        parts.append(f"the price is {listed}")
+    else:
+        listed = ", ".join(f"{NAMES[m]} {_move('goes', base[m], c)}" for m, c in costs.items())
+        parts.append(f"overall no price can be told: {listed}")
+    text = "; ".join(parts) + "."
+    return text[0].upper() + text[1:]
+
+
+def lead(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Three sentences, each with a heading, for one cell or for several."""
+    headings = ("How well calibrated", "Where it fails", "What would help")
+    said = _one(cells[0]) if len(cells) == 1 else _several(cells)
+    return [{"heading": h, "text": t} for h, t in zip(headings, said, strict=True)]
+
+
+def _one(cell: Mapping[str, Any]) -> list[str]:
+    found = cell["audit"]["sentences"]
+    where = (
+        found[1]
+        if len(found) > 1
+        else "The cases are in no strata, so it cannot be told on which of them it fails: give readers’ "
+        "votes or a column of strata."
+    )
+    return [found[0], where, help_sentence(cell)]
+
+
+def _range(values: Sequence[float]) -> str:
+    known = [v for v in values if v is not None and np.isfinite(v)]
+    if not known:
+        return "-"
+    return f"{number(min(known))} to {number(max(known))}"
+
+
+def _several(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    from scalecal.metrics import holm
+
+    count = len(cells)
+    rows = [{r["name"]: r for r in c["audit"]["rows"]} for c in cells]
+    overall = [r["overall"] for r in rows]
+    tests = [
+        min(
+            1.0,
+            2
+            * min(
+                (v for k in ("p_cox", "p_consistency") if (v := r.get(k)) is not None), default=1
+            ),
+        )
+        for r in overall
+    ]
+    bad = int((np.asarray(holm(tests)) < LEVEL).sum())
+    first = (
+        f"Over {count} models, overall ECE before any remedy lies between "
+        f"{_range([r['ece'] for r in overall])}, where calibrated ones would show "
+        f"{_range([r['floor'] for r in overall])}: {bad} of {count} are miscalibrated by test "
+        f"(level {LEVEL:g}, Holm over the {count})."
+    ).replace("lies between", "runs from", 1)
+    hard = [(r[c["hardest"]], c) for r, c in zip(rows, cells, strict=True) if c["hardest"] in r]
+    judged = [(r, c) for r, c in hard if r.get("p_selection_holm") is not None]
+    if judged:
+        adjusted = np.asarray(holm([r["p_selection_holm"] for r, _ in judged]))
+        worse = int((adjusted < LEVEL).sum())
+        names = {f"{c['hardest']} agreement" if c["agreement"] else c["hardest"] for _, c in judged}
+        second = (
+            f"On {' and '.join(sorted(names))}, ECE runs from {_range([r['ece'] for r, _ in judged])}, where "
+            f"calibrated models would show {_range([r.get('null_mean') for r, _ in judged])}: {worse} of "
+            f"{len(judged)} are worse than that (level {LEVEL:g}, Holm)."
+        )
+    else:
+        second = "No stratum has enough cases to be judged."
+    sure = [c["best"]["method"] for c in cells if c["best"] and c["best"]["sure"]]
+    if not sure:
+        return [first, second, f"In none of the {count} models does a remedy gain beyond chance."]
+    often = max(dict.fromkeys(sure), key=sure.count)
+    third = (
+        f"A remedy gains beyond chance in {len(sure)} of {count} models, most often {often} "
+        f"({sure.count(often)} of them); gain and price of each are below, model by model."
+    )
+    return [first, second, third]

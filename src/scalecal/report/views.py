@@ -1,0 +1,512 @@
+"""Facts as the template wants them: numbers as text, figures as SVG, rows of tables."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from scalecal.report import figures
+from scalecal.report.sentences import signed
+from scalecal.report.svg import Drawing
+from scalecal.wording import number, p_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["cell_view", "csv_cell", "csv_text", "data_uri", "page_view", "stratum_title"]
+
+AUDIT = (
+    ("Stratum", "name"),
+    ("n", "n"),
+    ("Prevalence", "prevalence"),
+    ("Mean p", "mean_p"),
+    ("ECE", "ece"),
+    ("Floor", "floor"),
+    ("Calibrated", "null_mean"),
+    ("p (calibrated)", "p_selection_holm"),
+    ("p (Cox)", "p_cox_holm"),
+    ("Debiased², 95 %", "debiased"),
+    ("Over-confidence", "overconfidence"),
+    ("Brier", "brier"),
+    ("Label NLL", "log_loss"),
+    ("Vote NLL", "vote_nll"),
+    ("AUC", "auc"),
+    ("Accuracy", "accuracy"),
+)
+EXTRA = (("Label NLL", "nll"), ("Vote NLL", "vote_nll"), ("AUC", "auc"))
+MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
+
+
+def stratum_title(name: str, agreement: bool) -> str:
+    """Heading of a stratum.
+
+    Examples
+    --------
+    >>> stratum_title("low", True), stratum_title("overall", True)
+    ('low agreement', 'all cases')
+    """
+    if name == "overall":
+        return "all cases"
+    return f"{name} agreement" if agreement else name
+
+
+def csv_cell(value: Any) -> str:
+    """One CSV cell, quoted where needed; text that a spreadsheet would run is made plain text.
+
+    Examples
+    --------
+    >>> csv_cell("=1+1"), csv_cell(-0.5), csv_cell("a,b")
+    ("'=1+1", '-0.5', '"a,b"')
+    """
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    text = str(value)
+    if isinstance(value, str) and text[:1] in tuple("=+-@\t\r"):
+        text = "'" + text
+    if any(sign in text for sign in ',"\n\r'):
+        text = '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Write a frame as CSV that is safe to open in a spreadsheet."""
+    rows: list[Iterable[Any]] = [list(frame.columns), *frame.astype(object).to_numpy().tolist()]
+    return "".join(",".join(map(csv_cell, row)) + "\n" for row in rows)
+
+
+def data_uri(text: str) -> str:
+    """CSV text as a link that needs no file."""
+    return "data:text/csv;base64," + base64.b64encode(text.encode("utf-8")).decode("ascii")
+
+
+def _svg(sheet: Drawing, *, decorative: bool = False) -> Markup:
+    return Markup(sheet.svg(decorative=decorative))
+
+
+def _role(method: str, baseline: str) -> str:
+    return "before" if method == baseline else "accent"
+
+
+def _null(panel: Mapping[str, Any]) -> str:
+    null = panel.get("null")
+    return number(panel["floor"] if null is None else null)
+
+
+def _top(cells: Sequence[Mapping[str, Any]]) -> float:
+    values = [
+        v
+        for c in cells
+        for r in c["rows"]
+        for k in ("ece", "null_high")
+        if (v := r.get(k)) is not None
+    ]
+    return figures.nice_top(max(values, default=0.1))
+
+
+def change_text(change: Mapping[str, Any] | None) -> str:
+    """A paired change with its interval, short enough for a table."""
+    if not change or change["difference"] is None:
+        return ""
+    if change["low"] is None:
+        return signed(change["difference"])
+    return f"{signed(change['difference'])} ({signed(change['low'])} to {signed(change['high'])})"
+
+
+# --- one cell -----------------------------------------------------------------------------------
+
+
+def cell_view(
+    cell: Mapping[str, Any],
+    *,
+    offered: Sequence[str],
+    sampled: str,
+    most_cases: int,
+    image_note: str,
+) -> dict[str, Any]:
+    """Everything the template shows of one cell."""
+    after = cell["best"]["method"] if cell["best"] else None
+    seed = f"seed {cell['seed']} of {cell['n_seeds']}, " if cell["n_seeds"] > 1 else ""
+    return {
+        **{k: cell[k] for k in ("key", "name", "n_bins", "strata", "baseline", "votes")},
+        "after": after,
+        "offered": offered,
+        "sampled": sampled,
+        "reliability": [
+            {
+                "method": method,
+                "role": _role(method, cell["baseline"]),
+                "what": f"{seed}{cell['n_bins']} bins"
+                + (f"; {cell['derived'][method]}" if method in cell["derived"] else ""),
+                "panels": [_reliability_panel(cell, method, p) for p in panels],
+            }
+            for method, panels in cell["reliability"].items()
+        ],
+        "bin_rows": [
+            [
+                method,
+                panel["stratum"],
+                *(number(b[k]) for k in ("lo", "hi", "n", "mean_p", "mean_y", "bar_lo", "bar_hi")),
+            ]
+            for method, panels in cell["reliability"].items()
+            for panel in panels
+            for b in panel["bins"]
+        ],
+        **_audit_view(cell),
+        **_frontier_view(cell),
+        **_cases_view(cell, after, most_cases, image_note),
+        **_referral_view(cell),
+    }
+
+
+def _reliability_panel(
+    cell: Mapping[str, Any], method: str, panel: Mapping[str, Any]
+) -> dict[str, Any]:
+    title = stratum_title(panel["stratum"], cell["agreement"])
+    drawn = figures.reliability_panel(
+        panel,
+        title=f"{method}, {title}",
+        event=cell["event"],
+        role=_role(method, cell["baseline"]),
+    )
+    return {
+        "stratum": panel["stratum"],
+        "title": title,
+        "n": number(panel["n"]),
+        "ece": number(panel["ece"]),
+        "null": _null(panel),
+        "svg": _svg(drawn),
+    }
+
+
+def _audit_view(cell: Mapping[str, Any]) -> dict[str, Any]:
+    rows = cell["audit"]["rows"]
+    used = [(t, k) for t, k in AUDIT if any(r.get(k) is not None for r in rows)]
+
+    def text(row: Mapping[str, Any], key: str) -> str:
+        if key == "name":
+            return stratum_title(row["name"], cell["agreement"])
+        if key == "debiased" and row.get("debiased_low") is not None:
+            low, high = number(row["debiased_low"], 4), number(row["debiased_high"], 4)
+            return f"{number(row[key], 4)} ({low} to {high})"
+        return (p_value if key.startswith("p_") else number)(row.get(key))
+
+    return {
+        "audit_head": [t for t, _ in used],
+        "audit_rows": [[text(row, k) for _, k in used] for row in rows],
+        "audit_notes": [*cell["audit"]["sentences"], *cell["audit"]["notes"]],
+    }
+
+
+def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
+    facts = cell["frontier"]
+    hard = stratum_title(facts["hard"] or "", cell["agreement"])
+    wanted = [
+        (f"ECE: {hard} against overall", "ece", "ece_hard", ("overall ECE", f"ECE, {hard}")),
+        ("NLL: readers’ votes against labels", "nll", "vote_nll", ("label NLL", "vote NLL")),
+    ]
+    drawn = []
+    for title, x, y, titles in wanted:
+        sheet = figures.frontier(facts, x=x, y=y, titles=titles, baseline=cell["baseline"])
+        if sheet is not None:
+            drawn.append({"title": title, "svg": _svg(sheet)})
+    keys = [
+        k for k in ("ece", "ece_hard", "nll", "vote_nll") if any(k in p for p in facts["points"])
+    ]
+    heads = {
+        "ece": "Overall ECE",
+        "ece_hard": f"ECE, {hard}",
+        "nll": "Label NLL",
+        "vote_nll": "Vote NLL",
+    }
+    beyond = facts["beyond"]
+
+    def interval(point: Mapping[str, Any], key: str) -> str:
+        text = number(point.get(key))
+        if point.get(f"{key}_low") is not None:
+            text += f" ({number(point[f'{key}_low'])} to {number(point[f'{key}_high'])})"
+        return text
+
+    return {
+        "frontiers": drawn,
+        "frontier_head": ["Method", *(heads[k] for k in keys)],
+        "frontier_rows": [
+            [point["method"], *(interval(point, k) for k in keys)] for point in facts["points"]
+        ],
+        "beyond_head": [str(k).replace("_", " ") for k in beyond[0]] if beyond else [],
+        "beyond_rows": [[number(v) for v in row.values()] for row in beyond],
+    }
+
+
+def _cases_view(
+    cell: Mapping[str, Any], after: str | None, most: int, image_note: str
+) -> dict[str, Any]:
+    listed: list[dict[str, Any]] = []
+    taken: dict[str, int] = {}
+    for case in cell["cases"]:
+        taken[case["stratum"]] = taken.get(case["stratum"], 0) + 1
+        if taken[case["stratum"]] <= most:
+            listed.append(case)
+    classes = cell["classes"]
+
+    def name(c: int) -> str:
+        return str(classes[c]) if c < len(classes) else str(c)
+
+    shown = []
+    for case in listed:
+        votes, of = case["votes"], case["shown_class"]
+        given = "" if votes is None else f"{votes[of]} of {sum(votes)} for {name(of)}"
+        shown.append(
+            {
+                **{k: case.get(k) for k in ("id", "stratum", "thumbnail", "href")},
+                "label": name(case["label"]),
+                "dots": "" if votes is None else _dots(votes, of, given),
+                "votes_text": given,
+                "votes_value": "" if not votes or not sum(votes) else votes[of] / sum(votes),
+                "before": number(case["before"]),
+                "after": number(case["after"]),
+                "excess": number(case["excess"]),
+            }
+        )
+    head = ["id", "stratum", "label", "votes", cell["baseline"], after or "", "overconfidence"]
+    keys = ("id", "stratum", "label", "votes_text", "before", "after", "excess")
+    lines = [head, *([row[k] for k in keys] for row in shown)]
+    text = "".join(",".join(csv_cell(v) for v in line) + "\n" for line in lines)
+    what = f"Probabilities are of {name(1)}." if len(classes) == 2 else ""
+    if cell["event"] != "positive class":
+        what = "Probabilities are of the class the model prefers."
+    return {
+        "cases": shown,
+        "thumbnails": any(case.get("thumbnail") for case in listed),
+        "cases_uri": data_uri(text),
+        "cases_note": " ".join(t for t in (what, image_note) if t),
+    }
+
+
+def _dots(votes: Sequence[int], of: int, words: str) -> Markup | str:
+    total = sum(votes)
+    if not 0 < total <= MOST_DOTS:
+        return words
+    sheet = Drawing(13 * total, 14, words)
+    for i in range(total):
+        yes = i < votes[of]
+        sheet.circle(6.5 + 13 * i, 7, 4.5, fill="ink" if yes else "none", stroke="ink")
+    return _svg(sheet)
+
+
+def _referral_view(cell: Mapping[str, Any]) -> dict[str, Any]:
+    panels = cell["referral"]
+    top = figures.nice_top(
+        max((max(m["yield"]) for p in panels for m in p["methods"]), default=0.5)
+    )
+    rows = [
+        [
+            f"{100 * t['threshold']:g} %",
+            stratum_title(panel["stratum"], cell["agreement"]),
+            method["method"],
+            f"{t['sent']:,} of {t['n']:,}",
+            f"{t['avoided']:,} of {t['errors']:,}",
+            number(t["avoided"] / t["sent"]) if t["sent"] else "-",
+        ]
+        for i in range(len(panels[0]["methods"][0]["thresholds"]) if panels else 0)
+        for panel in panels
+        for method in panel["methods"]
+        for t in [method["thresholds"][i]]
+    ]
+    return {
+        "referral": [
+            {
+                "title": stratum_title(panel["stratum"], cell["agreement"]),
+                "n": number(panel["n"]),
+                "svg": _svg(
+                    figures.referral_panel(
+                        panel,
+                        title=stratum_title(panel["stratum"], cell["agreement"]),
+                        baseline=cell["baseline"],
+                        top=top,
+                    )
+                ),
+            }
+            for panel in panels
+        ],
+        "referral_rows": rows,
+        "legend": [{"name": m, "role": _role(m, cell["baseline"])} for m in cell["shown"]],
+    }
+
+
+# --- the whole page -----------------------------------------------------------------------------
+
+
+def page_view(facts: Mapping[str, Any], *, n_full: int) -> dict[str, Any]:
+    """Everything the template shows that is not of one cell."""
+    cells = facts["cells"]
+    sections = [("answer", "Answer"), ("models", "Side by side"), ("difficulty", "By difficulty")]
+    sections += [("tradeoffs", "Trade-offs"), ("cases", "Cases"), ("work", "For the work")]
+    sections += [("claims", "Claims"), ("made", "How this was made")]
+    absent = set() if facts["claims"] else {"claims"}
+    if len(cells) == 1:
+        absent.add("models")
+    left_out = ""
+    if n_full < len(cells):
+        left_out = (
+            f"Figures and cases are shown of the first {n_full} of {len(cells)} models, so that the page "
+            "stays light; the table of methods holds all of them."
+        )
+    return {
+        "sections": [s for s in sections if s[0] not in absent],
+        "subtitle": _subtitle(cells),
+        "lead": _lead(facts),
+        "side_by_side": [_beside(c, facts, i < n_full) for i, c in enumerate(cells)],
+        "left_out": left_out,
+        "any_seeds": any(c["n_seeds"] > 1 for c in cells),
+        "dots": _dot_table(facts),
+        "claims": [_claim(claim) for claim in facts["claims"]],
+        "runs": [_made(run) for run in facts["runs"]],
+        "citation": _citation(facts["version"]),
+    }
+
+
+def _subtitle(cells: Sequence[Mapping[str, Any]]) -> str:
+    first = cells[0]
+    if len(cells) > 1:
+        return f"{len(cells)} models, {len(dict.fromkeys(m for c in cells for m in c['methods']))} methods"
+    parts = [str(first["name"]), f"{first['n_test']:,} test cases"]
+    if first["n_seeds"] > 1:
+        parts.append(f"{first['n_seeds']} seeds")
+    if len(first["methods"]) > 1:
+        parts.append(f"{len(first['methods'])} methods")
+    return " · ".join(parts)
+
+
+def _lead(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    cells = facts["cells"]
+    strips: list[Markup | str] = ["", "", ""]
+    if len(cells) == 1:
+        cell = cells[0]
+        top, value = _top(cells), {(r["method"], r["stratum"]): r for r in cell["rows"]}
+        wanted = [(cell["baseline"], "overall"), (cell["baseline"], cell["hardest"])]
+        if cell["best"]:
+            wanted.append((cell["best"]["method"], cell["hardest"] or "overall"))
+        for i, key in enumerate(wanted):
+            if key in value:
+                role = _role(key[0], cell["baseline"])
+                sheet = figures.strip(value[key], top=top, role=role, width=272)
+                strips[i] = _svg(sheet)
+    return [{**item, "strip": strip} for item, strip in zip(facts["lead"], strips, strict=True)]
+
+
+def _beside(cell: Mapping[str, Any], facts: Mapping[str, Any], drawn: bool) -> dict[str, Any]:
+    value = {r["stratum"]: r for r in cell["rows"] if r["method"] == cell["baseline"]}
+    whole, hard = value.get("overall", {}), value.get(cell["hardest"], {})
+    best = cell["best"]
+    pairs = [(whole, "n"), (whole, "ece"), (whole, "floor"), (hard, "ece"), (hard, "null")]
+    pairs += [(whole, "nll"), (whole, "vote_nll"), (whole, "auc")]
+    return {
+        "key": cell["key"] if drawn else "",
+        "name": cell["name"],
+        "run": facts["runs"][cell["run"]]["title"],
+        "numbers": [number(row.get(key)) for row, key in pairs],
+        "best": (best["method"] if best["sure"] else "none for sure") if best else "-",
+    }
+
+
+def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
+    cells, strata = facts["cells"], facts["strata"]
+    agreement = all(c["agreement"] or not c["strata"] for c in cells)
+    top = _top(cells)
+    extra = [(t, k) for t, k in EXTRA if any(k in r for c in cells for r in c["rows"])]
+    rows = []
+    for cell in cells:
+        value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
+        for method in cell["methods"]:
+            role = _role(method, cell["baseline"])
+            strips = []
+            for stratum in strata:
+                row = value.get((method, stratum))
+                if row is None:
+                    strips.append({"stratum": stratum, "value": "", "svg": ""})
+                    continue
+                strips.append(
+                    {
+                        "stratum": stratum,
+                        "value": row["ece"],
+                        "ece": number(row["ece"]),
+                        "change": change_text(row["changes"].get("ece")),
+                        "svg": _svg(figures.strip(row, top=top, role=role), decorative=True),
+                    }
+                )
+            whole = value.get((method, "overall"), {})
+            numbers = [whole.get(k) for _, k in extra]
+            rows.append(
+                {
+                    "cell": cell["key"],
+                    "name": cell["name"],
+                    "method": method,
+                    "role": role,
+                    "strips": strips,
+                    "extra": [
+                        {"value": "" if v is None else v, "text": number(v)} for v in numbers
+                    ],
+                }
+            )
+    return {
+        "columns": [{"name": s, "title": stratum_title(s, agreement)} for s in strata],
+        "extra": [t for t, _ in extra],
+        "top": f"{top:g}",
+        "rows": rows,
+    }
+
+
+def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
+    kinds = {"holds": "holds", "does not hold": "fails"}
+    keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
+    found = {
+        k: ""
+        if claim.get(k) is None
+        else number(claim[k])
+        if not isinstance(claim[k], dict | list)
+        else str(claim[k])
+        for k in keys
+    }
+    return {**found, "kind": kinds.get(str(claim.get("verdict")), "open")}
+
+
+def _made(run: Mapping[str, Any]) -> dict[str, Any]:
+    dataset, encoder = run.get("dataset") or {}, run.get("encoder") or {}
+
+    def listed(values: Mapping[str, Any]) -> str:
+        return ", ".join(f"{k} {v}" for k, v in values.items() if v is not None)
+
+    seeds = run.get("seeds") or []
+    facts = [
+        ("scalecal", run.get("version")),
+        (
+            "Data",
+            listed({k: v for k, v in dataset.items() if k not in ("name", "sha256", "classes")}),
+        ),
+        ("Data set", dataset.get("name")),
+        ("Classes", ", ".join(map(str, dataset.get("classes") or ()))),
+        ("SHA-256", dataset.get("sha256")),
+        ("Encoder", listed(encoder)),
+        ("Methods", ", ".join(map(str, run.get("methods") or ()))),
+        ("Seeds", ", ".join(map(str, seeds))),
+        ("Options", listed(run.get("options") or {})),
+        ("Packages", listed(run["packages"])),
+    ]
+    return {
+        "title": run["title"],
+        "command": shlex.join(map(str, run.get("command") or ["scalecal", "report"])),
+        "facts": [(k, v) for k, v in facts if v],
+        "notes": run["notes"],
+    }
+
+
+def _citation(version: str) -> str:
+    return (
+        f"The scalecal developers. scalecal {version}: audit and mend the calibration of probes on frozen\n"
+        "embeddings, case difficulty by case difficulty.\n"
+        "SCALE: Synthetic Calibration via Agreement Labeling in Embedding Space."
+    )
