@@ -5,16 +5,21 @@ from __future__ import annotations
 from scalecal.cli.app import app, main
 from scalecal.cli.audit import audit, demo, plan
 from scalecal.cli.images import check, datasets, encoders, extract, import_
+from scalecal.cli.probes import compare, fit, methods, predict
 
 __all__ = [
     "app",
     "audit",
     "check",
+    "compare",
     "datasets",
     "demo",
     "encoders",
     "extract",
+    "fit",
     "import_",
     "main",
+    "methods",
     "plan",
+    "predict",
 ]

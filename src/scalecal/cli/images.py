@@ -86,7 +86,7 @@ def datasets() -> None:
 
 def _facts(facts: Mapping[str, Any], indent: str = "") -> None:
     for name, value in facts.items():
-        if value is None or value == [] or value == {}:
+        if value in (None, "", [], {}):
             continue
         if isinstance(value, Mapping):
             say(f"{indent}{name}:")

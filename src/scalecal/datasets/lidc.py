@@ -75,7 +75,8 @@ def load_lidc(
         with `ties`.
     features : str
         A key of `FEATURE_SETS`. ``"geometry"``: logarithms of volume, lateral area, diameter and
-        extent along the body (in centimetres) and of the number of slices, each the mean over the readers' outlines
+        extent along the body (in centimetres) and of the number of slices, each the mean over the
+        readers' outlines
         (sizes are spread over four orders of magnitude, so a linear probe wants logarithms).
         ``"geometry-raw"``: the same, unlogged. ``"ratings"`` and ``"geometry+ratings"`` use the
         readers' other ratings (spiculation, margin, ...) and so leak their view: they warn.

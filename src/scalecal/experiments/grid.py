@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -163,6 +163,8 @@ def run_grid(
     data = data.labelled()
     chosen = seed_list(seeds)
     run, left_out = applicable(methods, data)
+    if preset is None and "none" in run and run.pop("none-default", None):
+        left_out["none-default"] = "under this preset it is the same as none"
     say = progress or (lambda _: None)
     panel = panel_size(data.counts)
     recipes = {name: method.recipes(panel, preset) for name, method in run.items()}
@@ -194,6 +196,8 @@ def run_grid(
             predictions[name, seed] = (np.searchsorted(cases, tested[seed]), probs)
     order = {(name, seed): predictions[name, seed] for name in run for seed in chosen}
     cell = _cell(data, cases, order, dataset)
+    if preset != "":
+        cell = replace(cell, meta={"preset": preset})
     return Grid(cell, left_out, {k: v for k, v in capped.items() if v}, best)
 
 

@@ -172,7 +172,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
         "scale-wide": Method(
             label="SCALE, wide",
-            about="Anchors: the most confident half of each class; as many sampled synthetic cases as real ones.",
+            about="The most confident half of each class as anchors, as many sampled cases as real ones.",
             recipe=_scale(n_anchors=0.5, n_synthetic=1.0),
         ),
         "scale-auto": Method(

@@ -1,0 +1,242 @@
+"""Commands from embeddings to calibrated predictions: `fit`, `predict`, `compare`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scalecal.cli.app import Seed, app, columns, given, say
+
+if TYPE_CHECKING:
+    from scalecal.experiments.comparison import Comparison
+    from scalecal.experiments.grid import Grid
+    from scalecal.features.files import FeatureTable
+
+FeaturesPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FEATURES", help=".npz, Parquet or CSV, or a folder made by `extract` or `import`."
+    ),
+]
+Labels = Annotated[
+    Path | None, typer.Option("--labels", metavar="FILE", help="Labels (groups, splits) by id.")
+]
+Votes = Annotated[
+    Path | None,
+    typer.Option("--votes", metavar="FILE", help="Votes by id: rows id, rater, label, or counts."),
+]
+Positive = Annotated[
+    str | None, typer.Option("--positive", metavar="CLASS", help="The second of two classes.")
+]
+Ties = Annotated[
+    str | None, typer.Option(help="Label of a tied vote: error, first, last, random or drop.")
+]
+NRaters = Annotated[
+    int | None, typer.Option(help="Readers of every case, where no column tells it.")
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(help="Train all methods by this preset: paper or default. Else each by its own."),
+]
+OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
+Column = Annotated[str | None, typer.Option(metavar="NAME", help="Name of this column or array.")]
+
+
+def read(
+    features: Path,
+    labels: Path | None,
+    votes: Path | None,
+    *,
+    roles: dict[str, str | None] | None = None,
+    **options: Any,
+) -> FeatureTable:
+    """Read embeddings with the options the user gave."""
+    from scalecal.features.files import read_features
+
+    return read_features(
+        features,
+        **given(labels=labels, votes=votes, columns=columns(roles or {}), **options),
+    )
+
+
+def preset_option(preset: str | None) -> dict[str, Any]:
+    """Return the grid's `preset` argument: nothing where the user gave none."""
+    from scalecal.checks import check_choice
+
+    if preset is None:
+        return {}
+    check_choice(preset, ("paper", "default"), "preset")
+    return {"preset": None if preset == "default" else preset}
+
+
+@app.command()
+def fit(
+    features: FeaturesPath,
+    method: Annotated[str, typer.Option("--method", metavar="NAME", help="See `methods`.")],
+    out: OutFolder,
+    labels: Labels = None,
+    votes: Votes = None,
+    positive: Positive = None,
+    ties: Ties = None,
+    n_raters: NRaters = None,
+    label_column: Column = None,
+    group_column: Column = None,
+    split_column: Column = None,
+    preset: Preset = None,
+    seed: Seed = None,
+) -> None:
+    """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
+    from scalecal.experiments.saved import fit_method, save_method
+
+    data = read(
+        features,
+        labels,
+        votes,
+        roles={"label": label_column, "group": group_column, "split": split_column},
+        positive=positive,
+        ties=ties,
+        n_raters=n_raters,
+    )
+    fitted = fit_method(
+        data, method, dataset=features.name, **given(seed=seed), **preset_option(preset)
+    )
+    save_method(fitted, out)
+    counts, training = fitted.about["counts"], fitted.about["training"]
+    made = f", {counts['synthetic']:,} synthetic" if counts["synthetic"] else ""
+    say(
+        f"Fitted {method} to {counts['train']:,} cases{made} ({counts['validation']:,} for validation), "
+        f"{training['epochs']} epochs; saved to {out}"
+    )
+    if training["stopped_by_limit"]:
+        typer.echo(
+            "warning: the limit of epochs ended the training, not early stopping; "
+            "--preset default trains small data for longer",
+            err=True,
+        )
+
+
+@app.command()
+def predict(
+    probe: Annotated[Path, typer.Argument(metavar="DIR", help="A folder made by `fit`.")],
+    features: FeaturesPath,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="CSV or Parquet to write.")],
+    labels: Labels = None,
+    votes: Votes = None,
+    ties: Ties = None,
+    n_raters: NRaters = None,
+) -> None:
+    """Predict with a saved probe; the file written can be given to `audit`."""
+    from scalecal.experiments.predicting import predictions_table, write_table
+    from scalecal.experiments.saved import load_method
+
+    fitted = load_method(probe)
+    data = read(
+        features, labels, votes, classes=fitted.classes, ties=ties or "drop", n_raters=n_raters
+    )
+    table = predictions_table(fitted, data)
+    write_table(table, out)
+    say(f"{len(table):,} predictions written to {out}")
+
+
+@app.command()
+def methods() -> None:
+    """List the methods that `fit`, `compare` and `reproduce` know."""
+    from scalecal.experiments.methods import METHODS
+
+    widest = max(map(len, METHODS))
+    for name, method in METHODS.items():
+        needs = " (needs votes)" if method.needs_votes else ""
+        paper = " [paper]" if method.paper else ""
+        say(f"{name:{widest}}  {method.about}{needs}{paper}")
+
+
+@app.command()
+def compare(
+    features: FeaturesPath,
+    out: OutFolder,
+    votes: Votes = None,
+    labels: Labels = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", metavar="A,B,...", help="Names; default: all that apply."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
+    positive: Positive = None,
+    ties: Ties = None,
+    n_raters: NRaters = None,
+    label_column: Column = None,
+    group_column: Column = None,
+    split_column: Column = None,
+    preset: Preset = None,
+) -> None:
+    """Compare every method on your embeddings, paired over seeds and cases.
+
+    Without a split, a grouped and stratified 70 / 10 / 20 split is drawn per seed. Writes
+    predictions.parquet, results.csv, comparison.csv and the report.
+    """
+    from scalecal.experiments.comparison import compare_cell
+    from scalecal.experiments.grid import run_grid
+
+    data = read(
+        features,
+        labels,
+        votes,
+        roles={"label": label_column, "group": group_column, "split": split_column},
+        positive=positive,
+        ties=ties,
+        n_raters=n_raters,
+    )
+    grid = run_grid(
+        data,
+        dataset=features.stem,
+        progress=tell,
+        **given(methods=None if methods is None else methods.split(","), seeds=seeds),
+        **preset_option(preset),
+    )
+    comparison = compare_cell(grid.cell)
+    show_comparison(comparison, [*data.notes, *grid.notes])
+    options = {"features": features.name, "seeds": seeds, "methods": methods, "preset": preset}
+    write_comparison(
+        comparison, grid, out, kind="compare", options=options, fingerprint=data.fingerprint
+    )
+
+
+def tell(text: str) -> None:
+    """Say what is being done, on standard error."""
+    typer.echo(text, err=True)
+
+
+def show_comparison(comparison: Comparison, notes: list[str]) -> None:
+    """Print the table, the sentences and the notes."""
+    say(str(comparison))
+    say()
+    say(" ".join(comparison.sentences))
+    for note in notes:
+        say(f"Note: {note}")
+
+
+def write_comparison(
+    comparison: Comparison,
+    grid: Grid,
+    out: Path,
+    *,
+    kind: str,
+    options: dict[str, Any],
+    fingerprint: str,
+) -> None:
+    """Write a run folder and its report."""
+    from scalecal.experiments.runs import write_run
+
+    names = write_run(
+        out,
+        comparison,
+        kind=kind,
+        command=sys.argv,
+        options=options,
+        notes=grid.notes,
+        fingerprint=fingerprint,
+    )
+    say(f"\nWrote {', '.join(names[:-1])} and {names[-1]} to {out}")

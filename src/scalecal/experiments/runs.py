@@ -1,0 +1,106 @@
+"""What a run leaves on disk: a cell, its scores, its comparison, audits and figures."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalecal import __version__
+from scalecal.auditing import Audit, audit
+from scalecal.experiments.cells import Cell, write_cell
+from scalecal.experiments.comparison import BASELINE, Comparison
+from scalecal.tables.writing import output_folder, write_csv
+
+__all__ = ["audit_method", "run_meta", "write_run"]
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
+
+
+def run_meta(
+    cell: Cell,
+    *,
+    kind: str,
+    title: str,
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    notes: Sequence[str],
+    fingerprint: str,
+) -> dict[str, Any]:
+    """Return what `run.json` says: everything that made the run, nothing about when and where."""
+    seeds = sorted({seed for _, seed in cell.predictions})
+    packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    return {
+        "kind": kind,
+        "title": title,
+        "version": __version__,
+        "command": ["scalecal", *command[1:]],
+        "options": {k: v for k, v in options.items() if v is not None},
+        "seeds": seeds,
+        "dataset": {"name": cell.dataset, "sha256": fingerprint, "n": len(cell.ids)},
+        "encoder": {"name": cell.encoder},
+        "methods": cell.methods,
+        "notes": list(notes),
+        "packages": {"python": ".".join(map(str, sys.version_info[:3])), **packages},
+    }
+
+
+def audit_method(cell: Cell, method: str, seed: int | None = None, **options: Any) -> Audit:
+    """Audit one method's predictions of one seed (the first, unless named)."""
+    index, probs = cell.predictions[method, cell.seeds(method)[0] if seed is None else seed]
+    given = cell.strata[index]
+    # Agreement strata are made anew from the votes, so that the audit knows where they come from.
+    own = cell.counts is None and bool((given != "").any())
+    return audit(
+        cell.y[index],
+        probs,
+        votes=None if cell.counts is None else cell.counts[index],
+        strata=given if own else None,
+        groups=None if cell.groups is None else cell.groups[index],
+        **options,
+    )
+
+
+def write_run(
+    out: str | Path,
+    comparison: Comparison,
+    *,
+    kind: str,
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    notes: Sequence[str],
+    fingerprint: str,
+    title: str | None = None,
+) -> list[str]:
+    """Write a run folder, all of it or nothing, and return the names of the files."""
+    from scalecal.drawing import save
+    from scalecal.experiments.frontier import frontier_curve, frontier_methods
+
+    cell = comparison.cell
+    meta = run_meta(
+        cell,
+        kind=kind,
+        title=title or f"Comparison of {len(cell.methods)} methods on {cell.dataset}",
+        command=command,
+        options=options,
+        notes=notes,
+        fingerprint=fingerprint,
+    )
+    with output_folder(out) as folder:
+        write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
+        write_csv(comparison.results, folder / "results.csv")
+        write_csv(comparison.table, folder / "comparison.csv")
+        for method in dict.fromkeys((BASELINE, comparison.best)):
+            if method in cell.methods:
+                found = audit_method(cell, method)
+                found.to_json(folder / f"audit_{method}.json")
+                save(found.plot(), folder / f"reliability_{method}")
+        if BASELINE in cell.methods and np.any(cell.strata == "low"):
+            write_csv(frontier_curve(cell), folder / "frontier.csv")
+            write_csv(frontier_methods(cell), folder / "frontier_methods.csv")
+        return sorted(p.name for p in folder.iterdir())
