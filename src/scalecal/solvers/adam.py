@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_positive_int
-from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix, product, to_host
+from scalecal.solvers.arrays import Array, Matrix, product, to_host
+from scalecal.solvers.holding import held_sets, stack_targets
 from scalecal.solvers.losses import loss, residual
 from scalecal.solvers.mixing import mixes
 from scalecal.solvers.problem import Fit, Scaling, Task, check_tasks, same_content
@@ -103,28 +103,13 @@ def _groups(tasks: Sequence[Task]) -> list[list[int]]:
     return list(groups.values())
 
 
-@dataclass
-class _Held:
-    """Validation cases shared by some of a group's probes."""
+class _Batch(NamedTuple):
+    """The cases of one step: real rows, then synthetic ones."""
 
-    data: Matrix
-    rows: Array
-    targets: Array  # (columns of those probes, cases)
-    probes: NDArray[np.int64]  # numbers within the group
-    weights: Array | None = None
-    kept: Array | None = None
-
-    def chunks(self, scaling: Scaling) -> Iterator[tuple[slice, Array]]:
-        """The cases, some thousand rows at a time; a single chunk is gathered only once."""
-        n = int(self.rows.shape[0])
-        if n <= CHUNK_ROWS:
-            if self.kept is None:
-                self.kept = self.data.take(self.rows, scaling)
-            yield slice(0, n), self.kept
-            return
-        for start in range(0, n, CHUNK_ROWS):
-            block = slice(start, min(start + CHUNK_ROWS, n))
-            yield block, self.data.take(self.rows[block], scaling)
+    rows: Array  # row numbers of the real cases
+    synthetic: slice  # of the epoch's synthetic cases
+    targets: Array  # (columns, cases)
+    weights: Array | None
 
 
 class _Group:
@@ -136,10 +121,12 @@ class _Group:
         first = tasks[0]
         self.n_columns = first.n_columns
         self.gamma = first.gamma if first.loss == "focal" else None
-        self.scaling: Scaling = first.scaling
+        # One number is applied to the logits instead of the rows.
+        self.scaling: Scaling | None = None if first.scaling.is_number else first.scaling
+        self.ones = data.zeros(batch_size) + 1.0
         self.rows = data.index(first.rows)
         self.n_real, self.n_synthetic = len(first.rows), first.n_mixtures
-        self.held = self._validation(held)
+        self.held = held_sets(tasks, data, held, self.rows)
         self.live = np.arange(len(tasks))
         self.slots = self._padded(self.live)
         self.step_count = 0
@@ -177,10 +164,10 @@ class _Group:
     def _set_columns(self) -> None:
         """Gather the live probes' targets, weights, rates and synthetic cases."""
         live = [self.tasks[i] for i in self.slots]
-        self.targets = self._stack([_union_targets(t) for t in live])
+        self.targets = stack_targets(self.data, [t.all_targets() for t in live])
         self.case_weights = None
-        if any(_weighted(t) for t in live):
-            raw = np.stack([_case_weights(t) for t in live])
+        if any(t.is_weighted() for t in live):
+            raw = np.stack([t.all_weights() for t in live])
             raw /= raw.mean(axis=1, keepdims=True)
             self.case_weights = self.data.array(np.repeat(raw, self.n_columns, axis=0))
         per_batch = self.batch_size * self.n_synthetic / (self.n_real + self.n_synthetic)
@@ -189,15 +176,12 @@ class _Group:
         longest = self.n_anchors + min(self.batch_size, self.n_real)
         self.buffer = self.data.empty(longest, self.data.n_features)
         self.buffer[: self.n_anchors] = self.data.take(self.data.index(anchors), self.scaling)
+        self.every = self.data.empty(self.weights.shape[0], self.n_anchors + self.batch_size)
         self.factor = self._column_value(
             [1.0 / float(t.scaling.scale) if t.scaling.is_number else 1.0 for t in live]
         )
         self.rate = self._flat_value([t.learning_rate for t in live])
         self.decay = self._column_value([t.decay for t in live])
-
-    def _stack(self, targets: Sequence[NDArray[Any]]) -> Array:
-        """Targets of several probes as (columns, cases)."""
-        return self.data.array(np.concatenate([np.atleast_2d(t.T) for t in targets]))
 
     def _column_value(self, values: list[float]) -> Any:
         """One number if all probes agree, else one per column as a (columns, 1) array."""
@@ -212,26 +196,6 @@ class _Group:
         per_column = np.repeat(values, self.n_columns)
         weights = np.repeat(per_column, self.data.n_features)
         return self.data.array(np.concatenate([weights, per_column]))
-
-    def _validation(self, held: Matrix) -> list[_Held]:
-        """Validation sets, each with the probes it decides about."""
-        numbers = same_content([t.validation for t in self.tasks])
-        sets = []
-        for number in sorted(set(numbers)):
-            probes = np.flatnonzero(np.asarray(numbers) == number)
-            tasks = [self.tasks[i] for i in probes]
-            rows = tasks[0].validation
-            if rows is None:
-                weights = None
-                if any(_weighted(t) for t in tasks):
-                    raw = [np.ones(self.n_real) if t.weights is None else t.weights for t in tasks]
-                    weights = self.data.array(np.stack(raw) / np.mean(raw, axis=1, keepdims=True))
-                targets = self._stack([t.targets for t in tasks])
-                sets.append(_Held(self.data, self.rows, targets, probes, weights))
-            else:
-                given = [t.validation_targets for t in tasks if t.validation_targets is not None]
-                sets.append(_Held(held, held.index(rows), self._stack(given), probes))
-        return sets
 
     # -- training ---------------------------------------------------------------------------------
 
@@ -248,7 +212,7 @@ class _Group:
         generator = np.random.default_rng(self.tasks[0].order)
         for epoch in range(1, limit + 1):
             for batch in self._batches(generator):
-                self._step(*batch)
+                self._step(batch)
             losses = self._evaluate()
             for i in self.live:
                 history[i].append(float(losses[i]))
@@ -278,8 +242,8 @@ class _Group:
             for i in range(n)
         ]
 
-    def _batches(self, generator: np.random.Generator) -> Iterator[tuple[Array, int]]:
-        """One epoch: the case numbers of each batch, real ones (below N) first, and their count."""
+    def _batches(self, generator: np.random.Generator) -> Iterator[_Batch]:
+        """One epoch: everything is put in its order once, and batches are views of that."""
         order = generator.permutation(self.n_real + self.n_synthetic)
         size = self.batch_size
         whole = len(order) // size * size
@@ -288,34 +252,50 @@ class _Group:
         order[:whole].reshape(-1, size).sort(axis=1)
         order[whole:].sort()
         starts = range(0, len(order), size)
-        counts = np.add.reduceat(order < self.n_real, np.array(starts))
-        numbers = self.data.index(order)  # one copy to the device an epoch; batches are views
-        for start, count in zip(starts, counts.tolist(), strict=True):
-            yield numbers[start : start + size], count
+        real = order < self.n_real
+        counts = np.add.reduceat(real, np.array(starts)).tolist()
+        numbers = self.data.index(order)
+        targets = self.xp.take(self.targets, numbers, axis=1)
+        weights = self.case_weights
+        if weights is not None:
+            weights = self.xp.take(weights, numbers, axis=1)
+        rows = self.rows[self.data.index(order[real])]
+        if self.n_synthetic:
+            synthetic = self.data.index(order[~real] - self.n_real)
+            for mix in self.mixes:
+                mix.arrange(synthetic)
+        done = 0
+        for start, count in zip(starts, counts, strict=True):
+            part = slice(start, start + size)
+            yield _Batch(
+                rows=rows[done : done + count],
+                synthetic=slice(start - done, start - done + size - count),
+                targets=targets[:, part],
+                weights=None if weights is None else weights[:, part],
+            )
+            done += count
 
-    def _step(self, batch: Array, n_real: int) -> None:
-        """One Adam step on one batch, its real cases first."""
-        xp, size, head = self.xp, int(batch.shape[0]), self.n_anchors
-        rows = self._anchors_and(self.rows[batch[:n_real]])
+    def _step(self, batch: _Batch) -> None:
+        """One Adam step on one batch."""
+        n_real, size, head = len(batch.rows), batch.targets.shape[1], self.n_anchors
+        rows = self._anchors_and(batch.rows)
         # Columns of `every`: anchors, real cases, synthetic cases.
-        every = self.data.empty(self.weights.shape[0], head + size)
+        every = self.every[:, : head + size]
         product(self.weights, rows.T, every[:, : head + n_real])
         synthetic = []
         if size > n_real:
-            numbers = batch[n_real:] - self.n_real
-            synthetic = [(mix.columns, mix.batch(numbers)) for mix in self.mixes]
+            synthetic = [(mix.columns, mix.batch(batch.synthetic)) for mix in self.mixes]
         for mine, made in synthetic:
             every[mine, head + n_real :] = made.forward(self.weights[mine], every[mine])
         logits = every[:, head:]
         if not isinstance(self.factor, float) or self.factor != 1.0:
             logits *= self.factor
         logits += self.intercept[:, None]
-        targets = xp.take(self.targets, batch, axis=1)
-        slopes = residual(xp, logits, targets, self.n_columns, self.gamma)
-        if self.case_weights is not None:
-            slopes *= xp.take(self.case_weights, batch, axis=1)
+        slopes = residual(self.xp, logits, batch.targets, self.n_columns, self.gamma)
+        if batch.weights is not None:
+            slopes *= batch.weights
         slopes *= 1.0 / size
-        self.slope_intercept[...] = xp.sum(slopes, axis=1)
+        self.slope_intercept[...] = slopes @ self.ones[:size]
         if not isinstance(self.factor, float) or self.factor != 1.0:
             slopes *= self.factor
         back = slopes
@@ -426,28 +406,6 @@ class _Group:
         ]
         self._set_state(self.weights[columns], self.intercept[columns])
         self._set_columns()
-
-
-def _union_targets(task: Task) -> NDArray[Any]:
-    """Targets of the real, then the synthetic cases."""
-    if task.mixtures is None:
-        return task.targets
-    return np.concatenate([task.targets, task.mixtures.targets])
-
-
-def _weighted(task: Task) -> bool:
-    """Whether any case counts differently from another."""
-    uneven = task.weights is not None and bool((task.weights != task.weights[0]).any())
-    return uneven or (task.mixtures is not None and not np.all(_case_weights(task) == 1.0))
-
-
-def _case_weights(task: Task) -> NDArray[np.float64]:
-    """Weights of the real, then the synthetic cases."""
-    real = np.ones(len(task.rows)) if task.weights is None else task.weights
-    if task.mixtures is None:
-        return np.asarray(real, dtype=np.float64)
-    made = np.broadcast_to(task.mixtures.weight, (task.n_mixtures,))
-    return np.concatenate([real, made]).astype(np.float64)
 
 
 def _columns(probes: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:

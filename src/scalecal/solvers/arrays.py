@@ -22,8 +22,7 @@ Array = Any  # a numpy array or a torch tensor
 # OpenBLAS multiplies without packing its operands below this many multiply-adds; for the thin
 # products of a few probes that is two to three times as fast as one large call.
 SMALL_PRODUCT = 1_000_000
-# Above this many rows on the left, packing pays for itself.
-THIN = 48
+TALLEST_BLOCK, NARROWEST_BLOCK = 32, 16
 CHUNK_ROWS = 4096
 
 
@@ -32,12 +31,17 @@ def product(a: Array, b: Array, out: Array) -> Array:
     if not isinstance(out, np.ndarray):
         out[...] = a @ b
         return out
-    width = SMALL_PRODUCT // max(1, a.shape[0] * a.shape[1])
-    if a.shape[0] > THIN or width < 8 or width >= b.shape[1]:
+    rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
+    height = min(TALLEST_BLOCK, SMALL_PRODUCT // (NARROWEST_BLOCK * max(1, inner)))
+    if height < 4 or rows * inner * columns <= SMALL_PRODUCT:
         return np.matmul(a, b, out=out)
-    for start in range(0, b.shape[1], width):
-        block = slice(start, start + width)
-        np.matmul(a, b[:, block], out=out[:, block])
+    # Blocks of equal height, a multiple of four.
+    height = -(-rows // -(-rows // height) // 4) * 4 if rows > 4 else rows
+    width = SMALL_PRODUCT // (height * inner) // 4 * 4
+    for top in range(0, rows, height):
+        for left in range(0, columns, width):
+            block = slice(top, top + height), slice(left, left + width)
+            np.matmul(a[block[0]], b[:, block[1]], out=out[block])
     return out
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from scalecal.checks import check_positive_int
 from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix, product, to_host
@@ -109,6 +108,8 @@ def _factor(data: Matrix, tasks: Sequence[Task]) -> Array:
 
     The rows are all those any task trains on: for a preconditioner a fold more or less is nothing.
     """
+    from scipy.linalg import lapack  # late: the solvers themselves need numpy alone
+
     xp, d = data.xp, data.n_features
     rows = np.unique(np.concatenate([t.rows for t in tasks]))
     scales = [float(t.scaling.scale) if t.scaling.is_number else 1.0 for t in tasks]

@@ -20,6 +20,7 @@ from scalecal.solvers.problem import Mixtures, Scaling, Task
 __all__ = ["Batch", "Mix", "coefficients", "mixes"]
 
 LARGEST_SHARES = 4_000_000  # entries of a mixing matrix
+WASTE = 600_000  # multiply-adds about as dear as a product of one's own
 
 
 class Batch(Protocol):
@@ -53,6 +54,26 @@ class _Anchored:
 
 
 @dataclass
+class _Apart:
+    """Few anchors, but for few of many columns: a small product of their own."""
+
+    data: Matrix
+    anchors: Array  # (k, d)
+    shares: Array
+
+    def forward(self, weights: Array, known: Array) -> Array:  # noqa: ARG002
+        out = self.data.empty(weights.shape[0], self.anchors.shape[0])
+        return product(weights, self.anchors.T, out) @ self.shares.T
+
+    def to_anchors(self, slopes: Array, known: Array) -> None:
+        pass
+
+    def to_gradient(self, slopes: Array, gradient: Array) -> None:
+        out = self.data.empty(slopes.shape[0], self.anchors.shape[1])
+        gradient += product(slopes @ self.shares, self.anchors, out)
+
+
+@dataclass
 class _Explicit:
     """Many anchors: the batch's own interpolates are made."""
 
@@ -76,29 +97,40 @@ class Mix:
     """One set of synthetic rows and the adjoining columns that train on it."""
 
     data: Matrix
-    scaling: Scaling
+    scaling: Scaling | None
     columns: slice
     first: Array
     second: Array
     left: Array  # (S, 1), the share of `first`
     right: Array
-    span: slice  # where the anchors lie among the group's
-    shares: Array | None  # (S, k), where that is cheaper
+    shares: Array | None  # (S, k), where anchors are few
+    anchors: Array | None  # (k, d), where they do not ride along
+    span: slice  # where they lie among those that do
 
-    def batch(self, numbers: Array) -> Batch:
-        """Return the map of the synthetic cases `numbers`."""
+    order: Array = None  # this epoch's shares (few anchors) or numbers of synthetic cases
+
+    def arrange(self, numbers: Array) -> None:
+        """Put the synthetic cases in an epoch's order."""
+        few = self.shares is not None
+        self.order = self.data.xp.take(self.shares, numbers, axis=0) if few else numbers
+
+    def batch(self, part: slice) -> Batch:
+        """Return the map of some of the epoch's synthetic cases."""
+        now = self.order[part]
         if self.shares is not None:
-            return _Anchored(self.span, self.data.xp.take(self.shares, numbers, axis=0))
-        rows = self.data.take(self.first[numbers], self.scaling)
-        rows *= self.left[numbers]
-        other = self.data.take(self.second[numbers], self.scaling)
-        other *= self.right[numbers]
+            if self.anchors is None:
+                return _Anchored(self.span, now)
+            return _Apart(self.data, self.anchors, now)
+        rows = self.data.take(self.first[now], self.scaling)
+        rows *= self.left[now]
+        other = self.data.take(self.second[now], self.scaling)
+        other *= self.right[now]
         rows += other
         return _Explicit(self.data, rows)
 
 
 def coefficients(
-    data: Matrix, mixtures: Mixtures, scaling: Scaling
+    data: Matrix, mixtures: Mixtures, scaling: Scaling | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shares of the first and second scaled row in each synthetic row.
 
@@ -106,7 +138,7 @@ def coefficients(
     """
     right = np.asarray(mixtures.alpha, dtype=np.float64)
     left = 1.0 - right
-    if not scaling.unit:
+    if scaling is None or not scaling.unit:
         return left, right
     length = np.empty(len(right))
     unit = Scaling(unit=True)
@@ -121,12 +153,13 @@ def coefficients(
 
 
 def mixes(
-    data: Matrix, tasks: Sequence[Task], scaling: Scaling, per_batch: float
+    data: Matrix, tasks: Sequence[Task], scaling: Scaling | None, per_batch: float
 ) -> tuple[list[Mix], NDArray[np.int64]]:
-    """Gather adjoining tasks with the same synthetic rows; also give the anchors to keep at hand.
+    """Gather adjoining tasks with the same synthetic rows; also give the anchors that ride along.
 
-    `per_batch` is the expected number of synthetic cases in a batch: anchors ride along in every
-    step while they are fewer than the two rows each such case would have to gather.
+    `per_batch` is the expected number of synthetic cases in a batch: anchors are cheaper while they
+    are fewer than the two rows each such case would have to gather. They ride along in the step's
+    own product, unless that wastes more on the other columns than a product of their own costs.
     """
     found: list[Mix] = []
     kept: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
@@ -138,10 +171,14 @@ def mixes(
             stop += 1
         if mixtures is not None:
             c = tasks[0].n_columns
+            mix, anchors = _mix(data, mixtures, scaling, 2.0 * per_batch)
+            mix.columns = slice(start * c, stop * c)
             used = sum(len(rows) for rows in kept)
-            mix, anchors = _mix(
-                data, mixtures, slice(start * c, stop * c), scaling, used, 2.0 * per_batch
-            )
+            others = (len(tasks) - stop + start) * c
+            if len(anchors) * others * data.n_features > WASTE:
+                mix.anchors = data.take(data.index(anchors), scaling)
+                anchors = anchors[:0]
+            mix.span = slice(used, used + len(anchors))
             found.append(mix)
             kept.append(anchors)
         start = stop
@@ -161,19 +198,14 @@ def _same_rows(one: Mixtures | None, other: Mixtures | None) -> bool:
 
 
 def _mix(
-    data: Matrix,
-    mixtures: Mixtures,
-    columns: slice,
-    scaling: Scaling,
-    used: int,
-    limit: float,
+    data: Matrix, mixtures: Mixtures, scaling: Scaling | None, limit: float
 ) -> tuple[Mix, NDArray[np.int64]]:
-    """One `Mix` in the cheaper form, and its anchors (none where they are too many)."""
+    """One `Mix` and its anchors (none where they are too many)."""
     size = len(mixtures)
     left, right = coefficients(data, mixtures, scaling)
     shares = None
     rows, place = np.unique(np.concatenate([mixtures.first, mixtures.second]), return_inverse=True)
-    if used + len(rows) <= limit and size * len(rows) <= LARGEST_SHARES:
+    if len(rows) <= limit and size * len(rows) <= LARGEST_SHARES:
         mixing = np.zeros((size, len(rows)))
         # Added, not set: a pair may name the same row twice.
         np.add.at(mixing, (np.arange(size), place[:size]), left)
@@ -184,12 +216,13 @@ def _mix(
     mix = Mix(
         data=data,
         scaling=scaling,
-        columns=columns,
+        columns=slice(0, 0),
         first=data.index(mixtures.first),
         second=data.index(mixtures.second),
         left=data.array(left[:, None]),
         right=data.array(right[:, None]),
-        span=slice(used, used + len(rows)),
         shares=shares,
+        anchors=None,
+        span=slice(0, 0),
     )
     return mix, rows

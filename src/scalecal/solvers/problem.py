@@ -137,6 +137,27 @@ class Task:
         """How many synthetic cases there are."""
         return 0 if self.mixtures is None else len(self.mixtures)
 
+    def all_targets(self) -> Float:
+        """Targets of the real, then the synthetic cases."""
+        if self.mixtures is None:
+            return self.targets
+        return np.concatenate([self.targets, self.mixtures.targets])
+
+    def all_weights(self) -> NDArray[np.float64]:
+        """Weights of the real, then the synthetic cases."""
+        real = np.ones(len(self.rows)) if self.weights is None else self.weights
+        if self.mixtures is None:
+            return np.asarray(real, dtype=np.float64)
+        made = np.broadcast_to(self.mixtures.weight, (self.n_mixtures,))
+        return np.concatenate([real, made]).astype(np.float64)
+
+    def is_weighted(self) -> bool:
+        """Whether any case counts differently from another."""
+        if self.weights is None and (self.mixtures is None or np.all(self.mixtures.weight == 1.0)):
+            return False
+        weights = self.all_weights()
+        return bool((weights != weights[0]).any())
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:

@@ -1,0 +1,69 @@
+"""The cases that decide when a probe stops, and targets as the solvers lay them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix
+from scalecal.solvers.problem import Scaling, Task, same_content
+
+__all__ = ["Held", "held_sets", "stack_targets"]
+
+
+@dataclass
+class Held:
+    """Validation cases shared by some of a group's probes."""
+
+    data: Matrix
+    rows: Array
+    targets: Array  # (columns of those probes, cases)
+    probes: NDArray[np.int64]  # numbers within the group
+    weights: Array | None = None
+    kept: Array | None = None
+
+    def chunks(self, scaling: Scaling | None) -> Iterator[tuple[slice, Array]]:
+        """The cases, some thousand rows at a time; a single chunk is gathered only once."""
+        n = int(self.rows.shape[0])
+        if n <= CHUNK_ROWS:
+            if self.kept is None:
+                self.kept = self.data.take(self.rows, scaling)
+            yield slice(0, n), self.kept
+            return
+        for start in range(0, n, CHUNK_ROWS):
+            block = slice(start, min(start + CHUNK_ROWS, n))
+            yield block, self.data.take(self.rows[block], scaling)
+
+
+def stack_targets(data: Matrix, targets: Sequence[NDArray[Any]]) -> Array:
+    """Targets of several probes as one (columns, cases) array."""
+    return data.array(np.concatenate([np.atleast_2d(t.T) for t in targets]))
+
+
+def held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix, rows: Array) -> list[Held]:
+    """Validation sets, each with the probes it decides about.
+
+    Probes without one are measured on their training cases (`rows` of `data`).
+    """
+    numbers = np.asarray(same_content([t.validation for t in tasks]))
+    sets = []
+    for number in np.unique(numbers):
+        probes = np.flatnonzero(numbers == number)
+        mine = [tasks[i] for i in probes.tolist()]
+        given = [t.validation_targets for t in mine if t.validation_targets is not None]
+        if mine[0].validation is not None:
+            index = held.index(mine[0].validation)
+            sets.append(Held(held, index, stack_targets(data, given), probes))
+            continue
+        weights = None
+        if any(t.weights is not None for t in mine):
+            raw = np.stack([t.all_weights()[: len(t.rows)] for t in mine])
+            weights = data.array(raw / raw.mean(axis=1, keepdims=True))
+        sets.append(
+            Held(data, rows, stack_targets(data, [t.targets for t in mine]), probes, weights)
+        )
+    return sets
