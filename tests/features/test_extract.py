@@ -20,6 +20,7 @@ from PIL import Image
 from scalecal.checks import InputError
 from scalecal.datasets.images import ImageSet
 from scalecal.datasets.registry import open_dataset
+from scalecal.encoders import get_encoder, load_encoder
 from scalecal.features import ExtractionResult, extract, import_features, load_features, shards
 from scalecal.features.encoding import encode_shard
 from scalecal.features.extraction import pick_device, pick_precision
@@ -68,6 +69,21 @@ def test_embeddings_are_the_publishers(
     pd.testing.assert_frame_equal(features.table, images.table)
     assert features.classes == ["bösartig_é", "gutartig_ö"]
     assert features.encoder == "tiny"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_real_encoder_with_its_real_weights(tiles: Path, tmp_path: Path, device: str) -> None:
+    """Many convolutions, so the weights go channels last; the embeddings stay the publisher's."""
+    images = open_tiles(tiles).take(slice(0, 3))
+    encoder = load_encoder(get_encoder("efficientnet-lite0"))
+    pixels = [
+        encoder.preprocess.pil_reference(Image.fromarray(images.read_one(row))) for row in range(3)
+    ]
+    expected = encoder.embed(torch.from_numpy(np.stack(pixels))).numpy()
+    run(images, tmp_path / "f", "efficientnet-lite0", device=device, dtype="float32")
+    features = load_features(tmp_path / "f")
+    assert features.manifest["weight_hash"] == encoder.weight_hash
+    np.testing.assert_allclose(np.asarray(features.X), expected, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("device", DEVICES)
