@@ -138,6 +138,13 @@ class Audit:
             write_text(path, text + "\n")
         return text
 
+    def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
+        """Return a stratum's bins, and where a calibrated model's share of positives would lie."""
+        inside = self.cases.within(stratum)
+        y, p, n_bins = self.cases.y[inside], self.cases.probs[inside], self.meta["n_bins"]
+        bars = metrics.consistency_bars(p, n_bins=n_bins, seed=self.meta["seed"])
+        return metrics.bins(y, p, n_bins=n_bins), bars
+
     def plot(self) -> Figure:
         """Draw a reliability diagram per stratum, with counts and consistency bars."""
         from scalecal.drawing import reliability
@@ -250,18 +257,26 @@ def _audit(cases: Cases, *, source: Source, n_bins: int, n_resamples: int, seed:
         rows.append({"name": name, **numbers})
     _add_selection(rows, cases, options)
     _add_left_out_votes(rows, cases, source, seed)
+    rows = complete_rows(rows)
+    meta = _meta(cases, source, units) | options
+    return Audit(rows, _references(cases), meta, _notes(cases, rows, units), cases)
+
+
+def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Adjust p-values for the number of strata by Holm's rule, and give every row the same keys.
+
+    The first row is `overall`, which stands apart from the strata.
+    """
     for test in (*TESTS, "selection"):
         key = f"p_{test}"
-        if order:
+        if rows[1:]:
             adjusted = metrics.holm([r.get(key, float("nan")) for r in rows[1:]])
             for row, value in zip(rows[1:], adjusted, strict=True):
                 row[f"{key}_holm"] = float(value)
         if key in rows[0]:
             rows[0][f"{key}_holm"] = rows[0][key]
     keys = list(dict.fromkeys(k for row in rows for k in row))
-    rows = [{k: row.get(k, "" if k == "reason" else float("nan")) for k in keys} for row in rows]
-    meta = _meta(cases, source, units) | options
-    return Audit(rows, _references(cases), meta, _notes(cases, rows, units), cases)
+    return [{k: row.get(k, "" if k == "reason" else float("nan")) for k in keys} for row in rows]
 
 
 def _add_selection(rows: list[dict[str, Any]], cases: Cases, options: dict[str, Any]) -> None:
@@ -273,10 +288,17 @@ def _add_selection(rows: list[dict[str, Any]], cases: Cases, options: dict[str, 
         drawn = null[np.isfinite(null[:, j]), j]
         if row["n"] == 0 or len(drawn) == 0:
             continue
-        row["null_mean"] = float(drawn.mean())
-        row["null_p95"] = float(np.quantile(drawn, 0.95))
-        row["null_place"] = float((drawn < row["ece"]).mean())
-        row["p_selection"] = float((1 + (drawn >= row["ece"]).sum()) / (len(drawn) + 1))
+        row |= selection_numbers(row["ece"], drawn)
+
+
+def selection_numbers(ece: float, drawn: Float) -> dict[str, float]:
+    """Where an ECE stands among those of a calibrated model in the same stratum."""
+    return {
+        "null_mean": float(drawn.mean()),
+        "null_p95": float(np.quantile(drawn, 0.95)),
+        "null_place": float((drawn < ece).mean()),
+        "p_selection": float((1 + (drawn >= ece).sum()) / (len(drawn) + 1)),
+    }
 
 
 def _add_left_out_votes(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal import metrics
 from scalecal.wording import number
 
 if TYPE_CHECKING:
@@ -106,11 +105,8 @@ def reliability(audit: Audit, *, most: int = 6) -> Figure:
 
 
 def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
-    cases, n_bins = audit.cases, audit.meta["n_bins"]
-    inside = cases.within(row["name"])
-    y, p = cases.y[inside], cases.probs[inside]
-    table = metrics.bins(y, p, n_bins=n_bins)
-    bars = metrics.consistency_bars(p, n_bins=n_bins, seed=audit.meta["seed"])
+    table, bars = audit.reliability(row["name"])
+    n_bins = audit.meta["n_bins"]
     filled = table.n > 0
     x = table.mean_p[filled]
     top.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, zorder=1)

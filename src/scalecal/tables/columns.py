@@ -26,6 +26,7 @@ __all__ = [
     "as_ids",
     "check_ids",
     "check_named",
+    "name_columns",
     "open_columns",
     "some",
 ]
@@ -200,6 +201,16 @@ def open_columns(
     `columns` maps a role to the name of its column; a role that is not there, or whose column is not
     in this file, goes by its usual name (see `ROLES`).
     """
+    names, wanted = name_columns(path, columns, roles)
+    factors = [names[role] for role in FACTOR_ROLES if role in roles]
+    table = read_arrow(path, text=[names["id"]], factors=factors, keep=wanted.__contains__)
+    return NamedColumns(table, Path(path).name, MappingProxyType(names), column_names(path))
+
+
+def name_columns(
+    path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the name each role goes by in a file, and the file's columns that play one of `roles`."""
     found = column_names(path)
     names = {
         role: name
@@ -207,16 +218,12 @@ def open_columns(
         if any(_plays(role, name, column) for column in found)
     }
     names = {**ROLES, **names}
-
-    def keep(column: str) -> bool:
-        return any(_plays(role, names[role], column) for role in roles)
-
-    file = Path(path).name
-    if not any(keep(column) for column in found):
-        raise _missing(file, names[roles[0]], "needed", found)
-    factors = [names[role] for role in FACTOR_ROLES if role in roles]
-    table = read_arrow(path, text=[names["id"]], factors=factors, keep=keep)
-    return NamedColumns(table, file, MappingProxyType(names), found)
+    wanted = tuple(
+        column for column in found if any(_plays(role, names[role], column) for role in roles)
+    )
+    if not wanted:
+        raise _missing(Path(path).name, names[roles[0]], "needed", found)
+    return names, wanted
 
 
 def _plays(role: str, name: str, column: str) -> bool:

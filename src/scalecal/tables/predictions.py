@@ -21,7 +21,14 @@ from scalecal.votes import Ties, majority
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PREDICTION_ROLES", "Predictions", "Truth", "labels_and_votes", "read_predictions"]
+__all__ = [
+    "PREDICTION_ROLES",
+    "Predictions",
+    "Truth",
+    "labels_and_votes",
+    "probabilities_in",
+    "read_predictions",
+]
 
 PREDICTION_ROLES = ("id", "p", "label", "votes", "n_raters", "group", "stratum")
 
@@ -129,7 +136,7 @@ def read_predictions(
     )
     table = open_columns(path, columns, own)
     ids = table.ids() if table.has("id") else None
-    probs, named = _probabilities(table, ids)
+    probs, named = probabilities_in(table, ids)
     truth = labels_and_votes(
         table,
         ids,
@@ -168,7 +175,7 @@ def read_predictions(
     return _keep(found, truth.y >= 0)
 
 
-def _probabilities(
+def probabilities_in(
     table: NamedColumns, ids: pd.api.extensions.ExtensionArray | None
 ) -> tuple[Float, tuple[str, ...] | None]:
     """Return (n,) probabilities and None, or (n, C) and the classes of the columns."""

@@ -1,0 +1,112 @@
+"""The streaming audit of a file of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from scalecal.checks import InputError
+from scalecal.streaming.audits import StreamedAudit, StreamingAudit
+from scalecal.tables.batches import iterate_columns
+from scalecal.tables.classes import resolve_classes
+from scalecal.tables.columns import NamedColumns, check_named
+from scalecal.tables.predictions import labels_and_votes, probabilities_in
+from scalecal.votes import Ties
+
+__all__ = ["stream_file"]
+
+ROLES = ("p", "label", "votes", "n_raters", "stratum")
+
+
+def stream_file(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    positive: str | None = None,
+    n_raters: int | None = None,
+    ties: Ties = "error",
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    on_batch: Callable[[int], object] | None = None,
+) -> StreamedAudit:
+    """Audit a CSV, TSV or Parquet file of any length in one pass and flat memory.
+
+    Parameters
+    ----------
+    path, columns, positive, n_raters, ties
+        As `scalecal.tables.read_predictions`. Ids are not looked at, so cases are not checked for
+        appearing twice, and votes stand in the same file; a `group` column is not used. Cases
+        without label and votes are left out.
+    n_bins, n_resamples, seed
+        As `StreamingAudit`.
+    on_batch
+        Called with the number of cases of each piece once it is done.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "p.csv")
+    ...     _ = file.write_text("p,label\\n" + "0.25,0\\n0.75,1\\n" * 50)
+    ...     result = stream_file(file)
+    >>> result["overall"]["n"], result["overall"]["ece"]
+    (100, 0.25)
+    """
+    path = Path(path)
+    check_named(columns, ROLES, path)
+    stream = StreamingAudit(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    left_out = 0
+    for table in iterate_columns(path, columns, ROLES):
+        left_out += _update(stream, table, columns, positive, n_raters, ties, seed)
+        if on_batch is not None:
+            on_batch(len(table))
+    if stream.n == 0:
+        raise InputError(f"{path} has no case with a label")
+    result = stream.finish()
+    if left_out:
+        result.notes.append(f"{left_out:,} cases without a label were left out.")
+    result.meta["file"] = path.name
+    return result
+
+
+def _update(
+    stream: StreamingAudit,
+    table: NamedColumns,
+    columns: Mapping[str, str] | None,
+    positive: str | None,
+    n_raters: int | None,
+    ties: Ties,
+    seed: int,
+) -> int:
+    """Take in one piece of the file; return how many of its cases were left out."""
+    probs, named = probabilities_in(table, None)
+    truth = labels_and_votes(
+        table,
+        None,
+        votes=None,
+        columns=columns,
+        choose=partial(resolve_classes, columns=named, positive=positive),
+        n_raters=n_raters,
+        ties=ties,
+        seed=seed,
+        some_unlabelled=True,
+    )
+    if named is not None:
+        order = [named.index(name) for name in truth.classes]
+        probs = np.ascontiguousarray(probs[:, order if len(order) > 2 else order[1]])
+    kept = truth.y >= 0
+    whole = bool(kept.all())
+    strata, names = table.tokens("stratum") if table.has("stratum") else (None, None)
+    if kept.any():
+        stream.update(
+            truth.y if whole else truth.y[kept],
+            probs if whole else probs[kept],
+            votes=None if truth.counts is None else truth.counts[kept],
+            strata=None if strata is None else strata[kept],
+            names=names,
+        )
+    return int((~kept).sum())
