@@ -136,6 +136,35 @@ def test_one_step_is_adam_on_the_soft_cross_entropy() -> None:
     np.testing.assert_allclose(layer.weight.detach().numpy(), w, rtol=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_an_optimiser_that_was_put_away_goes_on_as_if_nothing_happened(precision: str) -> None:
+    rng = np.random.default_rng(4)
+    x = torch.from_numpy(rng.normal(size=(8, 3)).astype(np.float32))
+    q = torch.from_numpy(rng.dirichlet([1, 1], 8).astype(np.float32))
+
+    def made() -> tuple[torch.nn.Module, Stepper]:
+        layer = torch.nn.Linear(3, 2)
+        torch.nn.init.ones_(layer.weight)
+        torch.nn.init.zeros_(layer.bias)
+        options: dict[str, Any] = {"learning_rate": 0.1, "weight_decay": 0.0, "device": "cpu"}
+        return layer, Stepper(layer, precision=precision, **options)
+
+    layer, stepper = made()
+    for _ in range(3):
+        stepper(x, q)
+    tensors = {name: tensor.clone() for name, tensor in stepper.tensors().items()}
+    scaler = json.loads(json.dumps(stepper.scaler()))
+    again, other = made()
+    again.load_state_dict(layer.state_dict())
+    other.load(tensors, scaler)
+    for _ in range(2):
+        stepper(x, q)
+        other(x, q)
+    assert torch.equal(layer.weight, again.weight)
+    assert torch.equal(layer.bias, again.bias)
+    assert stepper.scaler() == other.scaler()
+
+
 def test_the_labels_of_the_kind_reach_the_loss(
     images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from scalecal.cli.app import app, main
-from scalecal.cli.audit import audit, demo, plan
+from scalecal.cli.audit import audit, plan
+from scalecal.cli.demo import demo
 from scalecal.cli.images import check, datasets, encoders, extract, import_
 from scalecal.cli.probes import compare, fit, methods, predict
 

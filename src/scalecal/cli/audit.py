@@ -1,4 +1,4 @@
-"""Commands that audit predictions: `audit`, `plan` and `demo`."""
+"""Commands that audit predictions: `audit` and `plan`."""
 
 from __future__ import annotations
 
@@ -158,34 +158,3 @@ def plan(
             write_csv(result.table, folder / "plan.csv")
             save(power_curve(result.table, power=result.power), folder / "plan")
         say(f"\nWrote plan.csv, plan.svg and plan.png to {out}")
-
-
-@app.command()
-def demo(out: Out = Path("runs/demo"), seed: Seed = 0) -> None:
-    """Audit a logistic regression on 896 lung nodules by how far three radiologists agree."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    from scalecal.auditing import audit as run_audit
-    from scalecal.datasets import load_lidc
-    from scalecal.splits import split
-
-    data = load_lidc()
-    part = split(data.y, groups=data.groups, shares=(0.6, 0.0, 0.4), seed=seed or 0)
-    train, test = data.take(part == "train"), data.take(part == "test")
-    model = make_pipeline(StandardScaler(), LogisticRegression())
-    model.fit(train.X, train.y)
-    result = run_audit(
-        test.y,
-        model.predict_proba(test.X)[:, 1],
-        votes=test.votes,
-        n_raters=test.n_raters,
-        groups=test.groups,
-    )
-    say(
-        f"{data.name}: trained on {len(train)} nodules, audited on {len(test)} of other patients.\n"
-    )
-    say(str(result))
-    if out is not None:
-        write_audit(result, out)

@@ -179,9 +179,12 @@ def _table(cell: Cell) -> list[str]:
             [(auc(cell.y[i], p), ece(cell.y[i], p), noise_floor(p)) for i, p in found]
         )
         mean = values.mean(axis=0)
-        spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(3, np.nan)
+        spread = (
+            [f" ± {sd:.3f}" for sd in values.std(axis=0, ddof=1)] if len(values) > 1 else [""] * 3
+        )
+        shown = [f"{mean[k]:.3f}{spread[k]}" for k in (0, 1)]
         lines.append(
-            f"{method:20} {len(found):5} {len(found[0][0]):6} {mean[0]:7.3f} ± {spread[0]:.3f} "
-            f"{mean[1]:7.3f} ± {spread[1]:.3f} {mean[2]:6.3f}"
+            f"{method:20} {len(found):5} {len(found[0][0]):6} {shown[0]:>15} {shown[1]:>15} "
+            f"{mean[2]:6.3f}"
         )
     return lines

@@ -226,6 +226,7 @@ def write_comparison(
     kind: str,
     options: dict[str, Any],
     fingerprint: str,
+    title: str | None = None,
 ) -> None:
     """Write a run folder and its report."""
     from scalecal.experiments.runs import write_run
@@ -238,5 +239,6 @@ def write_comparison(
         options=options,
         notes=grid.notes,
         fingerprint=fingerprint,
+        title=title,
     )
     say(f"\nWrote {', '.join(names[:-1])} and {names[-1]} to {out}")

@@ -13,9 +13,9 @@ import numpy as np
 
 from scalecal.experiments.cells import Cell
 from scalecal.experiments.methods import METHODS
-from scalecal.experiments.resampled import Resampled
+from scalecal.experiments.resampled import Contrast, Resampled
 from scalecal.experiments.scores import score_cell
-from scalecal.wording import number
+from scalecal.wording import LEVEL, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "compare_cell"]
 
 BASELINE = "none"
+CONTROL = "scale-shuffled"
 REFERENCE = "vote-fraction"
 """Training on the votes themselves: the gain whose share the others recover."""
 
@@ -44,11 +45,15 @@ class Comparison:
     results : DataFrame
         Tidy: method, seed, stratum, metric, value, floor.
     cell : Cell
+    control : Contrast or None
+        SCALE against its negative control (the same synthetic cases, their labels permuted), by vote NLL
+        (label NLL without votes).
     """
 
     table: pd.DataFrame
     results: pd.DataFrame
     cell: Cell
+    control: Contrast | None = None
 
     def __str__(self) -> str:
         return _text(self.table)
@@ -63,9 +68,7 @@ class Comparison:
         Annotator-free methods whose label NLL is not clearly worse than the uncalibrated probe's.
         """
         key = "vote_nll" if self.table["vote_nll"].notna().any() else "nll"
-        free = self.table[
-            [m not in METHODS or not METHODS[m].needs_votes for m in self.table["method"]]
-        ]
+        free = self.table[[_recommendable(m) for m in self.table["method"]]]
         harmless = free[~(free["nll_change_low"] > 0)]
         chosen = harmless if len(harmless) else free
         return str(chosen["method"].iloc[int(chosen[key].to_numpy().argmin())])
@@ -74,6 +77,11 @@ class Comparison:
     def sentences(self) -> list[str]:
         """Three plain sentences on what helps and at what price."""
         return _sentences(self)
+
+
+def _recommendable(method: str) -> bool:
+    known = METHODS.get(method)
+    return known is None or not (known.needs_votes or known.control)
 
 
 def compare_cell(cell: Cell, *, n_resamples: int = 1000, seed: int = 0) -> Comparison:
@@ -105,7 +113,12 @@ def compare_cell(cell: Cell, *, n_resamples: int = 1000, seed: int = 0) -> Compa
         row |= _changes(cell, drawn, method)
         row |= _recovered(cell, drawn, method)
         rows.append(row)
-    return Comparison(pd.DataFrame(rows), results.drop(columns=["dataset", "encoder"]), cell)
+    control = None
+    if {"scale", CONTROL} <= set(cell.methods):
+        metric = "nll" if cell.counts is None else "vote_nll"
+        control = drawn.contrast("scale", CONTROL, metric=metric)
+    tidy = results.drop(columns=["dataset", "encoder"])
+    return Comparison(pd.DataFrame(rows), tidy, cell, control)
 
 
 def _means(results: pd.DataFrame) -> dict[tuple[str, str, str], tuple[float, float]]:
@@ -134,10 +147,10 @@ def _changes(cell: Cell, drawn: Resampled, method: str) -> dict[str, float]:
     return out
 
 
-def _preset(cell: Cell, method: str) -> str | None:
+def _preset(cell: Cell, method: str) -> str:
     """Preset a method was trained by in this run."""
     own = METHODS[method].preset if method in METHODS else METHODS[BASELINE].preset
-    return cell.meta.get("preset", own)
+    return str(cell.meta.get("preset", own))
 
 
 def _recovered(cell: Cell, drawn: Resampled, method: str) -> dict[str, Any]:
@@ -257,7 +270,19 @@ def _sentences(comparison: Comparison) -> list[str]:
         )
     if {"scale", "vanilla-ls"} <= set(table):
         said.append(_scale_sentence(table["scale"], table["vanilla-ls"], key, what))
+    if comparison.control is not None:
+        said.append(_control_sentence(comparison.control, what))
     return said
+
+
+def _control_sentence(control: Contrast, what: str) -> str:
+    change = _change(control.difference, control.low, control.high)
+    if control.high < 0 and control.p_value < LEVEL:
+        return f"Its labels matter: with them permuted {what} is worse (difference {change})."
+    return (
+        f"Its negative control, the same synthetic cases with their labels permuted, is not clearly "
+        f"worse in {what} (difference {change}): on these data the gain need not come from the labels."
+    )
 
 
 def _scale_sentence(scale: Row, vanilla: Row, key: str, what: str) -> str:

@@ -163,7 +163,8 @@ def run_grid(
     data = data.labelled()
     chosen = seed_list(seeds)
     run, left_out = applicable(methods, data)
-    if preset is None and "none" in run and run.pop("none-default", None):
+    if preset is None and {"none", "none-default"} <= set(run):
+        del run["none-default"]
         left_out["none-default"] = "under this preset it is the same as none"
     say = progress or (lambda _: None)
     panel = panel_size(data.counts)

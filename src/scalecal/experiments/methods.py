@@ -50,6 +50,8 @@ class Method:
         Whether the number of readers behind each label must be known.
     over_encoders
         Whether it joins the predictions of several encoders, so that it needs more than one.
+    control
+        Whether it is a negative control: shown, never recommended.
     paper
         Whether the paper reports it.
     """
@@ -62,6 +64,7 @@ class Method:
     preset: str | None = "paper"
     needs_panel: bool = False
     over_encoders: bool = False
+    control: bool = False
     paper: bool = False
 
     @property
@@ -169,6 +172,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             label="SCALE, shuffled labels",
             about="Negative control: the same synthetic cases, their labels permuted.",
             recipe=Recipe(synthesis={}, shuffled=True),
+            control=True,
         ),
         "scale-wide": Method(
             label="SCALE, wide",
