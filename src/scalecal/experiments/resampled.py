@@ -116,7 +116,8 @@ class Resampled:
         self._units = Units.of(len(place), groups=group if grouped else None, seed=seed)
         rng = np.random.default_rng(seed)
         drawn = list(weights(self._units.count, n_resamples, rng))
-        self._weights: Float = np.concatenate(drawn)
+        # Single precision: exact for the weights, and far finer than the bootstrap's own noise.
+        self._weights: NDArray[np.float32] = np.concatenate(drawn).astype(np.float32)
         self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
 
     @property
@@ -141,42 +142,42 @@ class Resampled:
         return self._kept[key][name]
 
     def _draw(self, encoder: str, method: str, stratum: str) -> dict[str, Drawn]:
-        cell = self.cells[encoder]
-        by_seed: dict[str, dict[int, float]] = {}
-        samples: dict[str, list[Float]] = {}
-        sliced: dict[bytes, tuple[Units, Float]] = {}
-        cases: set[int] = set()
-        used: set[int] = set()
+        cell, place = self.cells[encoder], self._rows[encoder]
+        tested: dict[bytes, list[tuple[int, Int, Float]]] = {}
         for seed in cell.seeds(method):
             index, probs = cell.predictions[method, seed]
             inside = cell.inside(index, stratum)
-            here, p = index[inside], probs[inside]
-            if len(here) == 0:
-                continue
+            if len(index[inside]):
+                key = index[inside].tobytes()
+                tested.setdefault(key, []).append((seed, index[inside], probs[inside]))
+        by_seed: dict[str, dict[int, float]] = {}
+        samples: dict[str, list[Float]] = {}
+        cases: set[int] = set()
+        used: set[int] = set()
+        # Seeds with the same test cases share one matrix product.
+        for parts in tested.values():
+            here = parts[0][1]
+            present, code = np.unique(self._units.code[place[here]], return_inverse=True)
+            units = Units(code.astype(np.int64), len(present))
             cases.update(here.tolist())
-            tested = here.tobytes()
-            if tested not in sliced:
-                sliced[tested] = self._slice(self._rows[encoder][here])
-            units, times = sliced[tested]
-            used.update(np.unique(self._units.code[self._rows[encoder][here]]).tolist())
+            used.update(present.tolist())
             counts = None if cell.counts is None else cell.counts[here]
-            sums = case_sums(cell.y[here], p, counts, units=units)
-            point = sum_values({k: s.sum(axis=0, keepdims=True) for k, s in sums.items()})
-            matrix = times @ np.concatenate(list(sums.values()), axis=1)
-            edges = np.cumsum([s.shape[1] for s in sums.values()])[:-1]
-            again = sum_values(dict(zip(sums, np.split(matrix, edges, axis=1), strict=True)))
-            for name, values in again.items():
-                by_seed.setdefault(name, {})[seed] = float(point[name][0])
-                samples.setdefault(name, []).append(values)
+            sums = [case_sums(cell.y[here], p, counts, units=units) for _, _, p in parts]
+            names, widths = list(sums[0]), [part.shape[1] for part in sums[0].values()]
+            matrix = np.concatenate([one[name] for one in sums for name in names], axis=1)
+            drawn = (self._weights[:, present] @ matrix.astype(np.float32)).astype(np.float64)
+            for (seed, _, _), one, block in zip(
+                parts, sums, np.split(drawn, len(parts), axis=1), strict=True
+            ):
+                point = sum_values({k: v.sum(axis=0, keepdims=True) for k, v in one.items()})
+                split = np.split(block, np.cumsum(widths)[:-1], axis=1)
+                for name, values in sum_values(dict(zip(names, split, strict=True))).items():
+                    by_seed.setdefault(name, {})[seed] = float(point[name][0])
+                    samples.setdefault(name, []).append(values)
         return {
             name: Drawn(by_seed[name], np.mean(parts, axis=0), len(cases), len(used))
             for name, parts in samples.items()
         }
-
-    def _slice(self, rows: Int) -> tuple[Units, Float]:
-        """Units of some cases numbered anew, and the weights of those units alone."""
-        present, code = np.unique(self._units.code[rows], return_inverse=True)
-        return Units(code.astype(np.int64), len(present)), self._weights[:, present]
 
     def averaged(
         self, encoders: Iterable[str], method: str, stratum: str = "overall", metric: str = "ece"

@@ -1,0 +1,1 @@
+"""The test behind each claim: functions from evidence to verdict."""
