@@ -56,12 +56,14 @@ def begin(folder: Path, settings: dict[str, Any]) -> None:
     """Note what decides the numbers in a new folder, or compare with what an old one says."""
     file = folder / _SETTINGS
     if not file.exists():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(f"{folder} holds other files. Choose a new folder with --out")
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"cannot write to {folder}: it is a file, expected a folder")
         try:
-            (folder / _FINISHED).mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
+        if any(not found.name.startswith(".") for found in folder.iterdir()):
+            raise InputError(f"{folder} holds other files. Choose a new folder with --out")
         write_json(file, settings)
         return
     try:
@@ -89,8 +91,10 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], within: str 
 
 def finish(folder: Path, name: str, seed: int, cases: Cases, parts: Parts, done: Trained) -> None:
     """Keep a finished network's predictions and losses."""
+    file = result_file(folder, name, seed)
+    file.parent.mkdir(exist_ok=True)
     write_json(
-        result_file(folder, name, seed),
+        file,
         {
             "method": LABEL_KINDS[name].method,
             "seed": seed,

