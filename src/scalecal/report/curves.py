@@ -10,12 +10,13 @@ import numpy as np
 from scalecal import metrics
 from scalecal.checks import Float
 from scalecal.metrics.arguments import read_hard_event
+from scalecal.report.figures import bin_facts
 from scalecal.report.measures import bins_of
 from scalecal.report.runs import Cell, Prediction
 
 __all__ = ["THRESHOLDS", "frontier", "referral", "reliability"]
 
-THRESHOLDS = (0.7, 0.8, 0.9, 0.95)
+THRESHOLDS = (0.8, 0.9, 0.95)
 """Confidence below which a case goes to a second reader, for the table."""
 
 _POINTS = 60  # of a referral curve: more could not be told apart on a page
@@ -42,18 +43,7 @@ def reliability(
                 "ece": metrics.ece(y, p, n_bins=n_bins),
                 "floor": metrics.noise_floor(p, n_bins=n_bins),
                 **bands.get(stratum, {}),
-                "bins": [
-                    {
-                        "lo": float(table.lo[b]),
-                        "hi": float(table.hi[b]),
-                        "n": int(table.n[b]),
-                        "mean_p": float(table.mean_p[b]),
-                        "mean_y": float(table.mean_y[b]),
-                        "bar_lo": float(bars.lo[b]),
-                        "bar_hi": float(bars.hi[b]),
-                    }
-                    for b in np.flatnonzero(table.n)
-                ],
+                "bins": bin_facts(table, bars),
             }
         )
     return panels

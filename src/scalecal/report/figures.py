@@ -6,28 +6,33 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scalecal.metrics import Bins, ConsistencyBars
 from scalecal.report.svg import Drawing, text_width
 from scalecal.wording import number
 
 __all__ = [
     "PANEL",
+    "bin_facts",
     "dot_rows",
+    "ece_top",
     "frontier",
+    "lead_strip",
     "nice_top",
     "referral_panel",
+    "referral_top",
     "reliability_panel",
     "reliability_row",
     "strip",
 ]
 
-PANEL = {"width": 236, "height": 292, "left": 34, "top": 10, "side": 190, "gap": 14, "counts": 34}
+PANEL = {"width": 240, "height": 284, "left": 40, "top": 10, "side": 190, "gap": 14, "counts": 34}
 """Geometry of a reliability panel, shared with the page's script."""
 
 Row = Mapping[str, Any]
 
 
 def nice_top(value: float) -> float:
-    """Round up to 1, 2, 2.5 or 5 times a power of ten, for the end of an axis.
+    """Round up to a number that reads easily, for the end of an axis.
 
     Examples
     --------
@@ -37,11 +42,40 @@ def nice_top(value: float) -> float:
     if not value > 0 or not math.isfinite(value):
         return 0.1
     step = 10.0 ** math.floor(math.log10(value))
-    return float(next(k * step for k in (1, 2, 2.5, 5, 10) if k * step >= value * (1 - 1e-9)))
+    round_numbers = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+    return float(next(k * step for k in round_numbers if k * step >= value * (1 - 1e-9)))
 
 
 def _known(value: Any) -> bool:
     return value is not None and math.isfinite(value)
+
+
+def bin_facts(table: Bins, bars: ConsistencyBars) -> list[dict[str, Any]]:
+    """Filled bins of a reliability diagram, one dict each."""
+    return [
+        {
+            "lo": float(table.lo[b]),
+            "hi": float(table.hi[b]),
+            "n": int(table.n[b]),
+            "mean_p": float(table.mean_p[b]),
+            "mean_y": float(table.mean_y[b]),
+            "bar_lo": float(bars.lo[b]),
+            "bar_hi": float(bars.hi[b]),
+        }
+        for b in table.n.nonzero()[0]
+    ]
+
+
+def ece_top(cells: Sequence[Row]) -> float:
+    """End of the ECE axis that all strips share."""
+    keys = ("ece", "null_high")
+    values = [v for c in cells for r in c["rows"] for k in keys if _known(v := r.get(k))]
+    return nice_top(max(values, default=0.1))
+
+
+def referral_top(panels: Sequence[Row]) -> float:
+    """End of the referral axis that all panels of a cell share."""
+    return nice_top(max((max(m["yield"]) for p in panels for m in p["methods"]), default=0.5))
 
 
 def bin_tip(b: Row, event: str) -> str:
@@ -88,7 +122,10 @@ def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0
         sheet.circle(x, y, radius, fill=role, stroke="paper", tip=bin_tip(b, event))
     sheet.line((x0, base), (x0 + side, base), stroke="rule")
     for tick in (0, 0.5, 1):
-        sheet.text(x0 + tick * side, base + 15, f"{tick:g}", anchor="middle")
+        sheet.text(x0 + tick * side, base + 14, f"{tick:g}", anchor="middle")
+    sheet.text(x0 + side / 2, base + 30, "predicted probability", anchor="middle", size=10.5)
+    what = "share positive" if event == "positive class" else "share right"
+    sheet.text(x0 - 29, y0 + side / 2, what, anchor="middle", size=10.5, turned=True)
     sheet.text(x0 + side, base - PANEL["counts"] - 3, f"≤ {most:,}", anchor="end", size=10)
 
 
@@ -113,8 +150,6 @@ def reliability_row(
         sheet.text(x, 40, f"{title}, n = {panel['n']:,}", size=12, fill="ink")
         sheet.text(x, 55, f"ECE {number(panel['ece'])}, calibrated {number(calibrated)}", size=11)
         _draw_panel(sheet, panel, event, role, x, 72)
-    what = "predicted probability"
-    sheet.text(PANEL["left"], sheet.height - 4, what, size=11)
     return sheet
 
 
@@ -144,10 +179,27 @@ def _draw_strip(
     sheet.circle(at(row["ece"]), y, 4.2, fill=role, stroke="paper", tip=strip_tip(row))
 
 
-def strip(row: Row, *, top: float, role: str, width: float = 128, height: float = 20) -> Drawing:
+def strip(row: Row, *, top: float, role: str) -> Drawing:
     """One method in one stratum: dot at its ECE, tick at the floor, band where calibrated."""
-    sheet = Drawing(width, height, strip_tip(row))
-    _draw_strip(sheet, row, top, role, 5, height / 2, width - 10)
+    sheet = Drawing(140, 20, strip_tip(row))
+    _draw_strip(sheet, row, top, role, 5, 10, 130)
+    return sheet
+
+
+def lead_strip(row: Row, *, top: float, role: str, before: Row | None = None) -> Drawing:
+    """Draw a longer strip with its scale; with `before`, the way from there."""
+    sheet = Drawing(300, 38, strip_tip(row))
+    left, long = 6.0, 288.0
+    if before is not None:
+        start, end = (left + min(r["ece"] / top, 1.0) * long for r in (before, row))
+        _draw_strip(sheet, row, top, role, left, 11, long)
+        sheet.line((start, 11), (end, 11), stroke=role, width=1.5)
+        sheet.circle(start, 11, 4.2, fill="before", stroke="paper", tip=strip_tip(before))
+        sheet.circle(end, 11, 4.2, fill=role, stroke="paper", tip=strip_tip(row))
+    else:
+        _draw_strip(sheet, row, top, role, left, 11, long)
+    sheet.text(left, 33, "ECE 0", size=10)
+    sheet.text(left + long, 33, f"{top:g}", size=10, anchor="end")
     return sheet
 
 
@@ -196,15 +248,15 @@ def frontier(
         return None
     width, height, left, top, right, bottom = 520.0, 400.0, 56.0, 26.0, 110.0, 44.0
     ends = [
-        [v for p in points for k in (a, f"{a}_low", f"{a}_high") if _known(v := p.get(k))]
-        for a in (x, y)
+        [v for p in points for k in (key, f"{key}_low", f"{key}_high") if _known(v := p.get(k))]
+        for key in (x, y)
     ]
     bounds = []
-    for a, found in zip((x, y), ends, strict=True):
+    for key, found in zip((x, y), ends, strict=True):
         low, high = min(found), max(found)
         # The curve runs far beyond the methods at both ends: show it near them.
         slack = 0.18 * (high - low) or 0.05
-        near = [c[a] for c in curve if low - slack <= c[a] <= high + slack]
+        near = [c[key] for c in curve if low - slack <= c[key] <= high + slack]
         bounds.append((max(0.0, min([low - slack / 2, *near])), max([high + slack / 2, *near])))
     (x_lo, x_hi), (y_lo, y_hi) = bounds
 
@@ -224,8 +276,8 @@ def frontier(
         py = at(x_lo, value)[1]
         sheet.line((left, py), (width - right, py), stroke="band")
         sheet.text(left - 8, py + 4, f"{value:g}", anchor="end")
-    sheet.text(left, 14, f"{titles[1]} ↑", fill="ink")
-    sheet.text(width - right, height - 8, f"{titles[0]} →", anchor="end", fill="ink")
+    sheet.text(left, 14, titles[1], fill="ink")
+    sheet.text(width - right, height - 8, titles[0], anchor="end", fill="ink")
     inside = [c for c in curve if x_lo <= c[x] <= x_hi and y_lo <= c[y] <= y_hi]
     sheet.polyline([at(c[x], c[y]) for c in inside], stroke="quiet", width=1.5, dash="2 3")
     for p in points:
@@ -330,7 +382,8 @@ def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Draw
     for method in found:
         role = "before" if method["method"] == baseline else "accent"
         curve = [at(s, r) for s, r in zip(method["share"], method["yield"], strict=True)]
-        sheet.polyline(curve, stroke=role, width=1.8)
+        # The order of confidence is often the same before and after: let both lines show.
+        sheet.polyline(curve, stroke=role, width=4.0 if role == "before" else 1.6)
     for method in found:
         role = "before" if method["method"] == baseline else "accent"
         mark = next(t for t in method["thresholds"] if t["threshold"] == 0.9)

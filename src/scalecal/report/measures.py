@@ -7,15 +7,16 @@ between two methods on the same cases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scalecal import metrics
+from scalecal.checks import Float
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.report.runs import Cell, Prediction
-from scalecal.resampling import Units, bootstrap_sums, interval
+from scalecal.resampling import Units, interval, weights
 from scalecal.scoring import case_sums, sum_values
 from scalecal.selection import selection_null
 
@@ -123,61 +124,65 @@ def changes(cell: Cell, *, n_resamples: int) -> dict[str, dict[str, dict[str, di
     """
     base = cell.predictions[cell.baseline]
     units = Units.of(len(cell.y), groups=cell.groups)
-    # What the baseline's cases add is wanted by every method: keep it.
-    kept: dict[tuple[int, str], Mapping[str, Any]] = {}
-    out: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
-    for method, by_seed in cell.predictions.items():
-        if method == cell.baseline:
-            continue
-        seeds = [s for s in by_seed if s in base]
-        out[method] = {}
-        for stratum in ("overall", *cell.strata):
-            pairs = []
-            for seed in seeds:
-                a = kept.get((seed, stratum)) or _sums(cell, base[seed], stratum, units)
-                b = _sums(cell, by_seed[seed], stratum, units)
-                if a and b:
-                    kept[seed, stratum] = a
-                    pairs.append((a, b))
+    others = [m for m in cell.methods if m != cell.baseline]
+    out: dict[str, dict[str, dict[str, dict[str, float]]]] = {m: {} for m in others}
+    for stratum in ("overall", *cell.strata):
+        before = {s: _drawn(cell, given, stratum, units, n_resamples) for s, given in base.items()}
+        for method in others:
+            pairs = [
+                (before[s], _drawn(cell, given, stratum, units, n_resamples))
+                for s, given in cell.predictions[method].items()
+                if before.get(s)
+            ]
+            pairs = [(a, b) for a, b in pairs if b]
             if pairs:
-                out[method][stratum] = _change(pairs, n_resamples)
+                out[method][stratum] = _change(pairs)
     return out
 
 
-def _sums(cell: Cell, given: Prediction, stratum: str, units: Units) -> dict[str, Any]:
+def _drawn(
+    cell: Cell, given: Prediction, stratum: str, units: Units, n_resamples: int
+) -> dict[str, Any]:
+    """Metrics of one stratum: the value itself first, then those of the resampled cases."""
     inside = cell.inside(given.rows, stratum)
     if not inside.any():
         return {}
     rows, p = given.rows[inside], given.probs[inside]
     counts = None if cell.counts is None else cell.counts[rows]
     found = case_sums(cell.y[rows], p, counts, units=units.within(rows), n_bins=bins_of(cell))
-    return {k: found[k] for k in ("n", "bins", "log_loss", "voted", "vote_nll") if k in found}
+    keys = [k for k in ("n", "bins", "log_loss", "voted", "vote_nll") if k in found]
+    matrix = np.concatenate([found[k] for k in keys], axis=1)
+    # One seed for all: the same draws, hence paired comparisons.
+    drawn = _weights(units.count, n_resamples) @ matrix
+    edges = np.cumsum([found[k].shape[1] for k in keys])[:-1]
+    values = sum_values(dict(zip(keys, np.split(drawn, edges, axis=1), strict=True)))
+    return {name: values[key] for name, key in CHANGES.items() if key in values}
 
 
-def _change(pairs: list[Any], n_resamples: int) -> dict[str, dict[str, float]]:
-    differences: dict[str, list[Any]] = {}
-    for a, b in pairs:
-        point, drawn = [], []
-        for sums in (a, b):
-            whole = {key: s.sum(axis=0, keepdims=True) for key, s in sums.items()}
-            point.append(sum_values(whole))
-            drawn.append(sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=0)))
-        for name, key in CHANGES.items():
-            if key in point[0]:
-                difference = float(point[1][key][0] - point[0][key][0])
-                spread = drawn[1][key] - drawn[0][key]
-                differences.setdefault(name, []).append((difference, spread))
+@lru_cache(maxsize=2)
+def _weights(n_units: int, n_resamples: int) -> Float:
+    """Return how often each unit was drawn, (1 + n_resamples, n_units); first the cases as they are."""
+    drawn = weights(n_units, n_resamples, np.random.default_rng(0))
+    return np.concatenate([np.ones((1, n_units)), *drawn])
+
+
+def _change(
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]],
+) -> dict[str, dict[str, float]]:
     out = {}
-    for name, found in differences.items():
-        samples = np.mean([spread for _, spread in found], axis=0)
-        low, high = interval(samples)
+    for name in CHANGES:
+        if any(name not in part for pair in pairs for part in pair):
+            continue
+        both = np.mean([b[name] - a[name] for a, b in pairs], axis=0)
+        difference, samples = float(both[0]), both[1:]
         finite = samples[np.isfinite(samples)]
-        out[name] = {
-            "difference": float(np.mean([d for d, _ in found])),
-            "low": low,
-            "high": high,
-            "sd": float(finite.std(ddof=1)) if len(finite) > 1 else float("nan"),
-        }
+        if len(finite) < 2 or not np.isfinite(difference):
+            continue
+        # Resampled cases repeat, which adds to either ECE what it adds to the floor, and not the same
+        # to both. The spread is right and the centre is not: put it back on the difference itself.
+        low, high = interval(finite - finite.mean() + difference)
+        sd = float(finite.std(ddof=1))
+        out[name] = {"difference": difference, "low": low, "high": high, "sd": sd}
     return out
 
 
@@ -187,6 +192,8 @@ def with_remedies(cell: Cell) -> Cell:
     A temperature, and with votes at hand half the jury map on top of it, both fitted on the other
     folds' cases so that their gain is not flattered.
     """
+    if len(cell.methods) > 1:
+        return cell
     import warnings
 
     from scipy.special import expit, softmax
@@ -196,8 +203,6 @@ def with_remedies(cell: Cell) -> Cell:
     from scalecal.checks import ScalecalWarning
     from scalecal.jury import jury_logit
 
-    if len(cell.methods) > 1:
-        return cell
     seed, given = cell.first(cell.baseline)
     y, logits = cell.y[given.rows], as_logits(given.probs)
     unit = given.rows if cell.groups is None else cell.groups[given.rows]

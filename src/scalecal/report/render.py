@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalecal.report.casework import add_images
+from scalecal.report.downloads import csv_text, data_uri
+from scalecal.report.page import page_view
 from scalecal.report.payload import case_arrays, payload
 from scalecal.report.runs import Cell, read_runs
 from scalecal.report.summary import collect
-from scalecal.report.views import cell_view, csv_text, data_uri, page_view
+from scalecal.report.views import cell_view
 from scalecal.tables.writing import write_text
 
 if TYPE_CHECKING:
@@ -118,7 +120,8 @@ def _page(
     from markupsafe import Markup
 
     drawn = facts["cells"][: detail.models]
-    arrays, full = {}, []
+    arrays: dict[str, Any] = {}
+    full: list[dict[str, Any]] = []
     room = detail.arrays
     for found, cell in zip(drawn, cells, strict=False):
         order = [*found["shown"], *(m for m in found["methods"] if m not in found["shown"])]

@@ -159,6 +159,13 @@ def _name(info: Mapping[str, Any], folder: Path) -> str:
     return ", ".join(parts) or str(info.get("title") or folder.name)
 
 
+def _numbered(frame: pd.DataFrame, start: str) -> list[str]:
+    """Columns `start` + number, by number."""
+    names = [str(c) for c in frame.columns]
+    found = [c for c in names if c.startswith(start) and c[len(start) :].isdecimal()]
+    return sorted(found, key=lambda c: int(c[len(start) :]))
+
+
 def _read_cell(folder: Path, key: str, run: int, above: Mapping[str, Any]) -> Cell:
     import pandas as pd
 
@@ -169,7 +176,7 @@ def _read_cell(folder: Path, key: str, run: int, above: Mapping[str, Any]) -> Ce
             raise InputError(f"{folder / 'cases.parquet'} has no column {column!r}")
     ids = cases["id"].astype(str).to_numpy(dtype=object)
     y = cases["label"].to_numpy(dtype=np.int64)
-    votes = sorted((c for c in cases if c.startswith("votes_")), key=lambda c: int(c[6:]))
+    votes = _numbered(cases, "votes_")
     counts = cases[votes].to_numpy(dtype=np.int64) if votes else None
     named = [""] * len(cases)
     if "stratum" in cases:
@@ -197,8 +204,7 @@ def _read_predictions(
 
     path = folder / "predictions.parquet"
     frame = pd.read_parquet(path)
-    columns = [c for c in frame if c.startswith("p_")]
-    columns = sorted(columns, key=lambda c: int(c[2:])) if columns else ["p"]
+    columns = _numbered(frame, "p_") or ["p"]
     if columns == ["p_0", "p_1"]:
         columns = ["p_1"]
     missing = [c for c in ("method", "seed", "id", *columns) if c not in frame]
@@ -212,13 +218,16 @@ def _read_predictions(
         raise InputError(f"{path} names case {unknown!r}, which cases.parquet does not hold")
     probs = frame[columns].to_numpy(dtype=np.float64)
     found: dict[str, dict[int, Prediction]] = {}
-    where = frame.groupby(["method", "seed"], sort=False, observed=True).indices
-    for (method, seed), index in where.items():
-        p = probs[index, 0] if len(columns) == 1 else probs[index]
-        found.setdefault(str(method), {})[int(seed)] = Prediction(row[index], p)
+    pairs = frame["method"].astype(str).to_numpy(), frame["seed"].to_numpy(dtype=np.int64)
+    for method in dict.fromkeys(pairs[0]):
+        of_method = np.flatnonzero(pairs[0] == method)
+        for seed in np.unique(pairs[1][of_method]).tolist():
+            index = of_method[pairs[1][of_method] == seed]
+            p = probs[index, 0] if len(columns) == 1 else probs[index]
+            found.setdefault(str(method), {})[seed] = Prediction(row[index], p)
     order = [m for m in info.get("methods", ()) if m in found]
     order += [m for m in found if m not in order]
-    return {method: dict(sorted(found[method].items())) for method in order}
+    return {method: found[method] for method in order}
 
 
 def newest_report(folder: str | Path = "runs") -> Path:

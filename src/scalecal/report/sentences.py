@@ -53,17 +53,20 @@ def best_method(changed: Changes) -> dict[str, Any] | None:
 
 
 def signed(value: float) -> str:
-    """Write a change with its sign, by a true minus."""
+    """Write a change with its sign, by a true minus.
+
+    Examples
+    --------
+    >>> signed(-0.25), signed(0.5)
+    ('−0.250', '+0.500')
+    """
     return ("+" if value > 0 else "−" if value < 0 else "") + number(abs(value))
 
 
-def _interval(change: Mapping[str, float]) -> str:
-    return f"95 % interval {signed(change['low'])} to {signed(change['high'])}"
-
-
-def _move(name: str, before: Any, change: Mapping[str, float]) -> str:
-    end = number(before + change["difference"])
-    return f"{name} from {number(before)} to {end} ({_interval(change)})"
+def _change(change: Mapping[str, float], *, named: bool = False) -> str:
+    """Write a change with its interval; `named` says what the interval is, once per text."""
+    what = "95 % interval " if named else ""
+    return f"{signed(change['difference'])} ({what}{signed(change['low'])} to {signed(change['high'])})"
 
 
 def help_sentence(cell: Mapping[str, Any]) -> str:
@@ -75,43 +78,30 @@ def help_sentence(cell: Mapping[str, Any]) -> str:
             "scalecal compare measures remedies side by side."
         )
     name, metric = best["method"], best["metric"]
-    value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
-    base = value[cell["baseline"], "overall"]
     change = cell["changes"][name]["overall"]
-    tried = f"Of {best['tried']} remedies tried" if best["tried"] > 1 else "The one remedy tried"
-    judge = "the readers’ votes" if metric == "vote_nll" else "the labels"
+    tried = f"Of {best['tried']} remedies tried" if best["tried"] > 1 else "Of the one remedy tried"
+    judge = "readers’ votes" if metric == "vote_nll" else "labels"
     if not best["sure"]:
         return (
-            f"{tried}, none improves on the model beyond what chance allows, judged by {judge}: the best, "
-            f"{name}, moves {_move(NAMES[metric], base[metric], change[metric])}, before allowing for "
-            "the choice among them."
+            f"{tried}, none improves on the model beyond chance, judged by the {judge}. The best is "
+            f"{name}: {NAMES[metric]} changes by {_change(change[metric], named=True)}, before allowing "
+            "for the choice."
         )
-    start = (
-        f"{tried}, {name} helps most by {judge}" if best["tried"] > 1 else f"{tried}, {name}, helps"
-    )
-    text = f"{start}: it moves {_move(NAMES[metric], base[metric], change[metric])}. "
-    return text + _price(cell, name, value)
+    start = f"{tried}, {name} helps most, judged by the {judge}: {NAMES[metric]} changes by "
+    return start + _change(change[metric], named=True) + _price(cell, name)
 
 
-def _price(cell: Mapping[str, Any], name: str, value: Mapping[Any, Any]) -> str:
-    parts = []
-    hard = cell["hardest"]
-    by_stratum = cell["changes"][name]
+def _price(cell: Mapping[str, Any], name: str) -> str:
+    by_stratum, hard = cell["changes"][name], cell["hardest"]
+    gain = ""
     if hard is not None and hard in by_stratum:
-        before = value[cell["baseline"], hard]["ece"]
-        what = f"{hard} agreement" if cell["agreement"] else hard
-        parts.append(f"On {what} {_move('ECE goes', before, by_stratum[hard]['ece'])}")
-    base = value[cell["baseline"], "overall"]
+        what = f"{hard}-agreement ECE" if cell["agreement"] else f"ECE on {hard}"
+        gain = f", {what} by {_change(by_stratum[hard]['ece'])}"
     costs = {m: by_stratum["overall"][m] for m in ("ece", "nll") if m in by_stratum["overall"]}
-    worse = [m for m, c in costs.items() if c["low"] > 0]
+    worse = [f"{NAMES[m]} {_change(c)}" for m, c in costs.items() if c["low"] > 0]
     if worse:
-        listed = " and ".join(_move(f"overall {NAMES[m]}", base[m], costs[m]) for m in worse)
-        parts.append(f"the price is {listed}")
-    else:
-        listed = ", ".join(f"{NAMES[m]} {_move('goes', base[m], c)}" for m, c in costs.items())
-        parts.append(f"overall no price can be told: {listed}")
-    text = "; ".join(parts) + "."
-    return text[0].upper() + text[1:]
+        return f"{gain}. The price, over all cases: {' and '.join(worse)}."
+    return f"{gain}. No price can be told: over all cases ECE changes by {_change(costs['ece'])}."
 
 
 def lead(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

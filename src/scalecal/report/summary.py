@@ -157,29 +157,31 @@ def _rows(
     """One row per method and stratum: means over seeds, floor, null band, changes."""
     tidy = tidy.assign(method=tidy["method"].astype(str), stratum=tidy["stratum"].astype(str))
     keys = ["method", "stratum", "metric"]
-    mean = tidy.groupby(keys, sort=False)[["value", "floor"]].mean()
-    spread = tidy.groupby(keys, sort=False)["value"].std(ddof=1)
+    grouped = tidy.groupby(keys, sort=False)
+    mean: dict[Any, float] = grouped["value"].mean().to_dict()
+    floor: dict[Any, float] = grouped["floor"].mean().to_dict()
+    spread: dict[Any, float] = grouped["value"].std(ddof=1).to_dict()
     out = []
     for method in cell.methods:
         _, given = cell.first(method)
         for stratum in ("overall", *cell.strata):
             n = int(cell.inside(given.rows, stratum).sum())
-            if (method, stratum, "ece") not in mean.index:
-                continue
             at = (method, stratum, "ece")
+            if at not in mean:
+                continue
             row: dict[str, Any] = {
                 "method": method,
                 "stratum": stratum,
                 "n": n,
                 "seeds": len(cell.predictions[method]),
-                "ece": float(mean.loc[at, "value"]),
-                "ece_sd": float(spread.loc[at]),
-                "floor": float(mean.loc[at, "floor"]),
+                "ece": mean[at],
+                "ece_sd": spread[at],
+                "floor": floor[at],
                 **bands[method].get(stratum, {}),
             }
             for metric in METRICS[1:]:
-                if (method, stratum, metric) in mean.index:
-                    row[metric] = float(mean.loc[(method, stratum, metric), "value"])
+                if (method, stratum, metric) in mean:
+                    row[metric] = mean[method, stratum, metric]
             row["changes"] = changed.get(method, {}).get(stratum, {})
             out.append(row)
     return out

@@ -144,7 +144,8 @@ class Drawing:
             for role, colour in COLOURS.items()
         )
         style = (
-            f"<style>text{{font-family:system-ui,sans-serif}}.f-none{{fill:none}}{rules}</style>"
+            "<style>text{font-family:system-ui,sans-serif}.f-none{fill:none}"
+            "text.f-ink{paint-order:stroke;stroke:#fff;stroke-width:3px}" + rules + "</style>"
         )
         body = self.svg(attributes='xmlns="http://www.w3.org/2000/svg"')
         cut = body.index(">") + 1
@@ -195,10 +196,10 @@ class Drawing:
                 axes.add_patch(Rectangle((x, y), w, h, facecolor=fill, linewidth=0, zorder=z))
             else:
                 xs, ys = zip(*mark.points, strict=True)
-                style = (0, tuple(map(float, mark.dash.split()))) if mark.dash else "-"
-                axes.add_line(
-                    Line2D(xs, ys, color=stroke, linewidth=mark.width, linestyle=style, zorder=z)
-                )
+                line = Line2D(xs, ys, color=stroke, linewidth=mark.width, zorder=z)
+                if mark.dash:
+                    line.set_dashes([float(part) / mark.width for part in mark.dash.split()])
+                axes.add_line(line)
         figure.savefig(path, dpi=dpi, metadata={"Software": None})
 
 

@@ -1,23 +1,18 @@
-"""Facts as the template wants them: numbers as text, figures as SVG, rows of tables."""
+"""One cell as the template wants it: numbers as text, figures as SVG, rows of tables."""
 
 from __future__ import annotations
 
-import base64
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from markupsafe import Markup
 
 from scalecal.report import figures
-from scalecal.report.sentences import signed
+from scalecal.report.downloads import csv_cell, data_uri
 from scalecal.report.svg import Drawing
 from scalecal.wording import number, p_value
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["cell_view", "csv_cell", "csv_text", "data_uri", "page_view", "stratum_title"]
+__all__ = ["cell_view", "role_of", "stratum_title", "svg"]
 
 AUDIT = (
     ("Stratum", "name"),
@@ -37,7 +32,6 @@ AUDIT = (
     ("AUC", "auc"),
     ("Accuracy", "accuracy"),
 )
-EXTRA = (("Label NLL", "nll"), ("Vote NLL", "vote_nll"), ("AUC", "auc"))
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
 
 
@@ -54,69 +48,19 @@ def stratum_title(name: str, agreement: bool) -> str:
     return f"{name} agreement" if agreement else name
 
 
-def csv_cell(value: Any) -> str:
-    """One CSV cell, quoted where needed; text that a spreadsheet would run is made plain text.
-
-    Examples
-    --------
-    >>> csv_cell("=1+1"), csv_cell(-0.5), csv_cell("a,b")
-    ("'=1+1", '-0.5', '"a,b"')
-    """
-    if value is None or (isinstance(value, float) and value != value):
-        return ""
-    text = str(value)
-    if isinstance(value, str) and text[:1] in tuple("=+-@\t\r"):
-        text = "'" + text
-    if any(sign in text for sign in ',"\n\r'):
-        text = '"' + text.replace('"', '""') + '"'
-    return text
-
-
-def csv_text(frame: pd.DataFrame) -> str:
-    """Write a frame as CSV that is safe to open in a spreadsheet."""
-    rows: list[Iterable[Any]] = [list(frame.columns), *frame.astype(object).to_numpy().tolist()]
-    return "".join(",".join(map(csv_cell, row)) + "\n" for row in rows)
-
-
-def data_uri(text: str) -> str:
-    """CSV text as a link that needs no file."""
-    return "data:text/csv;base64," + base64.b64encode(text.encode("utf-8")).decode("ascii")
-
-
-def _svg(sheet: Drawing, *, decorative: bool = False) -> Markup:
+def svg(sheet: Drawing, *, decorative: bool = False) -> Markup:
+    """Return a drawing for the template, which need not escape it again."""
     return Markup(sheet.svg(decorative=decorative))
 
 
-def _role(method: str, baseline: str) -> str:
+def role_of(method: str, baseline: str) -> str:
+    """Colour of a method: one for what was there before, one for every remedy."""
     return "before" if method == baseline else "accent"
 
 
 def _null(panel: Mapping[str, Any]) -> str:
     null = panel.get("null")
     return number(panel["floor"] if null is None else null)
-
-
-def _top(cells: Sequence[Mapping[str, Any]]) -> float:
-    values = [
-        v
-        for c in cells
-        for r in c["rows"]
-        for k in ("ece", "null_high")
-        if (v := r.get(k)) is not None
-    ]
-    return figures.nice_top(max(values, default=0.1))
-
-
-def change_text(change: Mapping[str, Any] | None) -> str:
-    """A paired change with its interval, short enough for a table."""
-    if not change or change["difference"] is None:
-        return ""
-    if change["low"] is None:
-        return signed(change["difference"])
-    return f"{signed(change['difference'])} ({signed(change['low'])} to {signed(change['high'])})"
-
-
-# --- one cell -----------------------------------------------------------------------------------
 
 
 def cell_view(
@@ -129,7 +73,7 @@ def cell_view(
 ) -> dict[str, Any]:
     """Everything the template shows of one cell."""
     after = cell["best"]["method"] if cell["best"] else None
-    seed = f"seed {cell['seed']} of {cell['n_seeds']}, " if cell["n_seeds"] > 1 else ""
+    seed = f"seed {cell['seed']}, one of {cell['n_seeds']}; " if cell["n_seeds"] > 1 else ""
     return {
         **{k: cell[k] for k in ("key", "name", "n_bins", "strata", "baseline", "votes")},
         "after": after,
@@ -138,7 +82,7 @@ def cell_view(
         "reliability": [
             {
                 "method": method,
-                "role": _role(method, cell["baseline"]),
+                "role": role_of(method, cell["baseline"]),
                 "what": f"{seed}{cell['n_bins']} bins"
                 + (f"; {cell['derived'][method]}" if method in cell["derived"] else ""),
                 "panels": [_reliability_panel(cell, method, p) for p in panels],
@@ -170,7 +114,7 @@ def _reliability_panel(
         panel,
         title=f"{method}, {title}",
         event=cell["event"],
-        role=_role(method, cell["baseline"]),
+        role=role_of(method, cell["baseline"]),
     )
     return {
         "stratum": panel["stratum"],
@@ -178,7 +122,7 @@ def _reliability_panel(
         "n": number(panel["n"]),
         "ece": number(panel["ece"]),
         "null": _null(panel),
-        "svg": _svg(drawn),
+        "svg": svg(drawn),
     }
 
 
@@ -212,7 +156,7 @@ def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
     for title, x, y, titles in wanted:
         sheet = figures.frontier(facts, x=x, y=y, titles=titles, baseline=cell["baseline"])
         if sheet is not None:
-            drawn.append({"title": title, "svg": _svg(sheet)})
+            drawn.append({"title": title, "svg": svg(sheet)})
     keys = [
         k for k in ("ece", "ece_hard", "nll", "vote_nll") if any(k in p for p in facts["points"])
     ]
@@ -294,34 +238,28 @@ def _dots(votes: Sequence[int], of: int, words: str) -> Markup | str:
     for i in range(total):
         yes = i < votes[of]
         sheet.circle(6.5 + 13 * i, 7, 4.5, fill="ink" if yes else "none", stroke="ink")
-    return _svg(sheet)
+    return svg(sheet)
 
 
 def _referral_view(cell: Mapping[str, Any]) -> dict[str, Any]:
     panels = cell["referral"]
-    top = figures.nice_top(
-        max((max(m["yield"]) for p in panels for m in p["methods"]), default=0.5)
-    )
-    rows = [
-        [
-            f"{100 * t['threshold']:g} %",
-            stratum_title(panel["stratum"], cell["agreement"]),
-            method["method"],
-            f"{t['sent']:,} of {t['n']:,}",
-            f"{t['avoided']:,} of {t['errors']:,}",
-            number(t["avoided"] / t["sent"]) if t["sent"] else "-",
-        ]
-        for i in range(len(panels[0]["methods"][0]["thresholds"]) if panels else 0)
-        for panel in panels
-        for method in panel["methods"]
-        for t in [method["thresholds"][i]]
-    ]
+    top = figures.referral_top(panels)
+    rows = []
+    for i in range(len(panels[0]["methods"][0]["thresholds"]) if panels else 0):
+        for panel in panels:
+            row = [stratum_title(panel["stratum"], cell["agreement"])]
+            for method in panel["methods"]:
+                t = method["thresholds"][i]
+                row.insert(0, f"{100 * t['threshold']:g} %") if len(row) == 1 else None
+                row += [f"{t['sent']:,} of {t['n']:,}", f"{t['avoided']:,} of {t['errors']:,}"]
+                row.append(number(t["avoided"] / t["sent"]) if t["sent"] else "-")
+            rows.append(row)
     return {
         "referral": [
             {
                 "title": stratum_title(panel["stratum"], cell["agreement"]),
                 "n": number(panel["n"]),
-                "svg": _svg(
+                "svg": svg(
                     figures.referral_panel(
                         panel,
                         title=stratum_title(panel["stratum"], cell["agreement"]),
@@ -333,180 +271,5 @@ def _referral_view(cell: Mapping[str, Any]) -> dict[str, Any]:
             for panel in panels
         ],
         "referral_rows": rows,
-        "legend": [{"name": m, "role": _role(m, cell["baseline"])} for m in cell["shown"]],
+        "legend": [{"name": m, "role": role_of(m, cell["baseline"])} for m in cell["shown"]],
     }
-
-
-# --- the whole page -----------------------------------------------------------------------------
-
-
-def page_view(facts: Mapping[str, Any], *, n_full: int) -> dict[str, Any]:
-    """Everything the template shows that is not of one cell."""
-    cells = facts["cells"]
-    sections = [("answer", "Answer"), ("models", "Side by side"), ("difficulty", "By difficulty")]
-    sections += [("tradeoffs", "Trade-offs"), ("cases", "Cases"), ("work", "For the work")]
-    sections += [("claims", "Claims"), ("made", "How this was made")]
-    absent = set() if facts["claims"] else {"claims"}
-    if len(cells) == 1:
-        absent.add("models")
-    left_out = ""
-    if n_full < len(cells):
-        left_out = (
-            f"Figures and cases are shown of the first {n_full} of {len(cells)} models, so that the page "
-            "stays light; the table of methods holds all of them."
-        )
-    return {
-        "sections": [s for s in sections if s[0] not in absent],
-        "subtitle": _subtitle(cells),
-        "lead": _lead(facts),
-        "side_by_side": [_beside(c, facts, i < n_full) for i, c in enumerate(cells)],
-        "left_out": left_out,
-        "any_seeds": any(c["n_seeds"] > 1 for c in cells),
-        "dots": _dot_table(facts),
-        "claims": [_claim(claim) for claim in facts["claims"]],
-        "runs": [_made(run) for run in facts["runs"]],
-        "citation": _citation(facts["version"]),
-    }
-
-
-def _subtitle(cells: Sequence[Mapping[str, Any]]) -> str:
-    first = cells[0]
-    if len(cells) > 1:
-        return f"{len(cells)} models, {len(dict.fromkeys(m for c in cells for m in c['methods']))} methods"
-    parts = [str(first["name"]), f"{first['n_test']:,} test cases"]
-    if first["n_seeds"] > 1:
-        parts.append(f"{first['n_seeds']} seeds")
-    if len(first["methods"]) > 1:
-        parts.append(f"{len(first['methods'])} methods")
-    return " · ".join(parts)
-
-
-def _lead(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    cells = facts["cells"]
-    strips: list[Markup | str] = ["", "", ""]
-    if len(cells) == 1:
-        cell = cells[0]
-        top, value = _top(cells), {(r["method"], r["stratum"]): r for r in cell["rows"]}
-        wanted = [(cell["baseline"], "overall"), (cell["baseline"], cell["hardest"])]
-        if cell["best"]:
-            wanted.append((cell["best"]["method"], cell["hardest"] or "overall"))
-        for i, key in enumerate(wanted):
-            if key in value:
-                role = _role(key[0], cell["baseline"])
-                sheet = figures.strip(value[key], top=top, role=role, width=272)
-                strips[i] = _svg(sheet)
-    return [{**item, "strip": strip} for item, strip in zip(facts["lead"], strips, strict=True)]
-
-
-def _beside(cell: Mapping[str, Any], facts: Mapping[str, Any], drawn: bool) -> dict[str, Any]:
-    value = {r["stratum"]: r for r in cell["rows"] if r["method"] == cell["baseline"]}
-    whole, hard = value.get("overall", {}), value.get(cell["hardest"], {})
-    best = cell["best"]
-    pairs = [(whole, "n"), (whole, "ece"), (whole, "floor"), (hard, "ece"), (hard, "null")]
-    pairs += [(whole, "nll"), (whole, "vote_nll"), (whole, "auc")]
-    return {
-        "key": cell["key"] if drawn else "",
-        "name": cell["name"],
-        "run": facts["runs"][cell["run"]]["title"],
-        "numbers": [number(row.get(key)) for row, key in pairs],
-        "best": (best["method"] if best["sure"] else "none for sure") if best else "-",
-    }
-
-
-def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
-    cells, strata = facts["cells"], facts["strata"]
-    agreement = all(c["agreement"] or not c["strata"] for c in cells)
-    top = _top(cells)
-    extra = [(t, k) for t, k in EXTRA if any(k in r for c in cells for r in c["rows"])]
-    rows = []
-    for cell in cells:
-        value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
-        for method in cell["methods"]:
-            role = _role(method, cell["baseline"])
-            strips = []
-            for stratum in strata:
-                row = value.get((method, stratum))
-                if row is None:
-                    strips.append({"stratum": stratum, "value": "", "svg": ""})
-                    continue
-                strips.append(
-                    {
-                        "stratum": stratum,
-                        "value": row["ece"],
-                        "ece": number(row["ece"]),
-                        "change": change_text(row["changes"].get("ece")),
-                        "svg": _svg(figures.strip(row, top=top, role=role), decorative=True),
-                    }
-                )
-            whole = value.get((method, "overall"), {})
-            numbers = [whole.get(k) for _, k in extra]
-            rows.append(
-                {
-                    "cell": cell["key"],
-                    "name": cell["name"],
-                    "method": method,
-                    "role": role,
-                    "strips": strips,
-                    "extra": [
-                        {"value": "" if v is None else v, "text": number(v)} for v in numbers
-                    ],
-                }
-            )
-    return {
-        "columns": [{"name": s, "title": stratum_title(s, agreement)} for s in strata],
-        "extra": [t for t, _ in extra],
-        "top": f"{top:g}",
-        "rows": rows,
-    }
-
-
-def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
-    kinds = {"holds": "holds", "does not hold": "fails"}
-    keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
-    found = {
-        k: ""
-        if claim.get(k) is None
-        else number(claim[k])
-        if not isinstance(claim[k], dict | list)
-        else str(claim[k])
-        for k in keys
-    }
-    return {**found, "kind": kinds.get(str(claim.get("verdict")), "open")}
-
-
-def _made(run: Mapping[str, Any]) -> dict[str, Any]:
-    dataset, encoder = run.get("dataset") or {}, run.get("encoder") or {}
-
-    def listed(values: Mapping[str, Any]) -> str:
-        return ", ".join(f"{k} {v}" for k, v in values.items() if v is not None)
-
-    seeds = run.get("seeds") or []
-    facts = [
-        ("scalecal", run.get("version")),
-        (
-            "Data",
-            listed({k: v for k, v in dataset.items() if k not in ("name", "sha256", "classes")}),
-        ),
-        ("Data set", dataset.get("name")),
-        ("Classes", ", ".join(map(str, dataset.get("classes") or ()))),
-        ("SHA-256", dataset.get("sha256")),
-        ("Encoder", listed(encoder)),
-        ("Methods", ", ".join(map(str, run.get("methods") or ()))),
-        ("Seeds", ", ".join(map(str, seeds))),
-        ("Options", listed(run.get("options") or {})),
-        ("Packages", listed(run["packages"])),
-    ]
-    return {
-        "title": run["title"],
-        "command": shlex.join(map(str, run.get("command") or ["scalecal", "report"])),
-        "facts": [(k, v) for k, v in facts if v],
-        "notes": run["notes"],
-    }
-
-
-def _citation(version: str) -> str:
-    return (
-        f"The scalecal developers. scalecal {version}: audit and mend the calibration of probes on frozen\n"
-        "embeddings, case difficulty by case difficulty.\n"
-        "SCALE: Synthetic Calibration via Agreement Labeling in Embedding Space."
-    )

@@ -1,0 +1,218 @@
+"""Every figure as SVG and PNG, every table as CSV, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from scalecal.checks import check_choice
+from scalecal.report import figures
+from scalecal.report.downloads import csv_text
+from scalecal.report.runs import read_runs
+from scalecal.report.summary import collect
+from scalecal.report.svg import Drawing
+from scalecal.report.views import stratum_title
+from scalecal.tables.writing import write_text
+from scalecal.wording import number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["draw_all", "export", "latex_text", "markdown_text", "table_all"]
+
+
+def export(
+    runs: Sequence[str | Path] | str | Path,
+    out: str | Path,
+    what: Literal["figures", "tables"] = "figures",
+) -> list[Path]:
+    """Write the figures or the tables of a report as files of their own.
+
+    Parameters
+    ----------
+    runs
+        One run folder, or several.
+    out
+        Folder for the files.
+    what
+        "figures" writes SVG and PNG, "tables" CSV, Markdown and LaTeX.
+
+    Returns
+    -------
+    The files written.
+    """
+    check_choice(what, ("figures", "tables"), "what")
+    folders = [runs] if isinstance(runs, str | Path) else list(runs)
+    facts, _, tidy = collect(read_runs(folders))
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    if what == "figures":
+        for name, sheet in draw_all(facts).items():
+            svg, png = folder / f"{name}.svg", folder / f"{name}.png"
+            write_text(svg, sheet.file_svg())
+            sheet.save_png(png)
+            written += [svg, png]
+        return written
+    for name, table in table_all(facts, tidy).items():
+        for suffix, text in (
+            ("csv", csv_text(table)),
+            ("md", markdown_text(table)),
+            ("tex", latex_text(table)),
+        ):
+            path = folder / f"{name}.{suffix}"
+            write_text(path, text)
+            written.append(path)
+    return written
+
+
+def _file_name(*parts: str) -> str:
+    """Make one file name of words that may hold anything."""
+    words = (re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-").lower()[:40] for part in parts)
+    return "_".join(word for word in words if word)
+
+
+def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in pairs:
+        unique, k = name, 2
+        while unique in out:
+            unique, k = f"{name}-{k}", k + 1
+        out[unique] = value
+    return out
+
+
+def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
+    """Every figure of a report by file name."""
+    found: list[tuple[str, Drawing]] = []
+    cells = facts["cells"]
+    for cell in cells:
+        own = () if len(cells) == 1 else (cell["name"],)
+        for method, panels in cell["reliability"].items():
+            sheet = figures.reliability_row(
+                panels,
+                [stratum_title(p["stratum"], cell["agreement"]) for p in panels],
+                event=cell["event"],
+                role="before" if method == cell["baseline"] else "accent",
+                heading=f"{cell['name']}: {method}",
+            )
+            found.append((_file_name("reliability", *own, method), sheet))
+        hard = stratum_title(cell["hardest"] or "", cell["agreement"])
+        for kind, x, y, titles in (
+            ("frontier_ece", "ece", "ece_hard", ("overall ECE", f"ECE, {hard}")),
+            ("frontier_nll", "nll", "vote_nll", ("label NLL", "vote NLL")),
+        ):
+            drawn = figures.frontier(
+                cell["frontier"], x=x, y=y, titles=titles, baseline=cell["baseline"]
+            )
+            if drawn is not None:
+                found.append((_file_name(kind, *own), drawn))
+        top = figures.referral_top(cell["referral"])
+        for panel in cell["referral"]:
+            title = stratum_title(panel["stratum"], cell["agreement"])
+            sheet = figures.referral_panel(panel, title=title, baseline=cell["baseline"], top=top)
+            found.append((_file_name("referral", *own, panel["stratum"]), sheet))
+    rows = [{**row, "cell": cell["name"]} for cell in cells for row in cell["rows"]]
+    baselines = {cell["name"]: cell["baseline"] for cell in cells}
+    top = figures.ece_top(cells)
+    sheet = figures.dot_rows(rows, facts["strata"], baselines=baselines, top=top)
+    found.append(("ece_against_floor", sheet))
+    return _distinct(found)
+
+
+def table_all(facts: dict[str, Any], tidy: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Every table of a report by file name."""
+    import pandas as pd
+
+    found: list[tuple[str, pd.DataFrame]] = [("results", tidy)]
+    methods, changes = [], []
+    for cell in facts["cells"]:
+        for row in cell["rows"]:
+            plain = {k: v for k, v in row.items() if k != "changes"}
+            methods.append({"model": cell["name"], **plain})
+            for metric, change in row["changes"].items():
+                start = {"model": cell["name"], "method": row["method"], "stratum": row["stratum"]}
+                changes.append({**start, "metric": metric, **change})
+    found.append(("methods", pd.DataFrame(methods)))
+    if changes:
+        found.append(("changes", pd.DataFrame(changes)))
+    for key, rows in (
+        ("audit", [{"model": c["name"], **r} for c in facts["cells"] for r in c["audit"]["rows"]]),
+        (
+            "frontier",
+            [{"model": c["name"], **p} for c in facts["cells"] for p in c["frontier"]["points"]],
+        ),
+        (
+            "softening",
+            [{"model": c["name"], **p} for c in facts["cells"] for p in c["frontier"]["curve"]],
+        ),
+        (
+            "referral",
+            [
+                {"model": c["name"], "stratum": p["stratum"], "method": m["method"], **t}
+                for c in facts["cells"]
+                for p in c["referral"]
+                for m in p["methods"]
+                for t in m["thresholds"]
+            ],
+        ),
+        (
+            "cases",
+            [
+                {"model": c["name"], **{k: v for k, v in case.items() if k != "votes"}}
+                | {f"votes_{j}": v for j, v in enumerate(case["votes"] or ())}
+                for c in facts["cells"]
+                for case in c["cases"]
+            ],
+        ),
+        ("claims", facts["claims"]),
+    ):
+        if rows:
+            found.append((key, pd.DataFrame(rows)))
+    return dict(found)
+
+
+def _cells(table: pd.DataFrame) -> list[list[str]]:
+    rows = table.astype(object).where(table.notna(), None).to_numpy().tolist()
+    return [
+        [number(value) if not isinstance(value, bool) else str(value) for value in row]
+        for row in rows
+    ]
+
+
+def markdown_text(table: pd.DataFrame) -> str:
+    """Write a table as Markdown; bars and line breaks in names are escaped."""
+
+    def line(values: Iterable[Any]) -> str:
+        safe = (
+            re.sub(r"\s+", " ", str(v)).replace("\\", "\\\\").replace("|", "\\|") for v in values
+        )
+        return "| " + " | ".join(v.replace("<", "&lt;") for v in safe) + " |\n"
+
+    rule = "|" + " --- |" * len(table.columns) + "\n"
+    return line(table.columns) + rule + "".join(map(line, _cells(table)))
+
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+}
+
+
+def latex_text(table: pd.DataFrame) -> str:
+    """Write a table as a LaTeX tabular with booktabs rules; every special sign is escaped."""
+
+    def line(values: Iterable[Any]) -> str:
+        safe = ("".join(_TEX.get(c, c) for c in re.sub(r"\s+", " ", str(v))) for v in values)
+        return " & ".join(safe) + r" \\" + "\n"
+
+    kinds = "".join("r" if table[c].dtype.kind in "fiu" else "l" for c in table.columns)
+    body = "".join(map(line, _cells(table)))
+    return (
+        f"\\begin{{tabular}}{{{kinds}}}\n\\toprule\n{line(table.columns)}\\midrule\n{body}"
+        "\\bottomrule\n\\end{tabular}\n"
+    )

@@ -1,0 +1,103 @@
+"""An audit inside a notebook, or as a small page of its own."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING
+
+from scalecal import metrics
+from scalecal.report import figures
+from scalecal.report.svg import COLOURS
+from scalecal.report.views import stratum_title
+from scalecal.wording import number, p_value
+
+if TYPE_CHECKING:
+    from scalecal.auditing import Audit
+
+__all__ = ["audit_html", "audit_page"]
+
+_COLUMNS = (
+    ("n", "n"),
+    ("ECE", "ece"),
+    ("floor", "floor"),
+    ("calibrated", "null_mean"),
+    ("p (calibrated)", "p_selection_holm"),
+    ("p (Cox)", "p_cox_holm"),
+    ("over-confidence", "overconfidence"),
+    ("label NLL", "log_loss"),
+    ("vote NLL", "vote_nll"),
+    ("AUC", "auc"),
+)
+_MOST_PANELS = 6
+
+
+def _panels(audit: Audit) -> str:
+    """Reliability diagrams of the first strata, as SVG."""
+    drawn = []
+    agreement = audit.meta["strata"] == "agreement"
+    for row in [r for r in audit.rows if r["n"] > 0][:_MOST_PANELS]:
+        inside = audit.cases.within(row["name"])
+        y, p = audit.cases.y[inside], audit.cases.probs[inside]
+        n_bins = audit.meta["n_bins"]
+        table = metrics.bins(y, p, n_bins=n_bins)
+        bars = metrics.consistency_bars(p, n_bins=n_bins, seed=audit.meta["seed"])
+        null = row.get("null_mean", math.nan)
+        panel = {
+            "n": row["n"],
+            "ece": row["ece"],
+            "floor": row["floor"],
+            "null": null if math.isfinite(null) else None,
+            "bins": figures.bin_facts(table, bars),
+        }
+        title = stratum_title(row["name"], agreement)
+        svg = figures.reliability_panel(
+            panel, title=title, event=audit.meta["event"], role="accent"
+        )
+        caption = f"<b>{escape(title)}</b>, n = {number(row['n'])}"
+        drawn.append(f'<div style="width:240px">{caption}<br>{svg.svg()}</div>')
+    return "".join(drawn)
+
+
+def audit_html(audit: Audit) -> str:
+    """Return an audit as a piece of HTML: sentences, table, reliability diagrams; everything escaped.
+
+    It brings its own colours and touches nothing outside itself, as a notebook wants it.
+    """
+    agreement = audit.meta["strata"] == "agreement"
+    used = [(t, k) for t, k in _COLUMNS if any(number(r.get(k)) != "-" for r in audit.rows)]
+    head = "".join(f'<th style="text-align:right">{escape(t)}</th>' for t, _ in used)
+    body = []
+    for row in audit.rows:
+        cells = "".join(
+            f'<td style="text-align:right">'
+            f"{escape((p_value if k.startswith('p_') else number)(row.get(k)))}</td>"
+            for _, k in used
+        )
+        name = escape(stratum_title(row["name"], agreement))
+        body.append(f'<tr><th style="text-align:left">{name}</th>{cells}</tr>')
+    rules = "".join(
+        f".scalecal .f-{role}{{fill:{colour}}}.scalecal .s-{role}{{stroke:{colour}}}"
+        for role, colour in COLOURS.items()
+    )
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in audit.sentences)
+    notes = "".join(f"<li>{escape(note)}</li>" for note in audit.notes)
+    return (
+        f'<div class="scalecal" style="font-family:system-ui,sans-serif;background:{COLOURS["paper"]};'
+        f'color:{COLOURS["ink"]};padding:12px;max-width:1040px"><style>{rules}</style>{said}'
+        '<div style="overflow-x:auto"><table style="border-spacing:12px 4px;'
+        f'font-variant-numeric:tabular-nums"><thead><tr><th style="text-align:left">cases</th>{head}'
+        f"</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f'<div style="display:flex;flex-wrap:wrap;gap:12px">{_panels(audit)}</div>'
+        + (f"<ul>{notes}</ul>" if notes else "")
+        + "</div>"
+    )
+
+
+def audit_page(audit: Audit) -> str:
+    """Return the same as a page of its own, for `Audit.to_html`."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Audit · scalecal</title></head><body>{audit_html(audit)}</body></html>\n"
+    )
