@@ -262,10 +262,10 @@ def read_cell(folder: str | Path) -> Cell:
     if ids is None or "label" not in cases.column_names:
         raise InputError(f"{folder / 'cases.parquet'} needs the columns id and label")
     dataset, encoder = meta.get("dataset") or {}, meta.get("encoder") or {}
-    labels = check_labels(cases["label"].to_numpy())
+    raw = cases["label"].to_numpy()
     votes = [c for c in cases.column_names if c.startswith("votes_")]
     told = dataset.get("classes")
-    n_classes = len(told) if told else max(2, len(votes), int(labels.max(initial=1)) + 1)
+    n_classes = len(told) if told else max(2, len(votes), int(raw.max(initial=1)) + 1)
     classes = tuple(map(str, told)) if told else tuple(map(str, range(n_classes)))
     counts = None
     if votes:
@@ -277,7 +277,7 @@ def read_cell(folder: str | Path) -> Cell:
         dataset=str(dataset.get("name", folder.name)),
         encoder=str(encoder.get("name", "")),
         ids=ids,
-        y=labels,
+        y=check_labels(raw, n_classes, "label"),
         counts=counts,
         groups=_strings(cases, "group"),
         strata=np.full(len(ids), "", dtype=np.str_) if strata is None else strata,
