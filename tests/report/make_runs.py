@@ -20,9 +20,9 @@ from scalecal.votes import strata
 METHODS: dict[str, Any] = {
     "none": lambda z: 1.6 * z,
     "temperature": lambda z: z,
-    "vanilla": lambda z: np.clip(1.2 * z, -3, 3),
+    "vanilla-ls": lambda z: np.clip(1.2 * z, -3, 3),
     "scale": lambda z: 0.8 * z,
-    "jury_half": lambda z: jury_logit(z, 7, 0.5),
+    "half-jury": lambda z: jury_logit(z, 7, 0.5),
     "jury": lambda z: jury_logit(z, 7),
 }
 
@@ -98,7 +98,7 @@ def make_run(
         (folder / "claims.json").write_text(json.dumps(claims))
     info = {
         "kind": kind,
-        "title": f"{kind} of {dataset}",
+        "title": f"{kind.title()} on {dataset}",
         "version": "0.1.0",
         "command": ["scalecal", kind, f"{dataset}.parquet", "--out", f"runs/{kind}"],
         "options": {"n_bins": 15},

@@ -59,7 +59,7 @@ def overconfident(cell: Cell, before: str, after: str | None, *, most: int) -> l
             shown = int(top[i]) if first.ndim == 2 else 1
             out.append(
                 {
-                    "id": str(cell.ids[i]),
+                    "id": str(cell.data.ids[i]),
                     "stratum": stratum,
                     "label": int(cell.y[i]),
                     "votes": None if cell.counts is None else cell.counts[i].tolist(),
@@ -67,7 +67,7 @@ def overconfident(cell: Cell, before: str, after: str | None, *, most: int) -> l
                     "before": float(table[i, shown]),
                     "after": None if second is None else _of_class(second, i, shown),
                     "excess": float(excess[i]),
-                    "path": None if cell.paths is None else _text(cell.paths[i]),
+                    "path": None if cell.data.paths is None else str(cell.data.paths[i]) or None,
                 }
             )
     return out
@@ -76,10 +76,6 @@ def overconfident(cell: Cell, before: str, after: str | None, *, most: int) -> l
 def _of_class(probs: Float, i: int, shown: int) -> float | None:
     value = float(probs[i] if probs.ndim == 1 else probs[i, shown])
     return value if np.isfinite(value) else None
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None or value != value else str(value)
 
 
 def add_images(

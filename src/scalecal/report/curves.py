@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scalecal import metrics
 from scalecal.checks import Float
+from scalecal.experiments.frontier import frontier_curve, frontier_methods
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.report.figures import bin_facts
 from scalecal.report.measures import bins_of
-from scalecal.report.runs import Cell, Prediction
+from scalecal.report.runs import Cell
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["THRESHOLDS", "frontier", "referral", "reliability"]
 
@@ -60,7 +64,7 @@ def frontier(
     own value; the baseline itself has none.
     """
     hard = cell.hardest
-    curve = _curve_from_file(cell) or _curve(cell, hard)
+    curve = _curve(cell)
     value = {(r["method"], r["stratum"]): r for r in rows}
     points = []
     for method in cell.methods:
@@ -80,60 +84,32 @@ def frontier(
                 point[f"{axis}_low"] = start + change["low"]
                 point[f"{axis}_high"] = start + change["high"]
         points.append(point)
-    return {"hard": hard, "curve": curve, "points": points, "beyond": _beyond_softening(cell)}
+    return {"hard": hard, "curve": curve, "points": points, "beyond": _beyond(cell)}
 
 
-def _curve_from_file(cell: Cell) -> list[dict[str, Any]]:
-    table = cell.table("frontier.csv")
-    if table is None or "temperature" not in table:
-        return []
-    table = table.rename(columns={"ece_low": "ece_hard"})
-    kept = [c for c in ("temperature", "ece", "ece_hard", "nll", "vote_nll") if c in table]
-    return [dict(zip(kept, row, strict=True)) for row in table[kept].to_numpy().tolist()]
-
-
-def _beyond_softening(cell: Cell) -> list[dict[str, Any]]:
-    """Read the differences to softening by the same amount, as the run left them."""
-    table = cell.table("frontier_methods.csv")
-    if table is None:
-        return []
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(table.columns, row, strict=True)) for row in table.to_numpy().tolist()]
 
 
-def _soften(p: Float, temperature: float) -> Float:
-    from scipy.special import expit, softmax
-
-    from scalecal.calibrators.base import as_logits
-
-    z = as_logits(p) / temperature
-    return np.asarray(expit(z) if p.ndim == 1 else softmax(z, axis=1))
-
-
-def _curve(cell: Cell, hard: str | None) -> list[dict[str, Any]]:
-    n_bins = bins_of(cell)
-    seeds = list(cell.predictions[cell.baseline].values())
-    # Beyond a few seeds or many cases the curve moves by less than its line is wide.
-    seeds = seeds[: max(1, min(len(seeds), 2_000_000 // max(1, len(seeds[0].rows) * 30)))]
-    out = []
-    for temperature in np.geomspace(0.5, 5.0, 30).tolist():
-        found = [_point(cell, given, temperature, hard, n_bins) for given in seeds]
-        mean = {k: float(np.mean([f[k] for f in found])) for k in found[0]}
-        out.append({"temperature": temperature, **mean})
-    return out
+def _curve(cell: Cell) -> list[dict[str, Any]]:
+    """Return the softening curve the run left, or one made here."""
+    table = cell.table("frontier.csv")
+    if table is None:
+        table = frontier_curve(cell.data, baseline=cell.baseline)
+    if cell.hardest == "low":
+        table = table.rename(columns={"ece_low": "ece_hard"})
+    kept = ["temperature", "ece", "ece_hard", "nll", "vote_nll"]
+    return _records(table[[c for c in kept if c in table]])
 
 
-def _point(
-    cell: Cell, given: Prediction, temperature: float, hard: str | None, n_bins: int
-) -> dict[str, float]:
-    p, y = _soften(given.probs, temperature), cell.y[given.rows]
-    out = {"ece": metrics.ece(y, p, n_bins=n_bins), "nll": metrics.log_loss(y, p)}
-    if cell.counts is not None and (cell.counts[given.rows].sum(axis=1) > 0).all():
-        out["vote_nll"] = metrics.vote_nll(cell.counts[given.rows], p)
-    if hard is not None:
-        inside = cell.inside(given.rows, hard)
-        if inside.any():
-            out["ece_hard"] = metrics.ece(y[inside], p[inside], n_bins=n_bins)
-    return out
+def _beyond(cell: Cell) -> list[dict[str, Any]]:
+    """Return the differences to softening by the same amount: of the run, or of what was derived here."""
+    table = cell.table("frontier_methods.csv")
+    if table is None:
+        if not cell.derived:
+            return []
+        table = frontier_methods(cell.data, baseline=cell.baseline, n_resamples=200)
+    return _records(table[table["method"] != cell.baseline])
 
 
 def referral(cell: Cell, methods: list[str]) -> list[dict[str, Any]]:

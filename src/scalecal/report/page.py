@@ -9,22 +9,12 @@ from typing import Any
 from markupsafe import Markup
 
 from scalecal.report import figures
-from scalecal.report.sentences import signed
-from scalecal.report.views import role_of, stratum_title, svg
+from scalecal.report.views import change_text, role_of, stratum_title, svg
 from scalecal.wording import number
 
 __all__ = ["page_view"]
 
 EXTRA = (("Label NLL", "nll"), ("Vote NLL", "vote_nll"), ("AUC", "auc"))
-
-
-def change_text(change: Mapping[str, Any] | None) -> str:
-    """A paired change with its interval, short enough for a table."""
-    if not change or change["difference"] is None:
-        return ""
-    if change["low"] is None:
-        return signed(change["difference"])
-    return f"{signed(change['difference'])} ({signed(change['low'])} to {signed(change['high'])})"
 
 
 def page_view(facts: Mapping[str, Any], *, n_full: int) -> dict[str, Any]:
@@ -50,6 +40,7 @@ def page_view(facts: Mapping[str, Any], *, n_full: int) -> dict[str, Any]:
         "left_out": left_out,
         "any_seeds": any(c["n_seeds"] > 1 for c in cells),
         "dots": _dot_table(facts),
+        "about": list({m: text for c in cells for m, text in c["about"].items()}.items()),
         "claims": [_claim(claim) for claim in facts["claims"]],
         "runs": [_made(run) for run in facts["runs"]],
         "citation": _citation(facts["version"]),
@@ -170,13 +161,13 @@ def _made(run: Mapping[str, Any]) -> dict[str, Any]:
         return ", ".join(f"{k} {v}" for k, v in values.items() if v is not None)
 
     seeds = run.get("seeds") or []
+    more = {k: v for k, v in dataset.items() if k not in ("name", "sha256", "classes", "data")}
     facts = [
         ("scalecal", run.get("version")),
         (
             "Data",
-            listed({k: v for k, v in dataset.items() if k not in ("name", "sha256", "classes")}),
+            ", ".join(part for part in (str(dataset.get("name") or ""), listed(more)) if part),
         ),
-        ("Data set", dataset.get("name")),
         ("Classes", ", ".join(map(str, dataset.get("classes") or ()))),
         ("SHA-256", dataset.get("sha256")),
         ("Encoder", listed(encoder)),

@@ -6,7 +6,7 @@ for having been chosen among them (Bonferroni), so that trying more methods cann
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,23 +30,25 @@ def _normal_quantile(level: float) -> float:
     return float(norm.ppf(1 - level / 2))
 
 
-def best_method(changed: Changes) -> dict[str, Any] | None:
-    """The method that lowers the vote NLL (label NLL without votes) most, and whether it is sure.
+def best_method(changed: Changes, allowed: Collection[str]) -> dict[str, Any] | None:
+    """Choose the method that lowers the vote NLL (label NLL without votes) most, and say whether it is sure.
+
+    Chosen among the allowed methods whose label NLL is not clearly worse, as long as there are any.
 
     Examples
     --------
     >>> change = {"difference": -0.05, "low": -0.06, "high": -0.04, "sd": 0.005}
-    >>> best_method({"jury": {"overall": {"nll": change}}})["sure"]
+    >>> best_method({"jury": {"overall": {"nll": change}}}, {"jury"})["sure"]
     True
     """
-    overall = {m: c["overall"] for m, c in changed.items() if "overall" in c}
+    overall = {m: c["overall"] for m, c in changed.items() if c.get("overall") and m in allowed}
     metric = "vote_nll" if any("vote_nll" in c for c in overall.values()) else "nll"
-    known = {m: c[metric] for m, c in overall.items() if metric in c}
-    known = {m: c for m, c in known.items() if np.isfinite(c["difference"])}
+    known = {m: c for m, c in overall.items() if metric in c}
     if not known:
         return None
-    method = min(known, key=lambda m: known[m]["difference"])
-    change = known[method]
+    harmless = {m for m, c in known.items() if not c.get("nll", {}).get("low", 0.0) > 0}
+    method = min(harmless or known, key=lambda m: known[m][metric]["difference"])
+    change = known[method][metric]
     width = _normal_quantile(LEVEL / len(known)) * change["sd"]
     sure = bool(np.isfinite(width) and change["difference"] + width < 0)
     return {"method": method, "metric": metric, "tried": len(known), "sure": sure}
@@ -98,9 +100,13 @@ def _price(cell: Mapping[str, Any], name: str) -> str:
         what = f"{hard}-agreement ECE" if cell["agreement"] else f"ECE on {hard}"
         gain = f", {what} by {_change(by_stratum[hard]['ece'])}"
     costs = {m: by_stratum["overall"][m] for m in ("ece", "nll") if m in by_stratum["overall"]}
-    worse = [f"{NAMES[m]} {_change(c)}" for m, c in costs.items() if c["low"] > 0]
+    worse = [f"{NAMES[m]} {_change(c)} over all cases" for m, c in costs.items() if c["low"] > 0]
+    for stratum, change in by_stratum.items():
+        if stratum not in ("overall", hard) and change.get("ece", {}).get("low", 0) > 0:
+            where = f"{stratum} agreement" if cell["agreement"] else stratum
+            worse.append(f"ECE {_change(change['ece'])} on {where}")
     if worse:
-        return f"{gain}. The price, over all cases: {' and '.join(worse)}."
+        return f"{gain}. The price: {'; '.join(worse)}."
     return f"{gain}. No price can be told: over all cases ECE changes by {_change(costs['ece'])}."
 
 

@@ -111,17 +111,16 @@ def _cell(cell: Cell, tidy: pd.DataFrame, n_resamples: int, most_cases: int) -> 
     bands = {m: measures.null_bands(cell, m, n_resamples=n_resamples) for m in cell.methods}
     changed = measures.changes(cell, n_resamples=n_resamples)
     rows = _rows(cell, tidy, bands, changed)
-    best = best_method(changed)
+    best = best_method(changed, recommendable(cell.methods))
     shown = [cell.baseline] + ([best["method"]] if best else [])
-    dataset, encoder = cell.info.get("dataset") or {}, cell.info.get("encoder") or {}
     seed, first = cell.first(cell.baseline)
     found: dict[str, Any] = {
         "key": cell.key,
         "run": cell.run,
         "name": cell.name,
-        "dataset": dataset.get("name") or cell.info.get("title") or cell.folder.name,
-        "encoder": encoder.get("name"),
-        "classes": dataset.get("classes") or [],
+        "dataset": cell.data.dataset,
+        "encoder": cell.data.encoder or None,
+        "classes": list(cell.data.classes),
         "event": "positive class" if first.probs.ndim == 1 else "top class is right",
         "n": len(cell.y),
         "n_test": len(first.rows),
@@ -134,6 +133,7 @@ def _cell(cell: Cell, tidy: pd.DataFrame, n_resamples: int, most_cases: int) -> 
         "votes": cell.counts is not None,
         "methods": list(cell.methods),
         "derived": dict(cell.derived),
+        "about": _about(cell),
         "baseline": cell.baseline,
         "best": best,
         "shown": shown,
@@ -149,6 +149,24 @@ def _cell(cell: Cell, tidy: pd.DataFrame, n_resamples: int, most_cases: int) -> 
     }
     found["help"] = help_sentence(found)
     return found
+
+
+def _about(cell: Cell) -> dict[str, str]:
+    """What each method does, in a sentence, where it is known."""
+    if len(cell.data.methods) == len(cell.derived) + 1:
+        return dict(cell.derived)
+    from scalecal.experiments.methods import METHODS
+
+    known = {m: f"{METHODS[m].label}. {METHODS[m].about}" for m in cell.methods if m in METHODS}
+    return known | dict(cell.derived)
+
+
+def recommendable(methods: Sequence[str]) -> set[str]:
+    """Methods that may be recommended: no negative control, and none trained on readers' votes."""
+    from scalecal.experiments.methods import METHODS
+
+    barred = {m for m in methods if m in METHODS and (METHODS[m].needs_votes or METHODS[m].control)}
+    return set(methods) - barred
 
 
 def _rows(

@@ -9,10 +9,11 @@ from markupsafe import Markup
 
 from scalecal.report import figures
 from scalecal.report.downloads import csv_cell, data_uri
+from scalecal.report.sentences import signed
 from scalecal.report.svg import Drawing
 from scalecal.wording import number, p_value
 
-__all__ = ["cell_view", "role_of", "stratum_title", "svg"]
+__all__ = ["cell_view", "change_text", "role_of", "stratum_title", "svg"]
 
 AUDIT = (
     ("Stratum", "name"),
@@ -61,6 +62,15 @@ def role_of(method: str, baseline: str) -> str:
 def _null(panel: Mapping[str, Any]) -> str:
     null = panel.get("null")
     return number(panel["floor"] if null is None else null)
+
+
+def change_text(change: Mapping[str, Any] | None) -> str:
+    """A paired change with its interval, short enough for a table."""
+    if not change or change["difference"] is None:
+        return ""
+    if change["low"] is None:
+        return signed(change["difference"])
+    return f"{signed(change['difference'])} ({signed(change['low'])} to {signed(change['high'])})"
 
 
 def cell_view(
@@ -180,9 +190,25 @@ def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
         "frontier_rows": [
             [point["method"], *(interval(point, k) for k in keys)] for point in facts["points"]
         ],
-        "beyond_head": [str(k).replace("_", " ") for k in beyond[0]] if beyond else [],
-        "beyond_rows": [[number(v) for v in row.values()] for row in beyond],
+        "beyond_head": ["Method", "Softening, T", *(f"Δ {heads[k]}" for k in keys)],
+        "beyond_rows": [
+            [
+                row["method"],
+                number(row.get("at_temperature"), 2),
+                *(_difference(row, k) for k in keys),
+            ]
+            for row in beyond
+        ],
     }
+
+
+def _difference(row: Mapping[str, Any], key: str) -> str:
+    """Write a difference to softening by the same amount, as `frontier_methods` names its columns."""
+    start = f"difference_{key.replace('ece_hard', 'ece_low')}"
+    if row.get(start) is None:
+        return "-"
+    low, high = row.get(f"{start}_from"), row.get(f"{start}_to")
+    return change_text({"difference": row[start], "low": low, "high": high})
 
 
 def _cases_view(
