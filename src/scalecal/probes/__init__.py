@@ -1,7 +1,8 @@
 """Probes on frozen embeddings: scikit-learn estimators, and many of them at once from recipes."""
 
 from scalecal.probes.estimators import LinearProbe, ScaleProbe
-from scalecal.probes.fitting import Job, Trained, fit_many, linear_logits, probabilities
+from scalecal.probes.fitting import fit_many
+from scalecal.probes.jobs import Job, Trained, linear_logits, probabilities
 from scalecal.probes.recipes import PRESETS, SCALINGS, SOLVERS, Recipe, with_preset
 
 __all__ = [

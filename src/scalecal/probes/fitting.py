@@ -8,142 +8,26 @@ everything else in another. A job gives the same probe alone as among others.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.probes.recipes import Recipe
+from scalecal.probes.jobs import CHUNK_ROWS, Job, Prepared, Trained, prepare_all
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Mixtures, Scaling, Task, minimise, train
 from scalecal.solvers.problem import same_content
-from scalecal.splits import hold_out
 from scalecal.synthesis import SynthesisPlan, plan
 
-__all__ = ["Job", "Trained", "fit_many", "linear_logits", "probabilities"]
+__all__ = ["fit_many"]
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
-
-FEWEST_TO_HOLD_OUT = 50
-"""Total weight below which nothing is held out: a validation part of four cases decides nothing."""
-CHUNK_ROWS = 8192
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Job:
-    """One probe to train.
-
-    Attributes
-    ----------
-    recipe
-        How.
-    rows
-        Row numbers of the cases at hand, those to be held out included.
-    y
-        Their hard labels, 0 .. n_classes - 1.
-    n_classes
-        Number of classes.
-    seed
-        Decides the held-out part, the initial weights, the batch order and random anchors: jobs
-        with one seed are paired.
-    targets
-        Soft labels to train on instead of `y`: (N,) or (N, C).
-    votes
-        Readers per class, (N, C).
-    groups, weights
-        Groups never split by validation, and case weights.
-    validation, validation_y
-        Row numbers and labels of a validation part given from outside; then nothing is held out.
-    """
-
-    recipe: Recipe
-    rows: Int
-    y: Int
-    n_classes: int = 2
-    seed: int = 0
-    targets: Float | None = None
-    votes: Int | None = None
-    groups: NDArray[Any] | None = None
-    weights: Float | None = None
-    validation: Int | None = None
-    validation_y: Int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """A trained probe for raw embeddings.
-
-    Attributes
-    ----------
-    coef, intercept
-        Shapes (1, d) and (1,) for two classes, (C, d) and (C,) for more.
-    unit
-        Whether rows are to be divided by their length first.
-    fit
-        What the solver reported.
-    rows, validation
-        Row numbers trained on, and those held out (None: none).
-    plan
-        The synthetic cases, their rows numbered as in the matrix (None: none).
-    """
-
-    coef: Float
-    intercept: Float
-    unit: bool
-    fit: Fit
-    rows: Int
-    validation: Int | None
-    plan: SynthesisPlan | None = None
-
-    def logits(self, X: Any, rows: Int | None = None) -> Float:
-        """Logits of (some rows of) X: (n,) of the positive class, or (n, C)."""
-        return linear_logits(X, self.coef, self.intercept, unit=self.unit, rows=rows)
-
-
-def linear_logits(
-    X: Any, coef: Float, intercept: Float, *, unit: bool = False, rows: Int | None = None
-) -> Float:
-    """Logits of (some rows of) X, some thousand rows at a time.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> linear_logits(np.eye(2), np.array([[3.0, -1.0]]), np.array([0.5]))
-    array([ 3.5, -0.5])
-    """
-    n = len(X) if rows is None else len(rows)
-    out = np.empty((n, len(coef)))
-    dtype = np.float64 if X.dtype == np.float64 else np.float32
-    weights: NDArray[Any] = coef.T.astype(dtype)
-    for start in range(0, n, CHUNK_ROWS):
-        block = slice(start, min(start + CHUNK_ROWS, n))
-        part: NDArray[Any] = np.asarray(X[block] if rows is None else X[rows[block]], dtype=dtype)
-        out[block] = part @ weights
-        if unit:
-            length = np.linalg.norm(part, axis=1, keepdims=True)
-            out[block] /= np.where(length > 0, length, 1.0)
-    out += intercept
-    return out[:, 0] if len(coef) == 1 else out
-
-
-def probabilities(logits: Float) -> Float:
-    """Class probabilities (n, C) of logits (n,) or (n, C).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> probabilities(np.array([0.0]))
-    array([[0.5, 0.5]])
-    """
-    if logits.ndim == 2:
-        return np.asarray(softmax(logits, axis=1))
-    positive = expit(logits)
-    return np.column_stack([expit(-logits), positive])
 
 
 def fit_many(X: Any, jobs: Sequence[Job], *, X_validation: Any = None) -> list[Trained]:
@@ -166,6 +50,7 @@ def fit_many(X: Any, jobs: Sequence[Job], *, X_validation: Any = None) -> list[T
     Examples
     --------
     >>> import numpy as np
+    >>> from scalecal.probes import Job, Recipe
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat([0, 1], 100)
     >>> X = rng.normal(size=(200, 5)) + y[:, None]
@@ -176,7 +61,7 @@ def fit_many(X: Any, jobs: Sequence[Job], *, X_validation: Any = None) -> list[T
     >>> len(probes), probes[0].coef.shape, len(probes[-1].plan)
     (6, (1, 5), 600)
     """
-    prepared = _prepare_all(jobs)
+    prepared = prepare_all(jobs)
     shared = _Shared(X, X_validation)
     trained: list[Trained | None] = [None] * len(jobs)
 
@@ -184,7 +69,7 @@ def fit_many(X: Any, jobs: Sequence[Job], *, X_validation: Any = None) -> list[T
     sharing = same_content([p.rows for p in prepared])
     labels = same_content([p.y for p in prepared])
     weights = same_content([p.weights for p in prepared])
-    stage: dict[Any, _Prepared] = {}
+    stage: dict[Any, Prepared] = {}
     keys: list[Any] = []
     for i, (job, part) in enumerate(zip(jobs, prepared, strict=True)):
         recipe = job.recipe.first() if job.recipe.needs_first_probe else job.recipe
@@ -204,76 +89,11 @@ def fit_many(X: Any, jobs: Sequence[Job], *, X_validation: Any = None) -> list[T
     return [t for t in trained if t is not None]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Prepared:
-    """A job with its validation part held out."""
+class _RowFacts(NamedTuple):
+    """Sum and sum of squares of each row of the matrix."""
 
-    job: Job
-    recipe: Recipe
-    rows: Int
-    y: Int
-    weights: Float | None
-    train: Int  # positions among the job's cases
-    held: Int | None
-    validation: Int | None
-    validation_y: Int | None
-    seeds: Int
-
-
-def _prepare_all(jobs: Sequence[Job]) -> list[_Prepared]:
-    """Prepare jobs; those over the same arrays with one seed share their parts, not copies."""
-    known: dict[Any, _Prepared] = {}
-    prepared = []
-    for job in jobs:
-        recipe = job.recipe
-        recipe.check()
-        arrays = (job.rows, job.y, job.weights, job.groups, job.validation, job.validation_y)
-        options = (job.seed, recipe.solver, recipe.validation_share, recipe.validation)
-        key = (*map(id, arrays), *options)
-        if key not in known:
-            known[key] = _prepare(job)
-        prepared.append(replace(known[key], job=job, recipe=recipe))
-    return prepared
-
-
-def _prepare(job: Job) -> _Prepared:
-    """Hold out a job's validation part."""
-    recipe = job.recipe
-    # A case of weight 0 is no case: it must not be held out or become an anchor either.
-    present = np.arange(len(job.rows)) if job.weights is None else np.flatnonzero(job.weights)
-    seeds = np.random.SeedSequence(job.seed).generate_state(4).astype(np.int64)
-    train_part, held = present, None
-    total = len(present) if job.weights is None else float(job.weights.sum())
-    wanted = recipe.solver == "adam" and recipe.validation_share > 0
-    if job.validation is None and wanted and total >= FEWEST_TO_HOLD_OUT:
-        stratified = recipe.validation == "stratified"
-        kept, out = hold_out(
-            job.y[present],
-            share=recipe.validation_share,
-            groups=job.groups[present] if stratified and job.groups is not None else None,
-            stratify=stratified,
-            seed=int(seeds[0]),
-        )
-        train_part, held = present[kept], present[out]
-    y = job.y[train_part]
-    found = np.unique(y)
-    if len(found) < 2:
-        raise InputError(
-            f"the training cases hold one class only (class number {found[0]}): a probe needs at "
-            "least two. Give more cases, or another split."
-        )
-    return _Prepared(
-        job=job,
-        recipe=recipe,
-        rows=job.rows[train_part],
-        y=y,
-        weights=None if job.weights is None else job.weights[train_part],
-        train=train_part,
-        held=held,
-        validation=job.validation if held is None else job.rows[held],
-        validation_y=job.validation_y if held is None else job.y[held],
-        seeds=seeds,
-    )
+    sums: Float
+    squares: Float
 
 
 class _Shared:
@@ -281,8 +101,27 @@ class _Shared:
 
     def __init__(self, X: Any, X_validation: Any) -> None:
         self.X, self.X_validation = X, X_validation
+        self.known_logits: dict[Any, tuple[Trained, Float]] = {}
 
-    def solve(self, parts: Sequence[_Prepared], first: Sequence[Trained | None]) -> list[Trained]:
+    @cached_property
+    def rows(self) -> _RowFacts:
+        """Sums over every row's features, read once for all jobs."""
+        sums, squares = np.empty(len(self.X)), np.empty(len(self.X))
+        for start in range(0, len(self.X), CHUNK_ROWS):
+            block = slice(start, start + CHUNK_ROWS)
+            part = np.asarray(self.X[block], dtype=np.float64)
+            sums[block] = part.sum(axis=1)
+            squares[block] = np.einsum("ij,ij->i", part, part)
+        return _RowFacts(sums, squares)
+
+    def _first_logits(self, first: Trained, rows: Int) -> Float:
+        """A first probe's logits, worked out once for all jobs that build on it."""
+        key = (id(first), id(rows))
+        if key not in self.known_logits:
+            self.known_logits[key] = (first, first.logits(self.X, rows))
+        return self.known_logits[key][1]
+
+    def solve(self, parts: Sequence[Prepared], first: Sequence[Trained | None]) -> list[Trained]:
         """Train all parts, those with the same solver options in one call."""
         numbers = same_content([p.rows for p in parts])
         weights = same_content([p.weights for p in parts])
@@ -291,7 +130,7 @@ class _Shared:
         for part, base, *which in zip(parts, first, numbers, weights, strict=True):
             name = part.recipe.scaling
             if (*which, name) not in scalings:
-                scalings[(*which, name)] = _scaling(self.X, part.rows, part.weights, name)
+                scalings[(*which, name)] = self._scaling(part.rows, part.weights, name)
             built.append(self._task(part, base, scalings[(*which, name)]))
         calls: dict[Any, list[int]] = {}
         for i, part in enumerate(parts):
@@ -324,7 +163,7 @@ class _Shared:
         ]
 
     def _task(
-        self, part: _Prepared, first: Trained | None, scaling: Scaling
+        self, part: Prepared, first: Trained | None, scaling: Scaling
     ) -> tuple[Task, SynthesisPlan | None]:
         """Turn a prepared job into the solver's terms."""
         recipe, job = part.recipe, part.job
@@ -366,7 +205,27 @@ class _Shared:
         )
         return task, made
 
-    def _targets(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float]:
+    def _scaling(self, rows: Int, weights: Float | None, name: str) -> Scaling:
+        """How rows are scaled, from the training rows alone."""
+        if name == "none":
+            return Scaling()
+        if name == "l2":
+            return Scaling(unit=True)
+        share = np.ones(len(rows)) if weights is None else weights
+        total = float(share.sum())
+        if name == "rms":
+            squares = float(share @ self.rows.squares[rows])
+            root = float(np.sqrt(squares / (total * self.X.shape[1])))
+            return Scaling(scale=root if root > 0 else 1.0)
+        parts = partial(_parts, self.X, rows, share)
+        mean = np.sum([w @ part for part, w in parts()], axis=0) / total
+        square = np.sum([w @ np.square(part - mean) for part, w in parts()], axis=0)
+        deviation = np.sqrt(square / total)
+        # A constant feature says nothing: it becomes 0, not a division by zero.
+        constant = deviation <= 1e-12 * np.maximum(1.0, np.abs(mean))
+        return Scaling(scale=np.where(constant, 1.0, deviation), shift=mean)
+
+    def _targets(self, part: Prepared, first: Trained | None) -> tuple[Float, Float]:
         """Given and smoothed targets of all of a job's cases."""
         job, recipe = part.job, part.recipe
         plain = _onehot(job.y, job.n_classes) if job.targets is None else job.targets
@@ -379,7 +238,7 @@ class _Shared:
             assert first is not None
             if job.n_classes != 2:
                 raise InputError(f"smoothing='confidence' is for two classes, got {job.n_classes}")
-            return plain, confidence(expit(first.logits(self.X, job.rows)), **options)
+            return plain, confidence(expit(self._first_logits(first, job.rows)), **options)
         if job.votes is None:
             raise InputError(
                 f"smoothing={recipe.smoothing!r} needs votes: give votes=..., or take a smoothing "
@@ -387,15 +246,15 @@ class _Shared:
             )
         return plain, soft_labels(job.votes, smoothing=recipe.smoothing, **options)
 
-    def _plan(self, part: _Prepared, first: Trained) -> SynthesisPlan:
+    def _plan(self, part: Prepared, first: Trained) -> SynthesisPlan:
         """Plan synthetic cases, and number their rows as in the matrix."""
         options = dict(part.recipe.synthesis or {})
         rows, y, weights = part.rows, part.y, part.weights
         mass = options.pop("mass", None)
+        logits = self._first_logits(first, rows)
         if part.recipe.distinct_anchors:
-            distinct = _distinct(self.X, rows, y)
-            rows, y = rows[distinct], y[distinct]
-        logits = first.logits(self.X, rows)
+            distinct = _distinct(self.X, self.rows.sums[rows], rows, y)
+            rows, y, logits = rows[distinct], y[distinct], logits[distinct]
         if options.get("anchors", "confident") == "confident":
             guess = (logits > 0).astype(np.int64) if logits.ndim == 1 else logits.argmax(axis=1)
             unlearnt = np.setdiff1d(y, y[guess == y])
@@ -419,7 +278,7 @@ class _Shared:
             weight=made.weight if mass is None else float(mass) * total / len(made),
         )
 
-    def _initial(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float] | None:
+    def _initial(self, part: Prepared, first: Trained | None) -> tuple[Float, Float] | None:
         """Initial weights for scaled rows; None for zeros."""
         d, c = self.X.shape[1], 1 if part.job.n_classes == 2 else part.job.n_classes
         if part.recipe.warm_start and first is not None:
@@ -431,7 +290,7 @@ class _Shared:
         return rng.uniform(-bound, bound, (c, d)), rng.uniform(-bound, bound, c)
 
 
-def _trained(part: _Prepared, task: Task, fit: Fit, made: SynthesisPlan | None) -> Trained:
+def _trained(part: Prepared, task: Task, fit: Fit, made: SynthesisPlan | None) -> Trained:
     """A solver's result, for raw rows."""
     coef, intercept = task.scaling.unscale(
         fit.weights.astype(np.float64), fit.intercept.astype(np.float64)
@@ -452,37 +311,16 @@ def _onehot(y: Int, n_classes: int) -> Float:
     return y.astype(np.float64) if n_classes == 2 else np.eye(n_classes)[y]
 
 
-def _scaling(X: Any, rows: Int, weights: Float | None, name: str) -> Scaling:
-    """How rows are scaled, from the training rows alone, read in one or two passes."""
-    if name == "none":
-        return Scaling()
-    if name == "l2":
-        return Scaling(unit=True)
-    share = np.ones(len(rows)) if weights is None else weights
-    total = float(share.sum())
-    if name == "rms":
-        squares = sum(float(w @ np.square(part).sum(axis=1)) for part, w in _parts(X, rows, share))
-        root = float(np.sqrt(squares / (total * X.shape[1])))
-        return Scaling(scale=root if root > 0 else 1.0)
-    mean = np.sum([w @ part for part, w in _parts(X, rows, share)], axis=0) / total
-    square = np.sum([w @ np.square(part - mean) for part, w in _parts(X, rows, share)], axis=0)
-    deviation = np.sqrt(square / total)
-    # A constant feature says nothing: it becomes 0, not a division by zero.
-    constant = deviation <= 1e-12 * np.maximum(1.0, np.abs(mean))
-    return Scaling(scale=np.where(constant, 1.0, deviation), shift=mean)
-
-
-def _parts(X: Any, rows: Int, weights: Float) -> Any:
+def _parts(X: Any, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:
     """Rows in double precision with their weights, some thousand at a time."""
     for start in range(0, len(rows), CHUNK_ROWS):
         block = slice(start, start + CHUNK_ROWS)
         yield np.asarray(X[rows[block]], dtype=np.float64), weights[block]
 
 
-def _distinct(X: Any, rows: Int, y: Int) -> Int:
+def _distinct(X: Any, sums: Float, rows: Int, y: Int) -> Int:
     """Positions of the first of each set of cases with the same embedding and label."""
     # Equal rows have equal sums to the last bit, so only ties need to be looked at.
-    sums = np.concatenate([part.sum(axis=1) for part, _ in _parts(X, rows, np.ones(len(rows)))])
     order = np.lexsort((sums, y))
     new = np.append(True, (np.diff(sums[order]) != 0) | (np.diff(y[order]) != 0))
     starts = np.flatnonzero(new)
