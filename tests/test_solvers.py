@@ -502,3 +502,17 @@ def test_minimise_says_when_the_cap_ended_it() -> None:
     assert fit.capped
     assert not fit.converged
     assert fit.n_iter == 2
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_anchors_apart_equal_anchors_that_ride_along(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = data()
+    tasks = [t for t in grid(X, y) if t.mixtures is not None]
+    options: dict[str, Any] = {"batch_size": 32, "max_epochs": 6, "min_steps": 0, "patience": 2}
+    along = train(X, tasks, **options)
+    monkeypatch.setattr("scalecal.solvers.mixing.WASTE", -1)
+    apart = train(X if library == "numpy" else torch.tensor(X), tasks, **options)
+    for one, other in zip(along, apart, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-10)

@@ -55,22 +55,23 @@ class _Anchored:
 
 @dataclass
 class _Apart:
-    """Few anchors, but for few of many columns: a small product of their own."""
+    """Few anchors, but for few of many columns: small products of their own, m sets stacked."""
 
-    data: Matrix
-    anchors: Array  # (k, d)
-    shares: Array
+    anchors: Array  # (m, k, d)
+    shares: Array  # (m, cases, k)
 
     def forward(self, weights: Array, known: Array) -> Array:  # noqa: ARG002
-        out = self.data.empty(weights.shape[0], self.anchors.shape[0])
-        return product(weights, self.anchors.T, out) @ self.shares.T
+        sets, _, d = self.anchors.shape
+        mine = weights.reshape(sets, -1, d) @ self.anchors.mT
+        return (mine @ self.shares.mT).reshape(weights.shape[0], -1)
 
     def to_anchors(self, slopes: Array, known: Array) -> None:
         pass
 
     def to_gradient(self, slopes: Array, gradient: Array) -> None:
-        out = self.data.empty(slopes.shape[0], self.anchors.shape[1])
-        gradient += product(slopes @ self.shares, self.anchors, out)
+        sets = self.anchors.shape[0]
+        mine = slopes.reshape(sets, -1, slopes.shape[1]) @ self.shares
+        gradient += (mine @ self.anchors).reshape(gradient.shape)
 
 
 @dataclass
@@ -103,8 +104,8 @@ class Mix:
     second: Array
     left: Array  # (S, 1), the share of `first`
     right: Array
-    shares: Array | None  # (S, k), where anchors are few
-    anchors: Array | None  # (k, d), where they do not ride along
+    shares: Array | None  # (m, S, k), where anchors are few
+    anchors: Array | None  # (m, k, d), where they do not ride along
     span: slice  # where they lie among those that do
 
     order: Array = None  # this epoch's shares (few anchors) or numbers of synthetic cases
@@ -112,15 +113,15 @@ class Mix:
     def arrange(self, numbers: Array) -> None:
         """Put the synthetic cases in an epoch's order."""
         few = self.shares is not None
-        self.order = self.data.xp.take(self.shares, numbers, axis=0) if few else numbers
+        self.order = self.data.xp.take(self.shares, numbers, axis=1) if few else numbers
 
     def batch(self, part: slice) -> Batch:
         """Return the map of some of the epoch's synthetic cases."""
-        now = self.order[part]
+        if self.anchors is not None:
+            return _Apart(self.anchors, self.order[:, part])
         if self.shares is not None:
-            if self.anchors is None:
-                return _Anchored(self.span, now)
-            return _Apart(self.data, self.anchors, now)
+            return _Anchored(self.span, self.order[0, part])
+        now = self.order[part]
         rows = self.data.take(self.first[now], self.scaling)
         rows *= self.left[now]
         other = self.data.take(self.second[now], self.scaling)
@@ -175,14 +176,37 @@ def mixes(
             mix.columns = slice(start * c, stop * c)
             used = sum(len(rows) for rows in kept)
             others = (len(tasks) - stop + start) * c
-            if len(anchors) * others * data.n_features > WASTE:
-                mix.anchors = data.take(data.index(anchors), scaling)
+            few = mix.shares is not None
+            if few and len(anchors) * others * data.n_features > WASTE:
+                mix.anchors = data.take(data.index(anchors), scaling)[None]
                 anchors = anchors[:0]
             mix.span = slice(used, used + len(anchors))
             found.append(mix)
             kept.append(anchors)
         start = stop
-    return found, np.concatenate(kept)
+    return _stacked(data.xp, found), np.concatenate(kept)
+
+
+def _stacked(xp: Any, found: list[Mix]) -> list[Mix]:
+    """Join adjoining sets of the same shape that have products of their own into one."""
+    joined: list[Mix] = []
+    for mix in found:
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and last.anchors is not None
+            and mix.anchors is not None
+            and last.anchors.shape[1:] == mix.anchors.shape[1:]
+            and last.columns.stop == mix.columns.start
+            and last.columns.stop - last.columns.start
+            == (mix.columns.stop - mix.columns.start) * last.anchors.shape[0]
+        ):
+            last.anchors = xp.concat([last.anchors, mix.anchors])
+            last.shares = xp.concat([last.shares, mix.shares])
+            last.columns = slice(last.columns.start, mix.columns.stop)
+        else:
+            joined.append(mix)
+    return joined
 
 
 def _same_rows(one: Mixtures | None, other: Mixtures | None) -> bool:
@@ -210,7 +234,7 @@ def _mix(
         # Added, not set: a pair may name the same row twice.
         np.add.at(mixing, (np.arange(size), place[:size]), left)
         np.add.at(mixing, (np.arange(size), place[size:]), right)
-        shares = data.array(mixing)
+        shares = data.array(mixing[None])
     else:
         rows = rows[:0]
     mix = Mix(
