@@ -99,11 +99,11 @@ def test_the_papers_average_is_over_the_same_encoders():
 def test_the_recovered_share_is_the_ratio_of_gains(tables):
     (row,) = tables["pairwise"].rows
     low = {r["method"]: r["low ECE"] for r in tables["main"].rows}
-    gain = low["No calibration"] - low["Real-agree PW"]
+    gain = low["No calibration"] - low["Real agreement, piecewise"]
     if not row["recovered, why not"]:
         share = (low["No calibration"] - low["SCALE"]) / gain
         assert row["recovered"] == pytest.approx(share)
-    assert row["gap"] == pytest.approx(low["SCALE"] - low["Real-agree PW"])
+    assert row["gap"] == pytest.approx(low["SCALE"] - low["Real agreement, piecewise"])
 
 
 def test_full_results_hold_every_encoder_and_method_once(tables):

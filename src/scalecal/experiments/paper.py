@@ -12,14 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scalecal.experiments.methods import METHODS
+
 __all__ = [
     "ANCHORS",
     "AUDIT",
     "ENCODER_LABELS",
     "FACTS",
+    "FINE_TUNED_LABELS",
     "GENERALISATION",
     "MAIN",
-    "METHOD_LABELS",
     "PAIRWISE",
     "REPLICATION",
     "Fact",
@@ -42,37 +44,14 @@ ENCODER_LABELS: Mapping[str, str] = {
 }
 """The paper's eight encoders, in its order."""
 
-METHOD_LABELS: Mapping[str, str] = {
-    "none": "No calibration",
-    "temperature": "Temp scaling",
-    "vanilla-ls": "Vanilla LS",
-    "real-linear": "Real-agree linear",
-    "real-piecewise": "Real-agree PW",
-    "real-nonlinear": "Real-agree nonlinear",
-    "scale-linear": "SCALE linear",
-    "scale": "SCALE",
-    "scale-nonlinear": "SCALE nonlinear",
-    "scale-random": "SCALE, random anchors",
-    "scale-shuffled": "SCALE, labels shuffled",
-    "scale-wide": "SCALE, wide",
-    "scale-auto": "SCALE, chosen",
-    "scale-default": "ScaleProbe()",
-    "jury": "Jury map",
-    "half-jury": "Jury map, half",
-    "confidence-ls": "Confidence LS",
-    "vote-fraction": "Vote fraction",
-    "mixup": "Mixup",
-    "focal": "Focal loss",
-    "platt": "Platt",
-    "beta": "Beta",
-    "isotonic": "Isotonic",
-    "histogram": "Histogram",
+FINE_TUNED_LABELS: Mapping[str, str] = {
     "resnet-hard": "Baseline",
     "resnet-vanilla-ls": "Vanilla LS",
     "resnet-linear": "Agree-Linear",
     "resnet-piecewise": "Agree-Piecewise",
     "resnet-nonlinear": "Agree-Nonlinear",
 }
+"""Labels of the end-to-end networks, in the paper's order."""
 
 
 def encoder_label(name: str) -> str:
@@ -81,8 +60,16 @@ def encoder_label(name: str) -> str:
 
 
 def method_label(name: str) -> str:
-    """Return a method's name as the paper writes it; other names stay as they are."""
-    return METHOD_LABELS.get(name, name)
+    """Return a method's label; a name that is not known stays as it is.
+
+    Examples
+    --------
+    >>> method_label("none"), method_label("resnet-hard"), method_label("mine")
+    ('No calibration', 'Baseline', 'mine')
+    """
+    if name in METHODS:
+        return METHODS[name].label
+    return FINE_TUNED_LABELS.get(name, name)
 
 
 REPLICATION: Mapping[str, tuple[Pair, Pair, Pair, Pair]] = {
