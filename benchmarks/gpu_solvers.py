@@ -93,19 +93,19 @@ def speed(device: str, n: int, d: int) -> None:
         print(f"Peak GPU memory {torch.cuda.max_memory_allocated() / X.nbytes:.2f} times X")
 
 
-def main() -> None:
+def main(n: int | None = None, d: int | None = None) -> None:
     """Check, then time."""
     # Full single precision on both sides: no TF32 in the products.
     torch.backends.cuda.matmul.allow_tf32 = False
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    print(
-        torch.cuda.get_device_name() if device == "cuda" else "no GPU: a small problem on the CPU"
+    name = (
+        torch.cuda.get_device_name() if device == "cuda" else "no GPU, a small problem on the CPU"
     )
+    print(f"### Many probes on one device: {name}\n")
     agreement(device)
     default = (262_144, 1536) if device == "cuda" else (8192, 64)
-    n, d = (int(a) for a in sys.argv[1:3]) if len(sys.argv) == 3 else default
-    speed(device, n, d)
+    speed(device, n or default[0], d or default[1])
 
 
 if __name__ == "__main__":
-    main()
+    main(*(int(size) for size in sys.argv[1:3]))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_positive_int
 from scalecal.solvers.arrays import Array, Matrix, product, to_host
-from scalecal.solvers.holding import held_sets, stack_targets
+from scalecal.solvers.holding import Held, held_sets, stack_targets
 from scalecal.solvers.losses import loss, residual
 from scalecal.solvers.mixing import mixes
 from scalecal.solvers.problem import Fit, Scaling, Task, check_tasks, same_content
@@ -112,6 +112,16 @@ class _Batch(NamedTuple):
     weights: Array | None
 
 
+class _Selected(NamedTuple):
+    """A validation set for the probes still in training."""
+
+    held: Held
+    probes: NDArray[np.int64]
+    columns: Array | None  # None: all of them
+    targets: Array
+    weights: Array | None
+
+
 class _Group:
     """Probes that share batches: their weights, Adam's moments, and one epoch after another."""
 
@@ -182,6 +192,7 @@ class _Group:
         )
         self.rate = self._flat_value([t.learning_rate for t in live])
         self.decay = self._column_value([t.decay for t in live])
+        self.selected = self._select_held()
 
     def _column_value(self, values: list[float]) -> Any:
         """One number if all probes agree, else one per column as a (columns, 1) array."""
@@ -339,37 +350,43 @@ class _Group:
 
     # -- validation and early stopping --------------------------------------------------------------
 
+    def _select_held(self) -> list[_Selected]:
+        """For each validation set, the live probes it decides about and where they are."""
+        selected = []
+        for held in self.held:
+            probes = held.probes[np.isin(held.probes, self.live)]
+            if len(probes) == 0:
+                continue
+            columns = None
+            if len(probes) == len(self.live):
+                probes = self.slots
+            else:
+                place = np.searchsorted(self.slots, probes)
+                columns = self.data.index(_columns(place, self.n_columns))
+            inside = np.searchsorted(held.probes, probes)
+            targets = held.targets[self.data.index(_columns(inside, self.n_columns))]
+            weights = None if held.weights is None else held.weights[self.data.index(inside)]
+            selected.append(_Selected(held, probes, columns, targets, weights))
+        return selected
+
     def _evaluate(self) -> NDArray[np.float64]:
         """Mean validation loss of each live probe (NaN for the others)."""
         result = np.full(len(self.tasks), np.nan)
-        c = self.n_columns
-        live = {int(probe) for probe in self.live}
-        for held in self.held:
-            inside = np.array(
-                [i for i, p in enumerate(held.probes) if int(p) in live], dtype=np.int64
-            )
-            if len(inside) == 0:
-                continue
-            mine = np.searchsorted(self.slots, held.probes[inside])
-            if len(mine) == len(self.slots):
-                weights, intercept, factor = self.weights, self.intercept, self.factor
-            else:
-                columns = self.data.index(_columns(mine, c))
-                weights, intercept = self.weights[columns], self.intercept[columns]
-                factor = self.factor if isinstance(self.factor, float) else self.factor[columns]
-            targets = held.targets
-            if len(inside) < len(held.probes):
-                targets = targets[self.data.index(_columns(inside, c))]
+        for held, probes, columns, targets, case_weights in self.selected:
+            weights, intercept, factor = self.weights, self.intercept, self.factor
+            if columns is not None:
+                weights, intercept = weights[columns], intercept[columns]
+                factor = factor if isinstance(factor, float) else factor[columns]
             total = 0.0
             for block, rows in held.chunks(self.scaling):
                 logits = product(weights, rows.T, self.data.empty(weights.shape[0], rows.shape[0]))
                 logits *= factor
                 logits += intercept[:, None]
-                values = loss(self.xp, logits, targets[:, block], c, None)
-                if held.weights is not None:
-                    values *= held.weights[self.data.index(inside)][:, block]
+                values = loss(self.xp, logits, targets[:, block], self.n_columns, None)
+                if case_weights is not None:
+                    values *= case_weights[:, block]
                 total = total + self.xp.sum(values, axis=1, dtype=self.xp.float64)
-            result[held.probes[inside]] = to_host(total) / int(held.rows.shape[0])
+            result[probes] = to_host(total) / int(held.rows.shape[0])
         if not np.isfinite(result[self.live]).all():
             raise InputError(
                 "training diverged: the validation loss is not finite. "
