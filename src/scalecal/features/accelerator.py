@@ -1,7 +1,7 @@
 """The way through a GPU: read ahead, copy beside the computing, bring shards back whole.
 
-Threads read and decode (Pillow and h5py let go of Python's lock while they work, so threads scale:
-1.9 times on two cores), one thread gathers batches in pinned memory, a side stream copies them
+Threads read, with a decoding process each where there are many cores and files (see
+`scalecal.features.readers`), one thread gathers batches in pinned memory, a side stream copies them
 while the batch before is computed, and a shard's embeddings come back in one piece while the next
 shard is under way.
 """
@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalecal.features.network import Network, Recipe
-from scalecal.features.rows import EncodedShard, Images, Piece, batches, read_rows
+from scalecal.features.readers import Readers
+from scalecal.features.rows import EncodedShard, Images, Piece, batches
 from scalecal.features.shards import Skipped
 
 if TYPE_CHECKING:
@@ -28,11 +30,15 @@ if TYPE_CHECKING:
 
 __all__ = ["on_accelerator"]
 
+UInt8 = NDArray[np.uint8]
+
 # Images per decoding task: enough to make a task's overhead small, few enough that all threads
 # work on the batch that is needed next.
-_DECODE_TOGETHER = 16
-# Batches being read while one is computed; bounds the memory whatever the size of the set.
+_DECODE_TOGETHER = 8
+# Batches being read while one is computed, and the bytes they may take, unless one takes more:
+# together they bound the memory whatever the size of the set and of its images.
 _BATCHES_AHEAD = 3
+_BYTES_AHEAD = 1 << 31
 
 
 @dataclass
@@ -45,26 +51,61 @@ class _HostBatch:
     n: int
     skipped: list[Skipped]
 
+    @property
+    def nbytes(self) -> int:
+        return sum(host.nbytes for host, _ in self.groups)
 
-def _gather(pieces: list[Piece], rows: int, ends: bool, pin: bool) -> _HostBatch:
-    """Copy pieces into one tensor per image size; no copy order can change a result."""
+
+def _one_shape(piece: Piece) -> tuple[int, ...] | None:
+    """Return the shape of the images of a piece, None if there is more than one, or none."""
+    if isinstance(piece.images, np.ndarray):
+        return piece.images.shape[1:]
+    shapes = {image.shape for image in piece.images}
+    return shapes.pop() if len(shapes) == 1 else None
+
+
+def _gather(pieces: Iterable[Piece], rows: int, ends: bool, pin: bool) -> _HostBatch:
+    """Copy pieces into one tensor per image size; no copy order can change a result.
+
+    Most sets have images of one size: those go to their place at once, and the pieces are free.
+    """
     import torch
 
-    found = [image for piece in pieces for image in piece.images]
-    skipped = [s for piece in pieces for s in piece.skipped]
-    by_size: dict[tuple[int, ...], list[int]] = {}
-    for place, image in enumerate(found):
-        by_size.setdefault(image.shape, []).append(place)
-    groups: list[tuple[torch.Tensor, torch.Tensor | None]] = []
-    for shape, places in by_size.items():
-        host = torch.empty((len(places), *shape), dtype=torch.uint8, pin_memory=pin)
-        if len(pieces) == 1 and isinstance(pieces[0].images, np.ndarray):
-            host.copy_(torch.from_numpy(pieces[0].images))
+    skipped: list[Skipped] = []
+    main: torch.Tensor | None = None
+    main_places: list[int] = []
+    others: dict[tuple[int, ...], list[tuple[int, UInt8]]] = {}
+    n = 0
+    for piece in pieces:
+        skipped += piece.skipped
+        shape = _one_shape(piece)
+        if main is None and n == 0 and shape is not None:
+            main = torch.empty((rows, *shape), dtype=torch.uint8, pin_memory=pin)
+        if main is not None and shape == tuple(main.shape[1:]):
+            done = len(main_places)
+            here = main.numpy()[done : done + len(piece.images)]
+            if isinstance(piece.images, np.ndarray):
+                here[...] = piece.images
+            else:
+                np.stack(piece.images, out=here)
+            main_places += range(n, n + len(piece.images))
         else:
-            np.stack([found[place] for place in places], out=host.numpy())
-        whole = len(places) == len(found)
-        groups.append((host, None if whole else torch.tensor(places)))
-    return _HostBatch(rows, ends, groups, len(found), skipped)
+            for place, image in enumerate(piece.images, n):
+                others.setdefault(image.shape, []).append((place, image))
+        n += len(piece.images)
+    groups: list[tuple[torch.Tensor, torch.Tensor | None]] = []
+    if main is not None:
+        # Images of the first size that came among others belong to the same group.
+        for place, image in others.pop(tuple(main.shape[1:]), []):
+            main.numpy()[len(main_places)] = image
+            main_places.append(place)
+        whole = len(main_places) == n
+        groups.append((main[: len(main_places)], None if whole else torch.tensor(main_places)))
+    for shape, found in others.items():
+        host = torch.empty((len(found), *shape), dtype=torch.uint8, pin_memory=pin)
+        np.stack([image for _, image in found], out=host.numpy())
+        groups.append((host, None if len(found) == n else torch.tensor([p for p, _ in found])))
+    return _HostBatch(rows, ends, groups, n, skipped)
 
 
 def _host_batches(
@@ -82,27 +123,37 @@ def _host_batches(
     together = (
         recipe.batch_size if images.kind == "array" and not recipe.exact else _DECODE_TOGETHER
     )
-    readers = ThreadPoolExecutor(workers)
-    gatherer = ThreadPoolExecutor(1)
+    rows = sum(stop - start for start, stop in ranges)
     waiting: deque[Future[_HostBatch]] = deque()
+    ahead = 1  # until the first batch has shown how large they are
 
-    def gather(futures: list[Future[Piece]], rows: int, ends: bool) -> _HostBatch:
-        return _gather([future.result() for future in futures], rows, ends, pin)
+    def gather(futures: deque[Future[Piece]], rows: int, ends: bool) -> _HostBatch:
+        # Each piece is let go of as soon as it is copied.
+        pieces = (futures.popleft().result() for _ in range(len(futures)))
+        return _gather(pieces, rows, ends, pin)
 
-    try:
-        for start, stop, ends in batches(ranges, recipe.batch_size):
-            if len(waiting) >= _BATCHES_AHEAD:
-                yield waiting.popleft().result()
-            pieces = [
-                readers.submit(read_rows, images, a, min(a + together, stop), preprocess, strict)
-                for a in range(start, stop, together)
-            ]
-            waiting.append(gatherer.submit(gather, pieces, stop - start, ends))
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        readers.shutdown(cancel_futures=True)
-        gatherer.shutdown(cancel_futures=True)
+    def next_batch() -> _HostBatch:
+        nonlocal ahead
+        batch = waiting.popleft().result()
+        ahead = max(1, min(_BATCHES_AHEAD, _BYTES_AHEAD // max(batch.nbytes, 1)))
+        return batch
+
+    with (
+        ThreadPoolExecutor(1, "gatherer") as gatherer,
+        Readers(images, workers, rows=rows, preprocess=preprocess, strict=strict) as readers,
+    ):
+        try:
+            for start, stop, ends in batches(ranges, recipe.batch_size):
+                while len(waiting) >= ahead:
+                    yield next_batch()
+                pieces = deque(
+                    readers.submit(a, min(a + together, stop)) for a in range(start, stop, together)
+                )
+                waiting.append(gatherer.submit(gather, pieces, stop - start, ends))
+            while waiting:
+                yield next_batch()
+        finally:
+            gatherer.shutdown(wait=False, cancel_futures=True)
 
 
 def on_accelerator(

@@ -12,7 +12,6 @@ better than one batch with its layers split among them, and nothing waits for an
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import check_positive_int
+from scalecal.engines.local import cores
 from scalecal.features.accelerator import on_accelerator
 from scalecal.features.network import Network, Recipe, full_float32
 from scalecal.features.rows import EncodedShard, Images, batches, read_rows
@@ -85,13 +85,6 @@ def encode_shards(
     run = _on_cpu if recipe.on_cpu else on_accelerator
     with full_float32():
         yield from run(images, list(ranges), encoder, network, count, strict, on_batch)
-
-
-def cores() -> int:
-    """Return the cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _on_cpu(

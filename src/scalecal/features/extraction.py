@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalecal.checks import InputError, MissingPackageError, check_choice, check_positive_int
-from scalecal.features.encoding import cores, encode_shards
-from scalecal.features.network import Network, Recipe, full_float32, out_of_memory
+from scalecal.checks import InputError, check_choice, check_positive_int
+from scalecal.engines import open_engine
+from scalecal.engines.local import cores
+from scalecal.features.distributed import Loader, ask_one, encode_on
+from scalecal.features.encoding import encode_shards
+from scalecal.features.network import Recipe, out_of_memory
+from scalecal.features.plan import (
+    PRECISIONS,
+    Plan,
+    Request,
+    halved,
+    load_anywhere,
+    make_plan,
+    pick_device,
+    pick_precision,
+)
 from scalecal.features.progress import Progress
-from scalecal.features.rows import EncodedShard, Images, read_rows
+from scalecal.features.rows import EncodedShard, Images
 from scalecal.features.store import MANIFEST, StoreWriter, open_store, read_manifest
 
 if TYPE_CHECKING:
     from scalecal.encoders import Encoder, LoadedEncoder
 
-__all__ = ["ExtractionResult", "extract", "pick_device", "pick_precision"]
+__all__ = ["PRECISIONS", "ExtractionResult", "extract", "pick_device", "pick_precision"]
 
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
-# The largest batch tried on an accelerator: past it no encoder of the paper gains speed.
-LARGEST_BATCH = 512
-# On a CPU small batches stay in the cache: EfficientNet-Lite0 takes 17 ms an image in fours, 30 in
-# sixteens and 52 in sixty-fours (one core, channels last); no encoder gains above four.
-CPU_BATCH = 4
 # Shards that may wait for the disk before the encoder does.
 _WRITES_AHEAD = 2
 
@@ -62,6 +68,9 @@ def extract(
     offline: bool = False,
     allow_remote_code: bool = False,
     token: str | None = None,
+    engine: str = "local",
+    num_gpus: int | None = None,
+    address: str | None = None,
 ) -> ExtractionResult:
     """Turn an image set into a folder of features, or go on with one that was begun.
 
@@ -107,6 +116,14 @@ def extract(
         Show progress on standard error.
     offline, allow_remote_code, token
         Passed to `scalecal.encoders.load_encoder`.
+    engine : {"local", "ray"}
+        Who does the work; the bytes are the same. See `scalecal.features.distributed`.
+    num_gpus : int, optional
+        Cards to use, each with a worker and an encoder of its own (workers, with
+        ``device="cpu"``). By default one card and no other process; with Ray every card of the
+        cluster. With several, `workers` is each one's threads.
+    address : str, optional
+        Of the Ray cluster: ``"auto"`` or ``"ray://host:10001"``.
 
     Returns
     -------
@@ -134,94 +151,73 @@ def extract(
         check_positive_int(batch_size, "batch_size")
     if len(images.table) == 0:
         raise InputError(f"{images.name} holds no images: nothing to extract")
-    where = pick_device(device)
-    loaded = _load(
-        encoder,
-        weights=weights,
-        device=where,
-        offline=offline,
-        allow_remote_code=allow_remote_code,
-        token=token,
-    )
     path = Path(out)
     stored = read_manifest(path) if (path / MANIFEST).exists() else {}
-    recipe = Recipe(where, pick_precision(precision, where), 0, exact, compile)
-    size = _stored_batch(stored, batch_size)
-    if size is None:
-        size = CPU_BATCH if recipe.on_cpu else _fitting_batch(images, loaded, recipe)
-    recipe = replace(recipe, batch_size=size)
-    with open_store(
-        path,
-        _settings(images, loaded, recipe),
-        images.table,
-        dim=loaded.record.dim,
-        shard_rows=shard_rows,
-        dtype=dtype,
-        note={k: stored[k] for k in ("requested_batch_size",) if k in stored},
-    ) as store:
+    request = Request(precision, _stored_batch(stored, batch_size), exact, compile, images)
+    load = {
+        "weights": weights,
+        "offline": offline,
+        "allow_remote_code": allow_remote_code,
+        "token": token,
+    }
+    with contextlib.ExitStack() as stack:
+        run: Callable[[StoreWriter, Recipe, Progress], None]
+        if engine == "local" and num_gpus is None:
+            loaded = load_anywhere(encoder, device=pick_device(device), **load)
+            plan = make_plan(loaded, request)
+            threads = cores() if workers is None else workers
+
+            def run(store: StoreWriter, recipe: Recipe, bar: Progress) -> None:
+                _run(store, images, loaded, recipe, workers, strict, bar)
+
+        else:
+            cards = None if device is None else device.startswith("cuda")
+            if engine == "local":
+                cards = pick_device(device).startswith("cuda")
+            team = stack.enter_context(
+                open_engine(engine, workers=num_gpus, gpus=cards, address=address)
+            )
+            loader = Loader(encoder, device, load)
+            plan = ask_one(team, make_plan, request.small(), loader)
+            threads = team.workers
+
+            def run(store: StoreWriter, recipe: Recipe, bar: Progress) -> None:
+                encode_on(
+                    team,
+                    store,
+                    images,
+                    loader,
+                    recipe,
+                    threads=workers,
+                    strict=strict,
+                    advance=bar.advance,
+                )
+
+        store = stack.enter_context(
+            open_store(
+                path,
+                _settings(images, plan),
+                images.table,
+                dim=plan.record.dim,
+                shard_rows=shard_rows,
+                dtype=dtype,
+                note={k: stored[k] for k in ("requested_batch_size",) if k in stored},
+            )
+        )
         if not store.complete:
-            _fill(store, images, loaded, recipe, batch_size, workers, strict, progress)
+            store.log(f"engine: {engine}, {plan.machine}, {threads} workers")
+            _fill(store, plan, batch_size, run, progress)
         manifest = store.finish()
     return ExtractionResult(manifest["n"], manifest["n_skipped"], path)
 
 
-# --------------------------------------------------------------------------- what to run
-
-
-def pick_device(device: str | None = None) -> str:
-    """Return the device to use: the one named, else CUDA, else MPS, else the CPU."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingPackageError(
-            "extraction needs torch. Run: pip install 'scalecal[encoders]'"
-        ) from None
-    available = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
-    if device is None:
-        return next(name for name, there in available.items() if there)
-    kind = device.partition(":")[0]
-    check_choice(kind, available, "device")
-    if not available[kind]:
-        there = ", ".join(name for name, yes in available.items() if yes)
-        raise InputError(f"device {device!r} is not available here. Available: {there}")
-    return device
-
-
-def pick_precision(precision: str, device: str) -> str:
-    """Return the number type of the matrix products, with ``"auto"`` settled."""
-    if precision != "auto":
-        return precision
-    if not device.startswith("cuda"):
-        return "fp32"
-    import torch
-
-    major, _ = torch.cuda.get_device_capability(device)
-    return "bf16" if major >= 8 else "fp16"
-
-
-def _load(encoder: str | Encoder | LoadedEncoder, *, device: str, **options: Any) -> LoadedEncoder:
-    from scalecal.encoders import LoadedEncoder, get_encoder, load_encoder
-
-    if isinstance(encoder, LoadedEncoder):
-        if options["weights"] is not None:
-            raise InputError("weights are given, but the encoder is loaded already")
-        return replace(encoder, module=encoder.module.to(device), device=device)
-    if isinstance(encoder, str):
-        encoder = get_encoder(encoder, offline=options["offline"], token=options["token"])
-    return load_encoder(encoder, device=device, **options)
-
-
-def _settings(images: Images, encoder: LoadedEncoder, recipe: Recipe) -> dict[str, Any]:
+def _settings(images: Images, plan: Plan) -> dict[str, Any]:
     """Return everything that decides the bytes, for the manifest."""
-    record = encoder.record.as_dict()
+    record, recipe = plan.record.as_dict(), plan.recipe
     preprocess = record.pop("preprocess")
     return {
         "encoder": record,
-        "weight_hash": encoder.weight_hash,
+        "weight_hash": plan.weight_hash,
         "preprocessing": {**preprocess, "by": "pillow" if recipe.by_pillow else "torch"},
         "device": recipe.device.partition(":")[0],
         "precision": recipe.precision,
@@ -236,9 +232,6 @@ def _settings(images: Images, encoder: LoadedEncoder, recipe: Recipe) -> dict[st
     }
 
 
-# --------------------------------------------------------------------------- the batch size
-
-
 def _stored_batch(stored: dict[str, Any], asked: int | None) -> int | None:
     """Return the batch size to use if it is settled: the folder's, or the one asked for."""
     kept: int | None = stored.get("batch_size")
@@ -247,73 +240,20 @@ def _stored_batch(stored: dict[str, Any], asked: int | None) -> int | None:
     return asked
 
 
-def _fitting_batch(images: Images, encoder: LoadedEncoder, recipe: Recipe) -> int:
-    """Return the largest power of two of images that passes through the encoder."""
-    shape = _image_shape(images, encoder, recipe)
-    size = LARGEST_BATCH
-    while not _fits(size, shape, encoder, recipe):
-        size = _halved(size, encoder)
-    return size
-
-
-def _fits(size: int, shape: tuple[int, ...], encoder: LoadedEncoder, recipe: Recipe) -> bool:
-    import torch
-
-    network = Network(encoder, replace(recipe, batch_size=size, compile=False))
-    try:
-        with torch.inference_mode(), full_float32():
-            batch = torch.zeros((size, *shape), dtype=torch.uint8, device=recipe.device)
-            network(network.transform(batch))
-    except (RuntimeError, MemoryError) as error:
-        if out_of_memory(error):
-            return False
-        raise
-    return True
-
-
-def _image_shape(images: Images, encoder: LoadedEncoder, recipe: Recipe) -> tuple[int, ...]:
-    """Return the shape of the first image that can be read, as it reaches the device."""
-    preprocess = encoder.preprocess if recipe.exact else None
-    for row in range(len(images.table)):
-        found = read_rows(images, row, row + 1, preprocess, strict=False).images
-        if len(found):
-            return tuple(found[0].shape)
-    return (encoder.preprocess.crop, encoder.preprocess.crop, 3)
-
-
-def _halved(size: int, encoder: LoadedEncoder) -> int:
-    import torch
-
-    if size == 1:
-        raise InputError(
-            f"{encoder.record.name!r} does not fit into the memory with a single image. "
-            "Use a smaller encoder, precision='bf16', or another device."
-        )
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return size // 2
-
-
-# --------------------------------------------------------------------------- the run
-
-
 def _fill(
     store: StoreWriter,
-    images: Images,
-    encoder: LoadedEncoder,
-    recipe: Recipe,
+    plan: Plan,
     asked: int | None,
-    workers: int | None,
-    strict: bool,
+    run: Callable[[StoreWriter, Recipe, Progress], None],
     progress: bool,
 ) -> None:
     """Do the missing shards; after an out-of-memory error all of them, with half the batch."""
     left = sum(stop - start for _, start, stop in store.missing())
-    store.log(_describe_engine(recipe, cores() if workers is None else workers))
+    recipe = plan.recipe
     with Progress(store.n_images, store.n_images - left, show=progress) as bar:
         while True:
             try:
-                _run(store, images, encoder, recipe, workers, strict, bar)
+                run(store, recipe, bar)
                 break
             except KeyboardInterrupt:
                 store.log("interrupted")
@@ -322,7 +262,7 @@ def _fill(
                 if not out_of_memory(error):
                     raise
             # Outside the handler: the error's frames would hold the memory that ran out.
-            smaller = _halved(recipe.batch_size, encoder)
+            smaller = halved(recipe.batch_size, plan.record.name)
             note = {} if asked is None else {"requested_batch_size": asked}
             store.restart(note, batch_size=smaller)
             recipe = replace(recipe, batch_size=smaller)
@@ -374,13 +314,3 @@ def _writer(store: StoreWriter) -> Iterator[Any]:
     finally:
         # On the way out of an error too: a finished shard is worth keeping.
         pool.shutdown()
-
-
-def _describe_engine(recipe: Recipe, workers: int) -> str:
-    import torch
-
-    name = torch.cuda.get_device_name(recipe.device) if recipe.device.startswith("cuda") else ""
-    return (
-        f"engine: {recipe.device} {name} torch {torch.__version__}, {workers} workers, "
-        f"batch {recipe.batch_size}, {recipe.precision}, {platform.platform()}"
-    )

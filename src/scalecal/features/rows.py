@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,9 +18,20 @@ if TYPE_CHECKING:
 
     from scalecal.encoders.preprocessing import Preprocessing
 
-__all__ = ["EncodedShard", "Images", "Piece", "batches", "read_rows"]
+__all__ = [
+    "EncodedShard",
+    "Images",
+    "Piece",
+    "Unread",
+    "batches",
+    "decode_rows",
+    "named",
+    "read_rows",
+]
 
 UInt8 = NDArray[np.uint8]
+Unread = tuple[int, str]
+"""A row that could not be read, and why."""
 
 
 class Images(Protocol):
@@ -81,18 +92,34 @@ def read_rows(
             pass  # one by one below, to find out which
         else:
             return Piece(block if preprocess is None else _resized(block, preprocess), [])
+    found, unread = decode_rows(images.read_one, range(start, stop), preprocess, strict)
+    return Piece(found, named(images, unread))
+
+
+def decode_rows(
+    read_one: Callable[[int], UInt8],
+    rows: Iterable[int],
+    preprocess: Preprocessing | None,
+    strict: bool,
+) -> tuple[list[UInt8], list[Unread]]:
+    """Read rows one by one; with `strict`, raise at the first that cannot be read."""
     found: list[UInt8] = []
-    skipped = []
-    for row in range(start, stop):
+    unread: list[Unread] = []
+    for row in rows:
         try:
-            image = images.read_one(row)
+            image = read_one(row)
         except ImageError as error:
             if strict:
                 raise
-            skipped.append(Skipped(row, str(images.table["id"].iloc[row]), error.reason))
+            unread.append((row, error.reason))
         else:
             found.append(image if preprocess is None else pillow_pixels(image, preprocess))
-    return Piece(found, skipped)
+    return found, unread
+
+
+def named(images: Images, unread: Iterable[Unread]) -> list[Skipped]:
+    """Return the rows that could not be read with their ids."""
+    return [Skipped(row, str(images.table["id"].iloc[row]), reason) for row, reason in unread]
 
 
 def _resized(block: UInt8, preprocess: Preprocessing) -> list[UInt8]:

@@ -22,6 +22,7 @@ __all__ = [
     "Skipped",
     "disk_errors",
     "json_bytes",
+    "shard_done",
     "shard_files",
     "shard_ranges",
     "sync_folder",
@@ -110,6 +111,17 @@ def shard_files(path: Path, shard: int) -> tuple[Path, Path]:
     """Return a shard's data file and the note kept beside it while the run goes on."""
     stem = path / SHARDS / f"{shard:05d}"
     return stem.with_suffix(".npy"), stem.with_suffix(".json")
+
+
+def shard_done(path: Path, shard: int, n_images: int) -> bool:
+    """Whether a shard of so many images is there, whole."""
+    data, note = shard_files(path, shard)
+    if not (data.exists() and note.exists()):
+        return False
+    done = json.loads(note.read_text(encoding="utf-8"))
+    return bool(
+        done["rows"] + len(done["skipped"]) == n_images and data.stat().st_size == done["bytes"]
+    )
 
 
 def write_shard(

@@ -35,6 +35,7 @@ from scalecal.features.shards import (
     Skipped,
     disk_errors,
     json_bytes,
+    shard_done,
     shard_files,
     shard_ranges,
     sync_folder,
@@ -299,17 +300,13 @@ class StoreWriter:
 
     def missing(self) -> list[tuple[int, int, int]]:
         """Return the shards that are not there yet."""
-        return [] if self.complete else [r for r in self.shard_ranges() if not self._is_done(*r)]
-
-    def _is_done(self, shard: int, start: int, stop: int) -> bool:
-        data, note = shard_files(self.path, shard)
-        if not (data.exists() and note.exists()):
-            return False
-        done = json.loads(note.read_text(encoding="utf-8"))
-        return bool(
-            done["rows"] + len(done["skipped"]) == stop - start
-            and data.stat().st_size == done["bytes"]
-        )
+        if self.complete:
+            return []
+        return [
+            (shard, start, stop)
+            for shard, start, stop in self.shard_ranges()
+            if not shard_done(self.path, shard, stop - start)
+        ]
 
     def write_shard(
         self, shard: int, features: NDArray[Any], skipped: Sequence[Skipped] = ()

@@ -1,0 +1,184 @@
+"""Engines of one machine: this process, or several processes with a card each."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from scalecal.engines.seam import Ledger, Setup, Work, Worker
+
+__all__ = ["InProcess", "Processes", "cores"]
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class InProcess:
+    """Does one task after the other, here. Errors are raised as they come."""
+
+    workers = 1
+
+    def run(
+        self,
+        work: Work,
+        tasks: Iterable[Any],
+        *,
+        setup: Setup | None = None,
+        final: Callable[[BaseException], bool] | None = None,  # noqa: ARG002
+    ) -> Iterator[tuple[int, Any]]:
+        """See `scalecal.engines.Engine.run`."""
+        worker = Worker(threads=cores())
+        state: Any = None
+        for number, task in enumerate(tasks):
+            if number == 0:
+                state = worker if setup is None else setup(worker)
+            yield number, work(state, task)
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+class Processes:
+    """Several processes on this machine, each with a card of its own where there are cards.
+
+    They are spawned, not forked (CUDA does not survive a fork), so a script that uses them needs
+    the usual ``if __name__ == "__main__":``. They live until the engine is closed or another
+    `setup` is wanted, so that an encoder is loaded once.
+    """
+
+    def __init__(self, workers: int, *, gpus: bool = False) -> None:
+        self.workers = workers
+        self._gpus = gpus
+        self._team: dict[Connection, tuple[BaseProcess, Worker]] = {}
+        self._job: bytes | None = None
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._dismiss()
+
+    def run(
+        self,
+        work: Work,
+        tasks: Iterable[Any],
+        *,
+        setup: Setup | None = None,
+        final: Callable[[BaseException], bool] | None = None,
+    ) -> Iterator[tuple[int, Any]]:
+        """See `scalecal.engines.Engine.run`."""
+        job = pickle.dumps((work, setup))
+        if job != self._job:
+            self._dismiss()
+            self._job = job
+        ledger = Ledger(tasks, final)
+        busy: dict[Connection, int] = {}
+        try:
+            while True:
+                self._hand_out(ledger, busy)
+                if not busy:
+                    return
+                for ready in wait(list(busy)):
+                    assert isinstance(ready, Connection)
+                    number = busy.pop(ready)
+                    try:
+                        error, result = ready.recv()
+                    except (EOFError, ConnectionError):
+                        ledger.lost(number, self._bury(ready))
+                        continue
+                    if error is None:
+                        ledger.done(number)
+                        yield number, result
+                        continue
+                    ledger.failed(number, error)
+                    # The error may be the worker's own (a card in a bad state): take a new one.
+                    self._team[ready][0].terminate()
+                    self._bury(ready)
+        finally:
+            # A worker in the middle of a task would answer the next run with this one's result.
+            for connection in busy:
+                self._team[connection][0].terminate()
+                self._bury(connection)
+
+    def _hand_out(self, ledger: Ledger, busy: dict[Connection, int]) -> None:
+        while len(busy) < self.workers:
+            drawn = ledger.draw()
+            if drawn is None:
+                return
+            number, task = drawn
+            free = next((c for c in self._team if c not in busy), None) or self._hire()
+            try:
+                free.send((task,))
+                busy[free] = number
+            except (BrokenPipeError, ConnectionError):
+                ledger.lost(number, self._bury(free))
+
+    def _hire(self) -> Connection:
+        taken = {worker.number for _, worker in self._team.values()}
+        number = next(i for i in range(self.workers) if i not in taken)
+        device = f"cuda:{number}" if self._gpus else None
+        worker = Worker(number, device, max(1, cores() // self.workers))
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        process = context.Process(target=_serve, args=(there, worker, self._job), daemon=True)
+        process.start()
+        there.close()
+        self._team[here] = (process, worker)
+        return here
+
+    def _bury(self, connection: Connection) -> str:
+        """Take a lost process off the team, and say how it ended."""
+        process, worker = self._team.pop(connection)
+        connection.close()
+        process.join()
+        return f"process of worker {worker.number} ended with code {process.exitcode}"
+
+    def _dismiss(self) -> None:
+        for connection, (process, _) in self._team.items():
+            with contextlib.suppress(BrokenPipeError, ConnectionError):
+                connection.send(None)
+            connection.close()
+            process.join(timeout=10)
+            if process.is_alive():
+                process.terminate()
+                process.join()
+        self._team.clear()
+
+
+def _serve(connection: Connection, worker: Worker, job: bytes) -> None:
+    """Do tasks until told to stop; errors are sent back, not raised."""
+    work, setup = pickle.loads(job)  # made by the parent process a moment ago
+    state: Any = None
+    ready = False
+    answer: tuple[Exception | None, Any]
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while (message := connection.recv()) is not None:
+            try:
+                if not ready:
+                    state, ready = (worker if setup is None else setup(worker)), True
+                answer = (None, work(state, message[0]))
+            except Exception as error:
+                answer = (sendable(error), None)
+            connection.send(answer)
+
+
+def sendable(error: Exception) -> Exception:
+    """Return an error that can be pickled: itself, or its words."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

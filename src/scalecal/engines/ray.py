@@ -1,0 +1,229 @@
+"""The engine on Ray: actors on a cluster, one per card, that may be lost at any time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
+from scalecal.engines.local import sendable
+from scalecal.engines.seam import Ledger, Setup, Work, Worker
+
+__all__ = ["OnRay"]
+
+# What a cluster started here may keep in shared memory; tasks and results are small.
+OBJECT_STORE_BYTES = 512 << 20
+# After so long without any worker the user is told what the cluster lacks.
+PATIENCE_SECONDS = 30.0
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise MissingPackageError(
+            "the Ray engine needs Ray. Run: pip install 'scalecal[ray]'"
+        ) from None
+    return ray
+
+
+class OnRay:
+    """Workers are Ray actors, asked for all at once; those the cluster has no room for wait.
+
+    So a cluster that grows by itself sees what is wanted, and tasks go to whoever is there. Every
+    machine needs this package. A cluster that was not running is started here and stopped at the
+    end; one that was is only joined.
+    """
+
+    def __init__(
+        self, workers: int | None = None, *, gpus: bool | None = None, address: str | None = None
+    ) -> None:
+        self._ray = _ray()
+        self._started_here = False
+        if not self._ray.is_initialized():
+            self._connect(address)
+        has = self._ray.cluster_resources()
+        self._gpus = has.get("GPU", 0) > 0 if gpus is None else gpus
+        kind = "GPU" if self._gpus else "CPU"
+        self.workers = workers or int(has.get(kind, 0))
+        if not self.workers:
+            self._disconnect()
+            raise InputError(
+                f"the Ray cluster has no {kind} now. Say how many workers to wait for (--num-gpus N)."
+            )
+        self._job: bytes | None = None
+        self._actors: dict[int, Any] = {}
+        self._coming: dict[Any, int] = {}  # what an actor answers once it is there -> its number
+        self._free: list[int] = []
+
+    def _connect(self, address: str | None) -> None:
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        self._started_here = True
+        if address is not None or os.environ.get("RAY_ADDRESS"):
+            options["address"] = address
+        else:
+            options |= {
+                "address": "local",  # else Ray joins any cluster it finds on this machine
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+            }
+        try:
+            self._ray.init(**options)
+        except ConnectionError as error:
+            raise InputError(
+                f"no Ray cluster at {address or os.environ.get('RAY_ADDRESS')}: {error}"
+            ) from None
+
+    def _disconnect(self) -> None:
+        if self._started_here:
+            self._ray.shutdown()
+            self._started_here = False
+
+    def __enter__(self) -> OnRay:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._dismiss()
+        self._disconnect()
+
+    def _dismiss(self) -> None:
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+        self._actors.clear()
+        self._coming.clear()
+        self._free.clear()
+
+    @property
+    def _needs(self) -> dict[str, int]:
+        return {"num_gpus": 1, "num_cpus": 1} if self._gpus else {"num_cpus": 1}
+
+    def _hire(self, number: int) -> None:
+        """Ask for a worker in the place of this number; the one there before is let go."""
+        if number in self._actors:
+            self._ray.kill(self._actors[number])
+        kind = self._ray.remote(_Actor).options(**self._needs, max_restarts=0)
+        self._actors[number] = kind.remote(number, self._gpus, self._shared)
+        self._coming[self._actors[number].here.remote()] = number
+
+    def _team_for(self, work: Work, setup: Setup | None) -> None:
+        """Have workers for this job; those of the last run stay if it was the same."""
+        job = self._ray.cloudpickle.dumps((work, setup))
+        if job == self._job:
+            return
+        self._dismiss()
+        self._job = job
+        # Once in shared memory, not once per worker.
+        self._shared = self._ray.put(job)
+        for number in range(self.workers):
+            self._hire(number)
+
+    def run(
+        self,
+        work: Work,
+        tasks: Iterable[Any],
+        *,
+        setup: Setup | None = None,
+        final: Callable[[BaseException], bool] | None = None,
+    ) -> Iterator[tuple[int, Any]]:
+        """See `scalecal.engines.Engine.run`."""
+        ray = self._ray
+        ledger = Ledger(tasks, final)
+        self._team_for(work, setup)
+        busy: dict[Any, tuple[int, int]] = {}  # result to come -> (worker, task)
+        drawn = ledger.draw()
+        told = False
+        try:
+            while drawn is not None or busy:
+                while self._free and drawn is not None:
+                    worker = self._free.pop()
+                    number, task = drawn
+                    busy[self._actors[worker].do.remote(task)] = (worker, number)
+                    drawn = ledger.draw()
+                awaited = [*busy, *self._coming]
+                ready, _ = ray.wait(awaited, num_returns=1, timeout=PATIENCE_SECONDS)
+                if not ready and not busy and not told:
+                    told = True
+                    self._tell_shortage()
+                for reference in ready:
+                    if reference in self._coming:
+                        self._welcome(reference)
+                        continue
+                    worker, number = busy.pop(reference)
+                    try:
+                        error, result = ray.get(reference)
+                    except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as lost:
+                        self._hire(worker)
+                        ledger.lost(number, str(lost).splitlines()[0])
+                    else:
+                        if error is None:
+                            self._free.append(worker)
+                            ledger.done(number)
+                            yield number, result
+                            continue
+                        # The error may be the worker's own (a card in a bad state): take a new one.
+                        self._hire(worker)
+                        ledger.failed(number, error)
+                    drawn = drawn or ledger.draw()
+        finally:
+            # A worker in the middle of a task would answer the next run with this one's result.
+            for worker, _ in busy.values():
+                self._hire(worker)
+
+    def _welcome(self, reference: Any) -> None:
+        """Count a worker in that has arrived, or ask for another if it was lost on the way."""
+        worker = self._coming.pop(reference)
+        if self._is_there(reference):
+            self._free.append(worker)
+        else:
+            self._hire(worker)
+
+    def _is_there(self, reference: Any) -> bool:
+        try:
+            self._ray.get(reference)
+        except self._ray.exceptions.RayActorError:
+            return False
+        return True
+
+    def _tell_shortage(self) -> None:
+        has = {k: v for k, v in self._ray.available_resources().items() if k in ("CPU", "GPU")}
+        warnings.warn(
+            f"no worker could start yet: each needs {self._needs}, free in the cluster are {has}. "
+            "Waiting for the cluster to grow.",
+            ScalecalWarning,
+            stacklevel=3,
+        )
+
+
+class _Actor:
+    """One worker; what it needs is made at the first task, so that errors come back as answers."""
+
+    def __init__(self, number: int, gpus: bool, job: bytes) -> None:
+        self._worker = Worker(number, "cuda:0" if gpus else None, _threads(gpus))
+        self._work, self._setup = _ray().cloudpickle.loads(job)
+        self._state: Any = None
+        self._ready = False
+
+    def here(self) -> bool:
+        return True
+
+    def do(self, task: Any) -> tuple[Exception | None, Any]:
+        try:
+            if not self._ready:
+                self._state = self._worker if self._setup is None else self._setup(self._worker)
+                self._ready = True
+            return None, self._work(self._state, task)
+        except Exception as error:
+            return sendable(error), None
+
+
+def _threads(gpus: bool) -> int:
+    """Threads of an actor: an even share of its machine's cores where it has a card, else one."""
+    if not gpus:
+        return 1
+    ray = _ray()
+    mine = ray.get_runtime_context().get_node_id()
+    has = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == mine)
+    return max(1, int(has.get("CPU", 1)) // max(1, int(has.get("GPU", 1))))
