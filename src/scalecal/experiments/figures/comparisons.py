@@ -98,8 +98,8 @@ def figure_audit(evidence: Evidence) -> Drawing:
 def figure_comparison(evidence: Evidence) -> Drawing:
     """Low-agreement ECE across encoders and methods, and every method's change with its interval."""
     caption = (
-        "Left: low-agreement ECE of the paper's methods, mean over seeds; grey bars: noise floor of the "
-        "uncalibrated probe. Right: change against no calibration averaged over encoders, with the 95 % "
+        "First: low-agreement ECE of the paper's methods, mean over seeds; grey bars: noise floor of the "
+        "uncalibrated probe. Second: change against no calibration averaged over encoders, with the 95 % "
         "interval of a paired bootstrap over cases."
     )
     from matplotlib.ticker import MaxNLocator
@@ -117,9 +117,13 @@ def figure_comparison(evidence: Evidence) -> Drawing:
         changes[method] = drawn.contrast(method, "none", stratum="low", encoders=names)
     order = sorted(rivals, key=lambda m: changes[m].difference)
     with style():
-        height = max(1.3 + 0.42 * len(encoders), 1.2 + 0.2 * len(order))
-        figure, axes = panels(2, (9.6, height), width_ratios=(1.15, 1))
-        left, right = axes[0]
+        # Few encoders lie above the methods, many beside them.
+        heights = 1.3 + 0.42 * len(encoders), 1.0 + 0.2 * len(order)
+        if len(encoders) < 4:
+            figure, axes = panels(1, (6.6, sum(heights)), rows=2, height_ratios=heights)
+        else:
+            figure, axes = panels(2, (9.6, max(heights)), width_ratios=(1.15, 1))
+        left, right = axes.ravel()
         _rows(left, [encoder_label(e) for e in encoders])
         place = np.arange(len(encoders))
         floor = [evidence.mean(dataset, e, "none", "ece", "low", "floor") for e in encoders]

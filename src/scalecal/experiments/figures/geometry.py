@@ -110,7 +110,7 @@ def figure_overview(evidence: Evidence) -> Drawing:
             chosen = real[data.anchors[label]]
             first.plot(*chosen.T, ls="", marker=shape, ms=6, mfc=colour, mec="white", mew=0.7)
         first.set_title(f"(a) {len(data.anchors[1])} anchors per class")
-        second.scatter(*made.T, c=share, cmap="cividis", s=7, linewidths=0)
+        second.scatter(*made.T, c=share, cmap="cividis", vmin=0, vmax=1, s=7, linewidths=0)
         second.set_title(f"(b) {len(made):,} interpolates")
         _soft_labels(third, data.n_raters)
         third.set_title("(c) soft labels")

@@ -37,8 +37,8 @@ def figure_frontier(evidence: Evidence) -> Drawing:
     """Every method against the curve that one temperature traces, in both planes."""
     caption = (
         "What softening alone buys: the line divides the uncalibrated logits by a temperature T from 0.5 to "
-        "5. A method left of and below the line does better than softening. Averages "
-        "over encoders and seeds."
+        "5. A method left of and below the line does better than softening; methods "
+        "far off lie outside the plot. Averages over encoders and seeds."
     )
     dataset = evidence.primary
     cells = [] if dataset is None else evidence.of_dataset(dataset, "none")
@@ -89,13 +89,13 @@ def _points(axis: Axes, points: dict[str, tuple[float, ...]]) -> None:
     for method, (x, y) in points.items():
         known = method in MARKS
         axis.plot(x, y, ls="", zorder=3 + known, **mark_of(method).options(6.5 if known else 7))
-    # The methods fill the plot; the curve may leave it.
-    known_points = np.array([p for p in points.values() if np.isfinite(p).all()])
-    (left, low), (right, high) = known_points.min(axis=0), known_points.max(axis=0)
+    # Named methods fill the plot; the curve and methods far off may leave it.
+    named = [m for m in points if m in MARKS and np.isfinite(points[m]).all()]
+    corners = np.array([points[m] for m in named])
+    (left, low), (right, high) = corners.min(axis=0), corners.max(axis=0)
     width, height = max(right - left, 1e-3), max(high - low, 1e-3)
     axis.set_xlim(left - 0.12 * width, right + 0.12 * width)
     axis.set_ylim(low - 0.12 * height, high + 0.12 * height)
-    named = [m for m in points if m in MARKS and np.isfinite(points[m]).all()]
     places = spread_labels(np.array([points[m][1] for m in named]), 0.056 * height)
     # The column stays beside the plot where it is short enough for that.
     over = max(0.0, places.max() - (high + 0.1 * height))
