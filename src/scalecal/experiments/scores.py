@@ -40,19 +40,23 @@ def entropy(probs: Float) -> Float:
         return np.asarray(-np.where(table > 0, table * np.log(table), 0.0).sum(axis=-1)) + 0.0
 
 
-def _score(y: Int, probs: Float, counts: Int | None) -> dict[str, tuple[float, float]]:
+def _score(
+    y: Int, probs: Float, counts: Int | None, *, brief: bool
+) -> dict[str, tuple[float, float]]:
     """Metric -> (value, floor) of some cases; the floor is NaN where a metric has none."""
     nan = float("nan")
     whole = Units(np.zeros(len(y), dtype=np.int64), 1)
     sums = sum_values(case_sums(y, probs, counts, units=whole))
     out = {_NAMES.get(k, k): (float(sums[k][0]), nan) for k in _KEPT if k in sums}
     out["ece"] = (out["ece"][0], metrics.noise_floor(probs, method="analytic"))
+    out["entropy"] = (float(entropy(probs).mean()), nan)
+    out["n"] = (float(len(y)), nan)
+    if brief:
+        return out
     debiased = metrics.debiased_error(y, probs) if len(y) > 1 else nan
     out["debiased"] = (float(debiased), 0.0)
     out["smece"] = (metrics.smece(y, probs), nan)
     out["aurc"] = (metrics.aurc(y, probs), nan)
-    out["entropy"] = (float(entropy(probs).mean()), nan)
-    out["n"] = (float(len(y)), nan)
     return out
 
 
@@ -108,7 +112,9 @@ def score_cell(cell: Cell, *, n_resamples: int = 200) -> pd.DataFrame:
             if len(here) == 0:
                 continue
             counts = None if cell.counts is None else cell.counts[here]
-            for metric, (value, floor) in _score(cell.y[here], p, counts).items():
+            # Points of a sweep (scale@K=20) need no more than sums over cases.
+            found = _score(cell.y[here], p, counts, brief="@" in method)
+            for metric, (value, floor) in found.items():
                 lines.append((*head, stratum, metric, value, floor))
         if method == _BASELINE and cell.stratum_names and len(index):
             for stratum, mean, p_value in _null(cell, index, probs, n_resamples):
