@@ -26,11 +26,15 @@ from scalecal.probes import (
     Recipe,
     ScaleProbe,
     fit_many,
+    linear_logits,
     with_preset,
 )
 from scalecal.smoothing import piecewise
 from scalecal.splits import hold_out
 from scalecal.synthesis import synthesize
+
+PUBLISHED: dict[str, Any] = {"n_anchors": 10, "n_synthetic": None, "mass": None, "jury": None}
+"""SCALE's own options as the paper has them, beside this package's training."""
 
 
 def data(n: int = 240, d: int = 6, classes: int = 2, seed: int = 0) -> tuple[Any, Any]:
@@ -149,7 +153,7 @@ def test_a_job_is_what_the_estimator_does() -> None:
     shuffled = np.random.default_rng(5).permutation(len(X))[:200]
     job = Job(recipe=Recipe(synthesis={}), rows=shuffled, y=y[shuffled], seed=4)
     inside = fit_many(X, [job])[0]
-    probe = ScaleProbe(random_state=4).fit(X[shuffled], y[shuffled])
+    probe = ScaleProbe(**PUBLISHED, random_state=4).fit(X[shuffled], y[shuffled])
     np.testing.assert_allclose(inside.coef, probe.coef_, atol=1e-9)
     np.testing.assert_array_equal(inside.plan.anchors[1], shuffled[probe.anchors_[1]])  # type: ignore[union-attr]
     np.testing.assert_allclose(inside.logits(X), probe.decision_function(X), atol=1e-9)
@@ -190,7 +194,7 @@ def test_vanilla_smoothing_softens() -> None:
 def test_scale_softens_between_the_anchors_and_needs_no_votes() -> None:
     X, y = data()
     plain = LinearProbe(random_state=0).fit(X, y)
-    scale = ScaleProbe(random_state=0).fit(X, y)
+    scale = ScaleProbe(**PUBLISHED, random_state=0).fit(X, y)
     assert np.abs(scale.decision_function(X)).mean() < np.abs(plain.decision_function(X)).mean()
     assert scale.n_synthetic_ == 600
     for name, index in scale.anchors_.items():
@@ -203,9 +207,9 @@ def test_wide_scale_and_mass() -> None:
     X, y = data(400)
     probe = ScaleProbe(n_anchors=0.5, n_synthetic=1.0, random_state=0).fit(X, y)
     assert probe.n_synthetic_ == 360
-    light = ScaleProbe(mass=1e-6, random_state=0).fit(X, y)
+    light = ScaleProbe(**{**PUBLISHED, "mass": 1e-6}, random_state=0).fit(X, y)
     plain = LinearProbe(random_state=0).fit(X, y)
-    heavy = ScaleProbe(mass=3.0, random_state=0).fit(X, y)
+    heavy = ScaleProbe(**{**PUBLISHED, "mass": 3.0}, random_state=0).fit(X, y)
     spread = [np.abs(p.decision_function(X)).mean() for p in (plain, light, heavy)]
     assert spread[2] < 0.9 * spread[0]
     assert spread[1] == pytest.approx(spread[0], rel=0.1)
@@ -214,7 +218,10 @@ def test_wide_scale_and_mass() -> None:
 def test_several_classes() -> None:
     X, y = data(400, classes=3)
     names = np.array(["a", "b", "c"])[y]
-    for probe in (LinearProbe(random_state=0), ScaleProbe(random_state=0, n_anchors=4)):
+    for probe in (
+        LinearProbe(random_state=0),
+        ScaleProbe(random_state=0, n_anchors=4, n_synthetic=None),
+    ):
         probe.fit(X, names)
         assert probe.coef_.shape == (3, 6)
         probs = probe.predict_proba(X)
@@ -226,7 +233,7 @@ def test_several_classes() -> None:
 
 def test_jury_step() -> None:
     X, y = data()
-    plain = ScaleProbe(random_state=0).fit(X, y)
+    plain = ScaleProbe(random_state=0, jury=None).fit(X, y)
     jury = ScaleProbe(random_state=0, jury=0.5).fit(X, y)
     np.testing.assert_allclose(
         jury.decision_function(X), jury_logit(plain.decision_function(X), 7, 0.5)
@@ -365,7 +372,9 @@ def test_warnings_say_what_happened() -> None:
         ScaleProbe(n_anchors=200, n_synthetic=50, **fast).fit(X, y)
     noise = np.zeros((60, 3))
     with pytest.warns(ScalecalWarning, match="gets no case of class number"):
-        ScaleProbe(n_anchors=1, **fast).fit(noise, (np.arange(60) % 3 == 0).astype(int))
+        ScaleProbe(n_anchors=1, n_synthetic=None, **fast).fit(
+            noise, (np.arange(60) % 3 == 0).astype(int)
+        )
 
 
 def test_constant_features_and_copies_are_fine() -> None:
@@ -376,8 +385,43 @@ def test_constant_features_and_copies_are_fine() -> None:
             probe = LinearProbe(scaling=scaling, random_state=0, max_epochs=2, min_steps=0)
             probe.fit(np.column_stack([X, np.ones(len(X))]), y)
             assert np.isfinite(probe.coef_).all()
-    twice = ScaleProbe(random_state=0, max_epochs=2, min_steps=0).fit(
+    twice = ScaleProbe(**PUBLISHED, random_state=0, max_epochs=2, min_steps=0).fit(
         np.tile(X, (2, 1)), np.tile(y, 2)
     )
     index = twice.anchors_[1]
     assert len(np.unique(index % len(X))) == 10, "a copy is no second anchor"
+
+
+def test_the_papers_preset_replaces_only_what_was_left_at_its_default() -> None:
+    X, y = data()
+    paper = ScaleProbe(preset="paper", random_state=0).fit(X, y)
+    assert (paper.n_synthetic_, len(paper.anchors_[1]), paper.calibrator_) == (600, 10, None)
+    five = ScaleProbe(preset="paper", n_anchors=5, jury=0.5, random_state=0).fit(X, y)
+    assert (five.n_synthetic_, len(five.anchors_[1])) == (150, 5)
+    assert five.calibrator_ is not None
+
+
+def test_the_jury_step_chooses_its_strength_on_the_validation_part() -> None:
+    X, y = data()
+    probe = ScaleProbe(random_state=0).fit(X, y)
+    jury = probe.calibrator_.steps_[1]
+    assert 0.0 <= jury.strength_ <= 1.0
+    assert jury.n_raters == 7
+    inner = probe.calibrator_.transform(linear_logits(X, probe.coef_, probe.intercept_))
+    np.testing.assert_allclose(probe.decision_function(X), inner)
+    tiny = ScaleProbe(random_state=0).fit(X[:40], y[:40])
+    assert tiny.calibrator_ is None
+
+
+def test_torch_arrays_give_the_same_probes() -> None:
+    torch = pytest.importorskip("torch")
+    X, y = data()
+    recipes = [
+        Recipe(min_steps=100),
+        Recipe(synthesis={}, min_steps=100),
+        Recipe(scaling="zscore", min_steps=100),
+    ]
+    jobs = [Job(recipe=r, rows=np.arange(len(X)), y=y, seed=1) for r in recipes]
+    for ours, theirs in zip(fit_many(X, jobs), fit_many(torch.from_numpy(X), jobs), strict=True):
+        np.testing.assert_allclose(ours.coef, theirs.coef, atol=1e-6)
+        np.testing.assert_allclose(ours.logits(X), theirs.logits(torch.from_numpy(X)), atol=1e-6)

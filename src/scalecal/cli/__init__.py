@@ -5,7 +5,9 @@ from __future__ import annotations
 from scalecal.cli.app import app, main
 from scalecal.cli.audit import audit, plan
 from scalecal.cli.demo import demo
+from scalecal.cli.finetune import finetune
 from scalecal.cli.images import check, datasets, encoders, extract, import_
+from scalecal.cli.paper import reproduce
 from scalecal.cli.probes import compare, fit, methods, predict
 
 __all__ = [
@@ -17,10 +19,12 @@ __all__ = [
     "demo",
     "encoders",
     "extract",
+    "finetune",
     "fit",
     "import_",
     "main",
     "methods",
     "plan",
     "predict",
+    "reproduce",
 ]

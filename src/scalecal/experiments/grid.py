@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,12 +39,19 @@ SHARES = (0.7, 0.1, 0.2)
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """What a run of the grid gave: predictions, and what the reader should know."""
+    """What a run of the grid gave: predictions, and what the reader should know.
+
+    `left_out` says why a method was not run, `capped` counts probes ended by the limit of epochs,
+    `chosen` is the number of the recipe kept where a method has several, `seconds` is the time all
+    training took.
+    """
 
     cell: Cell
     left_out: dict[str, str]
     capped: dict[str, int]
     chosen: dict[tuple[str, int], int]
+    probes: dict[tuple[str, int], Trained]
+    seconds: float
 
     @property
     def notes(self) -> list[str]:
@@ -132,6 +140,7 @@ def run_grid(
     methods: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 10,
     preset: str | None = "",
+    more: Mapping[str, Method] | None = None,
     dataset: str = "data",
     progress: Callable[[str], None] | None = None,
 ) -> Grid:
@@ -148,6 +157,8 @@ def run_grid(
         shared by all methods: they are paired.
     preset
         Another preset for all methods (None: this package's default training); "" leaves each its own.
+    more
+        Further methods beside those in `METHODS`.
     progress
         Told what is being done, in words.
 
@@ -166,6 +177,7 @@ def run_grid(
     if preset is None and {"none", "none-default"} <= set(run):
         del run["none-default"]
         left_out["none-default"] = "under this preset it is the same as none"
+    run |= more or {}
     say = progress or (lambda _: None)
     panel = panel_size(data.counts)
     recipes = {name: method.recipes(panel, preset) for name, method in run.items()}
@@ -180,17 +192,20 @@ def run_grid(
             place[name, seed] = list(numbers)
             jobs += [Job(recipe=recipe, seed=seed, **shared) for recipe in recipes[name]]
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
+    start = time.perf_counter()
     trained = fit_many(data.X, jobs)
+    seconds = time.perf_counter() - start
     predictions: dict[tuple[str, int], Prediction] = {}
     capped: dict[str, int] = {}
     best: dict[tuple[str, int], int] = {}
+    probes: dict[tuple[str, int], Trained] = {}
     cases = np.unique(np.concatenate(list(tested.values())))
     for seed in chosen:
         say(f"seed {seed}: calibrating and predicting {len(tested[seed]):,} test cases")
         for name, method in run.items():
             rivals = [trained[i] for i in place[name, seed]]
             best[name, seed] = int(np.argmin([_validation_loss(t) for t in rivals]))
-            probe = rivals[best[name, seed]]
+            probe = probes[name, seed] = rivals[best[name, seed]]
             capped[name] = capped.get(name, 0) + int(probe.fit.capped)
             calibrator = fit_calibrator(method, probe, data, parts(data, seed)[1])
             probs = apply_probe(probe, calibrator, data, tested[seed])
@@ -199,7 +214,8 @@ def run_grid(
     cell = _cell(data, cases, order, dataset)
     if preset != "":
         cell = replace(cell, meta={"preset": preset})
-    return Grid(cell, left_out, {k: v for k, v in capped.items() if v}, best)
+    ended = {name: count for name, count in capped.items() if count}
+    return Grid(cell, left_out, ended, best, probes, seconds)
 
 
 def _shared_arrays(data: FeatureTable, train: Int, val: Int | None) -> dict[str, Any]:

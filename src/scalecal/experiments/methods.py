@@ -265,7 +265,8 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "scale-default": Method(
             label="ScaleProbe()",
             about="This package's own default.",
-            recipe=ScaleProbe()._recipe(None),
+            recipe=ScaleProbe().recipe(),
+            calibrator=ScaleProbe().calibrator(),
             preset=None,
         ),
         "ensemble": Method(

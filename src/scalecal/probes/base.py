@@ -121,8 +121,22 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             validation=None if X_validation is None else np.arange(len(X_validation)),
             validation_y=validation_y,
         )
-        self._store(fit_many(features, [job], X_validation=X_validation)[0])
+        trained = fit_many(features, [job], X_validation=X_validation)[0]
+        self._store(trained)
+        if X_validation is not None:
+            self._finish(trained.logits(X_validation), validation_y, None)
+        elif trained.validation is not None:
+            held = trained.validation
+            own = None if weights is None else weights[held]
+            self._finish(trained.logits(features, held), codes[held], own)
+        else:
+            self._finish(None, None, None)
         return self
+
+    def _finish(
+        self, logits: Float | None, y: NDArray[np.int64] | None, weights: Float | None
+    ) -> None:
+        """Learn what comes after the probe from the validation cases (None: there are none)."""
 
     def _features(self, X: ArrayLike, name: str, *, reset: bool = False) -> NDArray[Any]:
         """Return embeddings as a 2-d array of a floating type, checked, not copied."""

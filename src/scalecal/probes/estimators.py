@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import (
-    InputError,
-)
-from scalecal.jury import jury_logit
+from scalecal.calibrators import Calibrator, JuryScaling, TemperatureScaling
+from scalecal.checks import InputError, ScalecalWarning
 from scalecal.probes.base import Probe
 from scalecal.probes.jobs import Trained
-from scalecal.probes.recipes import Recipe
+from scalecal.probes.recipes import Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 
@@ -141,6 +142,13 @@ class LinearProbe(Probe):
         )
 
 
+DEFAULT_PANEL = 7
+"""Readers of an imagined panel where nothing else is said."""
+
+PAPER_SCALE: dict[str, Any] = {"n_anchors": 10, "n_synthetic": None, "mass": None, "jury": None}
+"""What the paper's preset puts in place of this package's own choices."""
+
+
 class ScaleProbe(Probe):
     """SCALE: a probe that learns what hard cases look like from cases it makes up itself.
 
@@ -174,12 +182,16 @@ class ScaleProbe(Probe):
         Total weight of the synthetic cases as a share of the real ones'; replaces `weight`.
     warm_start : bool
         Train the final probe from the first one's weights instead of from scratch.
-    jury : float or None
+    jury : float, "auto" or None
         Strength, 0 to 1, of the jury map applied to the final logits (`scalecal.jury.jury_logit`):
-        from the label's probability to a single reader's. None: not at all.
+        from the label's probability to a single reader's. "auto": temperature scaling, then the
+        largest strength that the validation labels bear (within one standard error of the best log
+        loss). None: not at all.
     loss, gamma, solver, scaling, initial, learning_rate, batch_size, max_epochs, min_steps, \
 patience, decay, tol, max_iter, validation_share, preset, random_state
-        As in `LinearProbe`. With ``preset="paper"`` anchors are chosen by prediction alone.
+        As in `LinearProbe`. With ``preset="paper"`` anchors are chosen by prediction alone, and
+        `n_anchors`, `n_synthetic`, `mass` and `jury`, where left at their defaults, are the paper's:
+        10 anchors per class, every pair at every level, weight 1 each, no jury map.
 
     Attributes
     ----------
@@ -189,6 +201,8 @@ patience, decay, tol, max_iter, validation_share, preset, random_state
         How many synthetic cases there were.
     n_raters_ : int
         Readers in the imagined panel.
+    calibrator_ : Calibrator or None
+        What the probe's own logits go through last.
     coef_, intercept_, classes_, history_, n_iter_, best_iter_, capped_, validation_, \
 n_features_in_
         As in `LinearProbe`.
@@ -201,23 +215,26 @@ n_features_in_
     >>> X = rng.normal(size=(200, 8)) + y[:, None]
     >>> probe = ScaleProbe(random_state=0).fit(X, y)
     >>> probe.n_synthetic_, len(probe.anchors_[1])
+    (180, 45)
+    >>> paper = ScaleProbe(preset="paper", random_state=0).fit(X, y)
+    >>> paper.n_synthetic_, len(paper.anchors_[1])
     (600, 10)
     """
 
     def __init__(
         self,
         *,
-        n_anchors: int | float = 10,
-        n_raters: int | None = 7,
+        n_anchors: int | float = 0.5,
+        n_raters: int | None = DEFAULT_PANEL,
         smoothing: str | Smoothing = "piecewise",
         anchors: str = "confident",
-        n_synthetic: int | float | None = None,
+        n_synthetic: int | float | None = 1.0,
         levels: Sequence[float] | BetaLevels | None = None,
         n_partners: int | None = None,
         weight: float = 1.0,
-        mass: float | None = None,
+        mass: float | None = 0.1,
         warm_start: bool = Recipe.warm_start,
-        jury: float | None = None,
+        jury: float | Literal["auto"] | None = "auto",
         loss: str = Recipe.loss,
         gamma: float = Recipe.gamma,
         solver: str = Recipe.solver,
@@ -271,17 +288,37 @@ n_features_in_
             )
         self.n_raters_ = panel
         synthesis = {
-            "n_anchors": self.n_anchors,
+            "n_anchors": self._option("n_anchors"),
             "n_raters": panel,
             "smoothing": self.smoothing,
             "anchors": self.anchors,
-            "n_synthetic": self.n_synthetic,
+            "n_synthetic": self._option("n_synthetic"),
             "levels": self.levels,
             "n_partners": self.n_partners,
             "weight": self.weight,
-            "mass": self.mass,
+            "mass": self._option("mass"),
         }
         return Recipe(synthesis=synthesis, warm_start=self.warm_start, **self._shared_options())
+
+    def _option(self, name: str) -> Any:
+        """Return an option; under the paper's preset, the paper's where it was left at its default."""
+        value = getattr(self, name)
+        default = inspect.signature(type(self)).parameters[name].default
+        return PAPER_SCALE[name] if self.preset == "paper" and value == default else value
+
+    def recipe(self) -> Recipe:
+        """Return how the probe is trained, for any panel: what the experiments call `scale-default`."""
+        recipe = with_preset(self._recipe(self.n_raters or DEFAULT_PANEL), self.preset)
+        synthesis = {k: v for k, v in (recipe.synthesis or {}).items() if k != "n_raters"}
+        return replace(recipe, synthesis=synthesis)
+
+    def calibrator(self, n_raters: int | None = None) -> Calibrator | None:
+        """Return what the logits go through last, not yet fitted; None for nothing."""
+        strength = self._option("jury")
+        if strength is None:
+            return None
+        jury = JuryScaling(n_raters=n_raters or self.n_raters or DEFAULT_PANEL, strength=strength)
+        return TemperatureScaling() | jury if strength == "auto" else jury
 
     def _store(self, trained: Trained) -> None:
         super()._store(trained)
@@ -290,6 +327,28 @@ n_features_in_
         # Python scalars as keys read and print better than numpy's.
         names = self.classes_.tolist()
         self.anchors_ = {names[c]: index for c, index in trained.plan.anchors.items()}
+
+    def _finish(
+        self, logits: Float | None, y: NDArray[np.int64] | None, weights: Float | None
+    ) -> None:
+        """Fit the last step to the validation cases."""
+        self.calibrator_ = None
+        step = self.calibrator(self.n_raters_)
+        if step is None:
+            return
+        if logits is None or y is None:
+            if self._option("jury") == "auto":
+                return  # nothing to choose the strength by
+            n_classes = len(self.classes_)
+            logits, y, weights = (
+                np.zeros(1 if n_classes == 2 else (1, n_classes)),
+                np.zeros(1, int),
+                None,
+            )
+        with warnings.catch_warnings():
+            # A validation part without an error leaves the temperature at 1: nothing to tell here.
+            warnings.simplefilter("ignore", ScalecalWarning)
+            self.calibrator_ = step.fit(logits, y, sample_weight=weights)
 
     def decision_function(self, X: ArrayLike) -> Float:
         """Return logits, after the jury map where there is one: (n,), or (n, C).
@@ -300,4 +359,4 @@ n_features_in_
             Embeddings.
         """
         logits = super().decision_function(X)
-        return logits if self.jury is None else jury_logit(logits, self.n_raters_, self.jury)
+        return logits if self.calibrator_ is None else self.calibrator_.transform(logits)

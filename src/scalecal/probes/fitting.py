@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.probes.jobs import CHUNK_ROWS, Job, Prepared, Trained, prepare_all
+from scalecal.probes.jobs import CHUNK_ROWS, Job, Prepared, Trained, host_rows, prepare_all
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Mixtures, Scaling, Task, minimise, train
 from scalecal.solvers.problem import same_content
@@ -109,7 +109,7 @@ class _Shared:
         sums, squares = np.empty(len(self.X)), np.empty(len(self.X))
         for start in range(0, len(self.X), CHUNK_ROWS):
             block = slice(start, start + CHUNK_ROWS)
-            part = np.asarray(self.X[block], dtype=np.float64)
+            part = host_rows(self.X, np.arange(len(self.X))[block])
             sums[block] = part.sum(axis=1)
             squares[block] = np.einsum("ij,ij->i", part, part)
         return _RowFacts(sums, squares)
@@ -315,7 +315,7 @@ def _parts(X: Any, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:
     """Rows in double precision with their weights, some thousand at a time."""
     for start in range(0, len(rows), CHUNK_ROWS):
         block = slice(start, start + CHUNK_ROWS)
-        yield np.asarray(X[rows[block]], dtype=np.float64), weights[block]
+        yield host_rows(X, rows[block]), weights[block]
 
 
 def _distinct(X: Any, sums: Float, rows: Int, y: Int) -> Int:
@@ -328,6 +328,6 @@ def _distinct(X: Any, sums: Float, rows: Int, y: Int) -> Int:
     copy = np.zeros(len(rows), dtype=bool)
     for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
         members = np.sort(order[start : start + size])
-        _, firsts = np.unique(np.asarray(X[rows[members]]), axis=0, return_index=True)
+        _, firsts = np.unique(host_rows(X, rows[members]), axis=0, return_index=True)
         copy[np.delete(members, firsts)] = True
     return np.flatnonzero(~copy)

@@ -13,6 +13,7 @@ from scipy.special import expit, softmax
 from scalecal.checks import InputError
 from scalecal.probes.recipes import Recipe
 from scalecal.solvers import Fit
+from scalecal.solvers.arrays import Matrix, to_host
 from scalecal.splits import hold_out
 from scalecal.synthesis import SynthesisPlan
 
@@ -110,17 +111,24 @@ def linear_logits(
     """
     n = len(X) if rows is None else len(rows)
     out = np.empty((n, len(coef)))
-    dtype = np.float64 if X.dtype == np.float64 else np.float32
-    weights: NDArray[Any] = coef.T.astype(dtype)
+    data = Matrix(X)
+    weights = data.array(coef.T)
     for start in range(0, n, CHUNK_ROWS):
         block = slice(start, min(start + CHUNK_ROWS, n))
-        part: NDArray[Any] = np.asarray(X[block] if rows is None else X[rows[block]], dtype=dtype)
-        out[block] = part @ weights
+        part = data.take(data.index(np.arange(n)[block] if rows is None else rows[block]))
+        product = part @ weights
         if unit:
-            length = np.linalg.norm(part, axis=1, keepdims=True)
-            out[block] /= np.where(length > 0, length, 1.0)
+            length = data.xp.sqrt(data.xp.sum(part * part, axis=1))[:, None]
+            product = product / data.xp.where(length > 0, length, data.xp.ones_like(length))
+        out[block] = to_host(product)
     out += intercept
     return out[:, 0] if len(coef) == 1 else out
+
+
+def host_rows(X: Any, rows: Int) -> Float:
+    """Rows of X in main memory, in double precision."""
+    data = Matrix(X)
+    return np.asarray(to_host(data.take(data.index(rows))), dtype=np.float64)
 
 
 def probabilities(logits: Float) -> Float:

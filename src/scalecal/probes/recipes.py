@@ -91,7 +91,7 @@ class Recipe:
     learning_rate: float = 1e-3
     batch_size: int = 256
     max_epochs: int = 50
-    min_steps: int = 2000
+    min_steps: int = 10_000
     patience: int = 10
     decay: float | None = None
     tol: float | None = None

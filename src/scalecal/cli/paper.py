@@ -1,0 +1,178 @@
+"""The command `reproduce`: every table and figure of the paper, and whether its claims hold."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scalecal.cli.app import app, given, say
+from scalecal.cli.probes import Preset, preset_option, tell
+
+if TYPE_CHECKING:
+    from scalecal.experiments.sources import Source
+
+Names = Annotated[str | None, typer.Option(metavar="A,B,...", help="Names, with commas between.")]
+
+
+def _sources(
+    data: Path | None,
+    features: Path | None,
+    datasets: list[str] | None,
+    encoders: list[str] | None,
+    out: Path,
+    weights: Path | None,
+    partial: bool,
+) -> tuple[list[Source], dict[str, str]]:
+    """Find what there is to reproduce, and why the rest is not."""
+    from scalecal.experiments.sources import (
+        PAPER_DATASETS,
+        embedded,
+        find_features,
+        find_images,
+        paper_encoders,
+    )
+
+    found: list[Source] = []
+    missing: dict[str, str] = {}
+    if features is not None:
+        found += find_features(features)
+    if data is not None:
+        wanted = [d for d in datasets or PAPER_DATASETS if d in PAPER_DATASETS]
+        images, missing = find_images(
+            data,
+            wanted,
+            encoders or paper_encoders(),
+            out / "features",
+            weights=weights,
+            partial_data=partial,
+            progress=tell,
+        )
+        known = {(s.dataset, s.encoder) for s in found}
+        found += [s for s in images if (s.dataset, s.encoder) not in known]
+    if data is None and features is None:
+        found = embedded()
+    chosen = [
+        s
+        for s in found
+        if (datasets is None or s.dataset in datasets)
+        and (encoders is None or s.encoder in encoders)
+    ]
+    return chosen, missing
+
+
+@app.command()
+def reproduce(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder with mhist/, pcam/ and breakhis/ (or one of them)."
+        ),
+    ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of feature folders made by `extract`."),
+    ] = None,
+    datasets: Names = None,
+    encoders: Names = None,
+    methods: Names = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 10,
+    preset: Preset = None,
+    weights: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of weight files named <encoder>.*")
+    ] = None,
+    finetuned: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A folder made by `finetune`, for table 1.")
+    ] = None,
+    sweep: Annotated[
+        bool, typer.Option(help="Train SCALE with other numbers of anchors too.")
+    ] = True,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Take incomplete copies of the data sets.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run and how long it should take.")
+    ] = False,
+    tables_only: Annotated[
+        bool,
+        typer.Option("--tables-only", help="Make tables, figures and claims again; train nothing."),
+    ] = False,
+) -> None:
+    """Regenerate every table and figure of the paper and say of each claim whether it holds.
+
+    From images (--data), from features (--features), or with neither from the embedded nodules and
+    simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
+    A killed run goes on where it stopped.
+    """
+    from scalecal.experiments.claims import claims_table
+    from scalecal.experiments.reproduction import judge_run
+    from scalecal.experiments.reproduction import reproduce as run
+
+    split = {
+        name: None if value is None else [v.strip() for v in value.split(",") if v.strip()]
+        for name, value in {"datasets": datasets, "encoders": encoders, "methods": methods}.items()
+    }
+    if split["datasets"] == ["simulated"]:
+        from scalecal.experiments.simulation import write_study
+
+        say(write_study(out, seeds=seeds, progress=tell, **given(methods=split["methods"])))
+        return
+    also = [] if finetuned is None else [finetuned]
+    if tables_only:
+        outcome = judge_run(out, also=also, command=sys.argv, progress=tell)
+    else:
+        found, missing = _sources(
+            data, features, split["datasets"], split["encoders"], out, weights, partial
+        )
+        if dry_run:
+            _tell_plan(found, missing, out, seeds)
+            return
+        outcome = run(
+            found,
+            out,
+            seeds=list(range(seeds)),
+            methods=split["methods"],
+            sweep=sweep,
+            command=sys.argv,
+            left_out=missing,
+            also=also,
+            progress=tell,
+            **preset_option(preset),
+        )
+    for name, why in outcome.left_out.items():
+        say(f"Left out {name}: {why}")
+    say(claims_table(outcome.claims))
+    write_report(out)
+    say(f"\nWrote results.csv, claims.json, tables/, figures/, cells/ and report.html to {out}")
+
+
+def write_report(out: Path) -> None:
+    """Write the report of a run folder beside its results."""
+    from scalecal.report import write_report as write
+
+    write([out], out / "report.html")
+
+
+def _tell_plan(found: list[Source], missing: dict[str, str], out: Path, seeds: int) -> None:
+    from scalecal.experiments.estimating import estimate_seconds, image_count
+
+    total = 0.0
+    for source in found:
+        done = sum(
+            (
+                out / "cells" / source.dataset / source.encoder / "seeds" / str(s) / "run.json"
+            ).is_file()
+            for s in range(seeds)
+        )
+        seconds = estimate_seconds(source, seeds - done)
+        total += seconds
+        state = "done" if done == seeds else f"{seeds - done} of {seeds} seeds to train"
+        images = image_count(source)
+        extra = f", {images:,} images to embed first" if images else ""
+        say(f"{source.dataset}/{source.encoder}: {state}{extra}, about {seconds:.0f} s here")
+    for name, why in missing.items():
+        say(f"left out {name}: {why}")
+    say(f"training should take about {total / 60:.1f} minutes on one core; extraction comes on top")

@@ -1,0 +1,76 @@
+"""Cells put together: seeds into one cell, encoders into an ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, logit
+
+from scalecal.experiments.cells import Cell, Prediction
+from scalecal.experiments.evidence import ENSEMBLE
+
+__all__ = ["ensemble", "joined_cell"]
+
+
+def joined_cell(cells: Sequence[Cell]) -> Cell:
+    """One cell of several seeds: cases of all of them, in the order of their ids' first appearance."""
+    place: dict[str, int] = {}
+    pick: list[tuple[int, int]] = []
+    for number, cell in enumerate(cells):
+        for row, name in enumerate(cell.ids.tolist()):
+            if name not in place:
+                place[name] = len(place)
+                pick.append((number, row))
+    predictions: dict[tuple[str, int], Prediction] = {}
+    for cell in cells:
+        rows = np.array([place[name] for name in cell.ids.tolist()])
+        for key, (index, probs) in cell.predictions.items():
+            predictions[key] = (rows[index], probs)
+    methods = list(dict.fromkeys(name for cell in cells for name in cell.methods))
+    ordered = {
+        (m, s): predictions[m, s]
+        for m in methods
+        for s in sorted({k[1] for k in predictions if k[0] == m})
+    }
+
+    def gather(name: str) -> Any:
+        if getattr(cells[0], name) is None:
+            return None
+        return np.array([getattr(cells[c], name)[r] for c, r in pick])
+
+    return replace(
+        cells[0],
+        ids=gather("ids"),
+        y=gather("y"),
+        counts=gather("counts"),
+        groups=gather("groups"),
+        strata=gather("strata"),
+        paths=gather("paths"),
+        predictions=ordered,
+    )
+
+
+def ensemble(cells: Sequence[Cell]) -> Cell | None:
+    """Join the encoders of one data set: mean logit per method and case; None for one encoder.
+
+    Two classes; cases must be the same for all encoders.
+    """
+    if len(cells) < 2 or any(len(c.classes) != 2 for c in cells):
+        return None
+    first = cells[0]
+    if any(not np.array_equal(c.ids, first.ids) for c in cells):
+        return None
+    keys = [
+        k for k in first.predictions if "@" not in k[0] and all(k in c.predictions for c in cells)
+    ]
+    joined: dict[tuple[str, int], Prediction] = {}
+    for key in keys:
+        index = first.predictions[key][0]
+        if any(not np.array_equal(c.predictions[key][0], index) for c in cells):
+            continue
+        clipped = [np.clip(c.predictions[key][1], 1e-9, 1 - 1e-9) for c in cells]
+        joined[key] = (index, np.asarray(expit(np.mean([logit(p) for p in clipped], axis=0))))
+    return replace(first, encoder=ENSEMBLE, predictions=joined, meta={}) if joined else None

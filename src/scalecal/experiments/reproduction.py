@@ -1,0 +1,299 @@
+"""The reproduction: cells trained one by one, each seed kept when it is done, then judged together."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalecal.checks import InputError
+from scalecal.experiments.cells import Cell, read_cell, write_cell
+from scalecal.experiments.evidence import Embeddings, Evidence
+from scalecal.experiments.grid import Grid, run_grid
+from scalecal.experiments.joining import ensemble, joined_cell
+from scalecal.experiments.methods import METHODS, Method
+from scalecal.experiments.runs import run_meta
+from scalecal.experiments.shifts import slides, write_shifts
+from scalecal.experiments.sources import Source
+from scalecal.features.files import FeatureTable
+from scalecal.probes import Recipe
+from scalecal.tables.writing import write_csv, write_json
+
+__all__ = ["SWEEP", "Outcome", "judge_run", "reproduce", "train_cell"]
+
+SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
+SWEEP_SEEDS = 3
+# "all" pairs of anchors are far too many to enumerate: as many are drawn as K = 100 has.
+_MOST_SYNTHETIC = 60_000
+
+
+def _sweep() -> dict[str, Method]:
+    out = {}
+    for base, smoothing in (
+        ("scale-linear", "linear"),
+        ("scale", "piecewise"),
+        ("scale-nonlinear", "nonlinear"),
+    ):
+        for size in SWEEP_SIZES:
+            options: dict[str, Any] = {"smoothing": smoothing, "n_anchors": size}
+            if size == "all":
+                options |= {"n_anchors": 1.0, "n_synthetic": _MOST_SYNTHETIC}
+            out[f"{base}@K={size}"] = Method(
+                label=f"{METHODS[base].label}, K = {size}",
+                about="SCALE with another number of anchors per class.",
+                recipe=Recipe(synthesis=options),
+            )
+    return out
+
+
+SWEEP: Mapping[str, Method] = _sweep()
+"""SCALE with other numbers of anchors, for the sensitivity to K."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a reproduction gave: evidence, claims as `claims.json` holds them, and what was left out."""
+
+    evidence: Evidence
+    claims: list[dict[str, Any]]
+    left_out: dict[str, str]
+
+
+def _settings(
+    data: FeatureTable, methods: Sequence[str] | None, preset: str | None
+) -> dict[str, Any]:
+    """What decides a seed's predictions, beside the seed."""
+    return {"data_sha256": data.fingerprint, "methods": methods and list(methods), "preset": preset}
+
+
+def train_cell(
+    source: Source,
+    folder: str | Path,
+    *,
+    seeds: Sequence[int],
+    methods: Sequence[str] | None = None,
+    preset: str | None = "",
+    sweep: bool = True,
+    command: Sequence[str] = ("scalecal",),
+    progress: Callable[[str], None] = print,
+) -> tuple[Cell, Embeddings | None, float | None]:
+    """Train one cell, seed by seed; a seed that is on disk already is not trained again.
+
+    Returns the cell, the training embeddings with SCALE's anchors (of the first seed, where it was
+    trained now), and the seconds of training (None where nothing was left to train).
+    """
+    folder = Path(folder)
+    data = source.open().labelled()
+    settings = _settings(data, methods, preset)
+    _refuse_other(folder, settings)
+    seconds: float | None = None
+    embeddings = None
+    done: list[Cell] = []
+    for seed in seeds:
+        part = folder / "seeds" / str(seed)
+        if (part / "run.json").is_file():
+            done.append(read_cell(part))
+            continue
+        start = time.perf_counter()
+        more = SWEEP if sweep and data.counts is not None and seed in seeds[:SWEEP_SEEDS] else None
+        grid = run_grid(
+            data, methods=methods, seeds=[seed], preset=preset, more=more, dataset=source.dataset
+        )
+        cell = replace(grid.cell, encoder=source.encoder)
+        told = {"settings": settings, "seed": seed, "notes": grid.notes}
+        write_cell(part, replace(cell, meta={**cell.meta, **told}))
+        done.append(replace(cell, meta={**cell.meta, **told}))
+        seconds = (seconds or 0.0) + grid.seconds
+        if embeddings is None:
+            embeddings = _embeddings(data, grid, seed)
+        spent = time.perf_counter() - start
+        progress(
+            f"{source.dataset}/{source.encoder}, seed {seed}: {len(cell.methods)} methods, {spent:.1f} s"
+        )
+    cell = joined_cell(done)
+    meta = run_meta(
+        cell,
+        kind="reproduce",
+        title=f"{source.dataset} with {source.encoder}",
+        command=command,
+        options={"preset": preset or None, "methods": methods and list(methods)},
+        notes=list(dict.fromkeys(note for c in done for note in c.meta.get("notes", []))),
+        fingerprint=data.fingerprint,
+    )
+    cell = replace(cell, meta={**meta, "settings": settings})
+    write_cell(folder, cell)
+    return cell, embeddings, seconds
+
+
+def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
+    for file in [folder / "run.json", *sorted(folder.glob("seeds/*/run.json"))]:
+        if not file.is_file():
+            continue
+        stored = json.loads(file.read_text(encoding="utf-8")).get("settings", settings)
+        for key, value in settings.items():
+            if stored.get(key) != value:
+                raise InputError(
+                    f"{folder} was begun with {key} = {stored.get(key)!r}, now it is {value!r}: "
+                    "take another --out, or the same options"
+                )
+
+
+def _embeddings(data: FeatureTable, grid: Grid, seed: int) -> Embeddings | None:
+    """Training cases of one seed with SCALE's anchors, for the checks of the premise."""
+    probe = grid.probes.get(("scale", seed))
+    if probe is None or probe.plan is None or len(data.classes) != 2 or data.y is None:
+        return None
+    rows = np.sort(probe.rows)
+    counts = None if data.counts is None else data.counts[rows]
+    anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
+    panel = 7 if counts is None else int(np.median(counts.sum(axis=1)))
+    return Embeddings(
+        np.asarray(data.X[rows], dtype=np.float64), data.y[rows], counts, anchors, panel
+    )
+
+
+def reproduce(
+    sources: Iterable[Source],
+    out: str | Path,
+    *,
+    seeds: Sequence[int],
+    methods: Sequence[str] | None = None,
+    preset: str | None = "",
+    sweep: bool = True,
+    command: Sequence[str] = ("scalecal",),
+    left_out: Mapping[str, str] | None = None,
+    also: Sequence[str | Path] = (),
+    progress: Callable[[str], None] = print,
+) -> Outcome:
+    """Train every cell that is not done, then write tables, figures, claims and results."""
+    out = Path(out)
+    missing = dict(left_out or {})
+    embeddings: dict[tuple[str, str], Embeddings] = {}
+    seconds: dict[tuple[str, str], float] = {}
+    trained = 0
+    for source in sources:
+        key = (source.dataset, source.encoder)
+        folder = out / "cells" / source.dataset / source.encoder
+        try:
+            cell, found, spent = train_cell(
+                source,
+                folder,
+                seeds=seeds,
+                methods=methods,
+                preset=preset,
+                sweep=sweep,
+                command=command,
+                progress=progress,
+            )
+        except MemoryError:
+            missing["/".join(key)] = "not enough memory"
+            continue
+        trained += 1
+        if found is not None:
+            embeddings[key] = found
+        if spent is not None:
+            seconds[key] = spent
+            write_json(folder / "timing.json", {"seconds": spent, "seeds": len(seeds)})
+        _add_shifts(source, cell, folder, methods, preset, progress)
+    if not trained:
+        reasons = "; ".join(f"{k}: {v}" for k, v in missing.items())
+        raise InputError(
+            f"nothing to reproduce: {reasons or 'no data set and no features were found'}"
+        )
+    return judge_run(
+        out,
+        embeddings=embeddings,
+        seconds=seconds,
+        left_out=missing,
+        also=also,
+        command=command,
+        progress=progress,
+    )
+
+
+def _add_shifts(
+    source: Source,
+    cell: Cell,
+    folder: Path,
+    methods: Sequence[str] | None,
+    preset: str | None,
+    progress: Callable[[str], None],
+) -> None:
+    """Calibration under shift, once per cell: BreakHis by magnification, PatchCamelyon by slide."""
+    if any(folder.parent.glob(f"{source.encoder}@*")):
+        return
+    if source.dataset == "breakhis" and Path(source.where).is_dir():
+        write_shifts(
+            source.where,
+            folder.parent,
+            source.dataset,
+            source.encoder,
+            methods=methods,
+            preset=preset,
+            progress=progress,
+        )
+    elif source.dataset == "pcam":
+        for part in slides(cell):
+            assert part.shift is not None
+            write_cell(folder.parent / f"{source.encoder}@slide-{part.shift[1]}", part)
+
+
+def judge_run(
+    out: str | Path,
+    *,
+    embeddings: Mapping[tuple[str, str], Embeddings] | None = None,
+    seconds: Mapping[tuple[str, str], float] | None = None,
+    left_out: Mapping[str, str] | None = None,
+    also: Sequence[str | Path] = (),
+    command: Sequence[str] = ("scalecal",),
+    progress: Callable[[str], None] = print,
+) -> Outcome:
+    """Make every table, figure and claim from the predictions in `out`, without training.
+
+    `also` names further cells, such as a folder made by ``scalecal finetune``.
+    """
+    from scalecal.experiments.claims import claims_json, judge
+    from scalecal.experiments.figures import write_figures
+    from scalecal.experiments.table_files import write_tables
+    from scalecal.experiments.tables import TABLES
+
+    out = Path(out)
+    folders = [file.parent for file in sorted((out / "cells").glob("*/*/predictions.parquet"))]
+    cells = [read_cell(folder) for folder in (*folders, *also)]
+    if not cells:
+        raise InputError(f"no cells in {out / 'cells'}. Run: scalecal reproduce --out {out}")
+    for dataset in dict.fromkeys(c.dataset for c in cells):
+        joined = ensemble([c for c in cells if c.dataset == dataset and c.shift is None])
+        if joined is not None:
+            cells.append(joined)
+    progress(f"judging {len(cells)} cells")
+    evidence = Evidence.of(cells, embeddings=embeddings, seconds=seconds or _timings(out))
+    write_csv(evidence.results, out / "results.csv")
+    write_tables(out / "tables", {name: make(evidence) for name, make in TABLES.items()})
+    write_figures(out / "figures", evidence)
+    claims = claims_json(judge(evidence))
+    write_json(out / "claims.json", claims)
+    write_json(
+        out / "run.json",
+        {
+            "kind": "reproduce",
+            "title": "The paper's tables, figures and claims on the data at hand",
+            "command": ["scalecal", *command[1:]],
+            "cells": [f"{c.dataset}/{c.encoder}" for c in cells],
+            "left_out": dict(left_out or {}),
+        },
+    )
+    return Outcome(evidence, claims, dict(left_out or {}))
+
+
+def _timings(out: Path) -> dict[tuple[str, str], float]:
+    found = {}
+    for file in sorted(out.glob("cells/*/*/timing.json")):
+        told = json.loads(file.read_text(encoding="utf-8"))
+        found[file.parent.parent.name, file.parent.name] = float(told["seconds"])
+    return found
