@@ -202,7 +202,8 @@ def select_anchors(
             )
             raise InputError(f"no anchor for class {c} with anchors={anchors!r}. {hint}")
         wanted = _share_or_count(n_anchors, int(of_class.sum()), "n_anchors", most=1.0)
-        if len(candidates) < wanted:
+        # A share means as many of them as there are; only a count can be missed.
+        if len(candidates) < wanted and not isinstance(n_anchors, float):
             warnings.warn(
                 f"class {c} has {len(candidates)} candidate anchors where {wanted} were asked for: "
                 "all are used",
