@@ -76,6 +76,10 @@ class ShardedArray:
             self._maps[k] = np.load(self._files[k], mmap_mode="r", allow_pickle=False)
         return self._maps[k]
 
+    def release(self) -> None:
+        """Close the memory maps: what was read no longer counts as this process's memory."""
+        self._maps.clear()
+
     def _start(self, k: int) -> int:
         return int(self._ends[k - 1]) if k else 0
 
@@ -114,6 +118,20 @@ class ShardedArray:
             out[row - start : end - start] = self.shard(k)[row - first : end - first]
             row, k = end, k + 1
         return out
+
+    def read_into(self, start: int, out: NDArray[Any]) -> None:
+        """Fill `out` with the rows from `start` on, by plain reads: no memory map is touched."""
+        row, stop = start, start + len(out)
+        k = int(np.searchsorted(self._ends, start, side="right"))
+        while row < stop:
+            end = min(int(self._ends[k]), stop)
+            with open(self._files[k], "rb") as file:
+                version = np.lib.format.read_magic(file)
+                read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+                read_header(file)
+                file.seek((row - self._start(k)) * self.shape[1] * self.dtype.itemsize, 1)
+                file.readinto(out[row - start : end - start].reshape(-1).view(np.uint8).data)
+            row, k = end, k + 1
 
     def _gather(self, index: NDArray[Any]) -> NDArray[Any]:
         if index.ndim != 1 or index.dtype.kind not in "iu":
