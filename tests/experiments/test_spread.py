@@ -1,0 +1,59 @@
+"""The grid spread over workers gives what one process gives."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalecal.datasets import simulate
+from scalecal.engines import open_engine
+from scalecal.experiments.grid import features_of, run_grid
+from scalecal.experiments.reproduction import train_cell
+from scalecal.experiments.sources import Source
+from scalecal.experiments.spread import run_grid_on, train_seeds_on
+
+
+def small():
+    """Four hundred simulated cases; every worker makes the same."""
+    return features_of(simulate(400, dim=5, seed=0), encoder="made")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_comparison_spread_over_workers_is_the_same(workers):
+    options = {"methods": ["none", "vanilla-ls", "platt"], "dataset": "simulated"}
+    alone = run_grid(small(), seeds=3, **options)
+    with open_engine("local", workers=workers) as engine:
+        spread = run_grid_on(engine, small, seeds=3, **options)
+    assert spread.cell.ids.tolist() == alone.cell.ids.tolist()
+    assert set(spread.cell.predictions) == set(alone.cell.predictions)
+    for key, (rows, probs) in alone.cell.predictions.items():
+        np.testing.assert_array_equal(spread.cell.predictions[key][0], rows)
+        np.testing.assert_allclose(spread.cell.predictions[key][1], probs, atol=1e-6)
+    assert spread.left_out == alone.left_out
+    assert spread.chosen == alone.chosen
+    np.testing.assert_array_equal(spread.cell.strata, alone.cell.strata)
+
+
+def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
+    source = Source("simulated", "made", "made", partial(small))
+    options = {"methods": ["none", "platt"], "sweep": False}
+    alone, *_ = train_cell(source, tmp_path / "a", seeds=[0, 1, 2], progress=str, **options)
+    told: list[str] = []
+    with open_engine("local") as engine:
+        spent = train_seeds_on(
+            engine, [(source, tmp_path / "b")], seeds=[0, 1, 2], progress=told.append, **options
+        )
+        assert list(spent) == [("simulated", "made")]
+        assert len(told) == 2
+        again = train_seeds_on(engine, [(source, tmp_path / "b")], seeds=[0, 1, 2], **options)
+        assert again == {}
+    said: list[str] = []
+    found, *_ = train_cell(source, tmp_path / "b", seeds=[0, 1, 2], progress=said.append, **options)
+    assert [line for line in said if "seed 1" in line or "seed 2" in line] == []
+    assert found.ids.tolist() == alone.ids.tolist()
+    for key, (rows, probs) in alone.predictions.items():
+        np.testing.assert_array_equal(found.predictions[key][0], rows)
+        np.testing.assert_allclose(found.predictions[key][1], probs, atol=1e-12)
