@@ -66,6 +66,8 @@ def make_run(
         for name, method in chosen.items():
             p = expit(method(z + wobble))
             parts.append(pd.DataFrame({"method": name, "seed": s, "id": names, "p": p}))
+            if not tables:
+                continue
             for stratum in ("overall", "high", "medium", "low"):
                 inside = np.ones(n, bool) if stratum == "overall" else cases["stratum"] == stratum
                 inside = np.asarray(inside)

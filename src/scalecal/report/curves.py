@@ -39,7 +39,9 @@ def reliability(
             continue
         y, p = cell.y[given.rows[inside]], given.probs[inside]
         table = metrics.bins(y, p, n_bins=n_bins)
-        bars = metrics.consistency_bars(p, n_bins=n_bins)
+        # Many cases make narrow bars, whose ends need fewer draws.
+        draws = 1000 if len(y) <= 10_000 else 200
+        bars = metrics.consistency_bars(p, n_bins=n_bins, n_resamples=draws)
         panels.append(
             {
                 "stratum": stratum,
@@ -150,7 +152,7 @@ def _yield(y: Any, p: Float) -> dict[str, Any]:
     avoided = np.cumsum(wrong[order])[last]
     n, errors = len(y), int(wrong.sum())
     # The first few cases say little about a rate.
-    start = int(np.searchsorted(sent, max(5, int(0.02 * n))))
+    start = int(np.searchsorted(sent, max(10, int(0.05 * n))))
     start = min(start, len(sent) - 1)
     pick = np.unique(np.linspace(start, len(sent) - 1, _POINTS).astype(int))
     table = []

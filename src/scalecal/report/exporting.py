@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scalecal.checks import check_choice
 from scalecal.report import figures
 from scalecal.report.downloads import csv_text
+from scalecal.report.frontiers import frontier
 from scalecal.report.runs import read_runs
 from scalecal.report.summary import collect
 from scalecal.report.svg import Drawing
@@ -104,9 +105,7 @@ def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
             ("frontier_ece", "ece", "ece_hard", ("overall ECE", f"ECE, {hard}")),
             ("frontier_nll", "nll", "vote_nll", ("label NLL", "vote NLL")),
         ):
-            drawn = figures.frontier(
-                cell["frontier"], x=x, y=y, titles=titles, baseline=cell["baseline"]
-            )
+            drawn = frontier(cell["frontier"], x=x, y=y, titles=titles, baseline=cell["baseline"])
             if drawn is not None:
                 found.append((_file_name(kind, *own), drawn))
         top = figures.referral_top(cell["referral"])

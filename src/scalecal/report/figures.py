@@ -15,7 +15,6 @@ __all__ = [
     "bin_facts",
     "dot_rows",
     "ece_top",
-    "frontier",
     "lead_strip",
     "nice_top",
     "referral_panel",
@@ -125,7 +124,7 @@ def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0
         sheet.text(x0 + tick * side, base + 14, f"{tick:g}", anchor="middle")
     sheet.text(x0 + side / 2, base + 30, "predicted probability", anchor="middle", size=10.5)
     what = "share positive" if event == "positive class" else "share right"
-    sheet.text(x0 - 29, y0 + side / 2, what, anchor="middle", size=10.5, turned=True)
+    sheet.text(x0 - 29, y0 + side / 4, what, anchor="middle", size=10.5, turned=True)
     sheet.text(x0 + side, base - PANEL["counts"] - 3, f"≤ {most:,}", anchor="end", size=10)
 
 
@@ -236,124 +235,6 @@ def dot_rows(
         size=10,
     )
     return sheet
-
-
-def frontier(
-    facts: Row, *, x: str, y: str, titles: tuple[str, str], baseline: str
-) -> Drawing | None:
-    """Methods as labelled points with intervals, against the curve of plain softening."""
-    points = [p for p in facts["points"] if _known(p.get(x)) and _known(p.get(y))]
-    curve = [c for c in facts["curve"] if _known(c.get(x)) and _known(c.get(y))]
-    if not points:
-        return None
-    width, height, left, top, right, bottom = 520.0, 400.0, 56.0, 26.0, 110.0, 44.0
-    ends = [
-        [v for p in points for k in (key, f"{key}_low", f"{key}_high") if _known(v := p.get(k))]
-        for key in (x, y)
-    ]
-    bounds = []
-    for key, found in zip((x, y), ends, strict=True):
-        low, high = min(found), max(found)
-        # The curve runs far beyond the methods at both ends: show it near them.
-        slack = 0.18 * (high - low) or 0.05
-        near = [c[key] for c in curve if low - slack <= c[key] <= high + slack]
-        bounds.append((max(0.0, min([low - slack / 2, *near])), max([high + slack / 2, *near])))
-    (x_lo, x_hi), (y_lo, y_hi) = bounds
-
-    def at(px: float, py: float) -> tuple[float, float]:
-        return (
-            left + (px - x_lo) / (x_hi - x_lo) * (width - left - right),
-            height - bottom - (py - y_lo) / (y_hi - y_lo) * (height - top - bottom),
-        )
-
-    label = f"{titles[1]} against {titles[0]}: {len(points)} methods and the softening curve."
-    sheet = Drawing(width, height, label)
-    for value in _ticks(x_lo, x_hi):
-        px = at(value, y_lo)[0]
-        sheet.line((px, top), (px, height - bottom), stroke="band")
-        sheet.text(px, height - bottom + 16, f"{value:g}", anchor="middle")
-    for value in _ticks(y_lo, y_hi):
-        py = at(x_lo, value)[1]
-        sheet.line((left, py), (width - right, py), stroke="band")
-        sheet.text(left - 8, py + 4, f"{value:g}", anchor="end")
-    sheet.text(left, 14, titles[1], fill="ink")
-    sheet.text(width - right, height - 8, titles[0], anchor="end", fill="ink")
-    inside = [c for c in curve if x_lo <= c[x] <= x_hi and y_lo <= c[y] <= y_hi]
-    sheet.polyline([at(c[x], c[y]) for c in inside], stroke="quiet", width=1.5, dash="2 3")
-    for p in points:
-        a, b = at(p[x], p[y])
-        if _known(p.get(f"{x}_low")):
-            sheet.line((at(p[f"{x}_low"], y_lo)[0], b), (at(p[f"{x}_high"], y_lo)[0], b))
-        if _known(p.get(f"{y}_low")):
-            sheet.line((a, at(x_lo, p[f"{y}_low"])[1]), (a, at(x_lo, p[f"{y}_high"])[1]))
-    places = _label_places(
-        [at(p[x], p[y]) for p in points], [p["method"] for p in points], width, top, height - bottom
-    )
-    for p, place in zip(points, places, strict=True):
-        a, b = at(p[x], p[y])
-        role = "before" if p["method"] == baseline else "accent"
-        if place is not None:
-            tx, ty, far = place
-            if far:
-                sheet.line((a, b), (tx - 2, ty - 4), stroke="rule")
-            sheet.text(tx, ty, p["method"], fill="ink", size=11)
-        sheet.circle(a, b, 4.6, fill=role, stroke="paper", tip=_point_tip(p, x, y, titles))
-    return sheet
-
-
-def _point_tip(p: Row, x: str, y: str, titles: tuple[str, str]) -> str:
-    parts = []
-    for key, title in ((x, titles[0]), (y, titles[1])):
-        text = f"{title} {number(p[key])}"
-        if _known(p.get(f"{key}_low")):
-            text += f" ({number(p[f'{key}_low'])} to {number(p[f'{key}_high'])})"
-        parts.append(text)
-    return f"{p['method']}: " + ", ".join(parts)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    step = nice_top((high - low) / 6)
-    first = math.ceil(low / step - 1e-9)
-    return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def _label_places(
-    points: Sequence[tuple[float, float]],
-    names: Sequence[str],
-    width: float,
-    top: float,
-    bottom: float,
-) -> list[tuple[float, float, bool] | None]:
-    """Places for labels that touch neither each other nor a point; None where there is no room."""
-    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in points]
-    places: list[tuple[float, float, bool] | None] = []
-    for (x, y), name in zip(points, names, strict=True):
-        long = text_width(name, 11) + 4
-        chosen = None
-        for distance in (0, 14, 28, 42, 60, 80):
-            for dx, dy in ((1, 0), (1, -1), (1, 1), (0, -1), (0, 1), (-1, 0), (-1, -1), (-1, 1)):
-                tx = (
-                    x + 9 + distance * (dx == 1)
-                    if dx == 1
-                    else x - long - 9
-                    if dx == -1
-                    else x - long / 2
-                )
-                ty = y + 4 + dy * (max(distance, 10))
-                box = (tx, ty - 10, tx + long, ty + 3)
-                inside = box[0] >= 2 and box[2] <= width and box[1] >= top - 8 and box[3] <= bottom
-                if inside and not any(_overlap(box, other) for other in taken):
-                    chosen = (tx, ty, distance > 0)
-                    taken.append(box)
-                    break
-            if chosen:
-                break
-        places.append(chosen)
-    return places
-
-
-def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Drawing:

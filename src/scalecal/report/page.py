@@ -158,16 +158,15 @@ def _made(run: Mapping[str, Any]) -> dict[str, Any]:
     dataset, encoder = run.get("dataset") or {}, run.get("encoder") or {}
 
     def listed(values: Mapping[str, Any]) -> str:
-        return ", ".join(f"{k} {v}" for k, v in values.items() if v is not None)
+        named = [str(values["name"])] if values.get("name") else []
+        rest = (f"{k} {_words(v)}" for k, v in values.items() if k != "name" and v is not None)
+        return ", ".join([*named, *rest])
 
     seeds = run.get("seeds") or []
-    more = {k: v for k, v in dataset.items() if k not in ("name", "sha256", "classes", "data")}
+    more = {k: v for k, v in dataset.items() if k not in ("sha256", "classes", "data")}
     facts = [
         ("scalecal", run.get("version")),
-        (
-            "Data",
-            ", ".join(part for part in (str(dataset.get("name") or ""), listed(more)) if part),
-        ),
+        ("Data", listed(more)),
         ("Classes", ", ".join(map(str, dataset.get("classes") or ()))),
         ("SHA-256", dataset.get("sha256")),
         ("Encoder", listed(encoder)),

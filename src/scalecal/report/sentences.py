@@ -59,10 +59,13 @@ def signed(value: float) -> str:
 
     Examples
     --------
-    >>> signed(-0.25), signed(0.5)
-    ('−0.250', '+0.500')
+    >>> signed(-0.25), signed(0.5), signed(-1e-5)
+    ('−0.250', '+0.500', '0.000')
     """
-    return ("+" if value > 0 else "−" if value < 0 else "") + number(abs(value))
+    text = number(abs(value))
+    if float(text) == 0:
+        return text
+    return ("+" if value > 0 else "−") + text
 
 
 def _change(change: Mapping[str, float], *, named: bool = False) -> str:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from scalecal.report import figures
 from scalecal.report.downloads import csv_cell, data_uri
+from scalecal.report.frontiers import frontier
 from scalecal.report.sentences import signed
 from scalecal.report.svg import Drawing
 from scalecal.wording import number, p_value
@@ -164,7 +165,7 @@ def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
     ]
     drawn = []
     for title, x, y, titles in wanted:
-        sheet = figures.frontier(facts, x=x, y=y, titles=titles, baseline=cell["baseline"])
+        sheet = frontier(facts, x=x, y=y, titles=titles, baseline=cell["baseline"])
         if sheet is not None:
             drawn.append({"title": title, "svg": svg(sheet)})
     keys = [
@@ -245,7 +246,7 @@ def _cases_view(
     keys = ("id", "stratum", "label", "votes_text", "before", "after", "excess")
     lines = [head, *([row[k] for k in keys] for row in shown)]
     text = "".join(",".join(csv_cell(v) for v in line) + "\n" for line in lines)
-    what = f"Probabilities are of {name(1)}." if len(classes) == 2 else ""
+    what = f"Probabilities are of class {name(1)}." if len(classes) == 2 else ""
     if cell["event"] != "positive class":
         what = "Probabilities are of the class the model prefers."
     return {

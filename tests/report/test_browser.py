@@ -1,0 +1,287 @@
+"""The page in a real browser: no network, no errors, right values, reachable by keyboard, accessible."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalecal import metrics
+from scalecal.experiments.cells import read_cell
+from scalecal.report import report_facts, write_report
+from scalecal.report.payload import MOST_CASES
+from scalecal.report.render import MOST_BYTES, MOST_WITH_IMAGES
+from scalecal.selection import selection_null
+from scalecal.wording import number
+from tests.report.conftest import many_methods
+from tests.report.make_runs import METHODS, make_run
+
+EVIL = (
+    "</script><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "=cmd|'/c calc'!A1",
+    "<!--<script>",
+    "{{ 7 * 7 }}${7*7}",
+    "javascript:alert(1)",
+    "' onmouseover='alert(1)",
+    "@SUM(A1)",
+    "line\nbreak",
+    "../../../etc/passwd",
+)
+
+
+def slide(page, value: int) -> None:
+    page.locator(".bins").first.evaluate(
+        "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', { bubbles: true })); }", value
+    )
+
+
+def shown(page, method: int, stratum: str, kind: str) -> float:
+    figure = page.locator("figure.reliability").nth(method)
+    panel = figure.locator(f'.panel[data-stratum="{stratum}"]')
+    return float(panel.locator(f".{kind} b").inner_text())
+
+
+@pytest.mark.parametrize("name", ["compare", "audit", "both"])
+@pytest.mark.parametrize("width", [390, 900, 1500])
+def test_loads_at_every_width_without_sideways_scroll(open_page, pages, name, width):
+    page = open_page(pages[name], viewport={"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("h1").is_visible()
+
+
+def test_slider_computes_what_python_computes(open_page, pages, runs):
+    page = open_page(pages["compare"])
+    facts = report_facts([runs["compare"]])["cells"][0]
+    data = read_cell(runs["compare"])
+    before, after = facts["shown"]
+    start = [shown(page, 0, s, "ece") for s in ("overall", "low")]
+    codes = np.array([data.stratum_names.index(s) for s in data.strata])
+    for n_bins in (5, 22):
+        slide(page, n_bins)
+        assert page.locator("output").first.inner_text() == str(n_bins)
+        for i, method in enumerate((before, after)):
+            rows, p = data.predictions[method, 0]
+            y = data.y[rows]
+            for stratum in ("overall", "high", "medium", "low"):
+                inside = np.full(len(y), True) if stratum == "overall" else data.strata == stratum
+                expected = metrics.ece(y[inside], p[inside], n_bins=n_bins)
+                assert shown(page, i, stratum, "ece") == pytest.approx(expected, abs=5.1e-4)
+            floor = metrics.noise_floor(p, n_bins=n_bins, method="resampled", n_resamples=2000)
+            assert shown(page, i, "overall", "null") == pytest.approx(floor, abs=2e-3)
+            null = selection_null(y, p, codes, n_strata=3, n_bins=n_bins, n_resamples=1000)
+            error = 4 * null[:, 2].std() / np.sqrt(300)
+            assert shown(page, i, "low", "null") == pytest.approx(null[:, 2].mean(), abs=error)
+        dots = page.locator("figure.reliability").first.locator(".panel").first.locator("circle")
+        filled = (metrics.bins(y, data.predictions[before, 0][1], n_bins=n_bins).n > 0).sum()
+        assert dots.count() == filled
+    page.locator(".reset").first.click()
+    assert [shown(page, 0, s, "ece") for s in ("overall", "low")] == start
+    page.locator("select.method").nth(1).select_option("vanilla-ls")
+    rows, p = data.predictions["vanilla-ls", 0]
+    assert shown(page, 1, "overall", "ece") == pytest.approx(
+        metrics.ece(data.y[rows], p), abs=5.1e-4
+    )
+
+
+def test_filters_and_sorting_of_the_methods(open_page, pages, runs):
+    page = open_page(pages["both"])
+    facts = report_facts([runs["compare"], runs["other"]])
+    rows = page.locator("#dots tbody tr:visible")
+    assert rows.count() == 12
+    page.locator("#filter-cell").select_option("c1")
+    assert rows.count() == 6
+    page.locator("#filter-method").select_option("scale")
+    assert rows.count() == 1
+    assert page.locator("#shown").inner_text() == "1 of 12 rows"
+    found = next(
+        r for r in facts["cells"][1]["rows"] if r["method"] == "scale" and r["stratum"] == "low"
+    )
+    assert rows.locator('td[data-stratum="low"] b').inner_text() == number(found["ece"])
+    page.locator("#filter-stratum").select_option("low")
+    assert rows.locator("td.strip:visible").count() == 1
+    for name in ("cell", "method", "stratum"):
+        page.locator(f"#filter-{name}").select_option("")
+    head = page.locator('#dots th[data-stratum="low"]')
+    for direction in ("ascending", "descending"):
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == direction
+        told = page.locator('#dots tbody td[data-stratum="low"]')
+        values = [float(v) for v in told.evaluate_all("all => all.map(e => e.dataset.value)")]
+        assert values == sorted(values, reverse=direction == "descending")
+
+
+def test_one_model_at_a_time(open_page, pages):
+    page = open_page(pages["both"])
+    assert page.locator("#cases .cell:visible").count() == 1
+    page.locator("#show-cell").select_option("c1")
+    assert page.locator("#reliability-c1").is_visible()
+    assert not page.locator("#reliability-c0").is_visible()
+    page.emulate_media(media="print")
+    assert page.locator("#reliability-c0").is_visible()
+    assert not page.locator("nav").is_visible()
+
+
+def test_keyboard_reaches_everything_and_tells_exact_values(open_page, pages, runs):
+    page = open_page(pages["compare"])
+    cell = report_facts([runs["compare"]])["cells"][0]
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate(
+                "(e => e.id || e.classList[0] || e.tagName.toLowerCase())(document.activeElement)"
+            )
+        )
+    assert {"bins", "reset", "method", "svg", "summary", "filter-method", "skip"} <= reached
+    svg = page.locator("figure.reliability svg").first
+    svg.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    tip = page.locator("#tip")
+    assert tip.evaluate("e => e.style.visibility") == "visible"
+    first = cell["reliability"]["none"][0]["bins"][0]
+    assert f"predicted {number(first['mean_p'])}" in tip.inner_text()
+    assert f"{first['n']:,} cases" in tip.inner_text()
+    page.keyboard.press("ArrowRight")
+    second = cell["reliability"]["none"][0]["bins"][1]
+    assert f"predicted {number(second['mean_p'])}" in tip.inner_text()
+    page.keyboard.press("Escape")
+    assert tip.evaluate("e => e.style.visibility") == "hidden"
+
+
+@pytest.mark.parametrize(("name", "scheme"), [("compare", "light"), ("both", "dark")])
+def test_axe_finds_nothing(open_page, pages, name, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = open_page(pages[name], color_scheme=scheme, bypass_csp=True)
+    page.locator("details").evaluate_all("all => all.forEach(e => { e.open = true; })")
+    found = axe.Axe().run(page).response["violations"]
+    told = [(v["id"], v["nodes"][0]["html"][:120]) for v in found]
+    assert told == []
+
+
+def test_without_script_everything_is_there(open_page, pages, runs):
+    page = open_page(pages["both"], java_script_enabled=False)
+    assert page.locator("figure.reliability:visible").count() == 4
+    assert page.locator("#tradeoffs svg:visible").count() == 4
+    assert page.locator("#dots tbody tr:visible").count() == 12
+    assert page.locator(".bins:visible, #filter-method:visible, button:visible").count() == 0
+    assert page.locator("a[download]:visible").count() == 3
+    page.locator("details summary").first.click()
+    cell = report_facts([runs["compare"], runs["other"]])["cells"][0]
+    assert number(cell["rows"][0]["ece"]) in page.locator("#dots").inner_text()
+
+
+def test_export_of_the_selected_cases(open_page, pages, runs):
+    page = open_page(pages["compare"])
+    page.locator(".case-stratum").select_option("low")
+    with page.expect_download() as waiting:
+        page.locator("button.export").click()
+    table = list(csv.reader(io.StringIO(Path(waiting.value.path()).read_text())))
+    cell = report_facts([runs["compare"]])["cells"][0]
+    listed = [c for c in cell["cases"] if c["stratum"] == "low"]
+    assert [row[0] for row in table[1:]] == [c["id"] for c in listed]
+    column = table[0].index("none")
+    assert [row[column] for row in table[1:]] == [number(c["before"]) for c in listed]
+
+
+def test_hostile_names_stay_text(open_page, tmp_path):
+    methods = {"none": METHODS["none"], **dict.fromkeys(EVIL, METHODS["scale"])}
+    claim = dict.fromkeys(("id", "claim", "paper", "measured", "verdict", "reason"), EVIL[0])
+    run = make_run(
+        tmp_path / "run",
+        n=60,
+        seeds=1,
+        dataset=EVIL[0],
+        encoder=EVIL[1],
+        methods=methods,
+        ids=[f"{EVIL[i % len(EVIL)]}{i}" for i in range(60)],
+        paths=[EVIL[i % len(EVIL)] for i in range(60)],
+        claims=[claim],
+        tables=False,
+    )
+    (tmp_path / "images").mkdir()
+    file = write_report([run], tmp_path / "report.html", images=tmp_path / "images")
+    page = open_page(file)
+    assert page.locator("img, main script").count() == 0
+    assert page.locator("script").count() == 2
+    assert page.locator("[onerror], [onmouseover], a[href^='javascript']").count() == 0
+    offered = page.locator("select.method").first.locator("option").all_inner_texts()
+    assert {" ".join(name.split()) for name in EVIL} <= {" ".join(o.split()) for o in offered}
+    page.locator("select.method").first.select_option(index=3)
+    page.locator("#filter-method").select_option(index=2)
+    assert page.locator("#dots tbody tr:visible").count() == 1
+    with page.expect_download() as waiting:
+        page.locator("button.export").click()
+    rows = list(csv.reader(io.StringIO(Path(waiting.value.path()).read_text())))
+    assert not any(cell[:1] in tuple("=+@\t") for row in rows for cell in row)
+    json.loads(page.locator("#data").inner_text())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"votes": False}, {"kind": "audit", "votes": False}, {"with_strata": False}],
+    ids=["no votes", "audit without votes", "votes without strata"],
+)
+def test_without_strata(open_page, tmp_path, options):
+    run = make_run(tmp_path / "run", n=80, seeds=1, **options)
+    page = open_page(write_report([run], tmp_path / "report.html"))
+    slide(page, 7)
+    assert page.locator("figure.reliability").first.locator(".panel").count() == 1
+
+
+@pytest.mark.parametrize("kind", ["audit", "compare"])
+def test_one_case(open_page, tmp_path, kind):
+    run = make_run(tmp_path / "run", n=1, kind=kind, seeds=1)
+    page = open_page(write_report([run], tmp_path / "report.html"))
+    slide(page, 9)
+    assert page.locator("#cases tbody tr").count() == 1
+
+
+def test_a_hundred_methods(open_page, tmp_path):
+    run = make_run(tmp_path / "run", n=60, seeds=1, methods=many_methods(100), tables=False)
+    file = write_report([run], tmp_path / "report.html")
+    assert file.stat().st_size < MOST_BYTES
+    page = open_page(file)
+    assert page.locator("#dots tbody tr").count() == 100
+    assert page.locator("#tradeoffs circle").count() == 200
+
+
+def test_a_hundred_thousand_cases(open_page, tmp_path):
+    two = {name: METHODS[name] for name in ("none", "temperature")}
+    run = make_run(tmp_path / "run", n=100_000, seeds=1, methods=two, tables=False)
+    file = write_report([run], tmp_path / "report.html")
+    assert file.stat().st_size < MOST_BYTES
+    page = open_page(file)
+    assert f"sample of {MOST_CASES:,} of 100,000 cases" in page.locator("#difficulty").inner_text()
+    assert "n = 100,000" in page.locator("figure.reliability").first.inner_text()
+    slide(page, 30)
+    cell = read_cell(run)
+    rows, p = cell.predictions["none", 0]
+    assert shown(page, 0, "overall", "ece") == pytest.approx(
+        metrics.ece(cell.y[rows], p, n_bins=30), abs=0.01
+    )
+
+
+def test_thumbnails_and_links(open_page, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "images"
+    folder.mkdir()
+    names = [f"slide {i} #1.png" for i in range(40)]
+    for name in names:
+        noise = np.random.default_rng(0).integers(256, size=(300, 260, 3), dtype=np.uint8)
+        image.fromarray(noise).save(folder / name)
+    run = make_run(tmp_path / "run", n=40, seeds=1, paths=names)
+    file = write_report([run], tmp_path / "page" / "report.html", images=folder)
+    assert file.stat().st_size < MOST_WITH_IMAGES
+    page = open_page(file)
+    pictures = page.locator("table.cases img")
+    assert pictures.count() == page.locator("table.cases tbody tr").count()
+    assert all(pictures.evaluate_all("all => all.map(e => e.complete && e.naturalWidth > 0)"))
+    link = page.locator("table.cases a").first.get_attribute("href")
+    assert link.startswith("../images/slide%20")
+    assert "%231.png" in link

@@ -1,0 +1,82 @@
+"""Figures and tables as files: complete, readable by others, safe."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pandas as pd
+import pytest
+
+from scalecal.checks import InputError
+from scalecal.report import export, report_facts
+from scalecal.report.exporting import latex_text, markdown_text
+from scalecal.report.frontiers import frontier
+from scalecal.report.svg import Drawing
+from tests.report.conftest import many_methods
+from tests.report.make_runs import make_run
+
+
+def test_every_figure_as_svg_and_png(runs, tmp_path):
+    written = export(runs["compare"], tmp_path / "figures")
+    names = {path.stem for path in written}
+    assert {"reliability_none", "frontier-ece", "frontier-nll", "ece_against_floor"} <= names
+    assert {"referral_overall", "referral_low"} <= names
+    for path in written:
+        if path.suffix == ".svg":
+            root = ET.parse(path).getroot()
+            assert root.tag == "{http://www.w3.org/2000/svg}svg"
+            assert root.find("{http://www.w3.org/2000/svg}title").text
+        else:
+            assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_repeat_byte_for_byte(tmp_path):
+    sheet = Drawing(40, 30, "a line and a word")
+    sheet.line((1, 1), (39, 29), stroke="accent", dash="2 3")
+    sheet.text(3, 20, "$x_1$ & <b>", turned=True)
+    for name in ("a.png", "b.png"):
+        sheet.save_png(tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert "&lt;b&gt;" in sheet.file_svg()
+
+
+def test_every_table_in_three_forms(runs, tmp_path):
+    written = export([runs["compare"], runs["other"]], tmp_path / "tables", "tables")
+    assert {path.suffix for path in written} == {".csv", ".md", ".tex"}
+    stems = {path.stem for path in written}
+    assert {"results", "methods", "changes", "audit", "frontier", "referral", "cases"} <= stems
+    facts = report_facts([runs["compare"], runs["other"]])
+    table = pd.read_csv(tmp_path / "tables" / "methods.csv", keep_default_na=False)
+    assert len(table) == sum(len(c["rows"]) for c in facts["cells"])
+    assert float(table["ece"][0]) == facts["cells"][0]["rows"][0]["ece"]
+
+
+def test_unknown_kind_is_told(runs, tmp_path):
+    with pytest.raises(InputError, match="figures"):
+        export(runs["compare"], tmp_path, "pictures")
+
+
+def test_names_cannot_break_markdown_or_latex():
+    table = pd.DataFrame({"na_me": ["a|b\nc", r"50 % & \input{x}"], "value": [0.1234, None]})
+    lines = markdown_text(table).splitlines()
+    assert lines[2] == r"| a\|b c | 0.123 |"
+    tex = latex_text(table)
+    assert r"50 \% \& \textbackslash{}input\{x\}" in tex
+    assert r"na\_me" in tex
+    assert "tabular}{lr}" in tex
+
+
+def test_every_method_is_labelled_in_the_frontier(tmp_path):
+    """By name where there are few, by number with a key where there are many."""
+    for count in (6, 40):
+        run = make_run(
+            tmp_path / str(count), n=120, seeds=1, methods=many_methods(count), tables=False
+        )
+        cell = report_facts([run])["cells"][0]
+        sheet = frontier(
+            cell["frontier"], x="ece", y="ece_hard", titles=("overall", "low"), baseline="none"
+        )
+        assert sheet is not None
+        words = {mark.text for mark in sheet.marks if mark.kind == "text"}
+        assert set(cell["methods"]) <= words
+        assert sum(mark.kind == "circle" for mark in sheet.marks) == count

@@ -1,0 +1,267 @@
+"""Facts equal the files they come from, and the page equals the facts."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit, logit
+
+from scalecal import metrics
+from scalecal.auditing import audit
+from scalecal.checks import InputError
+from scalecal.experiments.cells import read_cell
+from scalecal.experiments.comparison import compare_cell
+from scalecal.report import audit_html, audit_page, newest_report, report_facts, write_report
+from scalecal.report.render import MOST_BYTES
+from scalecal.report.sentences import best_method
+from scalecal.wording import number
+from tests.report.make_runs import make_run
+
+VOID = {"meta", "br", "img", "input", "link", "hr"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags nest and ids are distinct, and keeps the text."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), (tag, attrs)
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, tag
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] not in (["style"], ["script"]):
+            self.text.append(data)
+
+
+def read_page(path: Path) -> Outline:
+    outline = Outline()
+    outline.feed(path.read_text(encoding="utf-8"))
+    outline.close()
+    assert outline.open == []
+    assert len(outline.ids) == len(set(outline.ids))
+    return outline
+
+
+def test_rows_are_means_of_the_results(runs):
+    facts = report_facts([runs["compare"]])
+    table = pd.read_csv(runs["compare"] / "results.csv", keep_default_na=False, na_values=[""])
+    mean = table.groupby(["method", "stratum", "metric"])[["value", "floor"]].mean()
+    rows = facts["cells"][0]["rows"]
+    assert len(rows) == 6 * 4
+    for row in rows:
+        for metric in ("ece", "nll", "vote_nll", "accuracy"):
+            expected = mean.loc[(row["method"], row["stratum"], metric), "value"]
+            assert row[metric] == pytest.approx(expected)
+        assert row["floor"] == pytest.approx(
+            mean.loc[(row["method"], row["stratum"], "ece"), "floor"]
+        )
+        assert row["null_low"] <= row["null"] <= row["null_high"]
+
+
+def test_changes_and_best_are_those_of_the_comparison(runs):
+    cell = report_facts([runs["compare"]])["cells"][0]
+    comparison = compare_cell(read_cell(runs["compare"]), n_resamples=400)
+    assert cell["best"]["method"] == comparison.best
+    table = comparison.table.set_index("method")
+    for method, by_stratum in cell["changes"].items():
+        for key, change in (
+            ("vote_nll_change", by_stratum["overall"]["vote_nll"]),
+            ("ece_low_change", by_stratum["low"]["ece"]),
+        ):
+            assert change["difference"] == pytest.approx(table.loc[method, key])
+            assert change["low"] == pytest.approx(table.loc[method, f"{key}_low"], abs=0.02)
+
+
+def test_an_audit_is_told_as_its_file_tells_it(runs):
+    facts = report_facts([runs["audit"]])
+    told = json.loads((runs["audit"] / "audit.json").read_text())
+    cell = facts["cells"][0]
+    assert [item["text"] for item in facts["lead"][:2]] == told["sentences"][:2]
+    assert cell["audit"]["rows"] == told["strata"]
+    panels = {p["stratum"]: p for p in cell["reliability"]["model"]}
+    for row in told["strata"]:
+        assert panels[row["name"]]["ece"] == pytest.approx(row["ece"])
+        assert sum(b["n"] for b in panels[row["name"]]["bins"]) == row["n"]
+
+
+def test_facts_are_json_and_repeat(runs):
+    once, twice = (report_facts([runs["compare"]]) for _ in range(2))
+    assert json.dumps(once, allow_nan=False) == json.dumps(twice, allow_nan=False)
+
+
+def test_page_says_the_numbers_of_the_facts(runs, pages):
+    outline = read_page(pages["compare"])
+    text = " ".join(outline.text)
+    facts = report_facts([runs["compare"]])
+    cell = facts["cells"][0]
+    for item in facts["lead"]:
+        assert item["text"] in text
+    for row in cell["rows"]:
+        assert number(row["ece"]) in text
+    for panels in cell["reliability"].values():
+        for panel in panels:
+            assert number(panel["ece"]) in text
+    for case in cell["cases"]:
+        assert case["id"] in text
+        assert number(case["before"]) in text
+    for claim in facts["claims"]:
+        assert claim["claim"] in text
+        assert claim["verdict"] in text
+    assert "0123456789abcdef" * 4 in text
+    assert "scalecal compare simulated.parquet --out runs/compare" in text
+
+
+@pytest.mark.parametrize("name", ["compare", "audit", "both"])
+def test_page_is_one_small_valid_file(pages, name):
+    read_page(pages[name])
+    raw = pages[name].read_text(encoding="utf-8")
+    assert len(raw.encode()) < MOST_BYTES
+    assert "http" not in re.sub(r"http-equiv|http://www.w3.org/2000/svg", "", raw)
+    assert 'src="' not in raw
+
+
+def test_results_inside_the_page_are_the_results(runs, pages):
+    import base64
+    import io
+
+    raw = pages["compare"].read_text(encoding="utf-8")
+    found = re.search(r'download="results.csv" href="data:text/csv;base64,([^"]+)"', raw)
+    text = base64.b64decode(unescape(found[1])).decode()
+    inside = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+    table = pd.read_csv(runs["compare"] / "results.csv", keep_default_na=False, na_values=[""])
+    pd.testing.assert_frame_equal(inside.drop(columns="model"), table)
+
+
+def test_remedies_for_an_audit_are_fitted_on_other_cases(runs):
+    """The temperature of a fold equals that fitted by hand on the other folds."""
+    from scalecal.calibrators import fit_temperature
+    from scalecal.report.measures import with_remedies
+    from scalecal.report.runs import read_runs
+
+    cell = with_remedies(read_runs([runs["audit"]])[0].cells[0])
+    p = cell.predictions["model"][0].probs
+    soft = cell.predictions["temperature"][0].probs
+    ratio = logit(p) / logit(soft)
+    values = np.unique(ratio.round(9))
+    assert 1 < len(values) <= 5 + 3  # one temperature per fold, and rounding
+    fold = ratio.round(9) == values[0]
+    assert fit_temperature(logit(p[~fold]), cell.y[~fold]) == pytest.approx(values[0], rel=1e-6)
+
+
+def test_referral_counts_by_hand(tmp_path):
+    run = make_run(tmp_path / "run", n=150, kind="audit")
+    cell = report_facts([run])["cells"][0]
+    data = read_cell(run)
+    p = data.predictions["model", 0][1]
+    wrong = (p >= 0.5) != (data.y == 1)
+    panel = next(q for q in cell["referral"] if q["stratum"] == "overall")
+    method = panel["methods"][0]
+    assert method["errors"] == wrong.sum()
+    assert method["yield"][-1] == pytest.approx(wrong.mean())
+    for told in method["thresholds"]:
+        sent = np.maximum(p, 1 - p) < told["threshold"]
+        assert (told["sent"], told["avoided"]) == (sent.sum(), (sent & wrong).sum())
+
+
+def test_most_overconfident_cases_by_hand(tmp_path):
+    run = make_run(tmp_path / "run", n=150, kind="audit")
+    listed = report_facts([run], cases=3)["cells"][0]["cases"]
+    data = read_cell(run)
+    p = data.predictions["model", 0][1]
+    share = data.counts[:, 1] / data.counts.sum(axis=1)
+    excess = np.where(p >= 0.5, p - share, share - p)
+    for stratum in ("high", "medium", "low"):
+        inside = np.flatnonzero(data.strata == stratum)
+        best = inside[np.argsort(-excess[inside], kind="stable")][:3]
+        assert [c["id"] for c in listed if c["stratum"] == stratum] == data.ids[best].tolist()
+
+
+def test_more_than_two_classes(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 200
+    p = rng.dirichlet([1, 1, 1], n)
+    y = np.array([rng.choice(3, p=row) for row in p])
+    cases = pd.DataFrame({"id": [str(i) for i in range(n)], "label": y})
+    votes = np.array([rng.multinomial(5, row) for row in p])
+    for c in range(3):
+        cases[f"votes_{c}"] = votes[:, c]
+    cases["stratum"] = np.where(votes.max(axis=1) > 3, "high", "low")
+    cases.to_parquet(tmp_path / "cases.parquet")
+    predicted = pd.DataFrame({"method": "none", "seed": 0, "id": cases["id"]})
+    sharp = pd.DataFrame({"method": "sharp", "seed": 0, "id": cases["id"]})
+    for c in range(3):
+        predicted[f"p_{c}"] = p[:, c]
+        sharp[f"p_{c}"] = (p**2 / (p**2).sum(axis=1, keepdims=True))[:, c]
+    pd.concat([predicted, sharp]).to_parquet(tmp_path / "predictions.parquet")
+    info = {"kind": "compare", "dataset": {"name": "three", "classes": ["a", "b", "c"]}}
+    (tmp_path / "run.json").write_text(json.dumps(info))
+    cell = report_facts([tmp_path])["cells"][0]
+    assert cell["event"] == "top class is right"
+    row = next(r for r in cell["rows"] if r["method"] == "none" and r["stratum"] == "overall")
+    assert row["ece"] == pytest.approx(metrics.ece(y, p))
+    read_page(write_report([tmp_path], tmp_path / "report.html"))
+
+
+def test_choosing_among_more_methods_makes_no_gain():
+    """Of methods that change nothing, the best is called sure in at most 5 % of the trials."""
+    rng = np.random.default_rng(0)
+    calls = 0
+    for _ in range(400):
+        made = {
+            f"m{i}": {"overall": {"nll": {"difference": d, "low": d - 2, "high": d + 2, "sd": 1.0}}}
+            for i, d in enumerate(rng.normal(size=20).tolist())
+        }
+        calls += best_method(made, set(made))["sure"]
+    assert calls <= 400 * 0.05 + 3 * np.sqrt(400 * 0.05 * 0.95)
+
+
+def test_no_runs_and_wrong_folders_are_told(tmp_path):
+    with pytest.raises(InputError, match="no run given"):
+        report_facts([])
+    with pytest.raises(InputError, match="expected cases"):
+        report_facts([tmp_path])
+    with pytest.raises(InputError, match="no report below"):
+        newest_report(tmp_path)
+
+
+def test_newest_report(tmp_path):
+    import os
+
+    for i, name in enumerate(("b.html", "a.html")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (i, i))
+    assert newest_report(tmp_path).name == "a.html"
+
+
+def test_audit_fragment_escapes_and_holds_its_numbers():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=300)
+    y = (rng.random(300) < expit(z)).astype(int)
+    names = np.where(z > 0, "<script>alert(1)</script>", "b")
+    found = audit(y, expit(2 * z), strata=names, n_resamples=50)
+    text = audit_html(found)
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert number(found["overall"]["ece"]) in text
+    outline = Outline()
+    outline.feed(audit_page(found))
+    assert outline.open == []
