@@ -4,7 +4,7 @@ The pipeline reads PatchCamelyon-shaped HDF5 (uint8, 96 px), copies, resizes, em
 embeddings back and writes the shards to disk; beside it the same network on data that already lies
 on the card, as uint8 patches (resize included) and as ready tensors. Weights are random. Needs
 torch with CUDA, timm, transformers, torchvision, h5py and pillow; neither pandas nor a network.
-Ends within eight minutes on an H200.
+Ends within eight minutes on an H200. For image files see `benchmarks.gpu_tiles`.
 
 Run: PYTHONPATH=src python -m benchmarks.gpu_extraction [--seconds 20] [--only uni,plip] [--compile]
 """
@@ -27,7 +27,6 @@ import numpy as np
 ENCODERS = ("gigapath", "uni", "conch", "ctranspath", "phikon", "plip", "resnet50")
 PATCHCAMELYON = 327_680
 PATCHES = 65_536
-TILES = 4096
 BATCH = 512
 SHARD = 16_384
 
@@ -50,20 +49,6 @@ class Patches:
         return self.array[row]
 
 
-class PngTiles:
-    """PNG files as an image set; rows beyond the last file start over."""
-
-    name, kind, classes, table = "tiles", "files", ("0", "1"), None
-
-    def __init__(self, files: list[Path]) -> None:
-        self.files = files
-
-    def read_one(self, row: int) -> Any:
-        from scalecal.features.images import decode_image
-
-        return decode_image(self.files[row % len(self.files)])
-
-
 def write_patches(path: Path) -> Path:
     import h5py
 
@@ -73,25 +58,6 @@ def write_patches(path: Path) -> Path:
         for start in range(0, PATCHES, 8192):
             data[start : start + 8192] = rng.integers(0, 256, (8192, 96, 96, 3), dtype=np.uint8)
     return path
-
-
-def write_tiles(folder: Path) -> list[Path]:
-    """Write PNG tiles of 224 px with about the entropy of a stained section (100 kB each)."""
-    from PIL import Image
-
-    folder.mkdir()
-    coarse = np.random.default_rng(0).integers(0, 256, (28, 28, 3), dtype=np.uint8)
-    large = Image.fromarray(coarse).resize((224, 224), Image.Resampling.BICUBIC)
-    smooth = np.asarray(large).astype(np.int16)
-
-    def write(i: int) -> Path:
-        grain = np.random.default_rng(i).integers(-8, 9, smooth.shape)
-        path = folder / f"{i:05d}.png"
-        Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8)).save(path)
-        return path
-
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(write, range(TILES)))
 
 
 def on_card(call: Callable[[], Any], images: int, seconds: float) -> float:
@@ -112,7 +78,13 @@ def on_card(call: Callable[[], Any], images: int, seconds: float) -> float:
 
 
 def pipeline(
-    images: Any, n: int, encoder: Any, recipe: Any, out: Path, workers: int | None = None
+    images: Any,
+    n: int,
+    encoder: Any,
+    recipe: Any,
+    out: Path,
+    workers: int | None = None,
+    on_batch: Callable[[int], object] | None = None,
 ) -> float:
     """Images per second from the file to shards on disk, the start included."""
     from scalecal.features.encoding import encode_shards
@@ -123,7 +95,8 @@ def pipeline(
     start = time.perf_counter()
     with ThreadPoolExecutor(1) as disk:
         writes = []
-        for k, shard in enumerate(encode_shards(images, ranges, encoder, recipe, workers=workers)):
+        shards = encode_shards(images, ranges, encoder, recipe, workers=workers, on_batch=on_batch)
+        for k, shard in enumerate(shards):
             names = [str(row) for row in range(shard.start, shard.stop)]
             writes.append(disk.submit(write_shard, out, k, shard.features, names))
         for write in writes:
@@ -177,25 +150,6 @@ def measure(name: str, patches: Any, folder: Path, seconds: float, compiled: boo
     return rate
 
 
-def tiles_table(folder: Path) -> None:
-    from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.network import Recipe
-
-    tiles = PngTiles(write_tiles(folder / "tiles"))
-    print("\n### PNG tiles of 224 px (100 kB), images/s from file to shard\n")
-    print("| encoder | 1 thread | 4 threads | 16 threads |")
-    print("|---|---:|---:|---:|", flush=True)
-    for name in ("plip", "uni"):
-        encoder = load_encoder(get_encoder(name), weights="random", device="cuda")
-        recipe = Recipe("cuda", "bf16", BATCH)
-        pipeline(tiles, 1024, encoder, recipe, folder / f"warm_{name}")
-        rates = [
-            pipeline(tiles, n, encoder, recipe, folder / f"{name}_{workers}", workers)
-            for workers, n in ((1, 2048), (4, 8192), (16, 32768))
-        ]
-        print(f"| {name} | " + " | ".join(f"{rate:,.0f}" for rate in rates) + " |", flush=True)
-
-
 def cleared(names: list[str]) -> Iterator[str]:
     """Yield names, with the card emptied before each."""
     import gc
@@ -244,7 +198,6 @@ def main(arguments: list[str] | None = None) -> None:
             print(
                 f"\nAll eight over {PATCHCAMELYON:,} patches (chief as ctranspath): {minutes:.1f} min"
             )
-        tiles_table(folder)
     print(f"\nThe whole benchmark: {time.perf_counter() - began:.0f} s")
 
 

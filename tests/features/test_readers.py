@@ -273,6 +273,43 @@ def test_killed_caller_leaves_no_process() -> None:
     assert not running(pid)
 
 
+# No ``if __name__ == "__main__"``: a plain script must do.
+INTERRUPTED = """
+import sys, time
+from scalecal.datasets.registry import open_dataset
+from scalecal.features import readers
+readers._THREADS_SUFFICE, readers._ROWS_PER_PROCESS = 0, 1
+images = open_dataset("folder:" + sys.argv[1])
+with readers.Readers(images, 2, rows=23) as pool:
+    for row in range(20):
+        pool.submit(row, row + 1).result()
+    print(*(process.pid for process in pool._processes), flush=True)
+    while True:
+        pool.submit(0, 3).result()
+"""
+
+
+def test_ctrl_c_ends_the_processes_without_a_word_from_them(images: ImageSet) -> None:
+    assert isinstance(images.source, FileSource)
+    caller = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(images.source.root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert caller.stdout is not None
+    pids = [int(word) for word in caller.stdout.readline().split()]
+    time.sleep(0.3)
+    os.killpg(caller.pid, signal.SIGINT)
+    _, said = caller.communicate(timeout=60)
+    assert caller.returncode == -signal.SIGINT
+    assert said.count("Traceback") == 1
+    assert said.rstrip().endswith("KeyboardInterrupt")
+    assert pids
+    assert not any(running(pid) for pid in pids)
+
+
 def running(pid: int) -> bool:
     """Tell whether a process does anything still; an orphan may stay listed where nobody reaps it."""
     shown = subprocess.run(
