@@ -9,6 +9,7 @@ from unicodedata import normalize
 from scalecal.checks import InputError
 from scalecal.datasets.folders import data_folder, image_files
 from scalecal.datasets.images import SPLITS, Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.remote import RemoteSource, list_images, remote_url
 from scalecal.datasets.sources import FileSource
 
 __all__ = ["FOLDER", "SPLIT_NAMES", "open_folder"]
@@ -37,7 +38,8 @@ def open_folder(
     Parameters
     ----------
     where : path
-        The folder, relative to `data` where that is given.
+        The folder, relative to `data` where that is given; also an address such as
+        ``s3://bucket/tiles`` (see `scalecal.datasets.remote`).
     classes : sequence of str, optional
         Class folders in the order of their labels; sorted by name by default. Others are an error.
 
@@ -53,8 +55,14 @@ def open_folder(
     >>> opened.classes, opened.table["label"].tolist()
     (('HP', 'SSA'), [0, 1])
     """
-    root = data_folder(Path(data, where) if data is not None else where, "folder", _HOLDS)
-    paths, others = image_files(root)
+    root: Path | str | None = remote_url(where) if data is None else remote_url(data, where)
+    if isinstance(root, str):
+        paths, others = list_images(root)
+        source: FileSource | RemoteSource = RemoteSource(root, tuple(paths))
+    else:
+        root = data_folder(Path(data, where) if data is not None else where, "folder", _HOLDS)
+        paths, others = image_files(root)
+        source = FileSource(root, tuple(paths))
     if not paths:
         raise InputError(f"no images (PNG, JPEG, TIFF, BMP) in {root}. folder: needs {_HOLDS}")
     findings = Findings(str(root), False, "")
@@ -89,9 +97,7 @@ def open_folder(
     )
     if by_split and not table["split"].eq("train").any():
         findings.note(f"no images in the split train (of {', '.join(SPLITS)})")
-    return ImageSet(
-        FOLDER, table, tuple(order), FileSource(root, tuple(paths)), tuple(findings.warnings)
-    )
+    return ImageSet(FOLDER, table, tuple(order), source, tuple(findings.warnings))
 
 
 FOLDER = Dataset(

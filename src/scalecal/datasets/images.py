@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError, rows
 from scalecal.datasets.arrays import ArraySource
 from scalecal.datasets.decoding import ImageError
+from scalecal.datasets.remote import RemoteSource
 from scalecal.datasets.sources import FULL_HASH_LIMIT, FileSource, ZipSource
 from scalecal.votes import majority, strata
 
@@ -26,7 +27,7 @@ __all__ = ["SPLITS", "Dataset", "Findings", "ImageSet", "case_table", "shorten"]
 SPLITS = ("train", "val", "test")
 
 UInt8 = NDArray[np.uint8]
-Source = FileSource | ZipSource | ArraySource
+Source = FileSource | ZipSource | ArraySource | RemoteSource
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ class ImageSet:
         (`path`, or `block` and `row`). Missing values are NA.
     classes : tuple of str
         Class names; the position is the label.
-    source : FileSource, ZipSource or ArraySource
+    source : FileSource, ZipSource, ArraySource or RemoteSource
         Where the pixels lie.
     warnings : tuple of str
         What the user should know about this copy.

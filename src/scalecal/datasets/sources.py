@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import ImageError, decode_image
 
-__all__ = ["FULL_HASH_LIMIT", "FileSource", "Piece", "ZipSource", "hash_file", "safe_members"]
+__all__ = [
+    "FULL_HASH_LIMIT",
+    "FileSource",
+    "Piece",
+    "ZipSource",
+    "hash_file",
+    "hash_stream",
+    "safe_members",
+]
 
 UInt8 = NDArray[np.uint8]
 Rows = NDArray[np.int64]
@@ -42,7 +50,8 @@ class Piece(NamedTuple):
     digest: str
 
 
-def _hash(handle: IO[bytes], size: int, *, full: bool) -> str:
+def hash_stream(handle: IO[bytes], size: int, *, full: bool) -> str:
+    """Hash an open file, all of it or only its two ends."""
     digest = sha256()
     if full or size <= 2 * _END:
         while chunk := handle.read(_CHUNK):
@@ -59,7 +68,7 @@ def hash_file(path: Path, name: str, *, full: bool) -> Piece:
     try:
         size = path.stat().st_size
         with path.open("rb") as handle:
-            return Piece(name, size, _hash(handle, size, full=full))
+            return Piece(name, size, hash_stream(handle, size, full=full))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
@@ -181,4 +190,4 @@ class ZipSource:
         for member, path in zip(self.members, self.paths, strict=True):
             size = self._zip().getinfo(member).file_size
             with self._zip().open(member) as handle:
-                yield Piece(normalize("NFC", path), size, _hash(handle, size, full=full))
+                yield Piece(normalize("NFC", path), size, hash_stream(handle, size, full=full))

@@ -16,6 +16,7 @@ from scalecal.datasets.arrays import HDF5_SUFFIXES, ArraySource, rows_of_files
 from scalecal.datasets.folder import SPLIT_NAMES
 from scalecal.datasets.folders import data_folder
 from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.remote import RemoteSource, list_names, remote_url
 from scalecal.datasets.sources import FileSource
 from scalecal.datasets.text_tables import need_columns, read_text_table, whole_numbers
 from scalecal.votes import TIES, Ties, majority
@@ -56,6 +57,7 @@ def open_table(
         The table.
     data : path, optional
         Folder the paths are relative to; the table's own by default. No path may lead out of it.
+        Also an address such as ``s3://bucket/tiles`` (see `scalecal.datasets.remote`).
     classes : sequence of str, optional
         Class names in the order of their labels.
     ties : {"drop", "first", "last", "random", "error"}
@@ -69,7 +71,10 @@ def open_table(
     file = Path(where).expanduser()
     listed = read_text_table(file)
     need_columns(listed, ["path"], file)
-    root = data_folder(file.parent if data is None else data, "table", "the folder of the images")
+    address = remote_url(data)
+    root: Path | str = address or data_folder(
+        file.parent if data is None else data, "table", "the folder of the images"
+    )
     findings = Findings(str(file), partial, "Correct the table or bring the files.")
     if "label" in listed:
         # Whole numbers saved beside empty cells come out of many programs as 1.0.
@@ -104,20 +109,27 @@ def open_table(
         path=paths,
         **({} if inside is None else {"row": inside}),
     )
-    source: FileSource | ArraySource = FileSource(root, tuple(paths))
-    if inside is not None:
+    source: FileSource | ArraySource | RemoteSource
+    if inside is None:
+        plain = tuple(paths)
+        source = RemoteSource(root, plain) if isinstance(root, str) else FileSource(root, plain)
+    elif isinstance(root, str):
+        raise InputError(f"{file} lists HDF5 files, which must lie on this machine, not at {root}")
+    else:
         source = rows_of_files(root, paths, inside, key)
     _note_duplicates(places, findings)
     return ImageSet(TABLE, table, tuple(order), source, tuple(findings.warnings))
 
 
-def _inside(root: Path, path: str, file: Path) -> str:
+def _inside(root: Path | str, path: str, file: Path) -> str:
     """Path relative to the data folder, with forward slashes; one that leads out of it is refused."""
     plain = path.replace("\\", "/")
     # By the words alone: a link inside the folder may well point to another disk.
-    whole = os.path.normpath(os.path.join(os.path.abspath(root), plain))
+    # Where an address is the root, any folder will do to see whether a path leads out of it.
+    base = os.path.abspath("data" if isinstance(root, str) else root)
+    whole = os.path.normpath(os.path.join(base, plain))
     try:
-        inside = Path(whole).relative_to(os.path.abspath(root))
+        inside = Path(whole).relative_to(base)
     except ValueError:
         raise InputError(
             f"{file}: the path {path!r} leads out of the data folder {root}. "
@@ -126,12 +138,17 @@ def _inside(root: Path, path: str, file: Path) -> str:
     return inside.as_posix()
 
 
-def _present(root: Path, paths: list[str]) -> tuple[list[str], NDArray[np.bool_]]:
+def _present(root: Path | str, paths: list[str]) -> tuple[list[str], NDArray[np.bool_]]:
     """Find each file, also under the other spelling of accents; True where there is none."""
     found, missing = [], np.zeros(len(paths), dtype=bool)
+    listed = frozenset(list_names(root)) if isinstance(root, str) else None
+
+    def is_there(name: str) -> bool:
+        return (Path(root) / name).is_file() if listed is None else name in listed
+
     for i, path in enumerate(paths):
         spellings = (path, normalize("NFC", path), normalize("NFD", path))
-        here = next((s for s in spellings if (root / s).is_file()), None)
+        here = next((s for s in spellings if is_there(s)), None)
         missing[i] = here is None
         found.append(path if here is None else here)
     return found, missing

@@ -133,7 +133,7 @@ class Processes:
         worker = Worker(number, device, max(1, cores() // self.workers))
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, worker, self._job), daemon=True)
+        process = context.Process(target=_serve, args=(there, worker, self._job))
         process.start()
         there.close()
         self._team[here] = (process, worker)
