@@ -138,6 +138,18 @@ class Audit:
             write_text(path, text + "\n")
         return text
 
+    def to_html(self, path: str | Path) -> Path:
+        """Write the audit as one small page and return its path."""
+        from scalecal.report import audit_page
+
+        write_text(path, audit_page(self))
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        from scalecal.report import audit_html
+
+        return audit_html(self)
+
     def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
         """Return a stratum's bins, and where a calibrated model's share of positives would lie."""
         inside = self.cases.within(stratum)

@@ -9,6 +9,7 @@ from scalecal.cli.finetune import finetune
 from scalecal.cli.images import check, datasets, encoders, extract, import_
 from scalecal.cli.paper import reproduce
 from scalecal.cli.probes import compare, fit, methods, predict
+from scalecal.cli.report import report, view
 
 __all__ = [
     "app",
@@ -26,5 +27,7 @@ __all__ = [
     "methods",
     "plan",
     "predict",
+    "report",
     "reproduce",
+    "view",
 ]

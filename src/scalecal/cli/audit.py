@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scalecal.cli.app import Out, Seed, app, columns, given, say
+from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
     from scalecal.auditing import Audit
@@ -51,6 +53,10 @@ def audit(
         int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
     ] = None,
     seed: Seed = None,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="Read the file in pieces: memory stays flat to 10^9 rows."),
+    ] = False,
 ) -> None:
     """Audit predictions: calibration overall and by how far the readers agree.
 
@@ -70,6 +76,16 @@ def audit(
         "group": group_column,
         "stratum": stratum_column,
     }
+    if stream:
+        from scalecal.streaming import stream_file
+
+        streamed = stream_file(
+            file, **given(columns=columns(roles), n_bins=n_bins, n_raters=n_raters, seed=seed)
+        )
+        say(str(streamed))
+        if out is not None:
+            _write(streamed, out, dataset=file.stem)
+        return
     found = read_predictions(
         file,
         **given(
@@ -94,19 +110,22 @@ def audit(
     result.meta["classes"] = list(found.classes)
     say(str(result))
     if out is not None:
-        write_audit(result, out)
+        _write(
+            result,
+            out,
+            dataset=file.stem,
+            classes=found.classes,
+            ids=found.ids,
+            group_names=found.group_names,
+            options=given(n_bins=n_bins, n_resamples=n_resamples, seed=seed, ties=ties),
+        )
 
 
-def write_audit(result: Audit, out: Path) -> None:
-    """Write an audit's files: audit.json, audit.csv, reliability.svg, reliability.png."""
-    from scalecal.drawing import save
-    from scalecal.tables import output_folder, write_csv
+def _write(result: Audit, out: Path, **about: Any) -> None:
+    """Write an audit's files and say which."""
+    from scalecal.experiments.runs import write_audit_run
 
-    with output_folder(out) as folder:
-        result.to_json(folder / "audit.json")
-        write_csv(result.to_frame(), folder / "audit.csv")
-        save(result.plot(), folder / "reliability")
-    say(f"\nWrote audit.json, audit.csv, reliability.svg and reliability.png to {out}")
+    close_run(out, write_audit_run(out, result, command=sys.argv, **about))
 
 
 @app.command()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scalecal.cli.app import app, given, say
-from scalecal.cli.probes import Preset, preset_option, tell
+from scalecal.cli.probes import Device, Preset, preset_option, tell
+from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
     from scalecal.experiments.sources import Source
@@ -81,6 +82,7 @@ def reproduce(
     methods: Names = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 10,
     preset: Preset = None,
+    device: Device = None,
     weights: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of weight files named <encoder>.*")
     ] = None,
@@ -130,6 +132,10 @@ def reproduce(
         if dry_run:
             _tell_plan(found, missing, out, seeds)
             return
+        chosen = preset_option(preset)
+        if data is None and features is None and not chosen:
+            tell("embedded data are small: all methods are trained by the default preset")
+            chosen = {"preset": None}
         outcome = run(
             found,
             out,
@@ -140,20 +146,13 @@ def reproduce(
             left_out=missing,
             also=also,
             progress=tell,
-            **preset_option(preset),
+            **given(device=device),
+            **chosen,
         )
     for name, why in outcome.left_out.items():
         say(f"Left out {name}: {why}")
     say(claims_table(outcome.claims))
-    write_report(out)
-    say(f"\nWrote results.csv, claims.json, tables/, figures/, cells/ and report.html to {out}")
-
-
-def write_report(out: Path) -> None:
-    """Write the report of a run folder beside its results."""
-    from scalecal.report import write_report as write
-
-    write([out], out / "report.html")
+    close_run(out, ["cells", "claims.json", "figures", "results.csv", "run.json", "tables"])
 
 
 def _tell_plan(found: list[Source], missing: dict[str, str], out: Path, seeds: int) -> None:

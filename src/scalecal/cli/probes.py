@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal.cli.app import Seed, app, columns, given, say
+from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
     from scalecal.experiments.comparison import Comparison
@@ -40,6 +41,9 @@ NRaters = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(help="Train all methods by this preset: paper or default. Else each by its own."),
+]
+Device = Annotated[
+    str | None, typer.Option(help="Where probes are trained: cpu (default), or cuda through torch.")
 ]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Name of this column or array.")]
@@ -171,6 +175,7 @@ def compare(
     group_column: Column = None,
     split_column: Column = None,
     preset: Preset = None,
+    device: Device = None,
 ) -> None:
     """Compare every method on your embeddings, paired over seeds and cases.
 
@@ -193,7 +198,9 @@ def compare(
         data,
         dataset=features.stem,
         progress=tell,
-        **given(methods=None if methods is None else methods.split(","), seeds=seeds),
+        **given(
+            methods=None if methods is None else methods.split(","), seeds=seeds, device=device
+        ),
         **preset_option(preset),
     )
     comparison = compare_cell(grid.cell)
@@ -241,4 +248,4 @@ def write_comparison(
         fingerprint=fingerprint,
         title=title,
     )
-    say(f"\nWrote {', '.join(names[:-1])} and {names[-1]} to {out}")
+    close_run(out, names)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from scalecal.calibrators import Calibrator
-from scalecal.checks import Float, InputError, Int, lookup
+from scalecal.checks import Float, InputError, Int, MissingPackageError, lookup
 from scalecal.experiments.cells import Cell, Prediction
 from scalecal.experiments.methods import METHODS, Method
 from scalecal.features.files import FeatureTable
@@ -27,6 +27,7 @@ __all__ = [
     "apply_probe",
     "features_of",
     "fit_calibrator",
+    "on_device",
     "panel_size",
     "parts",
     "run_grid",
@@ -142,6 +143,7 @@ def run_grid(
     preset: str | None = "",
     more: Mapping[str, Method] | None = None,
     dataset: str = "data",
+    device: str = "cpu",
     progress: Callable[[str], None] | None = None,
 ) -> Grid:
     """Train every applicable method with every seed and predict the test cases.
@@ -159,6 +161,8 @@ def run_grid(
         Another preset for all methods (None: this package's default training); "" leaves each its own.
     more
         Further methods beside those in `METHODS`.
+    device
+        Where probes are trained: "cpu" (numpy), or a torch device such as "cuda".
     progress
         Told what is being done, in words.
 
@@ -193,6 +197,7 @@ def run_grid(
             jobs += [Job(recipe=recipe, seed=seed, **shared) for recipe in recipes[name]]
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
     start = time.perf_counter()
+    data = replace(data, X=on_device(data.X, device))
     trained = fit_many(data.X, jobs)
     seconds = time.perf_counter() - start
     predictions: dict[tuple[str, int], Prediction] = {}
@@ -216,6 +221,23 @@ def run_grid(
         cell = replace(cell, meta={"preset": preset})
     ended = {name: count for name, count in capped.items() if count}
     return Grid(cell, left_out, ended, best, probes, seconds)
+
+
+def on_device(X: Any, device: str) -> Any:
+    """Return embeddings where they are to be used: a numpy array or memory map, or a torch tensor."""
+    if device == "cpu":
+        return X if isinstance(X, np.ndarray) else np.asarray(X)
+    try:
+        import torch
+    except ImportError:
+        raise MissingPackageError(
+            f"device {device!r} needs torch. Run: pip install 'scalecal[encoders]'"
+        ) from None
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError(f"device {device!r} is not available here: torch sees no CUDA card")
+    if isinstance(X, torch.Tensor):
+        return X.to(device)
+    return torch.from_numpy(np.array(X, copy=False)).to(device)
 
 
 def _shared_arrays(data: FeatureTable, train: Int, val: Int | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from scalecal.checks import InputError
 from scalecal.experiments.cells import Cell, read_cell, write_cell
 from scalecal.experiments.evidence import Embeddings, Evidence
-from scalecal.experiments.grid import Grid, run_grid
+from scalecal.experiments.grid import Grid, on_device, run_grid
 from scalecal.experiments.joining import ensemble, joined_cell
 from scalecal.experiments.methods import METHODS, Method
 from scalecal.experiments.runs import run_meta
@@ -79,6 +79,7 @@ def train_cell(
     methods: Sequence[str] | None = None,
     preset: str | None = "",
     sweep: bool = True,
+    device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
     progress: Callable[[str], None] = print,
 ) -> tuple[Cell, Embeddings | None, float | None]:
@@ -89,6 +90,8 @@ def train_cell(
     """
     folder = Path(folder)
     data = source.open().labelled()
+    if device != "cpu":
+        data = replace(data, X=on_device(data.X, device))  # once for all seeds
     settings = _settings(data, methods, preset)
     _refuse_other(folder, settings)
     seconds: float | None = None
@@ -102,7 +105,13 @@ def train_cell(
         start = time.perf_counter()
         more = SWEEP if sweep and data.counts is not None and seed in seeds[:SWEEP_SEEDS] else None
         grid = run_grid(
-            data, methods=methods, seeds=[seed], preset=preset, more=more, dataset=source.dataset
+            data,
+            methods=methods,
+            seeds=[seed],
+            preset=preset,
+            more=more,
+            dataset=source.dataset,
+            device=device,
         )
         cell = replace(grid.cell, encoder=source.encoder)
         told = {"settings": settings, "seed": seed, "notes": grid.notes}
@@ -165,6 +174,7 @@ def reproduce(
     methods: Sequence[str] | None = None,
     preset: str | None = "",
     sweep: bool = True,
+    device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
     left_out: Mapping[str, str] | None = None,
     also: Sequence[str | Path] = (),
@@ -187,6 +197,7 @@ def reproduce(
                 methods=methods,
                 preset=preset,
                 sweep=sweep,
+                device=device,
                 command=command,
                 progress=progress,
             )

@@ -17,7 +17,10 @@ from scalecal.experiments.cells import Cell, write_cell
 from scalecal.experiments.comparison import BASELINE, Comparison
 from scalecal.tables.writing import output_folder, write_csv
 
-__all__ = ["audit_method", "run_meta", "write_run"]
+__all__ = ["audit_method", "run_meta", "write_audit_run", "write_run"]
+
+MOST_CASES = 1_000_000
+"""Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
 
@@ -104,3 +107,60 @@ def write_run(
             write_csv(frontier_curve(cell), folder / "frontier.csv")
             write_csv(frontier_methods(cell), folder / "frontier_methods.csv")
         return sorted(p.name for p in folder.iterdir())
+
+
+def write_audit_run(
+    out: str | Path,
+    found: Audit,
+    *,
+    dataset: str,
+    classes: Sequence[str] = (),
+    ids: Any = None,
+    group_names: Sequence[str] = (),
+    command: Sequence[str] = ("scalecal",),
+    options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Write an audit: its numbers, its figure and its cases; return the names of the files."""
+    from scalecal.drawing import save
+
+    with output_folder(out) as folder:
+        found.to_json(folder / "audit.json")
+        write_csv(found.to_frame(), folder / "audit.csv")
+        save(found.plot(), folder / "reliability")
+        cases = found.cases
+        if 0 < len(cases.y) <= MOST_CASES:
+            cell = _audited_cell(found, dataset, classes, ids, group_names)
+            meta = run_meta(
+                cell,
+                kind="audit",
+                title=f"Audit of {dataset}",
+                command=command,
+                options=options or {},
+                notes=found.notes,
+                fingerprint=str(found.meta["data_sha256"]),
+            )
+            write_cell(folder, replace(cell, meta=meta))
+        return sorted(p.name for p in folder.iterdir())
+
+
+def _audited_cell(
+    found: Audit, dataset: str, classes: Sequence[str], ids: Any, group_names: Sequence[str]
+) -> Cell:
+    cases = found.cases
+    n = len(cases.y)
+    n_classes = 2 if cases.probs.ndim == 1 else cases.probs.shape[1]
+    groups = None
+    if cases.groups is not None:
+        named = np.asarray(group_names or cases.groups.astype(str), dtype=np.str_)
+        groups = named[cases.groups] if group_names else named
+    return Cell(
+        dataset=dataset,
+        encoder="model",
+        ids=np.arange(n).astype(np.str_) if ids is None else np.asarray(ids, dtype=np.str_),
+        y=cases.y,
+        counts=cases.counts,
+        groups=groups,
+        strata=np.array([*cases.strata, ""], dtype=np.str_)[cases.codes],
+        classes=tuple(classes) or tuple(str(c) for c in range(n_classes)),
+        predictions={("model", 0): (np.arange(n), cases.probs)},
+    )

@@ -1,0 +1,67 @@
+"""Commands that make and show reports: `report` and `view`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scalecal.cli.app import app, given, say
+
+
+def close_run(out: Path, names: list[str]) -> None:
+    """Write the report of a run folder, where its cases were kept, and say what was written."""
+    from scalecal.report import write_report
+
+    if "predictions.parquet" in names or "cells" in names:
+        write_report([out], out / "report.html")
+        names = sorted([*names, "report.html"])
+    say(f"\nWrote {', '.join(names[:-1])} and {names[-1]} to {out}")
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, one or several.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="HTML file; default: RUN/report.html."),
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the images, for thumbnails and links."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Also write every figure (SVG, PNG) and table (CSV, Markdown, LaTeX).",
+        ),
+    ] = None,
+) -> None:
+    """Write one self-contained report.html of one or several runs, side by side."""
+    from scalecal.report import export as write_files
+    from scalecal.report import write_report
+
+    path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
+    say(f"Wrote {path}")
+    if export is not None:
+        files = [*write_files(runs, export, "figures"), *write_files(runs, export, "tables")]
+        say(f"Wrote {len(files)} figures and tables to {export}")
+
+
+@app.command()
+def view(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.")] = Path("runs"),
+) -> None:
+    """Open the newest report below a folder in the browser."""
+    import webbrowser
+
+    from scalecal.report import newest_report
+
+    path = newest_report(folder)
+    say(str(path))
+    if not webbrowser.open(path.resolve().as_uri()):
+        typer.echo("no browser could be opened: open the file by hand", err=True)
