@@ -39,6 +39,8 @@ def results(cell: Cell) -> pd.DataFrame:
     import pandas as pd
 
     found = cell.table("results.csv")
+    if found is not None:
+        found = found[found["method"].isin(cell.methods)].reset_index(drop=True)
     known = set() if found is None else set(found["method"].astype(str))
     missing = {m for m in cell.methods if m not in known}
     if found is not None and not missing:

@@ -101,6 +101,11 @@
     document.getElementById("shown").textContent = shown < total ? `${shown} of ${total} rows` : "";
   };
   for (const control of filters) if (control) control.addEventListener("change", filter);
+  if (chooser && dots.tBodies[0].rows.length > 60) { // too many to begin with: those of the model shown
+    const follow = () => { filters[0].value = chooser.value; filter(); };
+    chooser.addEventListener("change", follow);
+    follow();
+  }
 
   // Cases: filter and download. Text that a spreadsheet would run is made plain text.
   const csv = (text) => {

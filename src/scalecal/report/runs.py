@@ -169,6 +169,13 @@ def _is_cell(folder: Path) -> bool:
     return (folder / "cases.parquet").is_file() and (folder / "predictions.parquet").is_file()
 
 
+def _main_methods(data: CellData) -> CellData:
+    """Leave out settings of a method that is there itself ("scale@K=20"): tables hold those."""
+    settings = {m for m in data.methods if "@" in m and m.split("@")[0] in data.methods}
+    kept = {key: given for key, given in data.predictions.items() if key[0] not in settings}
+    return replace(data, predictions=kept)
+
+
 def read_runs(folders: Sequence[str | Path]) -> list[Run]:
     """Read run folders of any kind; cells of all of them are numbered through."""
     if not folders:
@@ -189,7 +196,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
             data = read_cell(place)
             if not data.predictions:
                 raise InputError(f"{place / 'predictions.parquet'} holds no prediction")
-            cells.append(Cell(f"c{count}", number, place, data))
+            cells.append(Cell(f"c{count}", number, place, _main_methods(data)))
             count += 1
         info = _read_json(folder / "run.json") or cells[0].info
         runs.append(Run(folder, info, tuple(cells), _read_json(folder / "claims.json") or []))

@@ -177,9 +177,17 @@ def _several(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     sure = [c["best"]["method"] for c in cells if c["best"] and c["best"]["sure"]]
     if not sure:
         return [first, second, f"In none of the {count} models does a remedy gain beyond chance."]
-    often = max(dict.fromkeys(sure), key=sure.count)
+    chosen: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell["best"] and cell["best"]["sure"]:
+            chosen.setdefault(cell["best"]["method"], []).append(cell["name"])
+    often = max(chosen, key=lambda m: len(chosen[m]))
+    if len(sure) <= 3:
+        which = "; ".join(f"{m} on {' and on '.join(names)}" for m, names in chosen.items())
+    else:
+        which = f"most often {often} ({len(chosen[often])} of them)"
     third = (
-        f"A remedy gains beyond chance in {len(sure)} of {count} models, most often {often} "
-        f"({sure.count(often)} of them); gain and price of each are below, model by model."
+        f"A remedy gains beyond chance in {len(sure)} of {count} models: {which}. Gain and price of each "
+        "are told below, model by model."
     )
     return [first, second, third]

@@ -109,6 +109,8 @@ def _distinct_names(cells: list[dict[str, Any]], runs: Sequence[Run]) -> None:
 
 def _cell(cell: Cell, tidy: pd.DataFrame, n_resamples: int, most_cases: int) -> dict[str, Any]:
     bands = {m: measures.null_bands(cell, m, n_resamples=n_resamples) for m in cell.methods}
+    told = _audit(cell, n_resamples)
+    _as_audited(bands[cell.baseline], told["rows"])
     changed = measures.changes(cell, n_resamples=n_resamples)
     rows = _rows(cell, tidy, bands, changed)
     best = best_method(changed, recommendable(cell.methods))
@@ -137,7 +139,7 @@ def _cell(cell: Cell, tidy: pd.DataFrame, n_resamples: int, most_cases: int) -> 
         "baseline": cell.baseline,
         "best": best,
         "shown": shown,
-        "audit": _audit(cell, n_resamples),
+        "audit": told,
         "rows": rows,
         "changes": changed,
         "reliability": {m: curves.reliability(cell, m, bands[m]) for m in shown},
@@ -203,6 +205,14 @@ def _rows(
             row["changes"] = changed.get(method, {}).get(stratum, {})
             out.append(row)
     return out
+
+
+def _as_audited(bands: dict[str, dict[str, float]], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Take the null's mean from the audit where it has one: one page, one number."""
+    for row in rows:
+        mean = row.get("floor" if row["name"] == "overall" else "null_mean")
+        if mean is not None and row["name"] in bands:
+            bands[row["name"]]["null"] = mean
 
 
 def _audit(cell: Cell, n_resamples: int) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def cell_view(
     seed = f"seed {cell['seed']}, one of {cell['n_seeds']}; " if cell["n_seeds"] > 1 else ""
     return {
         **{k: cell[k] for k in ("key", "name", "n_bins", "strata", "baseline", "votes")},
+        "said": [*cell["audit"]["sentences"], cell["help"]],
         "after": after,
         "offered": offered,
         "sampled": sampled,
