@@ -19,7 +19,7 @@ from tests.report.make_runs import make_run
 def test_every_figure_as_svg_and_png(runs, tmp_path):
     written = export(runs["compare"], tmp_path / "figures")
     names = {path.stem for path in written}
-    assert {"reliability_none", "frontier-ece", "frontier-nll", "ece_against_floor"} <= names
+    assert {"reliability_none", "frontier_ece", "frontier_nll", "ece_against_floor"} <= names
     assert {"referral_overall", "referral_low"} <= names
     for path in written:
         if path.suffix == ".svg":
@@ -38,6 +38,14 @@ def test_figures_repeat_byte_for_byte(tmp_path):
         sheet.save_png(tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     assert "&lt;b&gt;" in sheet.file_svg()
+
+
+def test_names_that_fonts_and_xml_lack(tmp_path):
+    sheet = Drawing(60, 30, "bell \x07")
+    sheet.text(3, 20, "病理 $x \x00", fill="ink")
+    sheet.save_png(tmp_path / "a.png")
+    root = ET.fromstring(sheet.file_svg())
+    assert "病理 $x \ufffd" in "".join(root.itertext())
 
 
 def test_every_table_in_three_forms(runs, tmp_path):

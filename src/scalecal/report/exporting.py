@@ -71,7 +71,7 @@ def export(
 
 def _file_name(*parts: str) -> str:
     """Make one file name of words that may hold anything."""
-    words = (re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-").lower()[:40] for part in parts)
+    words = (re.sub(r"[^A-Za-z0-9_]+", "-", part).strip("-").lower()[:40] for part in parts)
     return "_".join(word for word in words if word)
 
 

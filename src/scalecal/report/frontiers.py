@@ -71,7 +71,7 @@ def frontier(
     numbered = len(points) > MOST_NAMES
     columns = -(-len(points) // KEY_LINES) if numbered else 0
     names = [str(i + 1) if numbered else p["method"] for i, p in enumerate(points)]
-    key_width = 26 + max(text_width(p["method"], 10.5) for p in points) if numbered else 0
+    key_width = 30 + max(text_width(p["method"], 12) for p in points) if numbered else 0
     width = LEFT + PLOT + (16 + columns * key_width if numbered else 108)
     label = f"{titles[1]} against {titles[0]}: {len(points)} methods and the softening curve."
     sheet = Drawing(width, HEIGHT, label)
@@ -94,12 +94,12 @@ def frontier(
             ends = (at(across[0], _clip(p[f"{y}_{end}"], up))[1] for end in ("low", "high"))
             sheet.line((a, next(ends)), (a, next(ends)), width=thin)
     roles = ["before" if p["method"] == baseline else "accent" for p in points]
-    for p, role, (a, b) in zip(points, roles, places, strict=True):
+    # The baseline is drawn last, so that nothing hides it.
+    for i in sorted(range(len(points)), key=lambda i: roles[i] == "before"):
+        p, role, (a, b) = points[i], roles[i], places[i]
         seen = p[x] == _clip(p[x], across) and p[y] == _clip(p[y], up)
-        tip = _point_tip(p, x, y, titles)
-        sheet.circle(
-            a, b, 4.6, fill=role if seen else "paper", stroke="paper" if seen else role, tip=tip
-        )
+        fill, stroke = (role, "paper") if seen else ("paper", role)
+        sheet.circle(a, b, 4.6, fill=fill, stroke=stroke, tip=_point_tip(p, x, y, titles))
     # Names go last, above every line; the baseline's first, so that it finds a place.
     order = sorted(range(len(points)), key=lambda i: roles[i] != "before")
     room = LEFT + PLOT if numbered else width

@@ -54,8 +54,9 @@ def _subtitle(cells: Sequence[Mapping[str, Any]]) -> str:
     parts = [str(first["name"]), f"{first['n_test']:,} test cases"]
     if first["n_seeds"] > 1:
         parts.append(f"{first['n_seeds']} seeds")
-    if len(first["methods"]) > 1:
-        parts.append(f"{len(first['methods'])} methods")
+    own = len(first["methods"]) - len(first["derived"])
+    if own > 1:
+        parts.append(f"{own} methods")
     return " · ".join(parts)
 
 

@@ -6,9 +6,11 @@ print are matters of the style sheet; in a file it is one of `COLOURS`.
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
+from html import escape as escape_html
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +35,11 @@ def _n(value: float) -> str:
     """Write a coordinate in as few characters as the eye needs."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
+
+
+def escape(text: str) -> str:
+    """Escape for HTML and XML; control characters, which XML forbids, become a mark of their own."""
+    return escape_html(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "\ufffd", text))
 
 
 def text_width(text: str, size: float) -> float:
@@ -170,7 +177,8 @@ class Drawing:
             if mark.kind == "text":
                 axes.text(
                     *mark.points[0],
-                    mark.text.replace("$", r"\$"),
+                    mark.text,
+                    parse_math=False,
                     fontsize=mark.size * 0.92,
                     color=fill,
                     ha={"start": "left", "middle": "center", "end": "right"}[mark.anchor],
@@ -200,7 +208,10 @@ class Drawing:
                 if mark.dash:
                     line.set_dashes([float(part) / mark.width for part in mark.dash.split()])
                 axes.add_line(line)
-        figure.savefig(path, dpi=dpi, metadata={"Software": None})
+        with warnings.catch_warnings():
+            # A name in a script that the font lacks is drawn as boxes; the SVG has it right.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            figure.savefig(path, dpi=dpi, metadata={"Software": None})
 
 
 def _svg_mark(mark: Mark) -> str:
