@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.optimize import check_grad, minimize
 from scalecal.checks import InputError
 from scalecal.solvers import Fit, Mixtures, Scaling, Task, minimise, train
 from scalecal.solvers.arrays import Matrix, product
+from scalecal.solvers.lanes import Lanes, lay_out
 from scalecal.solvers.losses import loss, residual
 
 torch = pytest.importorskip("torch")
@@ -311,6 +313,49 @@ def test_torch_arrays_give_what_numpy_gives(dtype: str) -> None:
     ):
         assert isinstance(theirs.weights, np.ndarray)
         np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-5)
+
+
+def test_lanes_equal_the_groups_trained_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds side by side: other rows, orders, anchors, stopping epochs, and none to stop by."""
+    X, y = data(seed=7)
+    tasks = grid(X, y, seeds=4)
+    tasks += [replace(t, validation=None, validation_targets=None) for t in tasks[:6]]
+    tasks += [replace(t, validation=None, validation_targets=None) for t in tasks[11:17]]
+    options: dict[str, Any] = {"batch_size": 16, "max_epochs": 10, "min_steps": 0, "patience": 2}
+    lanes: list[int] = []
+    run = Lanes.run
+    monkeypatch.setattr(
+        Lanes, "run", lambda self, *a: (lanes.append(len(self.lanes)), run(self, *a))[1]
+    )
+    alone, together = train(X, tasks, **options), train(torch.tensor(X), tasks, **options)
+    assert max(lanes) == 4, "the seeds should have run side by side for this test to bite"
+    assert len({f.n_iter for f in alone}) > 3
+    for one, other in zip(alone, together, strict=True):
+        assert (one.n_iter, one.best) == (other.n_iter, other.best)
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-9)
+        np.testing.assert_allclose(one.intercept, other.intercept, atol=1e-9)
+        np.testing.assert_allclose(one.history, other.history, atol=1e-9)
+
+
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 30), st.integers(1, 12))
+@settings(max_examples=40, deadline=None)
+def test_layout_holds_every_case_once_in_its_own_step(
+    lanes: int, n_real: int, n_synthetic: int, size: int
+) -> None:
+    rng = np.random.default_rng(0)
+    orders = np.stack([rng.permutation(n_real + n_synthetic) for _ in range(lanes)])
+    layout = lay_out(orders, n_real, size)
+    start = 0
+    for k, (real, extra) in enumerate(zip(layout.real, layout.synthetic, strict=True)):
+        for lane in range(lanes):
+            there = slice(start, start + real + extra)
+            kept = layout.cases[lane, there][layout.filled[lane, there]]
+            assert sorted(kept) == sorted(orders[lane, k * size : (k + 1) * size])
+            assert len(kept) == layout.sizes[k]
+        assert (layout.cases[:, start : start + real] < n_real).all()
+        assert (layout.cases[:, start + real : start + real + extra] >= n_real).all()
+        start += real + extra
+    assert start == layout.cases.shape[1]
 
 
 def test_validation_rows_may_lie_in_another_matrix() -> None:

@@ -27,7 +27,14 @@ CHUNK_ROWS = 4096
 
 
 def product(a: Array, b: Array, out: Array) -> Array:
-    """Write the matrix product ``a @ b`` into `out`, in blocks that suit few rows of `a`."""
+    """Write the matrix product ``a @ b`` into `out`, in blocks that suit few rows of `a`.
+
+    If `b` is a stack (lanes, inner, columns), the rows of `a` fall into as many equal parts.
+    """
+    if b.ndim == 3:
+        parts = a.reshape(b.shape[0], -1, a.shape[1]) @ b
+        out[...] = parts.reshape(out.shape)
+        return out
     if not isinstance(out, np.ndarray):
         out[...] = a @ b
         return out
@@ -112,8 +119,8 @@ class Matrix:
         if scaling is None or scaling.is_number:
             return rows
         if scaling.unit:
-            lengths = self.xp.sqrt(self.xp.sum(rows * rows, axis=1))
-            rows /= self.xp.where(lengths > 0, lengths, self.xp.ones_like(lengths))[:, None]
+            lengths = self.xp.sqrt(self.xp.sum(rows * rows, axis=-1))
+            rows /= self.xp.where(lengths > 0, lengths, self.xp.ones_like(lengths))[..., None]
         if scaling.shift is not None:
             rows -= self.array(scaling.shift)
         rows /= self.array(scaling.scale)

@@ -44,12 +44,14 @@ def stack_targets(data: Matrix, targets: Sequence[NDArray[Any]]) -> Array:
     return data.array(np.concatenate([np.atleast_2d(t.T) for t in targets]))
 
 
-def held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix, rows: Array) -> list[Held]:
+def held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[Held]:
     """Validation sets, each with the probes it decides about.
 
-    Probes without one are measured on their training cases (`rows` of `data`).
+    Probes without one are measured on their training cases (rows of `data`).
     """
-    numbers = np.asarray(same_content([t.validation for t in tasks]))
+    given_sets = same_content([t.validation for t in tasks])
+    own_rows = same_content([t.rows if t.validation is None else None for t in tasks])
+    numbers = np.asarray(given_sets) * len(tasks) + np.asarray(own_rows)
     sets = []
     for number in np.unique(numbers):
         probes = np.flatnonzero(numbers == number)
@@ -63,7 +65,6 @@ def held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix, rows: Array) ->
         if any(t.weights is not None for t in mine):
             raw = np.stack([t.all_weights()[: len(t.rows)] for t in mine])
             weights = data.array(raw / raw.mean(axis=1, keepdims=True))
-        sets.append(
-            Held(data, rows, stack_targets(data, [t.targets for t in mine]), probes, weights)
-        )
+        targets = stack_targets(data, [t.targets for t in mine])
+        sets.append(Held(data, data.index(mine[0].rows), targets, probes, weights))
     return sets

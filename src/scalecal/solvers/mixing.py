@@ -108,12 +108,18 @@ class Mix:
     anchors: Array | None  # (m, k, d), where they do not ride along
     span: slice  # where they lie among those that do
 
+    lanes: list[int]  # the lane of each set
     order: Array = None  # this epoch's shares (few anchors) or numbers of synthetic cases
 
     def arrange(self, numbers: Array) -> None:
-        """Put the synthetic cases in an epoch's order."""
-        few = self.shares is not None
-        self.order = self.data.xp.take(self.shares, numbers, axis=1) if few else numbers
+        """Put the synthetic cases in an epoch's order, `numbers` (lanes, S)."""
+        if self.shares is None:
+            self.order = numbers[self.lanes[0]]
+        elif numbers.shape[0] == 1:
+            self.order = self.data.xp.take(self.shares, numbers[0], axis=1)
+        else:
+            which = self.data.index(np.arange(len(self.lanes)))[:, None]
+            self.order = self.shares[which, numbers[self.data.index(self.lanes)]]
 
     def batch(self, part: slice) -> Batch:
         """Return the map of some of the epoch's synthetic cases."""
@@ -154,21 +160,27 @@ def coefficients(
 
 
 def mixes(
-    data: Matrix, tasks: Sequence[Task], scaling: Scaling | None, per_batch: float
+    data: Matrix,
+    tasks: Sequence[Task],
+    scaling: Scaling | None,
+    per_batch: float,
+    *,
+    lanes: int = 1,
 ) -> tuple[list[Mix], NDArray[np.int64]]:
     """Gather adjoining tasks with the same synthetic rows; also give the anchors that ride along.
 
     `per_batch` is the expected number of synthetic cases in a batch: anchors are cheaper while they
     are fewer than the two rows each such case would have to gather. They ride along in the step's
-    own product, unless that wastes more on the other columns than a product of their own costs.
+    own product, unless that wastes more on the other columns than a product of their own costs, or
+    the tasks are those of several lanes, one lane after another.
     """
     found: list[Mix] = []
     kept: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
-    start = 0
+    start, per_lane = 0, len(tasks) // lanes
     while start < len(tasks):
         mixtures = tasks[start].mixtures
         stop = start + 1
-        while stop < len(tasks) and _same_rows(mixtures, tasks[stop].mixtures):
+        while stop % per_lane and _same_rows(mixtures, tasks[stop].mixtures):
             stop += 1
         if mixtures is not None:
             c = tasks[0].n_columns
@@ -176,8 +188,9 @@ def mixes(
             mix.columns = slice(start * c, stop * c)
             used = sum(len(rows) for rows in kept)
             others = (len(tasks) - stop + start) * c
-            few = mix.shares is not None
-            if few and len(anchors) * others * data.n_features > WASTE:
+            mix.lanes = [start // per_lane]
+            wasted = len(anchors) * others * data.n_features
+            if mix.shares is not None and (lanes > 1 or wasted > WASTE):
                 mix.anchors = data.take(data.index(anchors), scaling)[None]
                 anchors = anchors[:0]
             mix.span = slice(used, used + len(anchors))
@@ -204,6 +217,7 @@ def _stacked(xp: Any, found: list[Mix]) -> list[Mix]:
             last.anchors = xp.concat([last.anchors, mix.anchors])
             last.shares = xp.concat([last.shares, mix.shares])
             last.columns = slice(last.columns.start, mix.columns.stop)
+            last.lanes = last.lanes + mix.lanes
         else:
             joined.append(mix)
     return joined
@@ -248,5 +262,6 @@ def _mix(
         shares=shares,
         anchors=None,
         span=slice(0, 0),
+        lanes=[0],
     )
     return mix, rows

@@ -1,0 +1,373 @@
+"""Probes that share batches: one weight matrix, Adam's moments, early stopping.
+
+Tasks with the same training rows, batch order and number of synthetic cases see the same batches,
+so a step is two matrix products for all of them. The result is that of each probe trained alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import InputError
+from scalecal.solvers.arrays import Array, Matrix, product, to_host
+from scalecal.solvers.holding import Held, held_sets, stack_targets
+from scalecal.solvers.losses import loss, residual
+from scalecal.solvers.mixing import Mix, mixes
+from scalecal.solvers.problem import Fit, Scaling, Task
+
+__all__ = ["Batch", "Group"]
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
+
+class Batch(NamedTuple):
+    """The cases of one step: real rows, then synthetic ones."""
+
+    size: int
+    rows: Array  # row numbers of the real cases
+    synthetic: slice  # of the epoch's synthetic cases
+    targets: Array  # (columns, cases)
+    weights: Array | None
+
+
+class _Selected(NamedTuple):
+    """A validation set for the probes still in training."""
+
+    held: Held
+    probes: NDArray[np.int64]
+    columns: Array | None  # None: all of them
+    targets: Array
+    weights: Array | None
+
+
+class Group:
+    """Probes that share batches: their weights, Adam's moments, and one epoch after another."""
+
+    def __init__(
+        self,
+        data: Matrix,
+        held: Matrix,
+        tasks: list[Task],
+        batch_size: int,
+        widest: int | None = None,
+    ) -> None:
+        self.data, self.tasks, self.batch_size = data, tasks, batch_size
+        self.xp = data.xp
+        first = tasks[0]
+        self.n_columns = first.n_columns
+        self.gamma = first.gamma if first.loss == "focal" else None
+        # One number is applied to the logits instead of the rows.
+        self.scaling: Scaling | None = None if first.scaling.is_number else first.scaling
+        self.widest = batch_size if widest is None else widest
+        self.ones = data.zeros(self.widest) + 1.0
+        self.rows = data.index(first.rows)
+        self.n_real, self.n_synthetic = len(first.rows), first.n_mixtures
+        self.held = held_sets(tasks, data, held)
+        self.live = np.arange(len(tasks))
+        self.slots = self._padded(self.live)
+        self.step_count = 0
+        d, c = data.n_features, self.n_columns
+        start = np.zeros((len(tasks), c, d + 1))
+        for i, task in enumerate(tasks):
+            if task.initial is not None:
+                start[i, :, :d], start[i, :, d] = task.initial
+        first_state = data.array(start.reshape(-1, d + 1))
+        self.best_weights = self.xp.asarray(first_state[:, :d], copy=True)
+        self.best_intercept = self.xp.asarray(first_state[:, d], copy=True)
+        columns = data.index(_columns(self.slots, c))
+        self._set_state(self.best_weights[columns], self.best_intercept[columns])
+        self.moments = [self.xp.zeros_like(self.flat), self.xp.zeros_like(self.flat)]
+        self._set_columns()
+
+    # -- what belongs to the columns still in training ------------------------------------------
+
+    def _padded(self, probes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """One probe twice where that makes a multiple of four, which multiplies faster."""
+        if self.n_columns == 1 and len(probes) % 4 == 3 and isinstance(self.data.X, np.ndarray):
+            return np.append(probes, probes[-1])
+        return probes
+
+    def _set_state(self, weights: Array, intercept: Array) -> None:
+        """Keep weights and intercepts as views of one flat array, so that Adam is one update."""
+        size = weights.shape[0] * weights.shape[1]
+        self.flat = self.xp.concat([self.xp.reshape(weights, (-1,)), intercept])
+        self.gradient = self.xp.zeros_like(self.flat)
+        self.weights = self.xp.reshape(self.flat[:size], weights.shape)
+        self.intercept = self.flat[size:]
+        self.slope = self.xp.reshape(self.gradient[:size], weights.shape)
+        self.slope_intercept = self.gradient[size:]
+
+    def _set_columns(self) -> None:
+        """Gather the live probes' targets, weights, rates and synthetic cases."""
+        live = [self.tasks[i] for i in self.slots]
+        self.targets = stack_targets(self.data, [t.all_targets() for t in live])
+        self.case_weights = None
+        if any(t.is_weighted() for t in live):
+            raw = np.stack([t.all_weights() for t in live])
+            raw /= raw.mean(axis=1, keepdims=True)
+            self.case_weights = self.data.array(np.repeat(raw, self.n_columns, axis=0))
+        self.mixes, anchors = self._mixes(live)
+        self.n_anchors = len(anchors)
+        longest = self.n_anchors + min(self.batch_size, self.n_real)
+        self.buffer = self.data.empty(longest, self.data.n_features)
+        self.buffer[: self.n_anchors] = self.data.take(self.data.index(anchors), self.scaling)
+        self.every = self.data.empty(self.weights.shape[0], self.n_anchors + self.widest)
+        self.factor = self._column_value(
+            [1.0 / float(t.scaling.scale) if t.scaling.is_number else 1.0 for t in live]
+        )
+        self.rate = self._flat_value([t.learning_rate for t in live])
+        self.decay = self._column_value([t.decay for t in live])
+        self.selected = self._select_held()
+
+    def _mixes(self, live: list[Task]) -> tuple[list[Mix], NDArray[np.int64]]:
+        """The live probes' synthetic cases, and the anchors that ride along."""
+        return mixes(self.data, live, self.scaling, self._synthetic_per_batch())
+
+    def _synthetic_per_batch(self) -> float:
+        """Synthetic cases to be expected in a batch."""
+        return self.batch_size * self.n_synthetic / (self.n_real + self.n_synthetic)
+
+    def _column_value(self, values: list[float]) -> Any:
+        """One number if all probes agree, else one per column as a (columns, 1) array."""
+        if len(set(values)) == 1:
+            return values[0]
+        return self.data.array(np.repeat(values, self.n_columns)[:, None])
+
+    def _flat_value(self, values: list[float]) -> Any:
+        """One number if all probes agree, else one per entry of the flat state."""
+        if len(set(values)) == 1:
+            return values[0]
+        per_column = np.repeat(values, self.n_columns)
+        weights = np.repeat(per_column, self.data.n_features)
+        return self.data.array(np.concatenate([weights, per_column]))
+
+    # -- training ---------------------------------------------------------------------------------
+
+    def run(self, limit: int, patience: int) -> list[Fit]:
+        """Train until every probe has stopped or `limit` epochs are done."""
+        n = len(self.tasks)
+        stops = np.array([t.validation is not None for t in self.tasks])
+        history: list[list[float]] = [[] for _ in range(n)]
+        lowest, best, done = (
+            np.full(n, np.inf),
+            np.zeros(n, dtype=np.int64),
+            np.zeros(n, dtype=bool),
+        )
+        generator = np.random.default_rng(self.tasks[0].order)
+        for epoch in range(1, limit + 1):
+            for batch in self._batches(generator):
+                self._step(batch)
+            losses = self._evaluate()
+            for i in self.live:
+                history[i].append(float(losses[i]))
+            better = self.live[stops[self.live] & (losses[self.live] < lowest[self.live])]
+            lowest[better], best[better] = losses[better], epoch
+            self._keep(better)
+            done[self.live] = stops[self.live] & (epoch - best[self.live] >= patience)
+            if done[self.live].any():
+                self._drop(~done[self.live])
+                if len(self.live) == 0:
+                    break
+        if not stops.all():  # these are all still live
+            self._keep(np.flatnonzero(~stops))
+            best[~stops] = limit
+        weights, intercept = to_host(self.best_weights), to_host(self.best_intercept)
+        c = self.n_columns
+        return [
+            Fit(
+                weights=weights[i * c : (i + 1) * c].copy(),
+                intercept=intercept[i * c : (i + 1) * c].copy(),
+                history=np.array(history[i]),
+                n_iter=len(history[i]),
+                best=int(best[i]),
+                converged=bool(done[i]),
+                capped=not done[i],
+            )
+            for i in range(n)
+        ]
+
+    def _batches(self, generator: np.random.Generator) -> Iterator[Batch]:
+        """One epoch, all cases in a new order."""
+        return self._in_order(generator.permutation(self.n_real + self.n_synthetic))
+
+    def _in_order(self, order: NDArray[np.int64]) -> Iterator[Batch]:
+        """Batches of these cases: everything is put in its order once, and batches are views."""
+        size = self.batch_size
+        whole = len(order) // size * size
+        # Sorting inside a batch changes no sum, reads memory maps in order and puts the
+        # synthetic numbers last.
+        order[:whole].reshape(-1, size).sort(axis=1)
+        order[whole:].sort()
+        starts = range(0, len(order), size)
+        real = order < self.n_real
+        counts = np.add.reduceat(real, np.array(starts)).tolist()
+        numbers = self.data.index(order)
+        targets = self.xp.take(self.targets, numbers, axis=1)
+        weights = self.case_weights
+        if weights is not None:
+            weights = self.xp.take(weights, numbers, axis=1)
+        rows = self.rows[self.data.index(order[real])]
+        if self.n_synthetic:
+            synthetic = self.data.index(order[~real] - self.n_real)[None]
+            for mix in self.mixes:
+                mix.arrange(synthetic)
+        done = 0
+        for start, count in zip(starts, counts, strict=True):
+            part = slice(start, start + size)
+            yield Batch(
+                size=min(size, len(order) - start),
+                rows=rows[done : done + count],
+                synthetic=slice(start - done, start - done + size - count),
+                targets=targets[:, part],
+                weights=None if weights is None else weights[:, part],
+            )
+            done += count
+
+    def _step(self, batch: Batch) -> None:
+        """One Adam step on one batch."""
+        n_real, size, head = batch.rows.shape[-1], batch.targets.shape[1], self.n_anchors
+        rows = self._anchors_and(batch.rows)
+        # Columns of `every`: anchors, real cases, synthetic cases.
+        every = self.every[:, : head + size]
+        product(self.weights, rows.mT, every[:, : head + n_real])
+        synthetic = []
+        if size > n_real:
+            synthetic = [(mix.columns, mix.batch(batch.synthetic)) for mix in self.mixes]
+        for mine, made in synthetic:
+            every[mine, head + n_real :] = made.forward(self.weights[mine], every[mine])
+        logits = every[:, head:]
+        if not isinstance(self.factor, float) or self.factor != 1.0:
+            logits *= self.factor
+        logits += self.intercept[:, None]
+        slopes = residual(self.xp, logits, batch.targets, self.n_columns, self.gamma)
+        if batch.weights is not None:
+            slopes *= batch.weights
+        slopes *= 1.0 / batch.size
+        self.slope_intercept[...] = slopes @ self.ones[:size]
+        if not isinstance(self.factor, float) or self.factor != 1.0:
+            slopes *= self.factor
+        back = slopes
+        if head:
+            back = every
+            back[:, :head] = 0.0
+            back[:, head:] = slopes
+        for mine, made in synthetic:
+            made.to_anchors(slopes[mine, n_real:], back[mine])
+        product(back[:, : head + n_real], rows, self.slope)
+        for mine, made in synthetic:
+            made.to_gradient(slopes[mine, n_real:], self.slope[mine])
+        if not isinstance(self.decay, float) or self.decay:
+            self.slope += self.decay * self.weights
+        self._adam()
+
+    def _anchors_and(self, index: Array) -> Array:
+        """The anchors' rows, then those of this batch."""
+        rows = self.data.take(index, self.scaling, self.buffer[self.n_anchors :])
+        if not self.n_anchors:
+            return rows
+        if isinstance(rows, np.ndarray):
+            return self.buffer[: self.n_anchors + len(rows)]
+        return self.xp.concat([self.buffer[: self.n_anchors], rows])
+
+    def _adam(self) -> None:
+        """Move the flat state. The moments are kept undivided by 1 - beta: two products fewer."""
+        self.step_count += 1
+        first, second = self.moments
+        root = math.sqrt((1.0 - BETA_2**self.step_count) / (1.0 - BETA_2))
+        pace = (1.0 - BETA_1) / (1.0 - BETA_1**self.step_count) * root
+        first *= BETA_1
+        first += self.gradient
+        second *= BETA_2
+        second += self.gradient * self.gradient
+        move = self.xp.sqrt(second)
+        move += EPSILON * root
+        move = first / move
+        move *= self.rate * pace
+        self.flat -= move
+
+    # -- validation and early stopping --------------------------------------------------------------
+
+    def _select_held(self) -> list[_Selected]:
+        """For each validation set, the live probes it decides about and where they are."""
+        selected = []
+        for held in self.held:
+            probes = held.probes[np.isin(held.probes, self.live)]
+            if len(probes) == 0:
+                continue
+            columns = None
+            if len(probes) == len(self.live):
+                probes = self.slots
+            else:
+                place = np.searchsorted(self.slots, probes)
+                columns = self.data.index(_columns(place, self.n_columns))
+            inside = np.searchsorted(held.probes, probes)
+            targets = held.targets[self.data.index(_columns(inside, self.n_columns))]
+            weights = None if held.weights is None else held.weights[self.data.index(inside)]
+            selected.append(_Selected(held, probes, columns, targets, weights))
+        return selected
+
+    def _evaluate(self) -> NDArray[np.float64]:
+        """Mean validation loss of each live probe (NaN for the others)."""
+        result = np.full(len(self.tasks), np.nan)
+        for held, probes, columns, targets, case_weights in self.selected:
+            weights, intercept, factor = self.weights, self.intercept, self.factor
+            if columns is not None:
+                weights, intercept = weights[columns], intercept[columns]
+                factor = factor if isinstance(factor, float) else factor[columns]
+            total = 0.0
+            for block, rows in held.chunks(self.scaling):
+                logits = product(weights, rows.T, self.data.empty(weights.shape[0], rows.shape[0]))
+                logits *= factor
+                logits += intercept[:, None]
+                values = loss(self.xp, logits, targets[:, block], self.n_columns, None)
+                if case_weights is not None:
+                    values *= case_weights[:, block]
+                total = total + self.xp.sum(values, axis=1, dtype=self.xp.float64)
+            result[probes] = to_host(total) / int(held.rows.shape[0])
+        if not np.isfinite(result[self.live]).all():
+            raise InputError(
+                "training diverged: the validation loss is not finite. "
+                "Scale the features or lower the learning rate."
+            )
+        return result
+
+    def _keep(self, probes: NDArray[np.int64]) -> None:
+        """Remember the present weights of these probes."""
+        if len(probes) == 0:
+            return
+        here = self.data.index(_columns(np.searchsorted(self.slots, probes), self.n_columns))
+        there = self.data.index(_columns(probes, self.n_columns))
+        self.best_weights[there] = self.weights[here]
+        self.best_intercept[there] = self.intercept[here]
+
+    def _drop(self, keep: NDArray[np.bool_]) -> None:
+        """Take stopped probes out of the matrix: they cost nothing more."""
+        self.live = self.live[keep]
+        if len(self.live) == 0:
+            return
+        slots = self._padded(self.live)
+        columns = self.data.index(_columns(np.searchsorted(self.slots, slots), self.n_columns))
+        self.slots = slots
+        size, shape = self.slope.shape[0] * self.slope.shape[1], self.slope.shape
+        self.moments = [
+            self.xp.concat(
+                [
+                    self.xp.reshape(self.xp.reshape(m[:size], shape)[columns], (-1,)),
+                    m[size:][columns],
+                ]
+            )
+            for m in self.moments
+        ]
+        self._set_state(self.weights[columns], self.intercept[columns])
+        self._set_columns()
+
+
+def _columns(probes: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:
+    """Column numbers of these probes."""
+    found: NDArray[np.int64] = (probes[:, None] * n_columns + np.arange(n_columns)).reshape(-1)
+    return found
