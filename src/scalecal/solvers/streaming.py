@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError, check_positive_int
 from scalecal.solvers import adam
 from scalecal.solvers.arrays import Array, Matrix
+from scalecal.solvers.group import Batch, Group
 from scalecal.solvers.problem import Fit, Scaling, Task, check_tasks
 
 __all__ = ["parse_bytes", "train_streaming"]
@@ -160,14 +161,14 @@ def train_streaming(
             f"memory of {budget:,} bytes holds no batch of {batch_size} rows: give {least:,} or more"
         )
     fits: dict[int, Fit] = {}
-    for members in adam._groups(tasks):
+    for members in adam.batchable(tasks):
         group = _Windowed(data, held, [tasks[i] for i in members], batch_size, window_rows)
         limit = max(max_epochs, math.ceil(min_steps / group.steps))
         fits.update(zip(members, group.run(limit, patience), strict=True))
     return [fits[i] for i in range(len(tasks))]
 
 
-class _Windowed(adam._Group):
+class _Windowed(Group):
     """Probes that share batches, with the rows of one window at a time in memory."""
 
     data: StoredMatrix
@@ -205,7 +206,7 @@ class _Windowed(adam._Group):
             self.data.release()
         return out
 
-    def _batches(self, generator: np.random.Generator) -> Iterator[adam._Batch]:
+    def _batches(self, generator: np.random.Generator) -> Iterator[Batch]:
         """One epoch, window by window."""
         order = generator.permutation(len(self._blocks))
         windows = [
