@@ -247,12 +247,12 @@ def _finished(
 
     if not path.is_file():
         return None
-    frame = pd.read_csv(path, float_precision="round_trip")
+    frame = pd.read_csv(path)
     told = {key: "default" if value is None else value for key, value in asdict(setting).items()}
     same = (
         {*told, "setting", "replicate", "method", "metric", "value"} == set(frame.columns)
         and len(frame) > 0
-        and all((frame[key] == value).all() for key, value in told.items())
+        and all(str(frame[key].iloc[0]) == str(value) for key, value in told.items())
         and set(frame["method"]) == {*methods, *TRUTHS}
         and set(frame["replicate"]) == set(range(replicates))
         and set(frame["metric"]) == set(SCORES)
@@ -285,7 +285,7 @@ def write_study(
 
     Returns
     -------
-    What the page says, to be printed.
+    What the page says, without its long tables, to be printed.
     """
     import pandas as pd
 
@@ -308,16 +308,15 @@ def write_study(
             with output_folder(path.parent) as partial:
                 write_csv(frame, partial / path.name)
             # Read back, so that a run that was interrupted gives the same bytes.
-            frame = pd.read_csv(path, float_precision="round_trip")
+            frame = pd.read_csv(path)
         frames.append(frame)
     study = pd.concat(frames, ignore_index=True)
     summary = summarise(study)
-    text = page(study, summary)
     with output_folder(out) as partial:
         write_csv(study, partial / "study.csv")
         write_csv(summary, partial / "summary.csv")
-        write_text(partial / "study.md", text)
-        save(figure_simulation(summary, settings).figure, partial / "figure")
+        write_text(partial / "study.md", page(study))
+        save(figure_simulation(summary, settings), partial / "figure")
         write_json(
             partial / "run.json",
             {
@@ -328,4 +327,5 @@ def write_study(
                 "settings": {name: asdict(setting) for name, setting in settings.items()},
             },
         )
-    return f"{text}\nWrote study.csv, summary.csv, study.md, figure.svg and figure.png to {out}"
+    files = "study.csv, summary.csv, study.md, figure.svg and figure.png"
+    return f"{page(study, brief=True)}\nWrote {files} to {out}"
