@@ -5,7 +5,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench browser clean
 
 .venv/core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -28,6 +28,9 @@ check:  ## ruff, mypy, import-linter, pytest (doctests and README included)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+browser:  ## Debian's Chromium, for the tests of the report (needs the rights to install)
+	test -x /usr/bin/chromium || (apt-get update -qq && apt-get install -y -qq chromium)
 
 bench: .venv/dev  ## speed against named peers, one process, one BLAS thread
 	$(BIN)/python -m benchmarks

@@ -12,6 +12,7 @@ from scalecal.datasets import simulate
 from scalecal.experiments import simulation
 from scalecal.experiments.simulation import (
     FACTORS,
+    PAPER_TRAINED,
     SCORES,
     SETTINGS,
     STUDY_METHODS,
@@ -71,11 +72,12 @@ def test_every_setting_can_be_drawn_and_differs_from_base_in_what_its_name_says(
         assert data.X.shape == (30, setting.dim)
         assert data.n_raters[0] == setting.n_raters
         changed = [
-            f"{k}={v}" if isinstance(v, str) else f"{k}={v:g}"
-            for k, v in vars(setting).items()
-            if v != getattr(base, k)
+            f"{key}={value:g}"
+            for key, value in vars(setting).items()
+            if key != "preset" and value != getattr(base, key)
         ]
-        assert name == (",".join(changed) or "base")
+        paper = PAPER_TRAINED if setting.preset == "paper" else ""
+        assert name == ("".join(changed) or "base") + paper
 
 
 def test_telling_the_truth_has_no_error():
@@ -197,6 +199,15 @@ def test_sentences_say_where_a_method_helps_hurts_or_does_nothing():
         "does nothing in 1 of 3 (c)." in text
     )
     assert "AUC: it helps in 1 of 3 (b), by 0.040; hurts in 1 of 3 (base)" in text
+
+
+def test_the_paper_s_training_is_told_of_on_the_same_data_sets():
+    frame = made({"base": 0.0, f"base{PAPER_TRAINED}": 0.0})
+    values = frame["value"].to_numpy()
+    half = len(frame) // 2
+    frame["value"] = np.r_[values[:half], values[:half] + 0.05]
+    assert "At base the paper's training" in page(frame)
+    assert "label NLL +0.050" in page(frame)
 
 
 def test_intervals_hold_for_all_settings_together():

@@ -26,7 +26,9 @@ def demo(
     methods are trained by the default preset: the paper's 50 epochs are too few for 600 cases.
     """
     from scalecal.datasets import load_lidc
+    from scalecal.experiments.claims import claims_json, claims_table, judge
     from scalecal.experiments.comparison import compare_cell
+    from scalecal.experiments.evidence import Evidence
     from scalecal.experiments.grid import features_of, run_grid
     from scalecal.experiments.runs import audit_method
 
@@ -38,6 +40,11 @@ def demo(
     for method in dict.fromkeys(("none", comparison.best)):
         say(f"\nAudit of {method} (first seed's test patients):\n")
         say(str(audit_method(grid.cell, method)))
+    claims = claims_json(
+        judge(Evidence.of([grid.cell], seconds={("lidc", "geometry"): grid.seconds}))
+    )
+    say("\nThe paper's claims, on these nodules:\n")
+    say(claims_table(claims))
     options = {"seeds": seeds, "preset": "default"}
     write_comparison(
         comparison,
@@ -47,4 +54,5 @@ def demo(
         title=TITLE,
         options=options,
         fingerprint=data.fingerprint,
+        claims=claims,
     )

@@ -177,7 +177,7 @@ def extract(
     device: Annotated[str | None, typer.Option(help="cuda, cuda:1, mps or cpu.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per pass.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads that decode.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads or processes that decode.")] = None,
     compile: Annotated[bool | None, typer.Option("--compile", help="Use torch.compile.")] = None,
     exact: Annotated[
         bool | None, typer.Option("--exact", help="Resize on the CPU, by Pillow, as published.")

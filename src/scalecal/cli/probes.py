@@ -234,6 +234,7 @@ def write_comparison(
     options: dict[str, Any],
     fingerprint: str,
     title: str | None = None,
+    claims: list[dict[str, Any]] | None = None,
 ) -> None:
     """Write a run folder and its report."""
     from scalecal.experiments.runs import write_run
@@ -247,5 +248,6 @@ def write_comparison(
         notes=grid.notes,
         fingerprint=fingerprint,
         title=title,
+        claims=claims,
     )
     close_run(out, names)

@@ -212,10 +212,19 @@ def run_grid(
             best[name, seed] = int(np.argmin([_validation_loss(t) for t in rivals]))
             probe = probes[name, seed] = rivals[best[name, seed]]
             capped[name] = capped.get(name, 0) + int(probe.fit.capped)
-            calibrator = fit_calibrator(method, probe, data, parts(data, seed)[1])
+            val = parts(data, seed)[1]
+            if method.calibrator is not None and val is None and probe.validation is None:
+                left_out[name] = "too few training cases to hold out a validation part"
+                continue
+            calibrator = fit_calibrator(method, probe, data, val)
             probs = apply_probe(probe, calibrator, data, tested[seed])
             predictions[name, seed] = (np.searchsorted(cases, tested[seed]), probs)
-    order = {(name, seed): predictions[name, seed] for name in run for seed in chosen}
+    order = {
+        (name, seed): predictions[name, seed]
+        for name in run
+        for seed in chosen
+        if (name, seed) in predictions
+    }
     cell = _cell(data, cases, order, dataset)
     if preset != "":
         cell = replace(cell, meta={"preset": preset})

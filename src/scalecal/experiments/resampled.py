@@ -245,11 +245,19 @@ class Resampled:
 
 def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Contrast:
     """Compare two metrics drawn from the same resamples."""
-    common = [seed for seed in reference.by_seed if seed in method.by_seed]
+    paired = [seed for seed in reference.by_seed if seed in method.by_seed]
+    if not paired:
+        raise InputError("the methods have no seed in common, so they cannot be paired")
+    # A metric may be undefined on some test sets: AUC where one class is missing.
+    common = [
+        s for s in paired if np.isfinite(reference.by_seed[s]) and np.isfinite(method.by_seed[s])
+    ]
+    n, units = min(reference.n, method.n), min(reference.units, method.units)
+    if not common:
+        nan = float("nan")
+        return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units, 0)
     a: NDArray[np.float64] = np.array([reference.by_seed[s] for s in common])
     b: NDArray[np.float64] = np.array([method.by_seed[s] for s in common])
-    if len(common) == 0:
-        raise InputError("the methods have no seed in common, so they cannot be paired")
     samples = method.samples - reference.samples
     low, high = interval(samples, level)
     across = paired_t(a, b)
@@ -265,7 +273,7 @@ def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Cont
         p_seeds=p_seeds,
         value=float(b.mean()),
         reference=float(a.mean()),
-        n=min(reference.n, method.n),
-        units=min(reference.units, method.units),
+        n=n,
+        units=units,
         n_seeds=len(common),
     )

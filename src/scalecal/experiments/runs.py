@@ -15,7 +15,7 @@ from scalecal import __version__
 from scalecal.auditing import Audit, audit
 from scalecal.experiments.cells import Cell, write_cell
 from scalecal.experiments.comparison import BASELINE, Comparison
-from scalecal.tables.writing import output_folder, write_csv
+from scalecal.tables.writing import output_folder, write_csv, write_json
 
 __all__ = ["audit_method", "run_meta", "write_audit_run", "write_run"]
 
@@ -79,6 +79,7 @@ def write_run(
     notes: Sequence[str],
     fingerprint: str,
     title: str | None = None,
+    claims: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[str]:
     """Write a run folder, all of it or nothing, and return the names of the files."""
     from scalecal.drawing import save
@@ -98,6 +99,8 @@ def write_run(
         write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
         write_csv(comparison.results, folder / "results.csv")
         write_csv(comparison.table, folder / "comparison.csv")
+        if claims is not None:
+            write_json(folder / "claims.json", list(claims))
         for method in dict.fromkeys((BASELINE, comparison.best)):
             if method in cell.methods:
                 found = audit_method(cell, method)

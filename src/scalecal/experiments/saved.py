@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from scalecal import __version__
 from scalecal.calibrators import Calibrator, from_dict
 from scalecal.checks import Float, InputError, lookup
-from scalecal.experiments.grid import applicable, fit_calibrator, panel_size
+from scalecal.experiments.grid import applicable, fit_calibrator, on_device, panel_size
 from scalecal.experiments.methods import METHODS
 from scalecal.features.files import FeatureTable
 from scalecal.probes import Job, Trained, fit_many, linear_logits, probabilities
@@ -83,6 +83,7 @@ def fit_method(
     ((1, 5), ['classes', 'counts'])
     """
     data = data.labelled()
+    data = replace(data, X=on_device(data.X, "cpu"))
     assert data.y is not None
     record = lookup(method, METHODS, "method")
     run, why = applicable([method], data) if not record.needs_votes else _needs(data, method)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BASELINE",
     "FACTORS",
+    "PAPER_TRAINED",
     "SCORES",
     "SETTINGS",
     "STUDY_METHODS",
@@ -89,6 +90,10 @@ FACTORS: dict[str, str] = {
 """What is varied -> its name in words."""
 
 
+PAPER_TRAINED = "+paper"
+"""Ending of the name of a setting that is another one, trained as in the paper."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """One law to draw data sets from, and how the probes are trained on them.
@@ -141,8 +146,12 @@ def _settings() -> dict[str, Setting]:
     out = {"base": Setting()}
     for factor, values in swept.items():
         out |= {f"{factor}={value:g}": Setting(**{factor: value}) for value in values}
-    # Beside dim=1024, which is MHIST's size with an encoder of the usual width.
-    return out | {"dim=1024,preset=paper": Setting(dim=1024, preset="paper")}
+    # The paper's training beside the default: with few cases, and at MHIST's size (2,175 training
+    # cases, an encoder of the usual width).
+    for paper in (Setting(n_train=500, preset="paper"), Setting(dim=1024, preset="paper")):
+        plain = next(name for name, s in out.items() if s == replace(paper, preset=None))
+        out[f"{plain}{PAPER_TRAINED}"] = paper
+    return out
 
 
 SETTINGS: Mapping[str, Setting] = MappingProxyType(_settings())

@@ -12,7 +12,7 @@ import numpy as np
 
 from scalecal.checks import Float
 from scalecal.experiments.methods import METHODS
-from scalecal.experiments.simulation import BASELINE, FACTORS, SCORES, TRUTHS
+from scalecal.experiments.simulation import BASELINE, FACTORS, PAPER_TRAINED, SCORES, TRUTHS
 from scalecal.statistics import PairedResult, paired_t
 from scalecal.wording import LEVEL, number
 
@@ -32,7 +32,6 @@ AIM = 0.83
 
 VERDICTS = ("helps", "hurts", "does nothing", "cannot be told")
 _HIGHER_IS_BETTER = ("auc",)
-_PAPER_TRAINED = ",preset=paper"
 _SHOWN = {
     "vote_distance": "vote distance",
     "vote_nll": "vote NLL",
@@ -165,10 +164,13 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _listed(names: Sequence[str], total: int) -> str:
-    if len(names) == total:
+def _listed(names: Sequence[str], among: Sequence[str]) -> str:
+    """Name some of the settings, or those left out where these are few."""
+    total, rest = len(among), [name for name in among if name not in names]
+    if not rest:
         return f"all {total} settings" if total > 1 else "the one setting"
-    return f"{len(names)} of {total} ({', '.join(names)})"
+    told = f"all but {', '.join(rest)}" if 3 * len(rest) <= total else ", ".join(names)
+    return f"{len(names)} of {total} ({told})"
 
 
 def _verdicts(changes: dict[str, PairedResult], *, higher_is_better: bool = False) -> str:
@@ -182,7 +184,7 @@ def _verdicts(changes: dict[str, PairedResult], *, higher_is_better: bool = Fals
         }
         if not found:
             continue
-        text = f"{word} in {_listed(list(found), len(changes))}"
+        text = f"{word} in {_listed(list(found), list(changes))}"
         if word in ("helps", "hurts"):
             text += f", by {_range(found.values())}"
         said.append(text)
@@ -261,7 +263,7 @@ def _aim(study: Study) -> str | None:
         return "Training on real votes does not clearly lower vote NLL in any setting."
     price = {s: study.change(s, REFERENCE, "label_nll") for s in gaining}
     text = (
-        f"Training on real votes clearly lowers vote NLL in {_listed(gaining, len(study.settings))}; on "
+        f"Training on real votes clearly lowers vote NLL in {_listed(gaining, study.settings)}; on "
         f"label NLL it {_verdicts(price)}."
     )
     said = []
@@ -286,7 +288,7 @@ def _training(study: Study) -> list[str]:
     """The paper's training beside the default one on the same data sets."""
     said = []
     for paper in study.settings:
-        default = paper.removesuffix(_PAPER_TRAINED)
+        default = paper.removesuffix(PAPER_TRAINED)
         if default == paper or default not in study.settings:
             continue
         changes = []
@@ -353,7 +355,7 @@ def page(frame: pd.DataFrame, *, brief: bool = False) -> str:
     blocks = [
         "# Simulation study",
         f"{len(study.settings)} settings, {study.replicates} data sets each, {int(first['n_test']):,} test "
-        f"cases. `{study.settings[0]}` is: {base}; the name of another setting says what differs. Scores "
+        f"cases. `{study.settings[0]}` is: {base}; the name of another setting says what differs, `{PAPER_TRAINED}` that it was trained as in the paper. Scores "
         f"are taken against the truth. Changes are against the uncalibrated probe on the same data sets, "
         f"with t intervals over data sets that hold for all settings together at 95 %: a method helps or "
         f"hurts where its interval leaves out zero, does nothing (that matters) where it stays within "

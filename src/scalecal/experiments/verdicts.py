@@ -83,6 +83,8 @@ def _answer(found: Contrast, negligible: float, p: float) -> tuple[Answer, str]:
     few = _few(found)
     if few:
         return "cannot be told", few
+    if not np.isfinite(found.difference):
+        return "cannot be told", "undefined on these cases"
     if found.low > 0 and p < LEVEL:
         return "does not hold", f"it is higher, p = {_p(p)}"
     if found.low > -least:

@@ -98,7 +98,8 @@ def extract(
         the folder and used by every later run; halved, and the shards done again, if the memory
         runs out.
     workers : int, optional
-        Threads that decode (on a CPU also embed); by default one per core. Does not change the
+        Threads or processes that decode (on a CPU, threads that also embed); by default one per
+        core. Does not change the
         result.
     compile : bool, default=False
         Use `torch.compile`: slower to start, faster afterwards.

@@ -181,6 +181,8 @@ def read_features(
         notes += joined
     truth = _truth(table, ids, votes, columns, classes, positive, n_raters, ties, seed)
     groups, group_names = table.tokens("group") if table.has("group") else (None, ())
+    if groups is not None and (groups < 0).all():
+        groups, group_names = None, ()  # a column that is there but says nothing
     if groups is not None and (groups < 0).any():
         raise InputError(
             f"{table.file}: {table.names['group']!r} is empty at {rows(groups < 0)}: "
@@ -314,6 +316,8 @@ def _split(table: NamedColumns) -> NDArray[np.object_] | None:
     split = table.texts("split")
     for name in np.unique(split[split != ""].astype(str)).tolist():
         check_choice(name, SPLITS, f"{table.file}: column {table.names['split']!r}")
+    if (split == "").all():
+        return None  # a column that is there but says nothing
     if (split == "").any():
         raise InputError(
             f"{table.file}: column {table.names['split']!r} is empty at {rows(split == '')}: "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
@@ -111,11 +112,13 @@ def linear_logits(
     """
     n = len(X) if rows is None else len(rows)
     out = np.empty((n, len(coef)))
-    data = Matrix(X)
-    weights = data.array(coef.T)
+    weights: Any = None
     for start in range(0, n, CHUNK_ROWS):
         block = slice(start, min(start + CHUNK_ROWS, n))
-        part = data.take(data.index(np.arange(n)[block] if rows is None else rows[block]))
+        # Rows in several files are no array; each chunk of them is one.
+        data = Matrix(_rows(X, block if rows is None else rows[block]))
+        part = data.take(data.index(np.arange(block.stop - block.start)))
+        weights = data.array(coef.T) if weights is None else weights
         product = part @ weights
         if unit:
             length = data.xp.sqrt(data.xp.sum(part * part, axis=1))[:, None]
@@ -125,10 +128,16 @@ def linear_logits(
     return out[:, 0] if len(coef) == 1 else out
 
 
+def _rows(X: Any, rows: Int | slice) -> Any:
+    """Some rows of a numpy array, a torch tensor, or rows kept in several files."""
+    if isinstance(X, np.ndarray) or not array_api_compat.is_array_api_obj(X):
+        return np.asarray(X[rows])
+    return X[rows] if isinstance(rows, slice) else X[Matrix(X).index(rows)]
+
+
 def host_rows(X: Any, rows: Int) -> Float:
     """Rows of X in main memory, in double precision."""
-    data = Matrix(X)
-    return np.asarray(to_host(data.take(data.index(rows))), dtype=np.float64)
+    return np.asarray(to_host(_rows(X, rows)), dtype=np.float64)
 
 
 def probabilities(logits: Float) -> Float:

@@ -42,14 +42,26 @@ def product(a: Array, b: Array, out: Array) -> Array:
     height = min(TALLEST_BLOCK, SMALL_PRODUCT // (NARROWEST_BLOCK * max(1, inner)))
     if height < 4 or rows * inner * columns <= SMALL_PRODUCT:
         return np.matmul(a, b, out=out)
-    # Blocks of equal height, a multiple of four.
-    height = -(-rows // -(-rows // height) // 4) * 4 if rows > 4 else rows
-    width = SMALL_PRODUCT // (height * inner) // 4 * 4
+    # Blocks of about equal size, multiples of four.
+    height = _evenly(rows, height)
+    width = _evenly(columns, SMALL_PRODUCT // (height * inner))
     for top in range(0, rows, height):
         for left in range(0, columns, width):
             block = slice(top, top + height), slice(left, left + width)
             np.matmul(a[block[0]], b[:, block[1]], out=out[block])
     return out
+
+
+def _evenly(length: int, most: int) -> int:
+    """The size, a multiple of four, of the fewest about equal parts that are no longer than `most`.
+
+    Examples
+    --------
+    >>> _evenly(256, 80), _evenly(70, 32), _evenly(3, 32)
+    (64, 24, 4)
+    """
+    parts = -(-length // (most // 4 * 4))
+    return -(-length // parts // 4) * 4
 
 
 def to_host(values: Array) -> NDArray[Any]:

@@ -282,11 +282,14 @@ class Group:
         pace = (1.0 - BETA_1) / (1.0 - BETA_1**self.step_count) * root
         first *= BETA_1
         first += self.gradient
+        # The gradient's memory is used again: fresh memory for many probes costs more than the sums.
+        move = self.gradient
+        move *= move
         second *= BETA_2
-        second += self.gradient * self.gradient
-        move = self.xp.sqrt(second)
+        second += move
+        self.xp.sqrt(second, out=move)
         move += EPSILON * root
-        move = first / move
+        self.xp.divide(first, move, out=move)
         move *= self.rate * pace
         self.flat -= move
 

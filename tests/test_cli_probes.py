@@ -1,0 +1,250 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from scalecal import metrics
+from scalecal.checks import InputError
+from scalecal.cli import app
+from scalecal.datasets import simulate
+from scalecal.experiments.methods import METHODS
+
+runner = CliRunner()
+# Tiny data under the paper's preset give rise to warnings that are right and expected.
+pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+
+
+def run(*arguments):
+    return runner.invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    data = simulate(300, dim=5, auc=0.9, n_groups=100, seed=0)
+    path = tmp_path_factory.mktemp("features") / "f.npz"
+    np.savez(
+        path,
+        X=data.X.astype(np.float32),
+        y=data.y,
+        votes=data.votes,
+        n_raters=data.n_raters,
+        group=data.groups,
+        id=np.array([f"c{i}" for i in range(300)]),
+    )
+    return path
+
+
+def test_compare_writes_the_contract(features, tmp_path):
+    out = tmp_path / "out"
+    result = run(
+        "compare",
+        features,
+        "--methods",
+        "none,scale,vote-fraction,jury",
+        "--seeds",
+        2,
+        "--out",
+        out,
+    )
+    assert result.exit_code == 0, result.output
+    predictions = pd.read_parquet(out / "predictions.parquet")
+    assert list(predictions.columns) == ["method", "seed", "id", "p"]
+    assert set(predictions["method"]) == {"none", "scale", "vote-fraction", "jury"}
+    results = pd.read_csv(out / "results.csv")
+    assert list(results.columns) == ["method", "seed", "stratum", "metric", "value", "floor"]
+    assert set(results["stratum"]) == {"overall", "high", "medium", "low"}
+    assert {"ece", "nll", "brier", "auc", "accuracy", "vote_nll"} <= set(results["metric"])
+    part = predictions[(predictions["method"] == "none") & (predictions["seed"] == 0)]
+    cases = pd.read_parquet(out / "cases.parquet").set_index("id")
+    measured = metrics.ece(cases.loc[part["id"], "label"], part["p"])
+    row = results.query(
+        "method == 'none' and seed == 0 and stratum == 'overall' and metric == 'ece'"
+    )
+    assert row["value"].item() == pytest.approx(measured)
+    comparison = pd.read_csv(out / "comparison.csv")
+    assert {"ece", "ece_floor", "ece_low", "nll", "vote_nll", "auc", "recovered"} <= set(comparison)
+    assert (out / "report.html").is_file()
+    assert "method" in result.output
+
+
+def test_same_compare_same_bytes(features, tmp_path):
+    for name in ("a", "b"):
+        assert (
+            run(
+                "compare",
+                features,
+                "--methods",
+                "none,scale",
+                "--seeds",
+                1,
+                "--out",
+                tmp_path / name,
+            ).exit_code
+            == 0
+        )
+    for name in ("predictions.parquet", "results.csv", "comparison.csv", "cases.parquet"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    "method", ["none", "temperature", "scale", "isotonic", "scale-default", "jury"]
+)
+def test_fit_then_predict_then_audit(features, tmp_path, method):
+    probe, table = tmp_path / "probe", tmp_path / "p.csv"
+    assert (
+        run("fit", features, "--method", method, "--out", probe, "--preset", "default").exit_code
+        == 0
+    )
+    assert {p.name for p in probe.iterdir()} == {"probe.safetensors", "probe.json"}
+    about = json.loads((probe / "probe.json").read_text())
+    assert about["method"] == method
+    assert len(about["data_sha256"]) == 64
+    result = run("predict", probe, features, "--out", table)
+    assert result.exit_code == 0, result.exception
+    frame = pd.read_csv(table)
+    assert frame["p"].between(0, 1).all()
+    assert list(frame["id"]) == [f"c{i}" for i in range(300)]
+    assert metrics.auc(frame["label"], frame["p"]) > 0.75
+    audited = run("audit", table)
+    assert audited.exit_code == 0, audited.exception
+
+
+def test_every_method_can_be_fitted_saved_and_loaded(features, tmp_path):
+    from scalecal.experiments.saved import fit_method, load_method, save_method
+    from scalecal.features.files import read_features
+
+    data = read_features(features)
+    for name, method in METHODS.items():
+        if method.over_encoders or name == "scale-auto":
+            continue
+        fitted = fit_method(data, name)
+        save_method(fitted, tmp_path / name)
+        again = load_method(tmp_path / name)
+        np.testing.assert_array_equal(again.predict_proba(data), fitted.predict_proba(data))
+
+
+def test_predict_refuses_other_features(features, tmp_path):
+    assert run("fit", features, "--method", "none", "--out", tmp_path / "probe").exit_code == 0
+    other = tmp_path / "other.npz"
+    np.savez(other, X=np.random.default_rng(0).random((4, 7)), y=[0, 1, 0, 1])
+    result = run("predict", tmp_path / "probe", other, "--out", tmp_path / "p.csv")
+    assert isinstance(result.exception, InputError)
+    assert "7 columns, but the probe was fitted to 5" in str(result.exception)
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_votes_and_labels_come_by_id(features, tmp_path):
+    stored = np.load(features)
+    bare, labels, votes = tmp_path / "x.parquet", tmp_path / "labels.csv", tmp_path / "votes.csv"
+    frame = pd.DataFrame(stored["X"], columns=[f"f{j}" for j in range(5)])
+    frame.insert(0, "id", stored["id"])
+    frame.to_parquet(bare)
+    pd.DataFrame({"id": stored["id"], "label": stored["y"]}).sample(frac=1, random_state=0).to_csv(
+        labels, index=False
+    )
+    long = [
+        (case, f"r{j}", int(j < v))
+        for case, v, m in zip(stored["id"], stored["votes"], stored["n_raters"], strict=True)
+        for j in range(m)
+    ]
+    pd.DataFrame(long, columns=["id", "rater", "label"]).to_csv(votes, index=False)
+    result = run(
+        *("compare", bare, "--labels", labels, "--votes", votes),
+        *("--methods", "none,vote-fraction", "--seeds", 1, "--out", tmp_path / "out"),
+    )
+    assert result.exit_code == 0, result.exception
+    without = run(
+        "compare",
+        bare,
+        "--labels",
+        labels,
+        "--methods",
+        "none,vote-fraction",
+        "--seeds",
+        1,
+        "--out",
+        tmp_path / "w",
+    )
+    assert without.exit_code == 0
+    assert "vote-fraction is left out: it needs readers' votes" in without.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "F", "--method", "scael", "--out", "O"), "unknown method 'scael'"),
+        (("fit", "N", "--method", "vote-fraction", "--out", "O"), "needs readers' votes"),
+        (("compare", "F", "--methods", "nope", "--out", "O"), "unknown method 'nope'"),
+        (("compare", "F", "--preset", "fast", "--out", "O"), "preset must be one of"),
+        (("predict", "missing", "F", "--out", "O.csv"), "no fitted probe at"),
+        (("compare", "missing.npz", "--out", "O"), "missing.npz"),
+        (
+            ("compare", "F", "--device", "cuda", "--seeds", "1", "--methods", "none", "--out", "O"),
+            "no CUDA card",
+        ),
+    ],
+)
+def test_bad_input_is_one_clear_error(features, tmp_path, arguments, message):
+    import torch
+
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a card here")
+    novotes = tmp_path / "n.npz"
+    stored = np.load(features)
+    np.savez(novotes, X=stored["X"], y=stored["y"])
+    places = {
+        "F": features,
+        "N": novotes,
+        "O": tmp_path / "out",
+        "O.csv": tmp_path / "o.csv",
+        "missing": tmp_path / "no",
+    }
+    result = run(*(places.get(a, a) for a in arguments))
+    assert isinstance(result.exception, InputError), result.output
+    assert message in str(result.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_feature_folder_of_several_shards_is_taken(features, tmp_path):
+    from scalecal.features import import_features
+
+    import_features(features, tmp_path / "store", shard_rows=64)
+    assert len(list((tmp_path / "store" / "shards").iterdir())) > 2
+    result = run(
+        "compare",
+        tmp_path / "store",
+        "--methods",
+        "none,scale",
+        "--seeds",
+        1,
+        "--out",
+        tmp_path / "o",
+    )
+    assert result.exit_code == 0, result.exception
+    assert (
+        run("fit", tmp_path / "store", "--method", "none", "--out", tmp_path / "p").exit_code == 0
+    )
+    assert (
+        run(
+            "predict", tmp_path / "p", tmp_path / "store", "--out", tmp_path / "p.parquet"
+        ).exit_code
+        == 0
+    )
+
+
+def test_methods_are_listed():
+    output = run("methods").output
+    for name in METHODS:
+        assert name in output
+
+
+def test_demo_runs_small(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("demo", "--seeds", 1)
+    assert result.exit_code == 0, result.exception
+    assert (Path("runs/demo") / "report.html").is_file()
+    assert (Path("runs/demo") / "claims.json").is_file()
+    assert "Audit of none" in result.output
