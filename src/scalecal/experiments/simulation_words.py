@@ -355,7 +355,8 @@ def page(frame: pd.DataFrame, *, brief: bool = False) -> str:
     blocks = [
         "# Simulation study",
         f"{len(study.settings)} settings, {study.replicates} data sets each, {int(first['n_test']):,} test "
-        f"cases. `{study.settings[0]}` is: {base}; the name of another setting says what differs, `{PAPER_TRAINED}` that it was trained as in the paper. Scores "
+        f"cases. `{study.settings[0]}` is: {base}; the name of another setting says what differs, "
+        f"`{PAPER_TRAINED}` that it was trained as in the paper. Scores "
         f"are taken against the truth. Changes are against the uncalibrated probe on the same data sets, "
         f"with t intervals over data sets that hold for all settings together at 95 %: a method helps or "
         f"hurts where its interval leaves out zero, does nothing (that matters) where it stays within "
