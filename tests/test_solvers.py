@@ -344,12 +344,13 @@ def test_layout_holds_every_case_once_in_its_own_step(
 ) -> None:
     rng = np.random.default_rng(0)
     orders = np.stack([rng.permutation(n_real + n_synthetic) for _ in range(lanes)])
-    layout = lay_out(orders, n_real, size)
+    layout = lay_out(Matrix(np.zeros((n_real, 1))), orders, n_real, size)
+    filled = np.ones(layout.cases.shape, bool) if layout.filled is None else layout.filled
     start = 0
     for k, (real, extra) in enumerate(zip(layout.real, layout.synthetic, strict=True)):
         for lane in range(lanes):
             there = slice(start, start + real + extra)
-            kept = layout.cases[lane, there][layout.filled[lane, there]]
+            kept = layout.cases[lane, there][filled[lane, there]]
             assert sorted(kept) == sorted(orders[lane, k * size : (k + 1) * size])
             assert len(kept) == layout.sizes[k]
         assert (layout.cases[:, start : start + real] < n_real).all()

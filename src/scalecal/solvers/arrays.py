@@ -45,8 +45,9 @@ def product(a: Array, b: Array, out: Array) -> Array:
     # Blocks of about equal size, multiples of four.
     height = _evenly(rows, height)
     width = _evenly(columns, SMALL_PRODUCT // (height * inner))
-    for top in range(0, rows, height):
-        for left in range(0, columns, width):
+    # The larger operand is `b`: each block of it is read once and met by all of `a`.
+    for left in range(0, columns, width):
+        for top in range(0, rows, height):
             block = slice(top, top + height), slice(left, left + width)
             np.matmul(a[block[0]], b[:, block[1]], out=out[block])
     return out

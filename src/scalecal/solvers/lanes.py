@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.solvers.arrays import Array, Matrix
+from scalecal.solvers.arrays import Array, Matrix, to_host
 from scalecal.solvers.group import Batch, Group
 from scalecal.solvers.mixing import Mix, mixes
 from scalecal.solvers.problem import Task
@@ -28,44 +28,50 @@ class Layout(NamedTuple):
     A step has room for as many real and as many synthetic cases as its fullest lane needs.
     """
 
-    cases: NDArray[np.int64]  # (lanes, places), case numbers; any of the kind where not `filled`
-    filled: NDArray[np.bool_]  # (lanes, places)
+    cases: Array  # (lanes, places), case numbers; any of the kind where not `filled`
+    filled: Array | None  # (lanes, places); None: everywhere
     sizes: NDArray[np.int64]  # of each step: cases that count,
     real: NDArray[np.int64]  # places for real ones,
     synthetic: NDArray[np.int64]  # and for synthetic ones
 
 
-def lay_out(orders: NDArray[np.int64], n_real: int, batch_size: int) -> Layout:
-    """Lay the lanes' orders (lanes, cases) out in steps of the same shape.
+def lay_out(data: Matrix, orders: Array, n_real: int, batch_size: int) -> Layout:
+    """Lay the lanes' orders (lanes, cases), beside `data`, out in steps of the same shape.
 
     Examples
     --------
     >>> import numpy as np
-    >>> made = lay_out(np.array([[3, 0, 1, 2], [1, 0, 2, 3]]), n_real=3, batch_size=2)
+    >>> orders = np.array([[3, 0, 1, 2], [1, 0, 2, 3]])
+    >>> made = lay_out(Matrix(np.zeros((3, 1))), orders, n_real=3, batch_size=2)
     >>> made.cases.tolist(), made.filled.astype(int).tolist()
-    ([[0, 0, 3, 1, 2, 3], [0, 1, 3, 2, 0, 3]], [[1, 0, 1, 1, 1, 0], [1, 1, 0, 1, 0, 1]])
+    ([[0, 0, 3, 1, 2, 3], [1, 0, 3, 2, 0, 3]], [[1, 0, 1, 1, 1, 0], [1, 1, 0, 1, 0, 1]])
     """
+    xp = data.xp
     lanes, total = orders.shape
     starts = np.arange(0, total, batch_size)
-    step = np.arange(total) // batch_size
-    # Sorted by step, then by case: memory is read in order, and synthetic numbers come last.
-    keys = np.sort(orders + step * total, axis=1)
-    orders = keys - step * total
-    is_real = orders < n_real
-    counts = np.add.reduceat(is_real, starts, axis=1, dtype=np.int64)
     sizes = np.diff(np.append(starts, total))
+    if total == n_real:
+        return Layout(orders, None, sizes, sizes, np.zeros_like(sizes))
+    is_real = orders < n_real
+    # How many real cases come before each, in the epoch and in its step.
+    one = xp.astype(is_real, orders.dtype)
+    earlier = xp.cumulative_sum(one, axis=1) - one
+    at_start = xp.take(earlier, data.index(starts), axis=1)
+    counts = np.diff(to_host(at_start), axis=1, append=n_real)
     real, synthetic = counts.max(axis=0), (sizes - counts).max(axis=0)
     offset = np.cumsum(real + synthetic) - (real + synthetic)
-    rank = np.arange(total) - starts[step]
-    behind = np.where(is_real, 0, real[step] - counts[:, step])
-    place = offset[step] + rank + behind
+    step = np.arange(total) // batch_size
+    rank = earlier - xp.take(at_start, data.index(step), axis=1)
+    behind = data.index((real[step] + np.arange(total) - starts[step])[None]) - rank
+    place = data.index(offset[step][None]) + xp.where(is_real, rank, behind)
     # Empty places hold case 0 where a real case may stand, the first synthetic one elsewhere.
     widths = np.stack([real, synthetic], axis=1).reshape(-1)
     spare = np.repeat(np.tile([0, n_real], len(starts)), widths)
-    cases = np.tile(spare, (lanes, 1))
-    filled = np.zeros(cases.shape, dtype=bool)
-    np.put_along_axis(cases, place, orders, axis=1)
-    np.put_along_axis(filled, place, True, axis=1)
+    cases = data.index(np.tile(spare, (lanes, 1)))
+    lane = data.index(np.arange(lanes))[:, None]
+    filled = xp.zeros_like(cases, dtype=xp.bool)
+    cases[lane, place] = orders
+    filled[lane, place] = True
     return Layout(cases, filled, sizes, real, synthetic)
 
 
@@ -80,6 +86,7 @@ class Lanes(Group):
         tasks = [task for group in groups for task in group]
         super().__init__(data, held, tasks, batch_size, widest=2 * batch_size)
         self.rows = data.index(np.stack([group[0].rows for group in groups]))
+        self._draw()
 
     def _padded(self, probes: NDArray[np.int64]) -> NDArray[np.int64]:
         """As many probes in every lane that has any: the last of a lane several times."""
@@ -96,24 +103,26 @@ class Lanes(Group):
 
     def _batches(self, generator: np.random.Generator) -> Iterator[Batch]:  # noqa: ARG002
         """One epoch: every lane's cases in its own new order."""
-        cases = self.n_real + self.n_synthetic
-        orders = np.stack([self.generators[i].permutation(cases) for i in self.lanes])
-        layout = lay_out(orders, self.n_real, self.batch_size)
-        numbers = self.data.index(layout.cases)
-        targets = self._arranged(self.targets, numbers)
-        weights = None
-        if self.case_weights is not None:
-            weights = self._arranged(self.case_weights, numbers)
-        if not layout.filled.all():
-            per_lane = self.targets.shape[0] // len(self.lanes)
-            counts = self.data.array(np.repeat(layout.filled, per_lane, axis=0))
+        orders = self.data.index(np.stack([self.coming[i] for i in self.lanes.tolist()]))
+        layout = lay_out(self.data, orders, self.n_real, self.batch_size)
+        targets = self._arranged(self.targets, layout.cases)
+        weights = self.case_weights
+        if weights is not None:
+            weights = self._arranged(weights, layout.cases)
+        if layout.filled is not None:
+            lane = np.repeat(np.arange(len(self.lanes)), len(self.slots) // len(self.lanes))
+            columns = self.data.index(np.repeat(lane, self.n_columns))
+            counts = self.xp.astype(layout.filled[columns], self.data.dtype)
             weights = counts if weights is None else weights * counts
-        mine = self.rows[self.data.index(self.lanes)]
-        rows = self._arranged(mine, self.data.index(np.minimum(layout.cases, self.n_real - 1)))
+        real = self.xp.where(
+            layout.cases < self.n_real, layout.cases, self.xp.zeros_like(layout.cases)
+        )
+        rows = self._arranged(self.rows[self.data.index(self.lanes)], real)
         if self.n_synthetic:
             widths = np.stack([layout.real, layout.synthetic], axis=1).reshape(-1)
             made = np.repeat(np.tile([False, True], len(layout.sizes)), widths)
-            synthetic = self.data.index(layout.cases[:, made] - self.n_real)
+            places = self.data.index(np.flatnonzero(made))
+            synthetic = self.xp.take(layout.cases, places, axis=1) - self.n_real
             for mix in self.mixes:
                 mix.arrange(synthetic)
         start = done = 0
@@ -130,6 +139,12 @@ class Lanes(Group):
                 weights=None if weights is None else weights[:, part],
             )
             start, done = part.stop, done + extra
+        self._draw()  # while the device still works on the steps
+
+    def _draw(self) -> None:
+        """Draw the coming epoch's order of each lane in training."""
+        cases = self.n_real + self.n_synthetic
+        self.coming = {i: self.generators[i].permutation(cases) for i in self.lanes.tolist()}
 
     def _arranged(self, values: Array, numbers: Array) -> Array:
         """Columns of each lane's rows of `values` by its own `numbers`."""
