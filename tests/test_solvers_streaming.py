@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from scalecal.checks import InputError
 from scalecal.features import ShardedArray
+from scalecal.probes import Job, Recipe, fit_many
 from scalecal.solvers import Mixtures, Scaling, Task, train
 from scalecal.solvers.streaming import BLOCKS_PER_WINDOW, parse_bytes, train_streaming
 
@@ -168,3 +169,24 @@ def test_sizes_and_bad_input():
         train_streaming(X, [task], memory=2000, X_validation=X[:, :3], batch_size=8)
     with pytest.raises(InputError, match="row numbers below"):
         train_streaming(X[:50], [task], memory=1000, batch_size=8)
+
+
+def test_probes_of_every_kind_train_from_files(tmp_path):
+    X, y = rows_and_labels(900, seed=4)
+    stored = sharded(X, tmp_path, 128)
+    recipes = [
+        Recipe(scaling=scaling, synthesis=synthesis)
+        for scaling in ("rms", "zscore", "l2")
+        for synthesis in (None, {})
+    ]
+    jobs = [Job(recipe=r, rows=np.arange(900), y=y.astype(np.int64), seed=1) for r in recipes]
+    whole = fit_many(X, jobs)
+    streamed = fit_many(stored, jobs, memory=memory_for(400, X))
+    for one, two in zip(whole, streamed, strict=True):
+        # Another order of the same cases, so near but not equal.
+        assert np.corrcoef(one.logits(X), two.logits(stored))[0, 1] > 0.99
+    fits = fit_many(stored, jobs[:1], memory="1MB")
+    np.testing.assert_allclose(fits[0].coef, whole[0].coef, atol=1e-6)
+    slow = Job(recipe=Recipe(solver="lbfgs"), rows=np.arange(900), y=y.astype(np.int64), seed=1)
+    with pytest.raises(InputError, match="lbfgs"):
+        fit_many(stored, [slow], memory="1MB")

@@ -22,6 +22,7 @@ from scalecal.probes.jobs import CHUNK_ROWS, Job, Prepared, Trained, host_rows, 
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Mixtures, Scaling, Task, minimise, train
 from scalecal.solvers.problem import same_content
+from scalecal.solvers.streaming import train_streaming
 from scalecal.synthesis import SynthesisPlan, plan
 
 __all__ = ["fit_many"]
@@ -30,7 +31,13 @@ Float = NDArray[np.float64]
 Int = NDArray[np.int64]
 
 
-def fit_many(X: Any, jobs: Sequence[Job], *, X_validation: Any = None) -> list[Trained]:
+def fit_many(
+    X: Any,
+    jobs: Sequence[Job],
+    *,
+    X_validation: Any = None,
+    memory: int | str | None = None,
+) -> list[Trained]:
     """Train every job.
 
     Parameters
@@ -41,6 +48,10 @@ def fit_many(X: Any, jobs: Sequence[Job], *, X_validation: Any = None) -> list[T
         What to train; see `Job`. Rows, labels and split may differ from job to job.
     X_validation
         Where the jobs' own `validation` row numbers point; X itself by default.
+    memory
+        Bytes that rows may take in memory, or text such as ``"2GB"``: X then stays on disk and may
+        be a `scalecal.features.ShardedArray` of any length. Adam only; see
+        `scalecal.solvers.streaming`.
 
     Returns
     -------
@@ -62,7 +73,7 @@ def fit_many(X: Any, jobs: Sequence[Job], *, X_validation: Any = None) -> list[T
     (6, (1, 5), 600)
     """
     prepared = prepare_all(jobs)
-    shared = _Shared(X, X_validation)
+    shared = _Shared(X, X_validation, memory)
     trained: list[Trained | None] = [None] * len(jobs)
 
     # Jobs that need the same first probe share it, and a plain job is its own first probe.
@@ -99,8 +110,10 @@ class _RowFacts(NamedTuple):
 class _Shared:
     """The matrix, and what jobs over it have in common."""
 
-    def __init__(self, X: Any, X_validation: Any) -> None:
+    def __init__(self, X: Any, X_validation: Any, memory: int | str | None = None) -> None:
         self.X, self.X_validation = X, X_validation
+        self.train = train if memory is None else partial(train_streaming, memory=memory)
+        self.in_memory = memory is None
         self.known_logits: dict[Any, tuple[Trained, Float]] = {}
 
     @cached_property
@@ -145,9 +158,11 @@ class _Shared:
             tasks = [built[i][0] for i in members]
             recipe = parts[members[0]].recipe
             if recipe.solver == "lbfgs":
+                if not self.in_memory:
+                    raise InputError("solver 'lbfgs' needs all rows in memory: use 'adam'")
                 found = minimise(self.X, tasks, tol=recipe.tol, max_iter=recipe.max_iter)
             else:
-                found = train(
+                found = self.train(
                     self.X,
                     tasks,
                     X_validation=None if key[-1] else self.X_validation,
