@@ -7,12 +7,47 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from scalecal.experiments.cells import Cell, Prediction
 from scalecal.experiments.evidence import ENSEMBLE
 
-__all__ = ["ensemble", "joined_cell"]
+__all__ = ["cell_of_seed", "ensemble", "joined_cell", "part_of_cell"]
+
+
+def part_of_cell(cell: Cell, keep: NDArray[np.bool_]) -> Cell:
+    """Return the part of a cell with some of its cases."""
+    kept = np.flatnonzero(keep)
+    place = np.full(len(keep), -1)
+    place[kept] = np.arange(len(kept))
+    predictions: dict[tuple[str, int], Prediction] = {}
+    for key, (index, probs) in cell.predictions.items():
+        inside = place[index] >= 0
+        predictions[key] = (place[index[inside]], probs[inside])
+
+    def some(values: Any) -> Any:
+        return None if values is None else values[kept]
+
+    return replace(
+        cell,
+        ids=cell.ids[kept],
+        y=cell.y[kept],
+        counts=some(cell.counts),
+        groups=some(cell.groups),
+        strata=cell.strata[kept],
+        paths=some(cell.paths),
+        predictions=predictions,
+    )
+
+
+def cell_of_seed(cell: Cell, seed: int) -> Cell:
+    """Return one seed of a cell: its test cases and its predictions alone."""
+    own = {key: value for key, value in cell.predictions.items() if key[1] == seed}
+    tested = np.zeros(len(cell.ids), dtype=bool)
+    for index, _ in own.values():
+        tested[index] = True
+    return part_of_cell(replace(cell, predictions=own), tested)
 
 
 def joined_cell(cells: Sequence[Cell]) -> Cell:

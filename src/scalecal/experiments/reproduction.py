@@ -15,7 +15,7 @@ from scalecal.checks import InputError
 from scalecal.experiments.cells import Cell, read_cell, write_cell
 from scalecal.experiments.evidence import Embeddings, Evidence
 from scalecal.experiments.grid import Grid, on_device, run_grid
-from scalecal.experiments.joining import ensemble, joined_cell
+from scalecal.experiments.joining import cell_of_seed, ensemble, joined_cell
 from scalecal.experiments.methods import METHODS, Method
 from scalecal.experiments.runs import run_meta
 from scalecal.experiments.shifts import slides, write_shifts
@@ -96,34 +96,35 @@ def train_cell(
     _refuse_other(folder, settings)
     seconds: float | None = None
     embeddings = None
-    done: list[Cell] = []
-    for seed in seeds:
-        part = folder / "seeds" / str(seed)
-        if (part / "run.json").is_file():
-            done.append(read_cell(part))
-            continue
+    missing = [s for s in seeds if not (folder / "seeds" / str(s) / "run.json").is_file()]
+    swept = [s for s in missing if sweep and data.counts is not None and s in seeds[:SWEEP_SEEDS]]
+    plain = [s for s in missing if s not in swept]
+    # One by one, a kill costs one seed; on a card, seeds trained together keep it busier.
+    groups = [[s] for s in missing] if device == "cpu" else [g for g in (swept, plain) if g]
+    for group in groups:
         start = time.perf_counter()
-        more = SWEEP if sweep and data.counts is not None and seed in seeds[:SWEEP_SEEDS] else None
         grid = run_grid(
             data,
             methods=methods,
-            seeds=[seed],
+            seeds=group,
             preset=preset,
-            more=more,
+            more=SWEEP if group[0] in swept else None,
             dataset=source.dataset,
             device=device,
         )
-        cell = replace(grid.cell, encoder=source.encoder)
-        told = {"settings": settings, "seed": seed, "notes": grid.notes}
-        write_cell(part, replace(cell, meta={**cell.meta, **told}))
-        done.append(replace(cell, meta={**cell.meta, **told}))
+        for seed in group:
+            cell = replace(cell_of_seed(grid.cell, seed), encoder=source.encoder)
+            told = {"settings": settings, "seed": seed, "notes": grid.notes}
+            write_cell(folder / "seeds" / str(seed), replace(cell, meta={**cell.meta, **told}))
         seconds = (seconds or 0.0) + grid.seconds
         if embeddings is None:
-            embeddings = _embeddings(data, grid, seed)
+            embeddings = _embeddings(data, grid, group[0])
         spent = time.perf_counter() - start
         progress(
-            f"{source.dataset}/{source.encoder}, seed {seed}: {len(cell.methods)} methods, {spent:.1f} s"
+            f"{source.dataset}/{source.encoder}, seed {', '.join(map(str, group))}: "
+            f"{len(grid.cell.methods)} methods, {spent:.1f} s"
         )
+    done = [read_cell(folder / "seeds" / str(seed)) for seed in seeds]
     cell = joined_cell(done)
     meta = run_meta(
         cell,

@@ -12,39 +12,23 @@ from numpy.typing import NDArray
 
 from scalecal.experiments.cells import Cell, write_cell
 from scalecal.experiments.grid import SHARES, run_grid
-from scalecal.experiments.joining import joined_cell
+from scalecal.experiments.joining import joined_cell, part_of_cell
 from scalecal.features import load_features
 from scalecal.features.files import FeatureTable, read_features
 from scalecal.splits import split
 
-__all__ = ["part_of_cell", "shift_cells", "slides", "write_shifts"]
+__all__ = ["shift_cells", "shifted", "slides", "write_shifts"]
 
 SEEDS = 3
 MOST_SLIDES = 8
 """Test slides shown one by one: those with the most patches."""
 
 
-def part_of_cell(cell: Cell, keep: NDArray[np.bool_], train: str, test: str) -> Cell:
-    """Return the part of a cell with some of its cases, marked with where it was trained and tested."""
-    kept = np.flatnonzero(keep)
-    place = np.full(len(keep), -1)
-    place[kept] = np.arange(len(kept))
-    predictions = {}
-    for key, (index, probs) in cell.predictions.items():
-        inside = place[index] >= 0
-        predictions[key] = (place[index[inside]], probs[inside])
+def shifted(cell: Cell, keep: NDArray[np.bool_], train: str, test: str) -> Cell:
+    """Return some cases of a cell, marked with where it was trained and tested."""
+    part = part_of_cell(cell, keep)
     told = {**dict(cell.meta.get("dataset", {})), "shift": {"train": train, "test": test}}
-    return replace(
-        cell,
-        ids=cell.ids[kept],
-        y=cell.y[kept],
-        counts=None if cell.counts is None else cell.counts[kept],
-        groups=None if cell.groups is None else cell.groups[kept],
-        strata=cell.strata[kept],
-        paths=None if cell.paths is None else cell.paths[kept],
-        predictions=predictions,
-        meta={**cell.meta, "dataset": told},
-    )
+    return replace(part, meta={**cell.meta, "dataset": told})
 
 
 def shift_cells(
@@ -92,7 +76,7 @@ def shift_cells(
         of_id = dict(zip(ids.tolist(), kind.astype(str).tolist(), strict=True))
         whole = replace(joined_cell(grids), encoder=encoder)
         found = np.array([of_id[name] for name in whole.ids.tolist()])
-        cells += [part_of_cell(whole, found == k, trained, k) for k in kinds]
+        cells += [shifted(whole, found == k, trained, k) for k in kinds]
     return cells
 
 
@@ -102,7 +86,7 @@ def slides(cell: Cell) -> list[Cell]:
         return []
     names, count = np.unique(cell.groups, return_counts=True)
     largest = names[np.argsort(-count, kind="stable")][:MOST_SLIDES]
-    return [part_of_cell(cell, cell.groups == name, "other slides", str(name)) for name in largest]
+    return [shifted(cell, cell.groups == name, "other slides", str(name)) for name in largest]
 
 
 def write_shifts(

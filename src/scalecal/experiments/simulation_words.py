@@ -236,6 +236,7 @@ def _about(study: Study, method: str) -> list[str]:
     said = [
         f"Distance to the true vote probability: {method} "
         f"{_verdicts(all_settings('vote_distance'))}.",
+        f"Vote NLL: it {_verdicts(all_settings('vote_nll'))}.",
         f"True calibration error of the label: it {_verdicts(all_settings('label_error'))}.",
         f"Label NLL: it {_verdicts(all_settings('label_nll'))}.",
         f"AUC: it {_verdicts(all_settings('auc'), higher_is_better=True)}.",

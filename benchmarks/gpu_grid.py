@@ -1,0 +1,114 @@
+"""The experiment grid on a GPU: MHIST's size and PatchCamelyon's, from features on disk to predictions.
+
+Run: PYTHONPATH=src python -m benchmarks.gpu_grid [--device cuda] [--encoders 8] [--seeds 10]
+
+Features are random (with a signal), in float16 shards as `scalecal extract` writes them, so that reading
+from disk is part of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from scalecal.experiments.methods import METHODS
+from scalecal.experiments.reproduction import train_cell
+from scalecal.experiments.sources import Source
+from scalecal.features.files import FeatureTable
+
+DIMS = (1536, 1024, 512, 768, 768, 768, 512, 2048)  # the paper's eight encoders
+
+
+def table(path: Path, n: int, dim: int, split: tuple[int, int, int], votes: bool) -> FeatureTable:
+    """Read features from disk and dress them with labels, votes and split."""
+    X = np.load(path, mmap_mode="r")
+    rng = np.random.default_rng(1)
+    score = np.asarray(X[:, :8], dtype=np.float32).sum(axis=1)
+    chance = 1 / (1 + np.exp(-score))
+    counts = rng.binomial(7, chance) if votes else None
+    y = (
+        (counts >= 4).astype(np.int64)
+        if counts is not None
+        else (rng.random(n) < chance).astype(np.int64)
+    )
+    part = np.repeat(np.array(["train", "val", "test"], dtype=object), split)
+    return FeatureTable(
+        X=np.array(X),
+        y=y,
+        counts=None if counts is None else np.column_stack([7 - counts, counts]),
+        groups=None,
+        group_names=(),
+        split=part,
+        ids=None,
+        classes=("0", "1"),
+        encoder=f"d{dim}",
+        fingerprint=f"{n}x{dim}",
+        notes=(),
+    )
+
+
+def run(
+    name: str,
+    split: tuple[int, int, int],
+    votes: bool,
+    methods: list[str],
+    args: argparse.Namespace,
+) -> None:
+    n, whole, spent = sum(split), 0.0, 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, dim in enumerate(DIMS[: args.encoders]):
+            path = Path(folder, "X.npy")
+            rng = np.random.default_rng(number)
+            stored = np.lib.format.open_memmap(path, "w+", np.float16, (n, dim))
+            for first in range(0, n, 16384):
+                rows = min(16384, n - first)
+                stored[first : first + 16384] = rng.standard_normal((rows, dim), dtype=np.float32)
+            stored.flush()
+            del stored
+            start = time.perf_counter()
+            source = Source(
+                name,
+                f"encoder{number}",
+                "memory",
+                lambda d=dim, p=path: table(p, n, d, split, votes),
+            )
+            _, _, seconds = train_cell(
+                source,
+                Path(folder, "cells", str(number)),
+                seeds=list(range(args.seeds)),
+                methods=methods,
+                sweep=False,
+                device=args.device,
+                progress=lambda _: None,
+            )
+            whole += time.perf_counter() - start
+            spent += seconds or 0.0
+            print(f"  {name}, d = {dim}: {time.perf_counter() - start:.1f} s", flush=True)
+    print(
+        f"{name}: {args.encoders} encoders x {args.seeds} seeds x {len(methods)} methods on {args.device}: "
+        f"{whole:.1f} s, of which training {spent:.1f} s",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--encoders", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", choices=["mhist", "pcam"])
+    args = parser.parse_args()
+    every = [m for m, record in METHODS.items() if not record.over_encoders]
+    paper = [m for m, record in METHODS.items() if record.paper and not record.needs_votes]
+    if args.only != "pcam":
+        run("mhist-sized", (2175, 0, 977), True, every, args)
+    if args.only != "mhist":
+        run("pcam-sized", (262144, 32768, 32768), False, paper, args)
+
+
+if __name__ == "__main__":
+    main()
