@@ -1,8 +1,10 @@
-"""Extraction by one and two workers, in processes and on Ray, against one process alone.
+"""What the engines cost, and what several workers gain.
 
-Each worker has one thread, so that two workers mean two cores. Printed: images a second once
-the encoder is loaded (the time of the shards, from the first to the last), the whole command's
-time, and what each gains over one process. The bytes are compared too.
+First tasks that only wait, as for a card: what an engine adds to them is its own, whatever else the
+machine is doing. Then a real extraction on the CPU by one and two workers of one thread each, in
+processes and on Ray, against one process alone: images a second once the encoder is loaded (from
+the first shard to the last), the whole command's time, and whether the bytes are the same. Wall
+clock, so it wants a machine with two free cores.
 """
 
 from __future__ import annotations
@@ -20,6 +22,47 @@ from typing import Any
 import numpy as np
 
 N_TILES, SHARD = 1200, 50
+N_TASKS, WAIT = 40, 0.5
+
+
+def wait(_: Any, seconds: float) -> float:
+    """Work of which all is done elsewhere."""
+    time.sleep(seconds)
+    return time.time()
+
+
+def dispatch(name: str, workers: int) -> tuple[float, float]:
+    """Seconds until the first task could begin, and from then to the last result."""
+    from scalecal.engines import open_engine
+
+    start = time.time()
+    with open_engine(name, workers=workers, gpus=False) as engine:
+        # One task each first, so that all workers are up.
+        list(engine.run(wait, [WAIT] * workers))
+        begun = time.time()
+        for _ in engine.run(wait, [WAIT] * N_TASKS):
+            pass
+        spent = time.time() - begun
+    return begun - start - WAIT, spent
+
+
+def print_dispatch() -> None:
+    """Print what engines add to tasks that wait."""
+    print(f"### Engines: {N_TASKS} tasks of {WAIT} s that only wait\n")
+    print("| | to start, s | tasks, s | without overhead, s | overhead |")
+    print("|---|---:|---:|---:|---:|")
+    for title, name in (("processes", "local"), ("Ray", "ray")):
+        for workers in (1, 2):
+            if (name, workers) == ("local", 1):
+                continue  # that is this process, without any engine
+            started, spent = dispatch(name, workers)
+            ideal = N_TASKS * WAIT / workers
+            print(
+                f"| {workers} worker{'s' * (workers > 1)}, {title} | {started:.1f} | {spent:.2f} | {ideal:.2f} | "
+                f"{spent / ideal - 1:.1%} |",
+                flush=True,
+            )
+    print()
 
 
 def make_tiles(folder: Path, n: int) -> Path:
@@ -77,6 +120,7 @@ def main() -> None:
         "2 workers, Ray": {"engine": "ray", "num_gpus": 2},
     }
     logging.getLogger("ray").setLevel(logging.ERROR)
+    print_dispatch()
     print(f"### Engines: {N_TILES} tiles of 96 px, efficientnet-lite0 on the CPU\n")
     print("| | whole command, s | images / s | times one process | same bytes |")
     print("|---|---:|---:|---:|---|")
