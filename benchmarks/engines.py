@@ -58,7 +58,8 @@ def print_dispatch() -> None:
             started, spent = dispatch(name, workers)
             ideal = N_TASKS * WAIT / workers
             print(
-                f"| {workers} worker{'s' * (workers > 1)}, {title} | {started:.1f} | {spent:.2f} | {ideal:.2f} | "
+                f"| {workers} worker{'s' * (workers > 1)}, {title} | {started:.1f} | "
+                f"{spent:.2f} | {ideal:.2f} | "
                 f"{spent / ideal - 1:.1%} |",
                 flush=True,
             )

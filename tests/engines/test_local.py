@@ -10,7 +10,7 @@ import pytest
 from scalecal.checks import InputError
 from scalecal.engines import ENGINES, Worker, open_engine
 from scalecal.engines.seam import MOST_FAILURES, MOST_LOSSES, Ledger, TaskError
-from scalecal.features import extract
+from scalecal.features import distributed, extract
 from tests.engines.encoders import troubled_encoder
 from tests.engines.jobs import Task, counted, square, who
 from tests.features.made import contents, open_tiles, tiny_encoder, write_tiles
@@ -127,8 +127,9 @@ def test_extraction_by_processes_gives_the_same_bytes(tiles, alone, tmp_path):
     assert "\n25," in (tmp_path / "f" / "skipped.csv").read_text()
 
 
-def test_extraction_goes_on_after_a_worker_is_killed(tiles, alone, tmp_path):
-    encoder = troubled_encoder(tmp_path, "kill")
+def test_extraction_goes_on_after_a_worker_is_killed(tiles, alone, tmp_path, monkeypatch):
+    monkeypatch.setattr(distributed, "TASKS_PER_WORKER", 1)  # runs of three shards
+    encoder = troubled_encoder(tmp_path, "kill", after=5)
     extract(open_tiles(tiles), encoder, tmp_path / "f", num_gpus=2, **USUAL)
     assert (tmp_path / "mishap").exists()
     assert contents(tmp_path / "f") == alone

@@ -123,6 +123,7 @@ def test_a_folder_the_workers_do_not_see_is_written_here(tiles, alone, tmp_path,
         return Folder(tmp_path / "elsewhere", mark, dtype)
 
     monkeypatch.setattr(distributed, "Folder", elsewhere)
+    monkeypatch.setattr(distributed, "TASKS_PER_WORKER", 1)  # runs of three shards, one sent back
     extract(open_tiles(tiles), tiny_encoder(), tmp_path / "f", engine="ray", **USUAL)
     assert contents(tmp_path / "f") == alone
     assert not (tmp_path / "elsewhere").exists()

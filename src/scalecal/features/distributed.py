@@ -1,14 +1,16 @@
 """Extraction by several workers: processes with a card each, or a Ray cluster.
 
-The unit of work is a shard. A worker loads the encoder once, embeds shards by the same
-`encode_shard` as a single process, and writes each one whole into the folder; where it cannot see
-the folder (another machine, no shared disk), it sends the finished shard back and the caller
-writes it. The caller keeps the manifest. So the folder ends with the same bytes however many
-workers there were and whatever became of them; a lost worker costs the shards it had not finished.
+A task is one shard, or a run of neighbouring ones, so that reading goes on across their borders. A
+worker loads the encoder once, embeds shards by the same `encode_shards` as a single process, and
+writes each one whole into the folder; where it cannot see the folder (another machine, no shared
+disk), it sends a finished shard back and the caller writes it. The caller keeps the manifest. So
+the folder ends with the same bytes however many workers there were and whatever became of them; a
+lost worker costs the shards it had not finished.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,10 +23,10 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError
 from scalecal.engines import Engine, Worker
-from scalecal.features.encoding import encode_shard
+from scalecal.features.encoding import encode_shards
 from scalecal.features.network import Recipe, out_of_memory
 from scalecal.features.plan import load_anywhere, pick_device
-from scalecal.features.rows import Images
+from scalecal.features.rows import EncodedShard, Images
 from scalecal.features.shards import Skipped, disk_errors, shard_done, write_shard
 from scalecal.features.store import StoreWriter
 
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from scalecal.encoders import Encoder, LoadedEncoder
 
 __all__ = ["Loader", "ask_one", "encode_on"]
+
+# Shards of one task at most, so that starting to read is paid for seldom; and tasks per worker at
+# least, so that no worker has to wait long for the last one.
+LONGEST_RUN = 16
+TASKS_PER_WORKER = 8
 
 
 @dataclass(frozen=True)
@@ -81,10 +88,10 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Shard:
-    """One task: the images of one shard alone, so that little travels."""
+class Shards:
+    """One task: neighbouring shards, as (number, rows), and their images alone; `start` is the first."""
 
-    number: int
+    numbers: tuple[tuple[int, int], ...]
     start: int
     images: Images
     recipe: Recipe
@@ -92,31 +99,51 @@ class Shard:
     threads: int | None
     strict: bool
 
-    def __call__(self, station: Station) -> Finished:
-        """Embed the shard and write it, or send it back where the folder is not seen."""
-        n, here = len(self.images.table), self.folder.is_here
-        if here and shard_done(self.folder.path, self.number, n):
-            return Finished(self.number, n)  # by a worker that was lost after it had written
-        shard = encode_shard(
+    def __call__(self, station: Station) -> list[Finished]:
+        """Embed the shards and write them.
+
+        Where the folder is not seen, one shard is sent back; the caller will ask for the others.
+        """
+        here = self.folder.is_here
+        done: list[Finished] = []
+        todo: list[tuple[int, int, int]] = []
+        place = 0
+        for number, rows in self.numbers:
+            if here and shard_done(self.folder.path, number, rows):
+                done.append(
+                    Finished(number, rows)
+                )  # by a worker that was lost after it had written
+            else:
+                todo.append((number, place, place + rows))
+            place += rows
+        if not here:
+            del todo[1:]
+        encoded = encode_shards(
             self.images,
-            0,
-            n,
+            [(start, stop) for _, start, stop in todo],
             station.encoder,
             replace(self.recipe, device=station.encoder.device),
             workers=self.threads or station.threads,
             strict=self.strict,
         )
+        with contextlib.closing(encoded):
+            for (number, _, _), shard in zip(todo, encoded, strict=True):
+                done.append(self._finish(number, shard, here))
+        return done
+
+    def _finish(self, number: int, shard: EncodedShard, here: bool) -> Finished:
+        rows = shard.stop - shard.start
         skipped = tuple(replace(s, row=s.row + self.start) for s in shard.skipped)
         if not here:
             with np.errstate(over="ignore"):  # an overflow is found, and named, when it is written
                 features = shard.features.astype(self.folder.dtype)
-            return Finished(self.number, n, features, skipped)
-        left_out = {s.row for s in shard.skipped}
-        ids = self.images.table["id"].astype(str).tolist()
+            return Finished(number, rows, features, skipped)
+        left_out = {s.row - shard.start for s in shard.skipped}
+        ids = self.images.table["id"].iloc[shard.start : shard.stop].astype(str).tolist()
         kept = [name for row, name in enumerate(ids) if row not in left_out]
         path, dtype = self.folder.path, self.folder.dtype
-        write_shard(path, self.number, shard.features, kept, skipped, dtype=dtype)
-        return Finished(self.number, n)
+        write_shard(path, number, shard.features, kept, skipped, dtype=dtype)
+        return Finished(number, rows)
 
 
 def _perform(station: Station, task: Callable[[Station], Any]) -> Any:
@@ -151,15 +178,47 @@ def encode_on(
     take = getattr(images, "take", None)
     if take is None:
         raise InputError(f"{images.name} cannot be cut into shards for several workers")
+    missing = store.missing()
+    most = min(LONGEST_RUN, max(1, len(missing) // (TASKS_PER_WORKER * engine.workers)))
     with _marked(store) as folder:
-        tasks = (
-            Shard(number, start, take(slice(start, stop)), recipe, folder, threads, strict)
-            for number, start, stop in store.missing()
-        )
-        for _, done in engine.run(_perform, tasks, setup=loader, final=out_of_memory):
-            if done.features is not None:
-                store.write_shard(done.number, done.features, done.skipped)
-            advance(done.rows)
+        while missing:
+            tasks = (
+                Shards(
+                    tuple((number, stop - start) for number, start, stop in run),
+                    run[0][1],
+                    take(slice(run[0][1], run[-1][2])),
+                    recipe,
+                    folder,
+                    threads,
+                    strict,
+                )
+                for run in _runs(missing, most)
+            )
+            for _, done in engine.run(_perform, tasks, setup=loader, final=out_of_memory):
+                for shard in done:
+                    if shard.features is not None:
+                        store.write_shard(shard.number, shard.features, shard.skipped)
+                    advance(shard.rows)
+            # What workers that do not see the folder left over.
+            missing, most = store.missing(), 1
+
+
+def _runs(missing: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Cut shards into runs of neighbours, `most` of them at most.
+
+    Examples
+    --------
+    >>> [[shard for shard, _, _ in run] for run in _runs([(0, 0, 2), (1, 2, 4), (3, 6, 8)], 5)]
+    [[0, 1], [3]]
+    """
+    run: list[tuple[int, int, int]] = []
+    for shard in missing:
+        if run and (len(run) == most or run[-1][0] + 1 != shard[0]):
+            yield run
+            run = []
+        run.append(shard)
+    if run:
+        yield run
 
 
 @dataclass(frozen=True)
