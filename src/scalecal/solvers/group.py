@@ -230,8 +230,9 @@ class Group:
 
     def _step(self, batch: Batch) -> None:
         """One Adam step on one batch."""
-        n_real, size, head = batch.rows.shape[-1], batch.targets.shape[1], self.n_anchors
-        rows = self._anchors_and(batch.rows)
+        n_real, size = batch.rows.shape[-1], batch.targets.shape[1]
+        head = self.n_anchors if size > n_real else 0
+        rows = self._gathered(batch.rows, head)
         # Columns of `every`: anchors, real cases, synthetic cases.
         every = self.every[:, : head + size]
         product(self.weights, rows.mT, every[:, : head + n_real])
@@ -265,14 +266,14 @@ class Group:
             self.slope += self.decay * self.weights
         self._adam()
 
-    def _anchors_and(self, index: Array) -> Array:
-        """The anchors' rows, then those of this batch."""
+    def _gathered(self, index: Array, head: int) -> Array:
+        """The anchors' rows if there is a `head` of them, then those of this batch."""
         rows = self.data.take(index, self.scaling, self.buffer[self.n_anchors :])
-        if not self.n_anchors:
+        if not head:
             return rows
         if isinstance(rows, np.ndarray):
-            return self.buffer[: self.n_anchors + len(rows)]
-        return self.xp.concat([self.buffer[: self.n_anchors], rows])
+            return self.buffer[: head + len(rows)]
+        return self.xp.concat([self.buffer[:head], rows])
 
     def _adam(self) -> None:
         """Move the flat state. The moments are kept undivided by 1 - beta: two products fewer."""

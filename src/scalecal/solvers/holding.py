@@ -34,9 +34,10 @@ class Held:
                 self.kept = self.data.take(self.rows, scaling)
             yield slice(0, n), self.kept
             return
+        buffer = self.data.empty(CHUNK_ROWS, self.data.n_features)
         for start in range(0, n, CHUNK_ROWS):
             block = slice(start, min(start + CHUNK_ROWS, n))
-            yield block, self.data.take(self.rows[block], scaling)
+            yield block, self.data.take(self.rows[block], scaling, buffer)
 
 
 def stack_targets(data: Matrix, targets: Sequence[NDArray[Any]]) -> Array:

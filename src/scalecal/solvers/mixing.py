@@ -19,6 +19,7 @@ from scalecal.solvers.problem import Mixtures, Scaling, Task
 
 __all__ = ["Batch", "Mix", "coefficients", "mixes"]
 
+FEW_ANCHORS = 64  # dearer to make interpolates one by one, however few of them a batch holds
 LARGEST_SHARES = 4_000_000  # entries of a mixing matrix
 WASTE = 600_000  # multiply-adds about as dear as a product of one's own
 
@@ -165,18 +166,18 @@ def mixes(
     scaling: Scaling | None,
     per_batch: float,
     *,
-    lanes: int = 1,
+    lanes: int | None = None,
 ) -> tuple[list[Mix], NDArray[np.int64]]:
     """Gather adjoining tasks with the same synthetic rows; also give the anchors that ride along.
 
     `per_batch` is the expected number of synthetic cases in a batch: anchors are cheaper while they
     are fewer than the two rows each such case would have to gather. They ride along in the step's
     own product, unless that wastes more on the other columns than a product of their own costs, or
-    the tasks are those of several lanes, one lane after another.
+    the tasks are those of lanes, one after another, which have no rows in common.
     """
     found: list[Mix] = []
     kept: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
-    start, per_lane = 0, len(tasks) // lanes
+    start, per_lane = 0, len(tasks) // (lanes or 1)
     while start < len(tasks):
         mixtures = tasks[start].mixtures
         stop = start + 1
@@ -184,13 +185,13 @@ def mixes(
             stop += 1
         if mixtures is not None:
             c = tasks[0].n_columns
-            mix, anchors = _mix(data, mixtures, scaling, 2.0 * per_batch)
+            mix, anchors = _mix(data, mixtures, scaling, max(2.0 * per_batch, FEW_ANCHORS))
             mix.columns = slice(start * c, stop * c)
             used = sum(len(rows) for rows in kept)
             others = (len(tasks) - stop + start) * c
             mix.lanes = [start // per_lane]
             wasted = len(anchors) * others * data.n_features
-            if mix.shares is not None and (lanes > 1 or wasted > WASTE):
+            if mix.shares is not None and (lanes is not None or wasted > WASTE):
                 mix.anchors = data.take(data.index(anchors), scaling)[None]
                 anchors = anchors[:0]
             mix.span = slice(used, used + len(anchors))
