@@ -204,3 +204,23 @@ def test_bad_input_changes_nothing_and_says_why():
     with pytest.raises(InputError, match="from -1"):
         StreamingAudit().update([0], [0.1], strata=np.array([1]), names=["a"])
     assert stream.n == 2
+
+
+def test_a_saved_part_goes_on_where_it_was(tmp_path):
+    y, p, votes = cases(3000)
+    whole = in_blocks(y, p, votes, n_resamples=20).finish()
+    for k, rows in enumerate((slice(0, 1000), slice(1000, None))):
+        in_blocks(y[rows], p[rows], votes[rows], n_resamples=20).save(tmp_path / f"{k}.npz")
+    parts = [StreamingAudit.load(tmp_path / f"{k}.npz") for k in range(2)]
+    merged = parts[0].merge(parts[1]).finish()
+    assert merged.meta["counts_sha256"] == whole.meta["counts_sha256"]
+    assert merged["low"]["ece"] == pytest.approx(whole["low"]["ece"], rel=1e-12)
+    assert (tmp_path / "0.npz").stat().st_size < 1_000_000
+    named = StreamingAudit().update([0, 1], [0.2, 0.7], strata=np.array([0, -1]), names=["site"])
+    named.save(tmp_path / "named.npz")
+    assert StreamingAudit.load(tmp_path / "named.npz").finish()["site"]["n"] == 1
+    (tmp_path / "bad.npz").write_bytes(b"nothing")
+    np.savez(tmp_path / "other.npz", told=np.frombuffer(b"{}", dtype=np.uint8))
+    for name in ("bad.npz", "other.npz", "none.npz"):
+        with pytest.raises(InputError, match="no streaming audit"):
+            StreamingAudit.load(tmp_path / name)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import nan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +23,12 @@ from scalecal.streaming.cells import Cells
 from scalecal.streaming.compressed import Compressed, compress, moments_interval
 from scalecal.streaming.panels import agreement_statistics, left_out, selection_null
 from scalecal.streaming.state import Layer, State
+from scalecal.tables.writing import write_bytes
 from scalecal.votes import STRATA
 
 __all__ = ["StreamedAudit", "StreamingAudit"]
+
+FORMAT = "scalecal-stream-1"
 
 _NO_CASES = Cases(
     np.zeros(0, np.int64), np.zeros(0), None, np.zeros(0, np.int64), strata=(), groups=None
@@ -151,6 +157,61 @@ class StreamingAudit:
         self._state.merge(other._state, self._numbers(list(other._strata)) if given else None)
         self._kinds = self._kinds or other._kinds
         return self
+
+    def save(self, path: str | Path) -> None:
+        """Write the counts to an ``.npz`` file, to be merged elsewhere or later; see `load`."""
+        state = self._state
+        layers = [(la.stratum, la.readers, la.positive, la.label) for la in state.layers]
+        told = {
+            "format": FORMAT,
+            "n_bins": self.n_bins,
+            "n_resamples": self.n_resamples,
+            "seed": self.seed,
+            "n_classes": state.n_classes,
+            "kinds": self._kinds,
+            "strata": list(self._strata),
+        }
+        content = io.BytesIO()
+        np.savez_compressed(
+            content,
+            told=np.frombuffer(json.dumps(told).encode(), dtype=np.uint8),
+            layers=np.array(layers, dtype=np.int64).reshape(-1, 4),
+            counts=state.counts,
+            sums=state.sums,
+            logs=state.logs,
+        )
+        write_bytes(path, content.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path) -> StreamingAudit:
+        """Read what `save` wrote.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "part.npz"
+        >>> StreamingAudit().update([0, 1], [0.2, 0.7]).save(file)
+        >>> StreamingAudit.load(file).n
+        2
+        """
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                told = json.loads(found["told"].tobytes())
+                arrays = {key: found[key] for key in ("layers", "counts", "sums", "logs")}
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"{path} holds no streaming audit: {error}") from None
+        if told.get("format") != FORMAT:
+            raise InputError(f"{path} holds no streaming audit of this version ({FORMAT})")
+        out = cls(n_bins=told["n_bins"], n_resamples=told["n_resamples"], seed=told["seed"])
+        out._kinds = None if told["kinds"] is None else (told["kinds"][0], told["kinds"][1])
+        out._strata = {name: k for k, name in enumerate(told["strata"])}
+        state = out._state
+        state.n_classes = told["n_classes"]
+        state.layers = {Layer(*row): k for k, row in enumerate(arrays["layers"].tolist())}
+        if arrays["counts"].shape != (len(state.layers), state.cells.count):
+            raise InputError(f"{path} is damaged: its counts do not fit its grid")
+        state.counts, state.sums, state.logs = (arrays[k] for k in ("counts", "sums", "logs"))
+        return out
 
     def finish(self) -> StreamedAudit:
         """Return the audit of all cases so far; more may follow."""

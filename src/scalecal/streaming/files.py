@@ -14,6 +14,7 @@ from scalecal.tables.batches import iterate_columns
 from scalecal.tables.classes import resolve_classes
 from scalecal.tables.columns import NamedColumns, check_named
 from scalecal.tables.predictions import labels_and_votes, probabilities_in
+from scalecal.tables.reading import column_names
 from scalecal.votes import Ties
 
 __all__ = ["stream_file"]
@@ -57,7 +58,7 @@ def stream_file(
     (100, 0.25)
     """
     path = Path(path)
-    check_named(columns, ROLES, path)
+    check_named(columns, (*ROLES, "group"), path)
     stream = StreamingAudit(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     left_out = 0
     for table in iterate_columns(path, columns, ROLES):
@@ -69,6 +70,8 @@ def stream_file(
     result = stream.finish()
     if left_out:
         result.notes.append(f"{left_out:,} cases without a label were left out.")
+    if (columns or {}).get("group", "group") in column_names(path):
+        result.notes.append("The groups in the file are not used: a stream does not know them.")
     result.meta["file"] = path.name
     return result
 

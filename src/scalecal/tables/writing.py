@@ -21,7 +21,15 @@ from scalecal.checks import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["file_hash", "output_folder", "plain", "write_csv", "write_json", "write_text"]
+__all__ = [
+    "file_hash",
+    "output_folder",
+    "plain",
+    "write_bytes",
+    "write_csv",
+    "write_json",
+    "write_text",
+]
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -104,12 +112,17 @@ def _move_in_place(partial: Path, target: Path) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a UTF-8 text file in one step: a reader sees the old file or the new one, whole."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file in one step: a reader sees the old file or the new one, whole."""
     path = Path(path)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         try:
-            with partial.open("w", encoding="utf-8", newline="") as file:
-                file.write(text)
+            with partial.open("wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
