@@ -6,7 +6,8 @@ Ten seeds with eleven methods each: seven that train on the real cases (with sev
 targets) and four that add 600 synthetic cases; every seed has its own split, initial weights and
 batch order. The peer is the loop most people write: nn.Linear, DataLoader, Adam, one probe after
 another, on the same cases (the synthetic ones made explicit), with the same validation every epoch.
-Nothing stops early on either side. CPU seconds of one thread.
+Nothing stops early on either side. CPU seconds of one thread, the best of several runs taken in
+turn with the peer's.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from __future__ import annotations
 import resource
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +28,17 @@ from scalecal.synthesis import plan
 
 SEEDS, PLAIN, SCALE = 10, 7, 4
 EPOCHS, BATCH = 50, 256
+LOOP = "nn.Linear + DataLoader"
+Timed = Callable[[], float]  # gives the CPU seconds it took
+
+
+class Ratio(NamedTuple):
+    """One line of the table: CPU seconds per probe of the peer and of scalecal."""
+
+    name: str
+    peer: str
+    peer_seconds: float
+    seconds: float
 
 
 def embeddings(n: int, d: int, seed: int = 0) -> tuple[Any, Any]:
@@ -75,6 +89,12 @@ def grid(X: Any, y: Any, *, one_order: bool = False, seeds: int = SEEDS) -> list
     return tasks
 
 
+def seed_of(tasks: list[Task], seed: int) -> list[Task]:
+    """The tasks of one seed."""
+    size = PLAIN + SCALE
+    return tasks[seed * size : (seed + 1) * size]
+
+
 def usual_loop(X: Any, task: Task, epochs: int, steps: int | None = None) -> float:
     """CPU seconds of the DataLoader loop for one probe; only `steps` steps if given."""
     import torch
@@ -110,100 +130,121 @@ def usual_loop(X: Any, task: Task, epochs: int, steps: int | None = None) -> flo
     return time.process_time() - start
 
 
-def small() -> None:
+def cpu(call: Callable[[], Any]) -> float:
+    """CPU seconds of one call."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def in_turn(pairs: Sequence[tuple[Timed, Timed]], repeats: int) -> tuple[float, float]:
+    """CPU seconds of all peers and of all of ours: short stretches in turn, the best of each."""
+    best = np.full((len(pairs), 2), np.inf)
+    for _ in range(repeats):
+        for k, pair in enumerate(pairs):
+            best[k] = np.minimum(best[k], [timed() for timed in pair])
+    theirs, ours = best.sum(axis=0).tolist()
+    return theirs, ours
+
+
+def small(repeats: int = 5) -> list[Ratio]:
     """2,175 x 1,536."""
     X, y = embeddings(2175, 1536)
-    own, shared = grid(X, y), grid(X, y, one_order=True)
     options: dict[str, Any] = {"max_epochs": EPOCHS, "min_steps": 0, "patience": EPOCHS}
-    per_seed = PLAIN + SCALE
-    peer, ours, shared_order = [], np.full(SEEDS, np.inf), np.inf
-    for _ in range(4):
-        real = min(usual_loop(X, own[0], EPOCHS // 5) for _ in range(3)) * 5
-        made = min(usual_loop(X, own[PLAIN], EPOCHS // 5) for _ in range(3)) * 5
-        peer.append((PLAIN * real + SCALE * made) / per_seed)
-        # Seeds with their own order are trained one after another anyhow: timed one by one, the
-        # best of several runs is taken over short stretches, as for the peer.
-        for seed in range(SEEDS):
-            mine = own[seed * per_seed : (seed + 1) * per_seed]
-            start = time.process_time()
-            train(X, mine, **options)
-            ours[seed] = min(ours[seed], (time.process_time() - start) / per_seed)
-        start = time.process_time()
-        train(X, shared, **options)
-        shared_order = min(shared_order, (time.process_time() - start) / len(shared))
-    separate = float(ours.mean())
-    base = min(peer)
-    print(f"### {SEEDS} seeds x {PLAIN + SCALE} methods, 2,175 x 1,536, batch 256, 50 epochs\n")
-    print("| | CPU ms per probe | times the loop |\n|---|---:|---:|")
-    print(f"| nn.Linear + DataLoader | {1e3 * base:.1f} | 1 |")
-    for name, seconds in (
-        ("every seed its own split and order", separate),
-        ("one order", shared_order),
-    ):
-        print(f"| scalecal, {name} | {1e3 * seconds:.1f} | {base / seconds:.0f} |")
-    print()
+
+    def pair(tasks: list[Task]) -> tuple[Timed, Timed]:
+        loop = partial(usual_loop, X, tasks[0], EPOCHS // 5)
+        return lambda: 5 * len(tasks) * loop(), partial(cpu, partial(train, X, tasks, **options))
+
+    found = []
+    for order, one_order in (("every seed its own split and order", False), ("one order", True)):
+        tasks = grid(X, y, one_order=one_order)
+        # What is trained together anyhow: the plain probes, and those with synthetic cases.
+        parts = [tasks] if one_order else [seed_of(tasks, seed) for seed in range(SEEDS)]
+        pairs = [
+            pair([t for t in part if (t.mixtures is None) == plain])
+            for part in parts
+            for plain in (True, False)
+        ]
+        theirs, ours = in_turn(pairs, repeats)
+        name = f"{len(tasks)} probes, 2,175 x 1,536, batch {BATCH}, {EPOCHS} epochs, {order}"
+        found.append(Ratio(name, LOOP, theirs / len(tasks), ours / len(tasks)))
+    return found
 
 
-def large(n: int = 262_144, d: int = 1024, steps: int = 150) -> None:
-    """262,144 x 1,024, and the memory it takes."""
+def large(n: int = 262_144, d: int = 1024, repeats: int = 3) -> tuple[list[Ratio], float]:
+    """262,144 x 1,024, one epoch; and the peak of memory in matrices of that size."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     X, y = embeddings(n, d)
-    spent = {}
-    for name, one_order in (("every seed its own split and order", False), ("one order", True)):
-        tasks = grid(X, y, one_order=one_order)
-        start = time.process_time()
-        train(X, tasks, max_epochs=1, min_steps=0)
-        spent[name] = (time.process_time() - start) / len(tasks)
+    grids = {
+        "every seed its own split and order": grid(X, y),
+        "one order": grid(X, y, one_order=True),
+    }
+    options: dict[str, Any] = {"max_epochs": 1, "min_steps": 0}
+    for tasks in grids.values():
+        train(X, tasks, **options)
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / X.nbytes
-    # A few steps over the whole training part stand for the loop's epoch, validation left out.
-    part = replace(tasks[0], validation=np.arange(8), validation_targets=y[:8])
-    per_epoch = n * 0.9 / BATCH
-    usual_loop(X, part, 1, 2)  # torch's own start
-    peer = usual_loop(X, part, 1, steps) / steps * per_epoch
-    print(f"### {len(tasks)} probes over {n:,} x {d:,}, batch 256, one epoch\n")
-    print("| | CPU s per probe and epoch | times the loop |\n|---|---:|---:|")
-    print(f"| nn.Linear + DataLoader (from {steps} steps) | {peer:.2f} | 1 |")
-    for name, seconds in spent.items():
-        print(f"| scalecal, {name} | {seconds:.3f} | {peer / seconds:.0f} |")
-    print()
-    print(f"Peak memory: {peak:.2f} times the float32 matrix.\n")
+    steps = 150
+
+    def pair(tasks: list[Task]) -> tuple[Timed, Timed]:
+        # Some steps over the whole training part stand for the loop's epoch, without validation.
+        part = replace(tasks[0], validation=np.arange(8), validation_targets=y[:8])
+        epochs = len(tasks) * n * 0.9 / BATCH / steps
+        loop = partial(usual_loop, X, part, 1, steps)
+        return lambda: epochs * loop(), partial(cpu, partial(train, X, tasks, **options))
+
+    usual_loop(X, grids["one order"][0], 1, 2)  # torch's own start
+    found = []
+    for order, tasks in grids.items():
+        alone = order != "one order"
+        parts = [seed_of(tasks, seed) for seed in range(SEEDS)] if alone else [tasks]
+        theirs, ours = in_turn([pair(part) for part in parts], repeats)
+        name = f"{len(tasks)} probes, {n:,} x {d:,}, batch {BATCH}, one epoch, {order}"
+        found.append(Ratio(name, LOOP, theirs / len(tasks), ours / len(tasks)))
+    return found, peak
 
 
-def converged() -> None:
-    """Soft-label probes to the optimum."""
+def converged(repeats: int = 3) -> list[Ratio]:
+    """Soft-label probes to the optimum; the largest slope left says how near both came."""
     from sklearn.linear_model import LogisticRegression
 
     X, y = embeddings(2175, 1536)
-    print("### 70 soft-label probes to the optimum, 2,175 x 1,536\n")
-    print(
-        "| | inverse penalty C | CPU ms per probe | times | largest slope |\n|---|---:|---:|---:|---:|"
-    )
+    found = []
     for strength in (1.0, 0.01):
         tasks = [
             Task(rows=t.rows, targets=0.9 * t.targets + 0.05, decay=1 / (strength * len(t.rows)))
             for t in grid(X, y)
             if t.mixtures is None
         ]
-        ours = cpu_seconds(lambda tasks=tasks: minimise(X, tasks, tol=1e-4), 2) / len(tasks)  # type: ignore[misc]
         t = tasks[0]
         twice = np.tile(X[t.rows], (2, 1))
         label = np.repeat([1, 0], len(t.rows))
         weight = np.append(t.targets, 1 - t.targets)
         model = LogisticRegression(C=strength, tol=1e-4, max_iter=2000)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            peer = cpu_seconds(lambda: model.fit(twice, label, sample_weight=weight), 2)  # noqa: B023
-        fit = minimise(X, tasks[:20], tol=1e-4)[0]
-        for name, seconds, w, b in (
-            ("scikit-learn, rows twice", peer, model.coef_[0], model.intercept_[0]),
-            ("scalecal", ours, fit.weights[0], fit.intercept[0]),
+        fits: list[Any] = []
+
+        def peer(model: Any = model, data: Any = (twice, label, weight)) -> float:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return cpu(partial(model.fit, *data))
+
+        def ours(tasks: list[Task] = tasks, fits: list[Any] = fits) -> float:
+            return cpu(lambda: fits.append(minimise(X, tasks, tol=1e-4)[0]))
+
+        theirs, mine = in_turn([(peer, ours)], repeats)
+        slopes = []
+        for w, b in (
+            (model.coef_[0], model.intercept_[0]),
+            (fits[0].weights[0], fits[0].intercept[0]),
         ):
             r = 1 / (1 + np.exp(-(X[t.rows] @ w + b))) - t.targets
-            slope = np.abs(r @ X[t.rows] / len(r) + t.decay * w).max()
-            print(
-                f"| {name} | {strength:g} | {1e3 * seconds:.1f} | {peer / seconds:.1f} | {slope:.0e} |"
-            )
-    print()
+            slopes.append(np.abs(r @ X[t.rows] / len(r) + t.decay * w).max())
+        name = (
+            f"{len(tasks)} soft-label probes to the optimum, 2,175 x 1,536, C = {strength:g} "
+            f"(largest slope: peer {slopes[0]:.0e}, scalecal {slopes[1]:.0e})"
+        )
+        found.append(Ratio(name, "scikit-learn, rows twice", theirs, mine / len(tasks)))
+    return found
 
 
 def growth() -> None:
@@ -235,10 +276,14 @@ def growth() -> None:
 
 
 def main() -> None:
-    """Print every table; the large one first, for its peak memory is the process's."""
-    large()
-    small()
-    converged()
+    """Print every table; the large problem first, for its peak memory is the process's."""
+    found, peak = large()
+    found = [*small(), *found, *converged()]
+    print("### Many probes at once: CPU milliseconds per probe, one thread\n")
+    print("| | peer | peer's ms | scalecal's ms | times |\n|---|---|---:|---:|---:|")
+    for name, peer, theirs, ours in found:
+        print(f"| {name} | {peer} | {1e3 * theirs:.1f} | {1e3 * ours:.1f} | {theirs / ours:.0f} |")
+    print(f"\nPeak memory at 262,144 x 1,024: {peak:.2f} times the float32 matrix.\n")
     growth()
 
 
