@@ -16,7 +16,7 @@ import typer
 
 from scalecal import __version__
 
-__all__ = ["Out", "Seed", "app", "given", "main", "say"]
+__all__ = ["Address", "Engine", "Out", "Seed", "Workers", "app", "given", "main", "say"]
 
 app = typer.Typer(
     name="scalecal",
@@ -28,6 +28,18 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
+Engine = Annotated[
+    str | None, typer.Option("--engine", help="Where work runs: local (default) or ray.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--num-gpus", metavar="N", help="Workers: cards to use, or processes without cards."
+    ),
+]
+Address = Annotated[
+    str | None, typer.Option("--address", help="Ray cluster: auto, or ray://HOST:PORT.")
+]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import app, given, say
+from scalecal.cli.app import Address, Engine, Workers, app, given, say
 
 if TYPE_CHECKING:
     from scalecal.datasets.images import ImageSet
@@ -194,6 +194,9 @@ def extract(
     allow_remote_code: Annotated[
         bool | None, typer.Option("--allow-remote-code", help="Run Python code from the Hub.")
     ] = None,
+    engine: Engine = None,
+    num_gpus: Workers = None,
+    address: Address = None,
     partial: Partial = None,
     magnification: Magnification = None,
     classes: Classes = None,
@@ -239,6 +242,9 @@ def extract(
             shard_rows=shard_rows,
             offline=offline,
             allow_remote_code=allow_remote_code,
+            engine=engine,
+            num_gpus=num_gpus,
+            address=address,
         ),
     )
     say(f"{result.n:,} embeddings of {record.dim} numbers in {out}")

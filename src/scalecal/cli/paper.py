@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalecal.cli.app import app, given, say
+from scalecal.cli.app import Address, Engine, Workers, app, given, say
 from scalecal.cli.probes import Device, Preset, preset_option, tell
 from scalecal.cli.report import close_run
 
@@ -83,6 +83,9 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 10,
     preset: Preset = None,
     device: Device = None,
+    engine: Engine = None,
+    num_gpus: Workers = None,
+    address: Address = None,
     weights: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of weight files named <encoder>.*")
     ] = None,
@@ -136,6 +139,23 @@ def reproduce(
         if data is None and features is None and not chosen:
             tell("embedded data are small: all methods are trained by the default preset")
             chosen = {"preset": None}
+        if engine is not None or num_gpus is not None:
+            from scalecal.engines import open_engine
+            from scalecal.experiments.spread import train_seeds_on
+
+            for source in found:
+                source.open()  # what must be extracted first is, once, before the workers look
+            cells = [(s, out / "cells" / s.dataset / s.encoder) for s in found]
+            with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
+                train_seeds_on(
+                    pool,
+                    cells,
+                    seeds=list(range(seeds)),
+                    methods=split["methods"],
+                    sweep=sweep,
+                    progress=tell,
+                    **chosen,
+                )
         outcome = run(
             found,
             out,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import Seed, app, columns, given, say
+from scalecal.cli.app import Address, Engine, Seed, Workers, app, columns, given, say
 from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
@@ -176,6 +177,9 @@ def compare(
     split_column: Column = None,
     preset: Preset = None,
     device: Device = None,
+    engine: Engine = None,
+    num_gpus: Workers = None,
+    address: Address = None,
 ) -> None:
     """Compare every method on your embeddings, paired over seeds and cases.
 
@@ -185,7 +189,8 @@ def compare(
     from scalecal.experiments.comparison import compare_cell
     from scalecal.experiments.grid import run_grid
 
-    data = read(
+    open_features = partial(
+        read,
         features,
         labels,
         votes,
@@ -194,20 +199,28 @@ def compare(
         ties=ties,
         n_raters=n_raters,
     )
-    grid = run_grid(
-        data,
-        dataset=features.stem,
-        progress=tell,
+    data = open_features()
+    options: dict[str, Any] = {
+        "dataset": features.stem,
+        "progress": tell,
         **given(
             methods=None if methods is None else methods.split(","), seeds=seeds, device=device
         ),
         **preset_option(preset),
-    )
+    }
+    if engine is None and num_gpus is None:
+        grid = run_grid(data, **options)
+    else:
+        from scalecal.engines import open_engine
+        from scalecal.experiments.spread import run_grid_on
+
+        with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
+            grid = run_grid_on(pool, open_features, **options)
     comparison = compare_cell(grid.cell)
     show_comparison(comparison, [*data.notes, *grid.notes])
-    options = {"features": features.name, "seeds": seeds, "methods": methods, "preset": preset}
+    told = {"features": features.name, "seeds": seeds, "methods": methods, "preset": preset}
     write_comparison(
-        comparison, grid, out, kind="compare", options=options, fingerprint=data.fingerprint
+        comparison, grid, out, kind="compare", options=told, fingerprint=data.fingerprint
     )
 
 

@@ -147,15 +147,8 @@ def embedded() -> list[Source]:
     are called what they are.
     """
     sources = [
-        Source(
-            "lidc", "geometry", "embedded", lambda: features_of(load_lidc(), encoder="geometry")
-        ),
-        Source(
-            "lidc",
-            "geometry-raw",
-            "embedded",
-            lambda: features_of(load_lidc(features="geometry-raw"), encoder="geometry-raw"),
-        ),
+        Source("lidc", name, "embedded", partial(_nodules, name))
+        for name in ("geometry", "geometry-raw")
     ]
     for dim in (64, 256):
         name = f"simulated-{dim}"
@@ -164,6 +157,10 @@ def embedded() -> list[Source]:
             Source("simulated-breakhis", name, "simulated", partial(_without_votes, dim)),
         ]
     return sources
+
+
+def _nodules(features: str) -> FeatureTable:
+    return features_of(load_lidc(features=features), encoder=features)
 
 
 def _paper_like(dim: int) -> FeatureTable:
