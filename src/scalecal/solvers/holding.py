@@ -34,7 +34,9 @@ class Held:
                 self.kept = self.data.take(self.rows, scaling)
             yield slice(0, n), self.kept
             return
-        buffer = self.data.empty(CHUNK_ROWS, self.data.n_features)
+        buffer = None  # devices keep freed memory at hand themselves
+        if isinstance(self.data.X, np.ndarray):
+            buffer = self.data.empty(CHUNK_ROWS, self.data.n_features)
         for start in range(0, n, CHUNK_ROWS):
             block = slice(start, min(start + CHUNK_ROWS, n))
             yield block, self.data.take(self.rows[block], scaling, buffer)
