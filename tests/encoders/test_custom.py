@@ -270,6 +270,7 @@ def hub_from_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     original = transformers.AutoModel.from_pretrained
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr(
         transformers.AutoModel,
         "from_pretrained",

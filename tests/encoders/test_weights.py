@@ -30,6 +30,8 @@ from scalecal.encoders.weights import check_hash, read_state_dict  # noqa: E402
 
 from .published import random_checkpoint  # noqa: E402
 
+NEED_HUB = weights_module.need_hub
+
 TINY = Encoder(
     name="tiny",
     dim=16,
@@ -58,6 +60,7 @@ def no_network_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise AssertionError(f"asked the Hub for {args}, {options}")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    monkeypatch.setattr(weights_module, "need_hub", lambda *_: None)
 
 
 def tiny_state() -> dict[str, Any]:
@@ -272,6 +275,37 @@ def test_gated_weights_say_which_page_and_which_command(
         load_encoder(TINY)
     for part in ("https://huggingface.co/Some/Tiny", "hf auth login", "--weights FILE", "CC-BY"):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_without_a_network_it_is_said_at_once(gated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    def unreachable(address: tuple[str, int], timeout: float) -> Any:
+        raise OSError(f"no way to {address[0]}:{address[1]} in {timeout} s")
+
+    monkeypatch.setattr(weights_module, "need_hub", NEED_HUB)
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    with pytest.raises(InputError) as caught:
+        load_encoder(replace(TINY, gated=gated))
+    message = str(caught.value)
+    for part in ("not on this machine", "cannot be reached", "Some/Tiny", "--weights FILE"):
+        assert part in message
+    assert ("hf auth login" in message) == gated
+
+
+def test_behind_a_proxy_the_hub_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "http://proxy:3128"})
+    monkeypatch.setattr("socket.create_connection", lambda *_, **__: pytest.fail("asked directly"))
+    NEED_HUB("something is needed")
+
+
+def test_a_file_in_no_known_format_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "page.pth"
+    path.write_text("hello, this is a web page")
+    with pytest.raises(InputError, match=r"page\.pth is not a readable PyTorch file\. Was the"):
+        read_state_dict(path)
 
 
 def test_download_tries_each_file_name_with_token_and_revision(

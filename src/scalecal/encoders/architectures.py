@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from scalecal.checks import InputError, MissingPackageError
+from scalecal.encoders.libraries import library
 from scalecal.encoders.record import Encoder
 
 __all__ = [
@@ -176,12 +177,7 @@ def _layer_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _timm_model(encoder: Encoder, **extra: Any) -> Any:
-    try:
-        import timm
-    except ImportError as error:
-        raise MissingPackageError(
-            f"encoder {encoder.name!r} needs timm. Run: pip install 'scalecal[encoders]'"
-        ) from error
+    timm = library("timm", f"encoder {encoder.name!r}")
     options = {"num_classes": 0, **_layer_options(encoder.options), **extra}
     options.pop("classifiers", None)  # for the layout, not for timm
     trunk = timm.create_model(options.pop("model_name"), pretrained=False, **options)
@@ -253,12 +249,7 @@ def _build_efficientnet_lite(encoder: Encoder) -> nn.Module:
 
 
 def _build_open_clip(encoder: Encoder) -> nn.Module:
-    try:
-        import open_clip
-    except ImportError as error:
-        raise MissingPackageError(
-            f"encoder {encoder.name!r} needs open_clip. Run: pip install open_clip_torch"
-        ) from error
+    open_clip = library("open_clip", f"encoder {encoder.name!r}", "open_clip_torch")
     logging.disable(logging.WARNING)  # it warns of random weights, which are filled in later
     try:
         model = open_clip.create_model(

@@ -26,10 +26,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from scalecal.checks import InputError, MissingPackageError, lookup
+from scalecal.checks import InputError, lookup
+from scalecal.encoders.libraries import library
 from scalecal.encoders.preprocessing import CLIP, Preprocessing
 from scalecal.encoders.record import Encoder
 from scalecal.encoders.registry import ENCODERS
+from scalecal.encoders.weights import need_hub
 
 __all__ = ["ENTRY_POINTS", "all_encoders", "get_encoder"]
 
@@ -181,12 +183,7 @@ def _measured_dim(record: Encoder) -> int:
 
 
 def _from_timm(name: str, _offline: bool, _token: str | None) -> Encoder:
-    try:
-        import timm
-    except ImportError as error:
-        raise MissingPackageError(
-            "timm: needs timm. Run: pip install 'scalecal[encoders]'"
-        ) from error
+    timm = library("timm", f"encoder 'timm:{name}'")
     import torch
 
     cfg = timm.get_pretrained_cfg(name, allow_unregistered=False) if timm.is_model(name) else None
@@ -233,12 +230,7 @@ def _from_timm(name: str, _offline: bool, _token: str | None) -> Encoder:
 
 
 def _from_open_clip(name: str, _offline: bool, _token: str | None) -> Encoder:
-    try:
-        import open_clip
-    except ImportError as error:
-        raise MissingPackageError(
-            "open_clip: needs open_clip. Run: pip install open_clip_torch"
-        ) from error
+    open_clip = library("open_clip", f"encoder 'open_clip:{name}'", "open_clip_torch")
     model_name, _, tag = name.partition(":")
     config = open_clip.get_model_config(model_name)
     if config is None:
@@ -329,6 +321,8 @@ def _hub_json(name: str, filename: str, offline: bool, token: str | None) -> dic
     import huggingface_hub
     from huggingface_hub import errors
 
+    if not offline and huggingface_hub.try_to_load_from_cache(name, filename) is None:
+        need_hub(f"hf:{name}: {filename} is not in the local cache")
     try:
         path = huggingface_hub.hf_hub_download(
             name, filename, token=token, local_files_only=offline

@@ -19,8 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from scalecal.checks import InputError, MissingPackageError
+from scalecal.encoders.libraries import library
 from scalecal.encoders.record import Encoder
-from scalecal.encoders.weights import file_sha256, gated_message
+from scalecal.encoders.weights import (
+    by_page,
+    file_sha256,
+    gated_message,
+    need_hub,
+    weights_here,
+)
 
 __all__ = ["LOADERS", "Exported", "TransformersVision"]
 
@@ -70,14 +77,11 @@ class Exported(nn.Module):
 
 
 def _load_transformers(encoder: Encoder, options: Mapping[str, Any], _: str) -> Loaded:
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingPackageError(
-            f"encoder {encoder.name!r} needs transformers. Run: pip install 'scalecal[encoders]'"
-        ) from error
+    transformers = library("transformers", f"encoder {encoder.name!r}")
     from scalecal.encoders.loading import state_dict_sha256
 
+    if not options["offline"] and weights_here(encoder) is None:
+        need_hub(f"{encoder.hub_id} is not in the local cache", by_page(encoder))
     try:
         model, report = transformers.AutoModel.from_pretrained(
             encoder.hub_id,
@@ -148,7 +152,7 @@ def _read_torchscript(path: Path, device: str) -> Callable[[Tensor], Any]:
             script = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         raise InputError(
-            f"{path} is not TorchScript: {str(error).splitlines()[0]}. A pickled module is never "
+            f"{path} is not TorchScript ({str(error).partition('.')[0]}). A pickled module is never "
             "loaded; export it with torch.jit.trace, torch.export or to ONNX"
         ) from error
     return script.eval()  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import socket
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -114,8 +115,8 @@ def check_hash(encoder: Encoder, digest: str, *, chosen_by_user: bool) -> None:
     if not chosen_by_user:
         raise InputError(f"The weights of {encoder.name!r} are damaged or changed: {found}")
     warnings.warn(
-        f"These are not the published weights of {encoder.name!r}: {found}. They load; the "
-        "embeddings are this file's.",
+        f"These are not the published weights of {encoder.name!r}: {found}. Where they "
+        "fit, the embeddings are this file's.",
         ScalecalWarning,
         stacklevel=4,
     )
@@ -144,7 +145,11 @@ def read_state_dict(path: Path) -> Any:
             f"({str(error).splitlines()[0]})"
         ) from error
     except (RuntimeError, EOFError, KeyError) as error:
-        raise InputError(f"{path} is not a readable PyTorch file: {error}") from error
+        # Of a file in no known format torch says no more than a byte's number.
+        why = f": {str(error).splitlines()[0]}" if isinstance(error, RuntimeError) else ""
+        raise InputError(
+            f"{path} is not a readable PyTorch file{why}. Was the download cut short, or is it a web page?"
+        ) from error
 
 
 def _expected(encoder: Encoder) -> str:
@@ -225,6 +230,7 @@ def _download_hub(encoder: Encoder, token: str | None) -> Path:
             "fetching weights needs huggingface_hub. Run: pip install 'scalecal[encoders]'"
         ) from error
     assert encoder.hub_id is not None
+    need_hub(f"The weights of {encoder.name!r} are not on this machine", by_page(encoder))
     for name in encoder.filenames:
         try:
             return Path(
@@ -244,8 +250,35 @@ def _download_hub(encoder: Encoder, token: str | None) -> Path:
 
 
 def _unreachable(encoder: Encoder, error: Exception) -> str:
-    hint = gated_message(encoder) if encoder.gated else _by_hand(encoder)
-    return f"{encoder.hub_id} cannot be fetched: {str(error).splitlines()[0]} {hint}"
+    why = str(error).splitlines()[0]
+    return f"{encoder.hub_id} cannot be fetched: {why} {by_page(encoder)}"
+
+
+def by_page(encoder: Encoder) -> str:
+    """Say what the user can do by hand: accept the terms, or fetch the file."""
+    return gated_message(encoder) if encoder.gated else _by_hand(encoder)
+
+
+def need_hub(what: str, otherwise: str = "") -> None:
+    """Say at once that the Hub cannot be reached: its own library tries for half a minute.
+
+    Behind a proxy, or where the library is told to stay offline, it is left to find out itself.
+    """
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or {"https", "all"} & set(getproxies()):
+        return
+    hub = urlsplit(constants.ENDPOINT)
+    port = hub.port or (80 if hub.scheme == "http" else 443)
+    try:
+        socket.create_connection((hub.hostname or "", port), timeout=10).close()
+    except OSError as error:
+        raise InputError(
+            f"{what}, and {hub.hostname} cannot be reached ({error}). {otherwise}".rstrip()
+        ) from error
 
 
 def _by_hand(encoder: Encoder) -> str:
