@@ -51,3 +51,9 @@ def test_messages_say_what_was_found(call, message):
 def test_groups_of_any_kind_become_codes():
     assert checks.check_groups(["b", "a", "b"], 3).tolist() == [1, 0, 1]
     assert checks.check_groups(None, 3) is None
+
+
+def test_a_negative_seed_is_named():
+    with pytest.raises(InputError, match="seed must not be negative, got -1"):
+        checks.as_rng(-1)
+    assert checks.as_rng(3).integers(9) == checks.as_rng(np.int64(3)).integers(9)

@@ -321,4 +321,6 @@ def check_same_length(**arrays: Any) -> int:
 
 def as_rng(seed: int | np.random.Generator | None) -> np.random.Generator:
     """Return a numpy Generator from a seed, a Generator or None."""
+    if isinstance(seed, int | np.integer) and seed < 0:
+        raise InputError(f"seed must not be negative, got {seed}")
     return np.random.default_rng(seed)
