@@ -318,3 +318,30 @@ def test_compare_interval_covers_the_true_difference():
         row = compare(a, b, n_resamples=400).set_index("metric").loc["log_loss"]
         covered += row["low"] <= expected <= row["high"]
     assert covered / runs > 0.95 - 3.5 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_the_interval_of_auc_stays_a_share():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    row = audit(y, np.clip(0.3 + 0.4 * y + rng.normal(0, 0.16, 60), 0, 1))["overall"]
+    assert 0.97 < row["auc"] < 1
+    assert row["auc_low"] < row["auc"] < row["auc_high"] <= 1
+
+
+def test_three_classes_that_are_all_right_are_not_one_class():
+    probs = np.random.default_rng(0).dirichlet([1, 1, 1], 90)
+    said = str(audit(probs.argmax(axis=1), probs))
+    assert "One class only" not in said
+    assert "of the predicted class" in said
+
+
+def test_sentences_claim_no_more_than_the_tests_bear():
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.05, 0.95, 200)
+    y = (rng.random(200) < p).astype(int)
+    strata = np.where(np.arange(200) % 2, "scanner A", "scanner B")
+    said = str(audit(y, p, strata=strata))
+    assert "No stratum is measurably worse" in said
+    assert "on the scanner" in said
+    one_class = str(audit(np.ones(200, dtype=int), p, strata=strata))
+    assert "No stratum can be judged" in one_class  # for want of a second class, not of cases

@@ -402,8 +402,17 @@ def _notes(cases: Cases, rows: list[dict[str, Any]], units: Units) -> list[str]:
         notes.append(f"{none:,} of {n:,} cases have no stratum and count only in the overall row.")
     empty = [r["name"] for r in rows if r["n"] == 0]
     if empty:
-        notes.append(f"No case in stratum {', '.join(empty)}: its numbers are undefined.")
-    single = [r["name"] for r in rows if r["n"] and r["prevalence"] in (0.0, 1.0)]
+        notes.append(f"No case in stratum {', '.join(empty)}: numbers are undefined there.")
+    if cases.probs.ndim == 2:
+        notes.append(
+            "With more than two classes prev., mean p, ECE and tests are of the predicted class: "
+            "how often it is right, how sure the model is of it."
+        )
+    single = [
+        r["name"]
+        for r in rows
+        if r["n"] and cases.probs.ndim == 1 and r["prevalence"] in (0.0, 1.0)
+    ]
     if single:
         notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
     if cases.groups is not None:

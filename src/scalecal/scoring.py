@@ -235,6 +235,9 @@ def score(
         if name in point:
             row[name] = float(point[name][0])
             row[f"{name}_low"], row[f"{name}_high"] = interval(drawn[name])
+            if name == "auc":  # resampled by its linear terms, which may leave [0, 1]
+                for end in ("auc_low", "auc_high"):
+                    row[end] = float(np.clip(row[end], 0.0, 1.0))
     for name in TESTS:
         options: dict[str, Any] = {}
         if name == "consistency":

@@ -94,9 +94,10 @@ def table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
 
 
 def _overall(row: Row) -> str:
+    cases = "1 case" if row["n"] == 1 else f"{number(row['n'])} cases"
     start = (
-        f"Overall ECE is {number(row['ece'])} on {number(row['n'])} cases, where a calibrated model would "
-        f"show {number(row['floor'])} on average"
+        f"Overall ECE is {number(row['ece'])} on {cases}, where a calibrated model would show "
+        f"{number(row['floor'])} on average"
     )
     tests = [row[k] for k in ("p_cox", "p_consistency") if np.isfinite(row[k])]
     if not tests:
@@ -125,22 +126,22 @@ def _equals(p: float) -> str:
 
 
 def _strata(rows: Sequence[Row], agreement: bool) -> str:
-    what = "agreement" if agreement else "stratum"
+    the, what = ("", "agreement") if agreement else ("the ", "stratum")
     judged = [r for r in rows if np.isfinite(r.get("p_selection_holm", float("nan")))]
     if not judged:
-        return "No stratum has enough cases to be judged."
+        return "No stratum can be judged against a calibrated model."
     failing = [r for r in judged if r["p_selection_holm"] < LEVEL]
     if failing:
         listed = "; ".join(
-            f"{r['name']} {what} (n = {number(r['n'])}): ECE {number(r['ece'])} against "
+            f"{the}{r['name']} {what} (n = {number(r['n'])}): ECE {number(r['ece'])} against "
             f"{number(r['null_mean'])}, p {_equals(r['p_selection_holm'])}"
             for r in failing
         )
         return f"It is worse than a calibrated model would look in the same strata on {listed}."
     worst = max(judged, key=lambda r: float(r["ece"]))
     return (
-        f"No stratum is worse than a calibrated model would look there: the largest ECE, "
-        f"{number(worst['ece'])} on {worst['name']} {what} (n = {number(worst['n'])}), compares with "
+        f"No stratum is measurably worse than a calibrated model would look there: the largest ECE, "
+        f"{number(worst['ece'])} on {the}{worst['name']} {what} (n = {number(worst['n'])}), compares with "
         f"{number(worst['null_mean'])} for a calibrated model (p {_equals(worst['p_selection_holm'])})."
     )
 

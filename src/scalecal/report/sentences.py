@@ -173,7 +173,7 @@ def _several(cells: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{len(judged)} are worse than that (level {LEVEL:g}, Holm)."
         )
     else:
-        second = "No stratum has enough cases to be judged."
+        second = "No stratum can be judged against calibrated models."
     sure = [c["best"]["method"] for c in cells if c["best"] and c["best"]["sure"]]
     if not sure:
         return [first, second, f"In none of the {count} models does a remedy gain beyond chance."]

@@ -289,7 +289,7 @@ class StreamingAudit:
             )
         empty = [r["name"] for r in rows if r["n"] == 0]
         if empty:
-            notes.append(f"No case in stratum {', '.join(empty)}: its numbers are undefined.")
+            notes.append(f"No case in stratum {', '.join(empty)}: numbers are undefined there.")
         single = [r["name"] for r in rows if r["n"] and r["prevalence"] in (0.0, 1.0)]
         if single:
             notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
