@@ -425,3 +425,14 @@ def test_torch_arrays_give_the_same_probes() -> None:
     for ours, theirs in zip(fit_many(X, jobs), fit_many(torch.from_numpy(X), jobs), strict=True):
         np.testing.assert_allclose(ours.coef, theirs.coef, atol=1e-6)
         np.testing.assert_allclose(ours.logits(X), theirs.logits(torch.from_numpy(X)), atol=1e-6)
+
+
+def test_votes_that_a_smoothing_does_not_use_are_told():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    X, votes = rng.normal(size=(60, 3)) + y[:, None], np.where(y, 5, 2)
+    with pytest.warns(ScalecalWarning, match="smoothing=None does not use them"):
+        LinearProbe(solver="lbfgs").fit(X, y, votes=votes, n_raters=7)
+    LinearProbe(solver="lbfgs", smoothing="fraction").fit(X, y, votes=votes, n_raters=7)
+    with pytest.raises(InputError, match=r"one class only \(0 in 60 cases\)"):
+        LinearProbe().fit(X, 0 * y)

@@ -105,11 +105,23 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seen = codes if weights is None else codes[weights > 0]
         if len(np.unique(seen)) < 2:
             raise InputError(
-                f"y holds one class only ({self.classes_[seen[0]]!r} in {len(seen)} cases): a probe "
+                f"y holds one class only ({self.classes_[seen[0]]} in {len(seen)} cases): a probe "
                 "needs at least two classes"
             )
+        recipe = with_preset(self._recipe(panel), self.preset)
+        if (
+            counts is not None
+            and recipe.synthesis is None
+            and recipe.smoothing in (None, "vanilla", "confidence")
+        ):
+            warnings.warn(
+                f"votes were given, but smoothing={recipe.smoothing!r} does not use them: take "
+                "'fraction', 'piecewise', 'linear' or 'nonlinear' to train on votes",
+                ScalecalWarning,
+                stacklevel=2,
+            )
         job = Job(
-            recipe=with_preset(self._recipe(panel), self.preset),
+            recipe=recipe,
             rows=np.arange(len(features)),
             y=codes,
             n_classes=n_classes,
@@ -184,7 +196,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes = np.searchsorted(self.classes_, y).astype(np.int64)
         if len(np.unique(codes)) < 2:
             warnings.warn(
-                f"y_val holds one class only ({y[0]!r}): early stopping will favour it",
+                f"y_val holds one class only ({y[0]}): early stopping will favour it",
                 ScalecalWarning,
                 stacklevel=3,
             )
