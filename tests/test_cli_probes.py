@@ -248,3 +248,55 @@ def test_demo_runs_small(tmp_path, monkeypatch):
     assert (Path("runs/demo") / "report.html").is_file()
     assert (Path("runs/demo") / "claims.json").is_file()
     assert "Audit of none" in result.output
+
+
+def test_compare_shows_the_images_behind_the_embeddings(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    from scalecal.features.store import open_store
+
+    data = simulate(120, dim=4, auc=0.9, seed=0)
+    (tmp_path / "images").mkdir()
+    paths = [f"bild ö <{i}>.png" for i in range(120)]
+    for path in paths:
+        image.new("RGB", (8, 8), "purple").save(tmp_path / "images" / path)
+    table = pd.DataFrame(
+        {
+            "id": [f"c{i}" for i in range(120)],
+            "label": data.y,
+            "votes": data.votes,
+            "n_raters": data.n_raters,
+            "path": paths,
+        }
+    )
+    settings = {"encoder": {"name": "mine"}, "dataset": {"classes": ["0", "1"]}}
+    with open_store(tmp_path / "f", settings, table, dim=4) as store:
+        store.write_shard(0, data.X)
+        store.finish()
+    options = ["compare", tmp_path / "f", "--methods", "none", "--seeds", 1]
+    result = run(*options, "--out", tmp_path / "plain")
+    assert result.exit_code == 0, result.output
+    assert "scalecal report RUN --images DIR" in (tmp_path / "plain" / "report.html").read_text()
+    assert run("report", tmp_path / "plain", "--images", tmp_path / "images").exit_code == 0
+    assert run(*options, "--images", tmp_path / "images", "--out", tmp_path / "seen").exit_code == 0
+    for out in ("plain", "seen"):
+        page = (tmp_path / out / "report.html").read_text()
+        assert "data:image/jpeg;base64," in page
+        assert "../images/bild%20%C3%B6%20%3C" in page
+    for name in ("cases.parquet", "predictions.parquet", "results.csv"):
+        same = [(tmp_path / out / name).read_bytes() for out in ("plain", "seen")]
+        assert same[0] == same[1]
+    wrong = run(*options, "--images", tmp_path / "nowhere", "--out", tmp_path / "no")
+    assert "no folder at" in str(wrong.exception)
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_predictions_that_cannot_be_written_are_one_error(tmp_path, name):
+    from scalecal.experiments.predicting import write_table
+
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="cannot write"):
+        write_table(pd.DataFrame({"p": [0.5]}), tmp_path / "file" / name)
+    (tmp_path / name).mkdir()
+    with pytest.raises(InputError, match="cannot write"):
+        write_table(pd.DataFrame({"p": [0.5]}), tmp_path / name)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", name]

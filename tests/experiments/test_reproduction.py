@@ -1,6 +1,7 @@
 """The paper regenerated, small: images in the published layouts, a real encoder, all the way to claims."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,13 +12,15 @@ from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.experiments.cells import read_cell
+from scalecal.experiments.estimating import image_count
 from scalecal.experiments.grid import features_of
 from scalecal.experiments.joining import ensemble, joined_cell
-from scalecal.experiments.reproduction import SWEEP, reproduce, train_cell
+from scalecal.experiments.reproduction import SWEEP, judge_run, reproduce, train_cell
 from scalecal.experiments.shifts import shift_cells, slides
 from scalecal.experiments.sources import (
     PAPER_DATASETS,
     Source,
+    SourceError,
     embedded,
     find_features,
     find_images,
@@ -194,3 +197,53 @@ def test_what_is_missing_is_said(tmp_path):
     assert "no folder" in why["pcam"] or "camelyonpatch" in why["pcam"]
     with pytest.raises(InputError, match="nothing to reproduce"):
         reproduce([], tmp_path / "out", seeds=[0], left_out=why, progress=quiet)
+
+
+def test_a_source_that_cannot_be_opened_is_left_out_and_said(tmp_path):
+    def fail():
+        raise SourceError("its weights cannot be had")
+
+    bad = Source("simulated", "b", "nowhere", fail)
+    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    outcome = reproduce([bad, source()], tmp_path, seeds=[0], **options)
+    assert outcome.left_out == {"simulated/b": "its weights cannot be had"}
+    again = judge_run(tmp_path, progress=quiet)
+    assert again.left_out == outcome.left_out  # also where nothing is trained
+    with pytest.raises(InputError, match="nothing to reproduce: simulated/b: its weights"):
+        reproduce([bad], tmp_path / "none", seeds=[0], **options)
+
+
+def test_a_dry_run_neither_extracts_nor_guesses_the_images(tmp_path):
+    make_mhist(tmp_path / "mhist", n=30)
+    encoders = ["efficientnet-lite0", "ctranspath"]
+    images = {"partial_data": True, "progress": quiet}
+    found, out = find_images(tmp_path, ["mhist"], encoders, tmp_path / "f", **images)
+    assert [s.encoder for s in found] == ["efficientnet-lite0"]
+    assert "get them from https://github.com" in out["mhist/ctranspath"]
+    begun = tmp_path / "f" / "mhist" / "efficientnet-lite0"
+    begun.mkdir(parents=True)  # a killed extraction
+    assert image_count(found[0]) == 30
+    assert list(begun.iterdir()) == []
+
+
+def test_cells_know_the_files_of_their_cases(tmp_path):
+    data = source().open()
+    paths = np.array([f"images/{name}.png" for name in data.ids])
+    made = replace(data, paths=paths, images="folder/of/images")
+    known = Source("simulated", "a", "simulated", lambda: made)
+    cell, _, _ = train_cell(
+        known, tmp_path, seeds=[0, 1], methods=["none"], sweep=False, progress=quiet
+    )
+    assert cell.paths.tolist() == [f"images/{name}.png" for name in cell.ids]
+    assert read_cell(tmp_path).meta["dataset"]["data"] == "folder/of/images"
+
+
+def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
+    options = {"methods": ["none", "scale"], "preset": None, "sweep": False, "progress": quiet}
+    whole = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
+    resumed = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
+    rebuilt = judge_run(tmp_path, progress=quiet)
+    told = {c["id"]: c for c in whole.claims}
+    assert told["premise-axis"]["n"] > 100
+    assert resumed.claims == whole.claims
+    assert rebuilt.claims == whole.claims

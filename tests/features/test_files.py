@@ -57,9 +57,16 @@ def put_list(folder, kind):
     return folder / "f.parquet"
 
 
-def put_store(folder):
+def put_store(folder, table=None):
     settings = {"encoder": {"name": "uni"}, "dataset": {"classes": ["0", "1"]}}
-    with open_store(folder / "s", settings, frame(), dim=D, shard_rows=5, dtype="float32") as store:
+    with open_store(
+        folder / "s",
+        settings,
+        frame() if table is None else table,
+        dim=D,
+        shard_rows=5,
+        dtype="float32",
+    ) as store:
         for shard, start, stop in store.missing():
             store.write_shard(shard, X[start:stop])
         store.finish()
@@ -241,3 +248,37 @@ def test_labels_that_match_nothing(tmp_path):
         read_features(path, labels=tmp_path / "l.csv")
     with pytest.raises(InputError, match=r"no column 'id'.*to join"):
         read_features(put_npz(tmp_path, X=X), labels=tmp_path / "l.csv")
+
+
+def test_columns_of_votes_that_are_empty_are_no_votes(tmp_path):
+    # As the data sets without readers have them (PatchCamelyon, BreakHis).
+    nobody = {"votes": pd.array([None] * N, "Int64"), "n_raters": pd.array([None] * N, "Int64")}
+    found = read_features(put_store(tmp_path, frame().assign(**nobody)))
+    assert found.counts is None
+    assert found.y.tolist() == Y.tolist()
+
+
+def test_paths_of_images_are_kept_through_missing_labels(tmp_path):
+    paths = [f"images/{i}.png" for i in range(N - 1)] + [None]
+    labels = pd.array([None, *Y[1:]], "Int64")
+    table = frame().drop(columns=["votes", "n_raters"]).assign(path=paths, label=labels)
+    found = read_features(put_store(tmp_path, table))
+    assert found.paths.tolist() == [*paths[:-1], ""]
+    assert found.labelled().paths.tolist() == [*paths[1:-1], ""]
+    assert read_features(put_npz(tmp_path, X=X)).paths is None
+
+
+@pytest.mark.parametrize("name", ["embedding", "features", "X"])
+def test_the_only_list_column_is_the_embeddings_whatever_its_name(tmp_path, name):
+    table = pa.Table.from_pandas(frame()).append_column(name, pa.array(X.tolist()))
+    pq.write_table(table, tmp_path / "f.parquet")
+    assert np.allclose(read_features(tmp_path / "f.parquet").X, X)
+
+
+def test_of_several_list_columns_none_is_guessed(tmp_path):
+    lists = pa.array(X.tolist())
+    table = pa.Table.from_pandas(frame()).append_column("a", lists).append_column("b", lists)
+    pq.write_table(table, tmp_path / "f.parquet")
+    with pytest.raises(InputError, match="one list column"):
+        read_features(tmp_path / "f.parquet")
+    assert read_features(tmp_path / "f.parquet", columns={"X": "b"}).X.shape == X.shape

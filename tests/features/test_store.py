@@ -165,7 +165,7 @@ def test_every_step_of_the_writing_may_be_the_last(
         ({"dim": 4}, "dim: 3 there, 4 here"),
         ({"dtype": "float32"}, "dtype: 'float16' there, 'float32' here"),
         ({"shard_rows": 8}, "shard_rows: 4 there, 8 here"),
-        ({"n": 11}, r"columns\.id"),
+        ({"n": 11}, "other values in id, label, votes"),
     ],
 )
 @pytest.mark.parametrize("finished", [False, True])
@@ -348,3 +348,14 @@ def test_array_protocol_and_bad_indices(sharded: tuple[ShardedArray, np.ndarray]
     for bad in (19, -20, [19], [0.5], [True], None):
         with pytest.raises(IndexError):
             lazy[bad]
+
+
+def test_another_table_is_refused_by_the_names_of_its_columns(tmp_path: Path) -> None:
+    open_made(tmp_path).close()
+    changed = make_table(10).assign(votes=0, path="p.png")
+    with pytest.raises(InputError, match=r"settings \(other values in votes, path\)\. Use the"):
+        open_store(tmp_path, SETTINGS, changed, dim=3, shard_rows=4)
+
+
+def test_features_are_shown_in_one_line(tmp_path: Path) -> None:
+    assert repr(fill(tmp_path)) == f"Features({str(tmp_path)!r}, encoder='tiny', shape=(10, 3))"

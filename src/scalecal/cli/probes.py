@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -180,12 +181,19 @@ def compare(
     engine: Engine = None,
     num_gpus: Workers = None,
     address: Address = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the images, for thumbnails and links in the report."
+        ),
+    ] = None,
 ) -> None:
     """Compare every method on your embeddings, paired over seeds and cases.
 
     Without a split, a grouped and stratified 70 / 10 / 20 split is drawn per seed. Writes
     predictions.parquet, results.csv, comparison.csv and the report.
     """
+    from scalecal.checks import InputError
     from scalecal.experiments.comparison import compare_cell
     from scalecal.experiments.grid import run_grid
 
@@ -200,6 +208,8 @@ def compare(
         n_raters=n_raters,
     )
     data = open_features()
+    if images is not None and not images.is_dir():
+        raise InputError(f"no folder at {images}: --images names the folder of the images")
     options: dict[str, Any] = {
         "dataset": features.stem,
         "progress": tell,
@@ -216,7 +226,10 @@ def compare(
 
         with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
             grid = run_grid_on(pool, open_features, **options)
-    comparison = compare_cell(grid.cell)
+    cell = grid.cell
+    if images is not None:
+        cell = replace(cell, meta={**cell.meta, "dataset": {"data": str(images.resolve())}})
+    comparison = compare_cell(cell)
     show_comparison(comparison, [*data.notes, *grid.notes])
     told = {"features": features.name, "seeds": seeds, "methods": methods, "preset": preset}
     write_comparison(

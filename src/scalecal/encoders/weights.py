@@ -256,7 +256,8 @@ def _unreachable(encoder: Encoder, error: Exception) -> str:
 
 def by_page(encoder: Encoder) -> str:
     """Say what the user can do by hand: accept the terms, or fetch the file."""
-    return gated_message(encoder) if encoder.gated else _by_hand(encoder)
+    by_hand = _by_hand(encoder)
+    return gated_message(encoder) if encoder.gated else f"D{by_hand.removeprefix('Or d')}"
 
 
 def need_hub(what: str, otherwise: str = "") -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from scalecal.checks import InputError
+from scalecal.experiments.reproduction import SWEEP_SEEDS
 from scalecal.experiments.sources import Source
+from scalecal.features import load_features
 
 __all__ = ["estimate_seconds", "image_count"]
 
-# Case-epochs x features of all methods and the sweep over K, per training case: an upper bound on what
-# one seed costs, in units of the trial below.
+# Rows that one seed trains on per training case, and synthetic rows beside them: those of the methods,
+# and in the first seeds those of the sweep over K, most of them in K = 100 and "all".
 _METHODS_AND_SWEEP = 60
+_SYNTHETIC, _SWEPT = 150_000, 420_000
 _EPOCHS = 50
 
 
@@ -32,14 +34,16 @@ def _rate() -> float:
 
 
 def _shape(source: Source) -> tuple[int, int] | None:
-    """Rows and width of a source that need no extraction; None where it does."""
-    if source.where in ("embedded", "simulated") or Path(source.where).is_dir():
+    """Rows and width of a source that needs no extraction; None where it does."""
+    if source.where in ("embedded", "simulated"):
+        X = source.open().X
+    else:
         try:
-            X = source.open().X
+            # Not `open`: that would begin, or go on with, the extraction.
+            X = load_features(source.where).X
         except InputError:
             return None
-        return int(X.shape[0]), int(X.shape[1])
-    return None
+    return int(X.shape[0]), int(X.shape[1])
 
 
 def estimate_seconds(source: Source, seeds: int) -> float:
@@ -48,14 +52,11 @@ def estimate_seconds(source: Source, seeds: int) -> float:
     if shape is None:
         from scalecal.encoders import get_encoder
 
-        shape = (_IMAGES.get(source.dataset, 3000), get_encoder(source.encoder).dim)
-    work = 2.0 * shape[0] * shape[1] * _METHODS_AND_SWEEP * _EPOCHS
-    return seeds * work / _rate()
-
-
-_IMAGES = {"mhist": 3152, "pcam": 294_912, "breakhis": 7909}
+        shape = (source.n_images, get_encoder(source.encoder).dim)
+    rows = seeds * (shape[0] * _METHODS_AND_SWEEP + _SYNTHETIC) + min(seeds, SWEEP_SEEDS) * _SWEPT
+    return 2.0 * rows * shape[1] * _EPOCHS / _rate()
 
 
 def image_count(source: Source) -> int:
     """Return how many images must be embedded first; 0 where the features are there."""
-    return 0 if _shape(source) is not None else _IMAGES.get(source.dataset, 0)
+    return 0 if _shape(source) is not None else source.n_images

@@ -62,7 +62,7 @@ class Grid:
             total, worst = sum(self.capped.values()), max(self.capped, key=lambda m: self.capped[m])
             said.append(
                 f"{total} probes were ended by the limit of epochs, not by early stopping "
-                f"(most of them {worst}): they may be under-trained. The paper's preset stops at 50 epochs; "
+                f"(most often of {worst}): they may be under-trained. The paper's preset stops at 50 epochs; "
                 "--preset default trains small data for longer."
             )
         return said
@@ -216,18 +216,27 @@ def run_grid(
             if method.calibrator is not None and val is None and probe.validation is None:
                 left_out[name] = "too few training cases to hold out a validation part"
                 continue
-            calibrator = fit_calibrator(method, probe, data, val)
+            try:
+                calibrator = fit_calibrator(method, probe, data, val)
+            except InputError as error:
+                # One class in a seed's validation cases must not cost the other methods their run.
+                left_out[name] = f"with seed {seed}, {str(error).rstrip('.')}"
+                continue
             probs = apply_probe(probe, calibrator, data, tested[seed])
             predictions[name, seed] = (np.searchsorted(cases, tested[seed]), probs)
     order = {
         (name, seed): predictions[name, seed]
         for name in run
         for seed in chosen
-        if (name, seed) in predictions
+        if (name, seed) in predictions and name not in left_out
     }
+    if not order:
+        raise InputError(
+            "no method could be applied: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
+        )
     cell = _cell(data, cases, order, dataset)
     if preset != "":
-        cell = replace(cell, meta={"preset": preset})
+        cell = replace(cell, meta={**cell.meta, "preset": preset})
     ended = {name: count for name, count in capped.items() if count}
     return Grid(cell, left_out, ended, best, probes, seconds)
 
@@ -331,6 +340,8 @@ def _cell(
         strata=np.full(len(cases), "") if data.counts is None else strata(data.counts[cases]),
         classes=data.classes,
         predictions=predictions,
+        meta={} if data.images is None else {"dataset": {"data": data.images}},
+        paths=None if data.paths is None else data.paths[cases],
     )
 
 

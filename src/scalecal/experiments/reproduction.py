@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from scalecal.checks import InputError
+from scalecal.experiments.anchors import read_anchors, write_anchors
 from scalecal.experiments.cells import Cell, read_cell, write_cell
 from scalecal.experiments.evidence import Embeddings, Evidence
 from scalecal.experiments.grid import Grid, on_device, run_grid
@@ -19,9 +20,10 @@ from scalecal.experiments.joining import cell_of_seed, ensemble, joined_cell
 from scalecal.experiments.methods import METHODS, Method
 from scalecal.experiments.runs import run_meta
 from scalecal.experiments.shifts import slides, write_shifts
-from scalecal.experiments.sources import Source
+from scalecal.experiments.sources import Source, SourceError
 from scalecal.features.files import FeatureTable
 from scalecal.probes import Recipe
+from scalecal.probes.jobs import host_rows
 from scalecal.tables.writing import write_csv, write_json
 
 __all__ = ["SWEEP", "Outcome", "judge_run", "reproduce", "train_cell"]
@@ -85,8 +87,8 @@ def train_cell(
 ) -> tuple[Cell, Embeddings | None, float | None]:
     """Train one cell, seed by seed; a seed that is on disk already is not trained again.
 
-    Returns the cell, the training embeddings with SCALE's anchors (of the first seed, where it was
-    trained now), and the seconds of training (None where nothing was left to train).
+    Returns the cell, the training embeddings of the first seed with SCALE's anchors, and the seconds
+    of training (None where nothing was left to train).
     """
     folder = Path(folder)
     data = source.open().labelled()
@@ -95,11 +97,11 @@ def train_cell(
     settings = _settings(data, methods, preset)
     _refuse_other(folder, settings)
     seconds: float | None = None
-    embeddings = None
     missing = [s for s in seeds if not (folder / "seeds" / str(s) / "run.json").is_file()]
     swept = [s for s in missing if sweep and data.counts is not None and s in seeds[:SWEEP_SEEDS]]
     plain = [s for s in missing if s not in swept]
     # One by one, a kill costs one seed; on a card, seeds trained together keep it busier.
+    kept: Embeddings | None = None
     groups = [[s] for s in missing] if device == "cpu" else [g for g in (swept, plain) if g]
     for group in groups:
         start = time.perf_counter()
@@ -112,13 +114,15 @@ def train_cell(
             dataset=source.dataset,
             device=device,
         )
+        if seeds[0] in group and (found := _embeddings(data, grid, seeds[0])) is not None:
+            # Before the seed: once that is there, it is not trained again.
+            write_anchors(folder, found)
+            kept = found
         for seed in group:
             cell = replace(cell_of_seed(grid.cell, seed), encoder=source.encoder)
             told = {"settings": settings, "seed": seed, "notes": grid.notes}
             write_cell(folder / "seeds" / str(seed), replace(cell, meta={**cell.meta, **told}))
         seconds = (seconds or 0.0) + grid.seconds
-        if embeddings is None:
-            embeddings = _embeddings(data, grid, group[0])
         spent = time.perf_counter() - start
         progress(
             f"{source.dataset}/{source.encoder}, seed {', '.join(map(str, group))}: "
@@ -137,7 +141,8 @@ def train_cell(
     )
     cell = replace(cell, meta={**meta, "settings": settings})
     write_cell(folder, cell)
-    return cell, embeddings, seconds
+    # From the file where there is one: then a run that was killed sees the same numbers.
+    return cell, read_anchors(folder) or kept, seconds
 
 
 def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
@@ -162,9 +167,7 @@ def _embeddings(data: FeatureTable, grid: Grid, seed: int) -> Embeddings | None:
     counts = None if data.counts is None else data.counts[rows]
     anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
     panel = 7 if counts is None else int(np.median(counts.sum(axis=1)))
-    return Embeddings(
-        np.asarray(data.X[rows], dtype=np.float64), data.y[rows], counts, anchors, panel
-    )
+    return Embeddings(host_rows(data.X, rows), data.y[rows], counts, anchors, panel)
 
 
 def reproduce(
@@ -204,6 +207,10 @@ def reproduce(
             )
         except MemoryError:
             missing["/".join(key)] = "not enough memory"
+            continue
+        except SourceError as error:
+            missing["/".join(key)] = str(error)
+            progress(f"{'/'.join(key)} is left out: {error}")
             continue
         trained += 1
         if found is not None:
@@ -275,6 +282,9 @@ def judge_run(
     from scalecal.experiments.tables import TABLES
 
     out = Path(out)
+    told = out / "run.json"
+    if left_out is None and told.is_file():
+        left_out = json.loads(told.read_text(encoding="utf-8")).get("left_out")
     folders = [file.parent for file in sorted((out / "cells").glob("*/*/predictions.parquet"))]
     cells = [read_cell(folder) for folder in (*folders, *also)]
     if not cells:
@@ -284,14 +294,19 @@ def judge_run(
         if joined is not None:
             cells.append(joined)
     progress(f"judging {len(cells)} cells")
-    evidence = Evidence.of(cells, embeddings=embeddings, seconds=seconds or _timings(out))
+    kept = {(f.parent.name, f.name): found for f in folders if (found := read_anchors(f))}
+    evidence = Evidence.of(
+        cells,
+        embeddings={**kept, **(embeddings or {})},
+        seconds={**_timings(out), **(seconds or {})},
+    )
     write_csv(evidence.results, out / "results.csv")
     write_tables(out / "tables", {name: make(evidence) for name, make in TABLES.items()})
     write_figures(out / "figures", evidence)
     claims = claims_json(judge(evidence))
     write_json(out / "claims.json", claims)
     write_json(
-        out / "run.json",
+        told,
         {
             "kind": "reproduce",
             "title": "The paper's tables, figures and claims on the data at hand",

@@ -35,9 +35,14 @@ def run_meta(
     notes: Sequence[str],
     fingerprint: str,
 ) -> dict[str, Any]:
-    """Return what `run.json` says: everything that made the run, nothing about when and where."""
+    """Return what `run.json` says: everything that made the run, nothing about when and where.
+
+    The one exception is the folder of the images, where the run knows it: the report links to them.
+    """
     seeds = sorted({seed for _, seed in cell.predictions})
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    images = dict(cell.meta.get("dataset") or {}).get("data")
+    where = {} if images is None else {"data": images}
     return {
         "kind": kind,
         "title": title,
@@ -45,7 +50,7 @@ def run_meta(
         "command": ["scalecal", *command[1:]],
         "options": {k: v for k, v in options.items() if v is not None},
         "seeds": seeds,
-        "dataset": {"name": cell.dataset, "sha256": fingerprint, "n": len(cell.ids)},
+        "dataset": {"name": cell.dataset, "sha256": fingerprint, "n": len(cell.ids), **where},
         "encoder": {"name": cell.encoder},
         "methods": cell.methods,
         "notes": list(notes),

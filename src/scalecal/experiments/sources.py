@@ -19,7 +19,7 @@ from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weight
 from scalecal.experiments.grid import features_of
 from scalecal.features.files import FeatureTable, read_features
 
-__all__ = ["PAPER_DATASETS", "Source", "embedded", "find_features", "find_images"]
+__all__ = ["PAPER_DATASETS", "Source", "SourceError", "embedded", "find_features", "find_images"]
 
 PAPER_DATASETS = ("mhist", "pcam", "breakhis")
 
@@ -32,12 +32,17 @@ _FOLDERS = {
 
 @dataclass(frozen=True)
 class Source:
-    """One data set with one encoder; `open` gives its embeddings."""
+    """One data set with one encoder; `open` gives its embeddings, `n_images` are to be embedded."""
 
     dataset: str
     encoder: str
     where: str
     open: Callable[[], FeatureTable]
+    n_images: int = 0
+
+
+class SourceError(InputError):
+    """A source cannot be opened; others may be."""
 
 
 def find_features(root: str | Path) -> Iterator[Source]:
@@ -51,9 +56,14 @@ def find_features(root: str | Path) -> Iterator[Source]:
             dataset, encoder = told["dataset"]["name"], told["encoder"]["name"]
         except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
             continue
-        yield Source(
-            dataset, encoder, str(manifest.parent), partial(read_features, manifest.parent)
-        )
+        yield Source(dataset, encoder, str(manifest.parent), partial(_read, manifest.parent))
+
+
+def _read(folder: Path) -> FeatureTable:
+    try:
+        return read_features(folder)
+    except InputError as error:
+        raise SourceError(str(error)) from None
 
 
 def find_images(
@@ -104,14 +114,16 @@ def find_images(
         for encoder in encoders:
             file = _weight_file(encoder, weights)
             record = get_encoder(encoder)
-            if file is None and weights_here(record) is None and record.gated:
+            by_hand = record.gated or record.source == "file"
+            if file is None and by_hand and weights_here(record) is None:
+                do = "accept the terms at" if record.gated else "get them from"
                 out[f"{dataset}/{encoder}"] = (
-                    f"its weights are not here; accept the terms at {record.page}, or give --weights DIR"
+                    f"its weights are not here; {do} {record.page}, or give --weights DIR"
                 )
                 continue
             folder = target / dataset / encoder
             job = partial(_extract, images, encoder, folder, file, progress)
-            found.append(Source(dataset, encoder, str(folder), job))
+            found.append(Source(dataset, encoder, str(folder), job, len(images)))
     return found, out
 
 
@@ -135,9 +147,10 @@ def _extract(
     record = paper_preprocessing(get_encoder(encoder), images.name)
     try:
         extract(images, record, folder, weights=weights)
-    except MissingPackageError as error:
-        raise InputError(str(error)) from None
-    return read_features(folder)
+    except (InputError, MissingPackageError) as error:
+        raise SourceError(str(error)) from None
+    root = getattr(images.source, "root", None)
+    return replace(_read(folder), images=None if root is None else str(Path(root).resolve()))
 
 
 def embedded() -> list[Source]:

@@ -67,6 +67,10 @@ class FeatureTable:
         SHA-256 of the file, or of the folder's manifest.
     notes
         What a reader of the result should know: plain sentences.
+    paths
+        (n,) image files below the images' folder, "" where unknown; None where the source has none.
+    images
+        The images' folder on this machine, where it is known.
     """
 
     X: Any
@@ -80,6 +84,8 @@ class FeatureTable:
     encoder: str | None
     fingerprint: str
     notes: tuple[str, ...]
+    paths: NDArray[np.str_] | None = None
+    images: str | None = None
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -88,7 +94,8 @@ class FeatureTable:
         """Leave out the cases without a label; the same table where every case has one."""
         if self.y is None:
             raise InputError(
-                "there are no labels: give them in the file, or as labels=FILE / votes=FILE"
+                "there are no labels: give them in the file, or by labels=FILE or votes=FILE "
+                "(on the command line --labels FILE, --votes FILE)"
             )
         kept = self.y >= 0
         if kept.all():
@@ -108,6 +115,7 @@ class FeatureTable:
             groups=part(self.groups),
             split=part(self.split),
             ids=part(self.ids),
+            paths=part(self.paths),
             notes=(*self.notes, note),
         )
 
@@ -159,9 +167,10 @@ def read_features(
     if unknown:
         known = ", ".join((*FEATURE_ROLES, "rater"))
         raise InputError(f"unknown column role {unknown[0]!r}. Known: {known}")
-    encoder = None
+    encoder, paths = None, None
     if path.is_dir():
         X, table, features = _from_folder(path)
+        paths = _paths(features.table)
         encoder, fingerprint = features.encoder, file_hash(path / MANIFEST)
         classes = features.classes if classes is None else classes
     elif path.suffix.lower() == ".npz":
@@ -188,10 +197,12 @@ def read_features(
             f"{table.file}: {table.names['group']!r} is empty at {rows(groups < 0)}: "
             "every case needs a group"
         )
+    # Columns of votes that are there but empty say nothing: no method may learn from them.
+    voted = truth is not None and truth.counts is not None and bool(truth.counts.any())
     return FeatureTable(
         X=X,
         y=None if truth is None else truth.y,
-        counts=None if truth is None else truth.counts,
+        counts=truth.counts if truth is not None and voted else None,
         groups=groups,
         group_names=group_names,
         split=_split(table),
@@ -200,7 +211,14 @@ def read_features(
         encoder=encoder,
         fingerprint=fingerprint,
         notes=(*notes, *(() if truth is None else truth.notes)),
+        paths=paths,
     )
+
+
+def _paths(table: pd.DataFrame) -> NDArray[np.str_] | None:
+    if "path" not in table.columns:
+        return None
+    return np.asarray(table["path"].fillna("").astype(str), dtype=np.str_)
 
 
 def _from_folder(path: Path) -> tuple[Any, NamedColumns, Features]:

@@ -160,7 +160,7 @@ class ShardedArray:
         return (row for k in range(len(self._files)) for row in self.shard(k))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Features:
     """Embeddings of a data set by one encoder, as `load_features` finds them on disk.
 
@@ -222,6 +222,10 @@ class Features:
 
     def __len__(self) -> int:
         return int(self.manifest["n"])
+
+    def __repr__(self) -> str:
+        shape = (len(self), self.manifest["dim"])
+        return f"Features({str(self.path)!r}, encoder={self.encoder!r}, shape={shape})"
 
     def shards(self) -> Iterator[tuple[NDArray[Any], pd.DataFrame]]:
         """Yield (embeddings, their part of the table) shard by shard, one in memory at a time."""

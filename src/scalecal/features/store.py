@@ -267,7 +267,12 @@ class StoreWriter:
             return
         manifest = read_manifest(self.path)
         there = {k: manifest.get(k) for k in self.settings}
-        found = differences(there, self.settings)
+        # Two hashes of a column tell a reader nothing: its name is enough.
+        old, new = there.pop("columns") or {}, self.settings["columns"]
+        found = differences(there, {**self.settings, "columns": None})
+        changed = [c for c in dict.fromkeys([*old, *new]) if old.get(c) != new.get(c)]
+        if changed:
+            found.append(f"other values in {', '.join(changed)}")
         if found:
             raise InputError(
                 f"{self.path} holds features made with other settings ({'; '.join(found)}). "

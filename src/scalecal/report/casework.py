@@ -97,8 +97,10 @@ def add_images(
     Bytes used, and a note to the reader ("" if all is well).
     """
     wanted = [case for case in cases if case["path"]]
-    if not wanted or folder is None:
+    if not wanted:
         return 0, ""
+    if folder is None:
+        return 0, "For thumbnails, give the images’ folder: scalecal report RUN --images DIR."
     try:
         from PIL import Image
     except ImportError:

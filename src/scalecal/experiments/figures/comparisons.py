@@ -41,7 +41,7 @@ _MAIN = ("none", "temperature", "vanilla-ls", "real-piecewise", "scale")
 def _rows(axis: Axes, names: list[str]) -> None:
     """One row per name, the first on top, with faint guides."""
     axis.set_yticks(range(len(names)), names)
-    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.hlines(
         range(len(names)),
