@@ -223,3 +223,37 @@ def test_the_papers_hold_out_is_plain_random():
     y = np.repeat([0, 1], [90, 10])
     sizes = {int(y[hold_out(y, stratify=False, seed=s)[1]].sum()) for s in range(20)}
     assert len(sizes) > 1
+
+
+def one_class_in_validation():
+    """Train, validation and test cases as given, every validation case positive."""
+    data = features_of(simulate(240, dim=4, auc=0.9, seed=0))
+    split = np.array(["train"] * 150 + ["val"] * 30 + ["test"] * 60, dtype=object)
+    return replace(data, y=np.where(split == "val", 1, data.y), split=split, counts=None)
+
+
+def test_a_calibrator_that_cannot_be_fitted_is_left_out_not_the_others():
+    grid = run_grid(one_class_in_validation(), methods=["none", "isotonic"], seeds=2)
+    assert list(grid.cell.methods) == ["none"]
+    assert "no other class" in grid.left_out["isotonic"]
+    with pytest.raises(InputError, match="no method could be applied: isotonic"):
+        run_grid(one_class_in_validation(), methods=["isotonic"], seeds=1)
+
+
+def test_sentences_without_votes_say_each_thing_once():
+    data = features_of(simulate(300, dim=4, n_classes=3, seed=0))
+    grid = run_grid(replace(data, counts=None), methods=["none", "vanilla-ls", "scale"], seeds=1)
+    said = " ".join(compare_cell(grid.cell).sentences)
+    assert "of -" not in said
+    assert "by -." not in said
+    assert "at an accuracy of" in said
+    assert said.count("label NLL changes") == 0
+
+
+def test_numbers_printed_alike_are_not_set_above_or_below():
+    from scalecal.experiments.comparison import _scale_sentence
+
+    scale = {"nll": 0.4961, "recovered": float("nan")}
+    said = _scale_sentence(scale, {"nll": 0.4959}, "nll", "label NLL")
+    assert said == "SCALE as published reaches a label NLL of 0.496, as plain label smoothing does."
+    assert "above" in _scale_sentence(scale, {"nll": 0.4, "recovered": 0.0}, "nll", "label NLL")

@@ -251,22 +251,29 @@ def _sentences(comparison: Comparison) -> list[str]:
     if BASELINE not in table:
         return ["Without the uncalibrated probe (none) there is nothing to compare with."]
     base = table[BASELINE]
+    skill, named = ("auc", "an AUC") if np.isfinite(base["auc"]) else ("accuracy", "an accuracy")
     said = [
         f"The uncalibrated probe has an overall ECE of {number(base['ece'])}, where a calibrated "
-        f"model would show {number(base['ece_floor'])}, at an AUC of {number(base['auc'])}."
+        f"model would show {number(base['ece_floor'])}, at {named} of {number(base[skill])}."
     ]
     best = comparison.best
     row = table[best]
     key, what = ("vote_nll", "vote NLL") if np.isfinite(row["vote_nll"]) else ("nll", "label NLL")
     if best == BASELINE:
-        said.append(f"No method that needs no readers lowers {what} at no clear cost in label NLL.")
+        cost = " at no clear cost in label NLL" if key == "vote_nll" else ""
+        said.append(f"No method that needs no readers lowers {what}{cost}.")
     else:
         certain = "" if row[f"{key}_change_high"] < 0 else ", which may be chance"
+        harmless, price = "", ""
+        if key == "vote_nll":
+            harmless = " and do not clearly raise label NLL"
+            price = f" label NLL changes by {_said_change(row, 'nll')},"
+        by = "" if price else "changes "
         said.append(
-            f"Among the methods that need no readers and do not clearly raise label NLL, {best} has the "
+            f"Among the methods that need no readers{harmless}, {best} has the "
             f"lowest {what}: {number(row[key])} against {number(base[key])} "
-            f"(change {_said_change(row, key)}){certain}; label NLL changes by "
-            f"{_said_change(row, 'nll')}, AUC by {_said_change(row, 'auc')}."
+            f"(change {_said_change(row, key)}){certain};{price} "
+            f"{named.removeprefix('an ')} {by}by {_said_change(row, skill)}."
         )
     if {"scale", "vanilla-ls"} <= set(table):
         said.append(_scale_sentence(table["scale"], table["vanilla-ls"], key, what))
@@ -286,10 +293,13 @@ def _control_sentence(control: Contrast, what: str) -> str:
 
 
 def _scale_sentence(scale: Row, vanilla: Row, key: str, what: str) -> str:
-    word = "below" if scale[key] < vanilla[key] else "above"
+    ours, theirs = number(scale[key]), number(vanilla[key])
+    # What is printed alike is not set above or below.
+    word = "as" if ours == theirs else "below" if scale[key] < vanilla[key] else "above"
     text = (
-        f"SCALE as published reaches a {what} of {number(scale[key])}, {word} plain label smoothing's "
-        f"{number(vanilla[key])}"
+        f"SCALE as published reaches a {what} of {ours}, as plain label smoothing does"
+        if word == "as"
+        else f"SCALE as published reaches a {what} of {ours}, {word} plain label smoothing's {theirs}"
     )
     if np.isfinite(scale["recovered"]):
         share, low, high = (100 * scale[f"recovered{end}"] for end in ("", "_low", "_high"))

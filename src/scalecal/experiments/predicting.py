@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from scalecal.checks import InputError
 from scalecal.experiments.saved import FittedMethod
 from scalecal.features.files import FeatureTable
-from scalecal.tables.writing import write_csv
+from scalecal.tables.writing import write_bytes, write_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,13 +53,13 @@ def write_table(table: pd.DataFrame, path: str | Path) -> None:
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(f"predictions are written as .csv or .parquet, got {path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
     if path.suffix == ".csv":
         write_csv(table, path)
         return
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        table.to_parquet(partial, index=False)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    content = BytesIO()
+    table.to_parquet(content, index=False)
+    write_bytes(path, content.getvalue())

@@ -82,14 +82,17 @@ def run_grid_on(
 def _together(grids: Sequence[Grid], open_features: Callable[[], FeatureTable]) -> Grid:
     if len(grids) == 1:
         return grids[0]
-    first = grids[0]
     capped: dict[str, int] = {}
     for grid in grids:
         for name, count in grid.capped.items():
             capped[name] = capped.get(name, 0) + count
+    left_out = {name: why for grid in reversed(grids) for name, why in grid.left_out.items()}
+    cell = joined_cell([grid.cell for grid in grids])
+    # Methods are compared over the same seeds: what one worker left out is left out of all.
+    kept = {key: value for key, value in cell.predictions.items() if key[0] not in left_out}
     return Grid(
-        _in_file_order(joined_cell([grid.cell for grid in grids]), open_features),
-        first.left_out,
+        _in_file_order(replace(cell, predictions=kept), open_features),
+        left_out,
         capped,
         {key: value for grid in grids for key, value in grid.chosen.items()},
         {key: value for grid in grids for key, value in grid.probes.items()},

@@ -118,23 +118,16 @@ def _mapped(path: Path, name: str) -> Any:
 
 def matrix_from_table(path: Path, columns: Mapping[str, str] | None) -> tuple[Any, NamedColumns]:
     """Return X from columns f0, f1, ... or from one column of lists, and the other columns."""
-    import pyarrow as pa
-
-    table = open_columns(path, columns, FEATURE_ROLES)
+    table = open_columns(path, _with_list_column(path, columns), FEATURE_ROLES)
     prefix = table.names["X"]
     spread = [
         name for name in table.table.column_names if re.fullmatch(rf"{re.escape(prefix)}\d+", name)
     ]
     if table.has("X"):
         values = table.table.column(prefix)
-        kind = values.type
-        if not (
-            pa.types.is_list(kind)
-            or pa.types.is_large_list(kind)
-            or pa.types.is_fixed_size_list(kind)
-        ):
+        if not _is_list(values.type):
             raise InputError(
-                f"{table.file}: column {prefix!r} must hold lists of numbers, got {kind}"
+                f"{table.file}: column {prefix!r} must hold lists of numbers, got {values.type}"
             )
         X = _from_lists(values, table.file, prefix)
         used = [prefix]
@@ -155,9 +148,36 @@ def matrix_from_table(path: Path, columns: Mapping[str, str] | None) -> tuple[An
         used = spread
     else:
         raise table.missing(
-            f"{prefix}0", "the first of the feature columns f0, f1, ...; or name a list column as X"
+            f"{prefix}0",
+            "the first of the feature columns f0, f1, ...; or one list column, called f if there are several",
         )
     return X, replace(table, table=table.table.drop_columns(used))
+
+
+def _with_list_column(path: Path, columns: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Name the only list column of a Parquet file as X, where nothing else can be the embeddings."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix.lower() != ".parquet" or "X" in (columns or {}):
+        return columns
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException):
+        return columns  # what is wrong with the file is told where it is read
+    usual = ROLES["X"]
+    lists = [field.name for field in schema if _is_list(field.type)]
+    if len(lists) != 1 or any(re.fullmatch(rf"{re.escape(usual)}\d*", n) for n in schema.names):
+        return columns
+    return {**(columns or {}), "X": lists[0]}
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
 
 
 def _from_lists(values: Any, file: str, column: str) -> NDArray[Any]:
