@@ -57,3 +57,18 @@ def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
     for key, (rows, probs) in alone.predictions.items():
         np.testing.assert_array_equal(found.predictions[key][0], rows)
         np.testing.assert_allclose(found.predictions[key][1], probs, atol=1e-12)
+
+
+def test_what_one_worker_left_out_is_left_out_of_all():
+    from dataclasses import replace
+
+    from scalecal.datasets import simulate
+    from scalecal.experiments.grid import features_of, run_grid
+    from scalecal.experiments.spread import _together
+
+    data = features_of(simulate(200, dim=3, seed=0))
+    first, second = (run_grid(data, methods=["none", "temperature"], seeds=[s]) for s in (0, 1))
+    second = replace(second, left_out={"temperature": "one class in its validation cases"})
+    joined = _together([first, second], lambda: data)
+    assert list(joined.cell.methods) == ["none"]
+    assert joined.left_out == second.left_out
