@@ -206,6 +206,16 @@ def test_an_overconfident_model_is_worse_than_selection_gives():
     assert verdict("high-stays-low", found).verdict in VERDICTS
 
 
+def test_few_cases_do_not_refute_a_bound_that_calibrated_models_miss_too():
+    few = evidence_of({"none": sharp(1.7)}, n=200, n_seeds=1, encoders=("uni",))
+    told = verdict("high-stays-low", few)
+    assert float(told.measured.split()[0]) > 0.035
+    assert told.verdict == "cannot be told"
+    assert verdict("high-stays-low", evidence_of({"none": sharp(0.2)}, n=900)).verdict == (
+        "does not hold"
+    )
+
+
 def embedded(direction, seed=0, n=900):
     """Embeddings whose first axis is `direction(seen, y, rng)`; its extremes are the anchors."""
     seen, _, counts = votes(n, seed=seed, unexplained=0.3)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
-from scalecal.experiments.cells import read_cell
+from scalecal.experiments.cells import read_cell, write_cell
 from scalecal.experiments.estimating import image_count
 from scalecal.experiments.grid import features_of
 from scalecal.experiments.joining import ensemble, joined_cell
@@ -247,3 +247,13 @@ def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
     assert told["premise-axis"]["n"] > 100
     assert resumed.claims == whole.claims
     assert rebuilt.claims == whole.claims
+
+
+def test_a_fine_tuned_network_leaves_the_ensemble_of_encoders_alone(tmp_path):
+    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    sources = [source("mhist", "a"), source("mhist", "b", seed=0)]
+    network, _, _ = train_cell(source("mhist", "resnet18"), tmp_path / "ft", seeds=[0], **options)
+    renamed = {("resnet-hard", 0): network.predictions["none", 0]}
+    write_cell(tmp_path / "net", replace(network, predictions=renamed))
+    outcome = reproduce(sources, tmp_path / "r", seeds=[0], also=[tmp_path / "net"], **options)
+    assert {c.encoder for c in outcome.evidence.cells} == {"a", "b", "resnet18", "ensemble"}

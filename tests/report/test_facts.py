@@ -16,12 +16,13 @@ from scipy.special import expit, logit
 from scalecal import metrics
 from scalecal.auditing import audit
 from scalecal.checks import InputError
-from scalecal.experiments.cells import read_cell
+from scalecal.experiments.cells import read_cell, write_cell
 from scalecal.experiments.comparison import compare_cell
 from scalecal.report import audit_html, audit_page, newest_report, report_facts, write_report
 from scalecal.report.render import MOST_BYTES
 from scalecal.report.sentences import best_method
 from scalecal.wording import number
+from tests.experiments.made import cell, sharp
 from tests.report.make_runs import make_run
 
 VOID = {"meta", "br", "img", "input", "link", "hr"}
@@ -241,6 +242,25 @@ def test_no_runs_and_wrong_folders_are_told(tmp_path):
         report_facts([tmp_path])
     with pytest.raises(InputError, match="no report below"):
         newest_report(tmp_path)
+
+
+def test_data_with_strata_lead_and_shifts_are_told_apart(tmp_path):
+    recipes = {"none": sharp(3)}
+    shift = {"dataset": {"shift": {"train": "40X", "test": "400X"}}}
+    made = {
+        "cells/a/uni": cell(recipes, 60, dataset="a", panel=False, n_seeds=1),
+        "cells/a/uni@40X-400X": cell(recipes, 40, dataset="a", panel=False, n_seeds=1, meta=shift),
+        "cells/b/uni": cell(recipes, 90, dataset="b", n_seeds=1),
+    }
+    for name, data in made.items():
+        write_cell(tmp_path / name, data)
+    facts = report_facts([tmp_path])
+    assert [c["name"] for c in facts["cells"]] == ["b, uni", "a, uni"]
+    assert "1 models tested elsewhere than trained" in facts["runs"][0]["notes"][0]
+    assert "tables/shift.md" in facts["runs"][0]["notes"][0]
+    assert "ECE is " in facts["lead"][1]["text"]  # one model has strata: no "from x to x"
+    alone = report_facts([tmp_path / "cells/a/uni@40X-400X"])
+    assert alone["cells"][0]["name"] == "a, uni, trained on 40X, tested on 400X"
 
 
 def test_newest_report(tmp_path):

@@ -161,12 +161,14 @@ def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
 def _embeddings(data: FeatureTable, grid: Grid, seed: int) -> Embeddings | None:
     """Training cases of one seed with SCALE's anchors, for the checks of the premise."""
     probe = grid.probes.get(("scale", seed))
-    if probe is None or probe.plan is None or len(data.classes) != 2 or data.y is None:
+    if probe is None or probe.plan is None or len(data.classes) != 2:
         return None
+    if data.counts is None or data.y is None:
+        return None  # the premise is about votes
     rows = np.sort(probe.rows)
-    counts = None if data.counts is None else data.counts[rows]
+    counts = data.counts[rows]
     anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
-    panel = 7 if counts is None else int(np.median(counts.sum(axis=1)))
+    panel = int(np.median(counts.sum(axis=1)))
     return Embeddings(host_rows(data.X, rows), data.y[rows], counts, anchors, panel)
 
 
@@ -289,8 +291,9 @@ def judge_run(
     cells = [read_cell(folder) for folder in (*folders, *also)]
     if not cells:
         raise InputError(f"no cells in {out / 'cells'}. Run: scalecal reproduce --out {out}")
-    for dataset in dict.fromkeys(c.dataset for c in cells):
-        joined = ensemble([c for c in cells if c.dataset == dataset and c.shift is None])
+    trained = [c for c in cells[: len(folders)] if c.shift is None]
+    for dataset in dict.fromkeys(c.dataset for c in trained):
+        joined = ensemble([c for c in trained if c.dataset == dataset])
         if joined is not None:
             cells.append(joined)
     progress(f"judging {len(cells)} cells")

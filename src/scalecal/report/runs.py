@@ -57,8 +57,11 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Data set and encoder."""
-        return ", ".join(part for part in (self.data.dataset, self.data.encoder) if part)
+        """Data set and encoder, and where a model was tested elsewhere than trained."""
+        parts = [part for part in (self.data.dataset, self.data.encoder) if part]
+        if self.data.shift is not None:
+            parts.append("trained on {}, tested on {}".format(*self.data.shift))
+        return ", ".join(parts)
 
     @property
     def y(self) -> Int:
@@ -191,14 +194,24 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
                 f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
                 "cells/. Run scalecal audit, compare, reproduce or demo with --out first"
             )
-        cells = []
-        for place in places:
-            data = read_cell(place)
+        found = [(place, read_cell(place)) for place in places]
+        for place, data in found:
             if not data.predictions:
                 raise InputError(f"{place / 'predictions.parquet'} holds no prediction")
+        shown = [(place, data) for place, data in found if data.shift is None] or found
+        # Data with strata first: they are what a reader comes for.
+        shown.sort(key=lambda pair: not pair[1].stratum_names)
+        cells = []
+        for place, data in shown:
             cells.append(Cell(f"c{count}", number, place, _main_methods(data)))
             count += 1
         info = _read_json(folder / "run.json") or cells[0].info
+        if len(shown) < len(found):
+            said = (
+                f"{len(found) - len(shown)} models tested elsewhere than trained are not on this page: "
+                "see the run’s tables/shift.md and figures/shift.svg."
+            )
+            info = {**info, "notes": [*(info.get("notes") or ()), said]}
         runs.append(Run(folder, info, tuple(cells), _read_json(folder / "claims.json") or []))
     return runs
 

@@ -135,7 +135,13 @@ def _range(values: Sequence[float]) -> str:
     known = [v for v in values if v is not None and np.isfinite(v)]
     if not known:
         return "-"
-    return f"{number(min(known))} to {number(max(known))}"
+    least, most = number(min(known)), number(max(known))
+    return least if least == most else f"{least} to {most}"
+
+
+def _spans(values: Sequence[float]) -> str:
+    shown = _range(values)
+    return f"runs from {shown}" if " to " in shown else f"is {shown}"
 
 
 def _several(cells: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -156,11 +162,11 @@ def _several(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     bad = int((np.asarray(holm(tests)) < LEVEL).sum())
     first = (
-        f"Over {count} models, overall ECE before any remedy lies between "
-        f"{_range([r['ece'] for r in overall])}, where calibrated ones would show "
+        f"Over {count} models, overall ECE before any remedy "
+        f"{_spans([r['ece'] for r in overall])}, where calibrated ones would show "
         f"{_range([r['floor'] for r in overall])}: {bad} of {count} are miscalibrated by test "
         f"(level {LEVEL:g}, Holm over the {count})."
-    ).replace("lies between", "runs from", 1)
+    )
     hard = [(r[c["hardest"]], c) for r, c in zip(rows, cells, strict=True) if c["hardest"] in r]
     judged = [(r, c) for r, c in hard if r.get("p_selection_holm") is not None]
     if judged:
@@ -168,7 +174,7 @@ def _several(cells: Sequence[Mapping[str, Any]]) -> list[str]:
         worse = int((adjusted < LEVEL).sum())
         names = {f"{c['hardest']} agreement" if c["agreement"] else c["hardest"] for _, c in judged}
         second = (
-            f"On {' and '.join(sorted(names))}, ECE runs from {_range([r['ece'] for r, _ in judged])}, where "
+            f"On {' and '.join(sorted(names))}, ECE {_spans([r['ece'] for r, _ in judged])}, where "
             f"calibrated models would show {_range([r.get('null_mean') for r, _ in judged])}: {worse} of "
             f"{len(judged)} are worse than that (level {LEVEL:g}, Holm)."
         )

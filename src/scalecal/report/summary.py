@@ -98,7 +98,7 @@ def _distinct_names(cells: list[dict[str, Any]], runs: Sequence[Run]) -> None:
     """Cells of several runs may be of one data set and encoder: the run's title tells them apart."""
     names = [c["name"] for c in cells]
     for cell in cells:
-        if names.count(cell["name"]) > 1:
+        if names.count(cell["name"]) > 1 and len(runs) > 1:
             title = runs[cell["run"]].info.get("title") or runs[cell["run"]].folder.name
             cell["name"] = f"{cell['name']} ({title})"
     names = [c["name"] for c in cells]

@@ -112,10 +112,13 @@ def stays_below(stratum: str, bound: float) -> Decide:
                 continue
             values.append(value)
             most = max(most, n)
-            sure = abs(value - bound) > 1.645 * spread and n >= LEAST_CASES
-            answers[cell.encoder] = (
-                "cannot be told" if not sure else "holds" if value <= bound else "does not hold"
-            )
+            answer: Answer = "cannot be told"
+            if n >= LEAST_CASES and value < bound - 1.645 * spread:
+                answer = "holds"
+            # Where a calibrated model would be above the bound too, being above it says nothing.
+            elif n >= LEAST_CASES and value > max(bound, floor) + 1.645 * spread:
+                answer = "does not hold"
+            answers[cell.encoder] = answer
             whys[cell.encoder] = f"{value:.3f}, floor {floor:.3f}, n = {n}"
         if not values:
             return unknown(f"{dataset}: no case of {stratum} agreement")
