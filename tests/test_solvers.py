@@ -562,3 +562,19 @@ def test_anchors_apart_equal_anchors_that_ride_along(
     apart = train(X if library == "numpy" else torch.tensor(X), tasks, **options)
     for one, other in zip(along, apart, strict=True):
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-10)
+
+
+def test_rows_of_an_unaligned_map_are_gathered_without_copying_the_matrix() -> None:
+    """Arrays inside an .npz file start at any byte."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((50, 8)).astype(np.float32)
+    raw = np.zeros(values.nbytes + 1, dtype=np.uint8)
+    raw[1:] = values.view(np.uint8).ravel()
+    shifted = raw[1:].view(np.float32).reshape(50, 8)
+    assert not shifted.flags.aligned
+    data = Matrix(shifted)
+    assert not data.plain
+    index = np.array([3, 0, 49])
+    np.testing.assert_array_equal(data.take(index, out=np.empty((4, 8), np.float32)), values[index])
+    assert Matrix(values).plain
+    assert not Matrix(np.asfortranarray(values)).plain

@@ -250,10 +250,15 @@ def test_sentences_without_votes_say_each_thing_once():
     assert said.count("label NLL changes") == 0
 
 
-def test_numbers_printed_alike_are_not_set_above_or_below():
+def test_scale_against_label_smoothing_is_judged_by_its_interval():
     from scalecal.experiments.comparison import _scale_sentence
+    from scalecal.experiments.resampled import Contrast
 
-    scale = {"nll": 0.4961, "recovered": float("nan")}
-    said = _scale_sentence(scale, {"nll": 0.4959}, "nll", "label NLL")
-    assert said == "SCALE as published reaches a label NLL of 0.496, as plain label smoothing does."
-    assert "above" in _scale_sentence(scale, {"nll": 0.4, "recovered": 0.0}, "nll", "label NLL")
+    def said(low, high, p):
+        middle = (low + high) / 2
+        found = Contrast(middle, low, high, p, p, 0.5 + middle, 0.5, 100, 100, 5)
+        return _scale_sentence(found, {"recovered": float("nan")}, "vote NLL")
+
+    assert "cannot be told from" in said(-0.01, 0.02, 0.4)
+    assert "is better than" in said(-0.03, -0.01, 0.001)
+    assert "is worse than" in said(0.01, 0.03, 0.001)

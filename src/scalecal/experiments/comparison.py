@@ -48,12 +48,15 @@ class Comparison:
     control : Contrast or None
         SCALE against its negative control (the same synthetic cases, their labels permuted), by vote NLL
         (label NLL without votes).
+    plain : Contrast or None
+        SCALE against vanilla label smoothing, by the same.
     """
 
     table: pd.DataFrame
     results: pd.DataFrame
     cell: Cell
     control: Contrast | None = None
+    plain: Contrast | None = None
 
     def __str__(self) -> str:
         return _text(self.table)
@@ -113,12 +116,15 @@ def compare_cell(cell: Cell, *, n_resamples: int = 1000, seed: int = 0) -> Compa
         row |= _changes(cell, drawn, method)
         row |= _recovered(cell, drawn, method)
         rows.append(row)
-    control = None
-    if {"scale", CONTROL} <= set(cell.methods):
-        metric = "nll" if cell.counts is None else "vote_nll"
-        control = drawn.contrast("scale", CONTROL, metric=metric)
+    metric = "nll" if cell.counts is None else "vote_nll"
+
+    def against(method: str) -> Contrast | None:
+        if not {"scale", method} <= set(cell.methods):
+            return None
+        return drawn.contrast("scale", method, metric=metric)
+
     tidy = results.drop(columns=["dataset", "encoder"])
-    return Comparison(pd.DataFrame(rows), tidy, cell, control)
+    return Comparison(pd.DataFrame(rows), tidy, cell, against(CONTROL), against("vanilla-ls"))
 
 
 def _means(results: pd.DataFrame) -> dict[tuple[str, str, str], tuple[float, float]]:
@@ -275,8 +281,8 @@ def _sentences(comparison: Comparison) -> list[str]:
             f"(change {_said_change(row, key)}){certain};{price} "
             f"{named.removeprefix('an ')} {by}by {_said_change(row, skill)}."
         )
-    if {"scale", "vanilla-ls"} <= set(table):
-        said.append(_scale_sentence(table["scale"], table["vanilla-ls"], key, what))
+    if comparison.plain is not None:
+        said.append(_scale_sentence(comparison.plain, table["scale"], what))
     if comparison.control is not None:
         said.append(_control_sentence(comparison.control, what))
     return said
@@ -292,14 +298,19 @@ def _control_sentence(control: Contrast, what: str) -> str:
     )
 
 
-def _scale_sentence(scale: Row, vanilla: Row, key: str, what: str) -> str:
-    ours, theirs = number(scale[key]), number(vanilla[key])
-    # What is printed alike is not set above or below.
-    word = "as" if ours == theirs else "below" if scale[key] < vanilla[key] else "above"
+def _scale_sentence(plain: Contrast, scale: Row, what: str) -> str:
+    change = _change(plain.difference, plain.low, plain.high)
+    if not np.isfinite(plain.difference):
+        word = "cannot be compared with"
+    elif plain.high < 0 and plain.p_value < LEVEL:
+        word = "is better than"
+    elif plain.low > 0 and plain.p_value < LEVEL:
+        word = "is worse than"
+    else:
+        word = "cannot be told from"
     text = (
-        f"SCALE as published reaches a {what} of {ours}, as plain label smoothing does"
-        if word == "as"
-        else f"SCALE as published reaches a {what} of {ours}, {word} plain label smoothing's {theirs}"
+        f"SCALE with the paper's anchors {word} plain label smoothing in {what} "
+        f"({number(plain.value)} against {number(plain.reference)}, difference {change})"
     )
     if np.isfinite(scale["recovered"]):
         share, low, high = (100 * scale[f"recovered{end}"] for end in ("", "_low", "_high"))

@@ -95,6 +95,10 @@ class Matrix:
             raise InputError(f"X must be float16, float32 or float64, got {X.dtype}")
         self.dtype: Any = self.xp.float64 if X.dtype == self.xp.float64 else self.xp.float32
         self.n_rows, self.n_features = (int(size) for size in X.shape)
+        # `np.take` would copy the whole of a matrix that is not aligned, as maps into .npz files are.
+        self.plain = isinstance(X, np.ndarray) and bool(
+            X.dtype == self.dtype and X.flags.aligned and X.flags.c_contiguous
+        )
 
     def array(self, values: Any) -> Array:
         """Return host numbers as an array of the working precision beside X."""
@@ -120,7 +124,7 @@ class Matrix:
         """
         if out is not None and isinstance(self.X, np.ndarray):
             rows = out[: len(index)]
-            if self.X.dtype == self.dtype:
+            if self.plain:
                 # "clip" spares a hidden copy; the row numbers were checked beforehand.
                 np.take(self.X, index, axis=0, out=rows, mode="clip")
             else:
