@@ -152,6 +152,8 @@ def _piecewise(count: Float, panel: Float, omega: float, n_classes: int, *, pape
     above = below if paper else panel - least
     with np.errstate(divide="ignore", invalid="ignore"):
         upper = (1.0 - omega) + omega * (count - least) / above
+        if not paper:  # the same, but exactly 1 where all readers agree
+            upper = 1.0 - omega * (panel - count) / above
         lower = omega * count / below
     if not paper:
         lower = np.where(below == 0.0, 0.0, lower)
@@ -303,7 +305,7 @@ def confidence(
     if form == "nonlinear":
         return np.asarray(1.0 / (1.0 + np.exp(-phi * (p - 0.5))))
     omega = check_unit(omega, "omega")
-    upper = (1.0 - omega) + omega * (p - 0.5) / 0.5
+    upper = 1.0 - omega * (1.0 - p) / 0.5
     return np.where(p > 0.5, upper, np.where(p < 0.5, omega * p / 0.5, 0.5))
 
 

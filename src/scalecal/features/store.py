@@ -272,7 +272,7 @@ class StoreWriter:
         found = differences(there, {**self.settings, "columns": None})
         changed = [c for c in dict.fromkeys([*old, *new]) if old.get(c) != new.get(c)]
         if changed:
-            found.append(f"other values in {', '.join(changed)}")
+            found.append(f"other values in {', '.join(sorted(changed))}")
         if found:
             raise InputError(
                 f"{self.path} holds features made with other settings ({'; '.join(found)}). "
