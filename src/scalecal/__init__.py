@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 _HOME = {
     "Audit": "scalecal.auditing",
     "audit": "scalecal.auditing",
-    "compare": "scalecal.auditing",
-    "merge": "scalecal.auditing",
+    "compare": "scalecal.comparing",
+    "merge": "scalecal.comparing",
     "LinearProbe": "scalecal.probes",
     "ScaleProbe": "scalecal.probes",
 }
