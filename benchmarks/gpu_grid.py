@@ -11,13 +11,16 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from scalecal.engines import open_engine
 from scalecal.experiments.methods import METHODS
 from scalecal.experiments.reproduction import train_cell
 from scalecal.experiments.sources import Source
+from scalecal.experiments.spread import train_seeds_on
 from scalecal.features.files import FeatureTable
 
 DIMS = (1536, 1024, 512, 768, 768, 768, 512, 2048)  # the paper's eight encoders
@@ -58,41 +61,56 @@ def run(
     methods: list[str],
     args: argparse.Namespace,
 ) -> None:
-    n, whole, spent = sum(split), 0.0, 0.0
+    n, spent = sum(split), 0.0
+    seeds = list(range(args.seeds))
     with tempfile.TemporaryDirectory() as folder:
+        cells = []
         for number, dim in enumerate(DIMS[: args.encoders]):
-            path = Path(folder, "X.npy")
-            rng = np.random.default_rng(number)
-            stored = np.lib.format.open_memmap(path, "w+", np.float16, (n, dim))
-            for first in range(0, n, 16384):
-                rows = min(16384, n - first)
-                stored[first : first + 16384] = rng.standard_normal((rows, dim), dtype=np.float32)
-            stored.flush()
-            del stored
-            start = time.perf_counter()
-            source = Source(
-                name,
-                f"encoder{number}",
-                "memory",
-                lambda d=dim, p=path: table(p, n, d, split, votes),
-            )
+            path = Path(folder, f"{number}.npy")
+            write(path, n, dim, number)
+            opened = partial(table, path, n, dim, split, votes)
+            source = Source(name, f"encoder{number}", "memory", opened)
+            cells.append((source, Path(folder, "cells", str(number))))
+        start = time.perf_counter()
+        if args.workers:
+            with open_engine("local", workers=args.workers) as pool:
+                train_seeds_on(
+                    pool, cells, seeds=seeds, methods=methods, sweep=False, progress=quiet
+                )
+        for (source, cell), dim in zip(cells, DIMS, strict=False):
+            begin = time.perf_counter()
             _, _, seconds = train_cell(
                 source,
-                Path(folder, "cells", str(number)),
-                seeds=list(range(args.seeds)),
+                cell,
+                seeds=seeds,
                 methods=methods,
                 sweep=False,
                 device=args.device,
-                progress=lambda _: None,
+                progress=quiet,
             )
-            whole += time.perf_counter() - start
             spent += seconds or 0.0
-            print(f"  {name}, d = {dim}: {time.perf_counter() - start:.1f} s", flush=True)
+            print(f"  {name}, d = {dim}: {time.perf_counter() - begin:.1f} s", flush=True)
+        whole = time.perf_counter() - start
+    where = f"{args.workers} processes" if args.workers else args.device
     print(
-        f"{name}: {args.encoders} encoders x {args.seeds} seeds x {len(methods)} methods on {args.device}: "
-        f"{whole:.1f} s, of which training {spent:.1f} s",
+        f"{name}: {args.encoders} encoders x {args.seeds} seeds x {len(methods)} methods on {where}: "
+        f"{whole:.1f} s, of which training in this process {spent:.1f} s",
         flush=True,
     )
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
+
+
+def write(path: Path, n: int, dim: int, seed: int) -> None:
+    """Write random float16 features."""
+    rng = np.random.default_rng(seed)
+    stored = np.lib.format.open_memmap(path, "w+", np.float16, (n, dim))
+    for first in range(0, n, 16384):
+        rows = min(16384, n - first)
+        stored[first : first + 16384] = rng.standard_normal((rows, dim), dtype=np.float32)
+    stored.flush()
 
 
 def main() -> None:
@@ -100,6 +118,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--encoders", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--workers", type=int, help="processes on the CPU")
     parser.add_argument("--only", choices=["mhist", "pcam"])
     args = parser.parse_args()
     every = [m for m, record in METHODS.items() if not record.over_encoders]
