@@ -353,7 +353,7 @@ def test_array_protocol_and_bad_indices(sharded: tuple[ShardedArray, np.ndarray]
 def test_another_table_is_refused_by_the_names_of_its_columns(tmp_path: Path) -> None:
     open_made(tmp_path).close()
     changed = make_table(10).assign(votes=0, path="p.png")
-    with pytest.raises(InputError, match=r"settings \(other values in votes, path\)\. Use the"):
+    with pytest.raises(InputError, match=r"settings \(other values in path, votes\)\. Use the"):
         open_store(tmp_path, SETTINGS, changed, dim=3, shard_rows=4)
 
 
