@@ -14,10 +14,13 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+
+from hypothesis import settings
 
 
 def define_missing_operators(package: Path) -> bool:
@@ -63,3 +66,8 @@ def guard_torchvision() -> None:
 
 
 guard_torchvision()
+
+
+# A busy machine must not fail a property by its clock, and continuous checks must repeat.
+settings.register_profile("checks", deadline=None, derandomize=os.environ.get("CI") == "true")
+settings.load_profile("checks")
