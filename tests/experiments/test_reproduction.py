@@ -13,7 +13,7 @@ from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.experiments.cells import read_cell, write_cell
 from scalecal.experiments.estimating import image_count
-from scalecal.experiments.grid import features_of
+from scalecal.experiments.grid import features_of, run_grid
 from scalecal.experiments.joining import ensemble, joined_cell
 from scalecal.experiments.reproduction import SWEEP, judge_run, reproduce, train_cell
 from scalecal.experiments.shifts import shift_cells, slides
@@ -75,8 +75,6 @@ def test_the_sweep_over_anchors_covers_three_smoothings(tmp_path):
 
 
 def test_encoders_join_to_an_ensemble():
-    from scalecal.experiments.grid import run_grid
-
     cells = []
     for encoder in ("a", "b"):
         grid = run_grid(source(encoder=encoder).open(), methods=["none"], seeds=1, dataset="d")
@@ -105,11 +103,7 @@ def test_shift_cells_train_on_one_kind_and_test_on_each():
 
 
 def test_joined_seeds_keep_every_case_once():
-    from scalecal.experiments.grid import run_grid
-
     table = features_of(simulate(150, dim=3, seed=1))
-    from dataclasses import replace
-
     drawn = [run_grid(replace(table, split=None), methods=["none"], seeds=[s]).cell for s in (0, 1)]
     joined = joined_cell(drawn)
     assert len(np.unique(joined.ids)) == len(joined.ids)

@@ -55,7 +55,7 @@ def audit(
     seed: Seed = None,
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="Read the file in pieces: memory stays flat to 10^9 rows."),
+        typer.Option("--stream", help="Read the file in pieces: memory does not grow with it."),
     ] = False,
 ) -> None:
     """Audit predictions: calibration overall and by how far the readers agree.
