@@ -33,6 +33,17 @@ def script_json(value: Any) -> str:
     return text
 
 
+def as_parsed(name: str) -> str:
+    r"""Return a name as a page's attribute holds it: HTML turns every line ending into a newline.
+
+    Examples
+    --------
+    >>> as_parsed("a\r\nb\rc")
+    'a\nb\nc'
+    """
+    return name.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def _packed(values: Any, kind: str) -> str:
     return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode("ascii")
 
@@ -57,7 +68,7 @@ def case_arrays(
     if room < 1:
         return None, "With this many cases and models the number of bins is fixed."
     out: dict[str, Any] = {
-        "strata": list(cell.strata),
+        "strata": [as_parsed(name) for name in cell.strata],
         "stratum": _packed(cell.codes[rows] + 1, "<u1"),
         "methods": {},
     }
@@ -69,7 +80,8 @@ def case_arrays(
         if (place[rows] < 0).any():
             continue  # tested on other cases, so it cannot share their labels and strata
         event = read_hard_event(cell.y[rows], given.probs[place[rows]])
-        out["methods"][method] = {"p": _packed(event.p, "<f8"), "y": _packed(event.y, "<u1")}
+        arrays = {"p": _packed(event.p, "<f8"), "y": _packed(event.y, "<u1")}
+        out["methods"][as_parsed(method)] = arrays
     return out, note
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scalecal.report.casework import add_images
 from scalecal.report.downloads import csv_text, data_uri
 from scalecal.report.page import page_view
-from scalecal.report.payload import case_arrays, payload
+from scalecal.report.payload import as_parsed, case_arrays, payload
 from scalecal.report.runs import Cell, read_runs
 from scalecal.report.summary import collect
 from scalecal.report.views import cell_view
@@ -129,7 +129,9 @@ def _page(
         if packed is not None:
             arrays[found["key"]] = packed
             room -= sum(len(a["p"]) + len(a["y"]) for a in packed["methods"].values())
-        offered = list(packed["methods"]) if packed is not None else found["shown"]
+        offered = found["shown"]
+        if packed is not None:
+            offered = [m for m in order if as_parsed(m) in packed["methods"]]
         full.append(
             cell_view(
                 found,

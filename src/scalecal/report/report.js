@@ -273,7 +273,8 @@
   for (const cell of all("#difficulty .cell")) {
     const key = cell.dataset.cell, slider = cell.querySelector(".bins"), known = data.cells[key];
     if (!known) { cell.querySelector("label").hidden = cell.querySelector(".reset").hidden = true; continue; }
-    const start = slider.value, kept = all("figure.reliability", cell).map((figure) => figure.querySelector(".panels").innerHTML);
+    const start = slider.value, figures = all("figure.reliability:has(select)", cell);
+    const kept = figures.map((figure) => figure.querySelector(".panels").innerHTML);
     const redraw = (figure, index) => {
       const method = figure.querySelector("select").value, bins = Number(slider.value);
       const what = figure.querySelector(".what"), first = figure.dataset.method;
@@ -300,13 +301,13 @@
     };
     const refresh = () => {
       cell.querySelector("output").textContent = slider.value;
-      all("figure.reliability", cell).forEach(redraw);
+      figures.forEach(redraw);
     };
     slider.addEventListener("input", refresh);
     all("select.method", cell).forEach((select) => select.addEventListener("change", refresh));
     cell.querySelector(".reset").addEventListener("click", () => {
       slider.value = start;
-      for (const figure of all("figure.reliability", cell)) figure.querySelector("select").value = figure.dataset.method;
+      for (const figure of figures) figure.querySelector("select").value = figure.dataset.method;
       refresh();
     });
   }
