@@ -162,7 +162,7 @@ def majority(
     if tied.any() and ties == "error":
         raise InputError(
             f"{int(tied.sum())} of {len(counts)} cases are tied ({rows(tied)}). "
-            "Choose what a tie means: ties='first', 'last', 'random' or 'drop'"
+            "Choose what a tie means: ties= (--ties) 'first', 'last', 'random' or 'drop'"
         )
     labels = top.argmax(axis=1).astype(np.int64)
     if ties == "last":

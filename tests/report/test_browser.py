@@ -215,8 +215,10 @@ def test_hostile_names_stay_text(open_page, tmp_path):
     assert page.locator("[onerror], [onmouseover], a[href^='javascript']").count() == 0
     offered = page.locator("select.method").first.locator("option").all_inner_texts()
     assert {" ".join(name.split()) for name in EVIL} <= {" ".join(o.split()) for o in offered}
-    values = page.locator("select.method").first.locator("option").evaluate_all(
-        "options => options.map(option => option.value)"
+    values = (
+        page.locator("select.method")
+        .first.locator("option")
+        .evaluate_all("options => options.map(option => option.value)")
     )
     for value in values:  # every name finds its cases
         page.locator("select.method").nth(1).select_option(value=value)

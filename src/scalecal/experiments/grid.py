@@ -21,6 +21,7 @@ from scalecal.splits import split
 from scalecal.votes import strata
 
 __all__ = [
+    "MOST_WIDENED",
     "SHARES",
     "Grid",
     "applicable",
@@ -36,6 +37,9 @@ __all__ = [
 
 SHARES = (0.7, 0.1, 0.2)
 """Training, validation and test part where the data name none."""
+
+MOST_WIDENED = 2 << 30
+"""Bytes up to which half-precision embeddings are kept in memory in single precision."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,9 +246,14 @@ def run_grid(
 
 
 def on_device(X: Any, device: str) -> Any:
-    """Return embeddings where they are to be used: a numpy array or memory map, or a torch tensor."""
+    """Return embeddings where they are to be used: a numpy array or memory map, or a torch tensor.
+
+    On the CPU, half-precision rows are made single precision once, where that takes little memory:
+    every batch of every probe would else do it again, at most of the cost of training.
+    """
     if device == "cpu":
-        return X if isinstance(X, np.ndarray) else np.asarray(X)
+        small = X.dtype == np.float16 and 4 * X.shape[0] * X.shape[1] <= MOST_WIDENED
+        return np.asarray(X, dtype=np.float32 if small else None)
     try:
         import torch
     except ImportError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, ScalecalWarning
 from scalecal.experiments.anchors import read_anchors, write_anchors
 from scalecal.experiments.cells import Cell, read_cell, write_cell
 from scalecal.experiments.evidence import Embeddings, Evidence
@@ -92,8 +93,7 @@ def train_cell(
     """
     folder = Path(folder)
     data = source.open().labelled()
-    if device != "cpu":
-        data = replace(data, X=on_device(data.X, device))  # once for all seeds
+    data = replace(data, X=on_device(data.X, device))  # once for all seeds
     settings = _settings(data, methods, preset)
     _refuse_other(folder, settings)
     seconds: float | None = None
@@ -105,15 +105,19 @@ def train_cell(
     groups = [[s] for s in missing] if device == "cpu" else [g for g in (swept, plain) if g]
     for group in groups:
         start = time.perf_counter()
-        grid = run_grid(
-            data,
-            methods=methods,
-            seeds=group,
-            preset=preset,
-            more=SWEEP if group[0] in swept else None,
-            dataset=source.dataset,
-            device=device,
-        )
+        with warnings.catch_warnings():
+            # Of few cases there are fewer pairs than the sweep's "all" may draw: then it has all.
+            asked = f"{_MOST_SYNTHETIC} synthetic cases were asked for"
+            warnings.filterwarnings("ignore", message=asked, category=ScalecalWarning)
+            grid = run_grid(
+                data,
+                methods=methods,
+                seeds=group,
+                preset=preset,
+                more=SWEEP if group[0] in swept else None,
+                dataset=source.dataset,
+                device=device,
+            )
         if seeds[0] in group and (found := _embeddings(data, grid, seeds[0])) is not None:
             # Before the seed: once that is there, it is not trained again.
             write_anchors(folder, found)

@@ -83,9 +83,11 @@ def fit_many(
     stage: dict[Any, Prepared] = {}
     keys: list[Any] = []
     for i, (job, part) in enumerate(zip(jobs, prepared, strict=True)):
-        recipe = job.recipe.first() if job.recipe.needs_first_probe else job.recipe
+        recipe = job.recipe
+        if recipe.needs_first_probe or recipe.is_plain:
+            recipe = recipe.first()
         key: Any = i
-        if recipe == recipe.first() and job.targets is None:
+        if recipe.is_plain and job.targets is None:
             key = (repr(recipe), job.seed, sharing[i], labels[i], weights[i], job.n_classes)
         keys.append(key)
         stage.setdefault(key, replace(part, recipe=recipe))

@@ -110,6 +110,11 @@ class Recipe:
         """Whether a plain probe has to be trained before this one."""
         return self.synthesis is not None or self.smoothing == "confidence"
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is its own first probe."""
+        return replace(self, distinct_anchors=True) == self.first()
+
     def first(self) -> Recipe:
         """Return the plain probe this one builds on."""
         return replace(

@@ -15,7 +15,7 @@ import numpy as np
 from scalecal.checks import InputError, check_positive_int
 from scalecal.solvers.arrays import Array, Matrix
 from scalecal.solvers.group import Group
-from scalecal.solvers.lanes import Lanes
+from scalecal.solvers.lanes import STACK_BYTES, Lanes
 from scalecal.solvers.problem import Fit, Task, check_tasks, same_content
 
 __all__ = ["batchable", "train"]
@@ -79,10 +79,10 @@ def train(
         steps = math.ceil((len(first.rows) + first.n_mixtures) / batch_size)
         limit = max(max_epochs, math.ceil(min_steps / steps))
         members = [[tasks[i] for i in group] for group in groups]
-        if len(groups) > 1:
-            done = Lanes(data, held, members, batch_size).run(limit, patience)
-        else:
+        if isinstance(data.X, np.ndarray):
             done = Group(data, held, members[0], batch_size).run(limit, patience)
+        else:
+            done = Lanes(data, held, members, batch_size).run(limit, patience)
         fits.update(zip((i for group in groups for i in group), done, strict=True))
     return [fits[i] for i in range(len(tasks))]
 
@@ -104,7 +104,10 @@ def batchable(tasks: Sequence[Task]) -> list[list[int]]:
 
 def _shape(task: Task) -> tuple[Any, ...]:
     """What tasks trained in step must have in common."""
-    scaling = None if task.scaling.is_number else id(task.scaling)
+    scaling: Any = id(task.scaling)
+    if task.scaling.shift is None and np.ndim(task.scaling.scale) == 0:
+        # One number is applied to each probe's logits; unit rows are then divided by it as well.
+        scaling = (task.scaling.unit, task.scaling.scale) if task.scaling.unit else None
     gamma = task.gamma if task.loss == "focal" else None
     return len(task.rows), task.n_mixtures, task.n_columns, gamma, scaling
 
@@ -112,12 +115,13 @@ def _shape(task: Task) -> tuple[Any, ...]:
 def _side_by_side(tasks: Sequence[Task], data: Matrix, batch_size: int) -> list[list[list[int]]]:
     """Groups to be trained in step: one at a time on the processor, whose cache holds no more.
 
-    Elsewhere as many as keep the rows of one step below a quarter of the matrix.
+    Elsewhere as many as keep the rows of one step below a quarter of the matrix, or `STACK_BYTES`.
     """
     groups = batchable(tasks)
     if isinstance(data.X, np.ndarray):
         return [[members] for members in groups]
-    most = max(1, data.n_rows // (4 * batch_size))
+    step = 4 * batch_size * data.n_features  # bytes of a batch of float32
+    most = max(1, data.n_rows // (4 * batch_size), STACK_BYTES // step)
     alike: dict[tuple[Any, ...], list[list[int]]] = {}
     for members in groups:
         alike.setdefault((len(members), *_shape(tasks[members[0]])), []).append(members)

@@ -27,14 +27,7 @@ CHUNK_ROWS = 4096
 
 
 def product(a: Array, b: Array, out: Array) -> Array:
-    """Write the matrix product ``a @ b`` into `out`, in blocks that suit few rows of `a`.
-
-    If `b` is a stack (lanes, inner, columns), the rows of `a` fall into as many equal parts.
-    """
-    if b.ndim == 3:
-        parts = a.reshape(b.shape[0], -1, a.shape[1]) @ b
-        out[...] = parts.reshape(out.shape)
-        return out
+    """Write the matrix product ``a @ b`` into `out`, in blocks that suit few rows of `a`."""
     if not isinstance(out, np.ndarray):
         out[...] = a @ b
         return out
@@ -95,6 +88,7 @@ class Matrix:
             raise InputError(f"X must be float16, float32 or float64, got {X.dtype}")
         self.dtype: Any = self.xp.float64 if X.dtype == self.xp.float64 else self.xp.float32
         self.n_rows, self.n_features = (int(size) for size in X.shape)
+        self._known: tuple[Scaling | None, Array, Array] = (None, None, None)
         # `np.take` would copy the whole of a matrix that is not aligned, as maps into .npz files are.
         self.plain = isinstance(X, np.ndarray) and bool(
             X.dtype == self.dtype and X.flags.aligned and X.flags.c_contiguous
@@ -138,7 +132,15 @@ class Matrix:
         if scaling.unit:
             lengths = self.xp.sqrt(self.xp.sum(rows * rows, axis=-1))
             rows /= self.xp.where(lengths > 0, lengths, self.xp.ones_like(lengths))[..., None]
-        if scaling.shift is not None:
-            rows -= self.array(scaling.shift)
-        rows /= self.array(scaling.scale)
+        shift, scale = self._scales(scaling)
+        if shift is not None:
+            rows -= shift
+        rows /= scale
         return rows
+
+    def _scales(self, scaling: Scaling) -> tuple[Array | None, Array]:
+        """Shift and scale beside X, moved there once."""
+        if scaling is not self._known[0]:
+            shift = None if scaling.shift is None else self.array(scaling.shift)
+            self._known = scaling, shift, self.array(scaling.scale)
+        return self._known[1:]

@@ -2,6 +2,7 @@
 
 Tasks with the same training rows, batch order and number of synthetic cases see the same batches,
 so a step is two matrix products for all of them. The result is that of each probe trained alone.
+`Group` is for numpy arrays; `scalecal.solvers.lanes` runs several of them side by side elsewhere.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from scalecal.checks import InputError
 from scalecal.solvers.arrays import Array, Matrix, product, to_host
 from scalecal.solvers.holding import Held, held_sets, stack_targets
 from scalecal.solvers.losses import loss, residual
-from scalecal.solvers.mixing import Mix, mixes
+from scalecal.solvers.mixing import mixes
 from scalecal.solvers.problem import Fit, Scaling, Task
 
-__all__ = ["Batch", "Group"]
+__all__ = ["Batch", "Group", "column_numbers"]
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -48,14 +49,7 @@ class _Selected(NamedTuple):
 class Group:
     """Probes that share batches: their weights, Adam's moments, and one epoch after another."""
 
-    def __init__(
-        self,
-        data: Matrix,
-        held: Matrix,
-        tasks: list[Task],
-        batch_size: int,
-        widest: int | None = None,
-    ) -> None:
+    def __init__(self, data: Matrix, held: Matrix, tasks: list[Task], batch_size: int) -> None:
         self.data, self.tasks, self.batch_size = data, tasks, batch_size
         self.xp = data.xp
         first = tasks[0]
@@ -63,8 +57,6 @@ class Group:
         self.gamma = first.gamma if first.loss == "focal" else None
         # One number is applied to the logits instead of the rows.
         self.scaling: Scaling | None = None if first.scaling.is_number else first.scaling
-        self.widest = batch_size if widest is None else widest
-        self.ones = data.zeros(self.widest) + 1.0
         self.rows = data.index(first.rows)
         self.n_real, self.n_synthetic = len(first.rows), first.n_mixtures
         self.held = held_sets(tasks, data, held)
@@ -79,16 +71,23 @@ class Group:
         first_state = data.array(start.reshape(-1, d + 1))
         self.best_weights = self.xp.asarray(first_state[:, :d], copy=True)
         self.best_intercept = self.xp.asarray(first_state[:, d], copy=True)
-        columns = data.index(_columns(self.slots, c))
+        columns = data.index(column_numbers(self.slots, c))
         self._set_state(self.best_weights[columns], self.best_intercept[columns])
         self.moments = [self.xp.zeros_like(self.flat), self.xp.zeros_like(self.flat)]
+        live = [tasks[i] for i in self.slots]
+        self.targets = stack_targets(data, [t.all_targets() for t in live])
+        self.case_weights: Array | None = None
+        if any(t.is_weighted() for t in live):
+            raw = np.stack([t.all_weights() for t in live])
+            raw /= raw.mean(axis=1, keepdims=True)
+            self.case_weights = data.array(np.repeat(raw, c, axis=0))
         self._set_columns()
 
     # -- what belongs to the columns still in training ------------------------------------------
 
     def _padded(self, probes: NDArray[np.int64]) -> NDArray[np.int64]:
         """One probe twice where that makes a multiple of four, which multiplies faster."""
-        if self.n_columns == 1 and len(probes) % 4 == 3 and isinstance(self.data.X, np.ndarray):
+        if self.n_columns == 1 and len(probes) % 4 == 3:
             return np.append(probes, probes[-1])
         return probes
 
@@ -103,34 +102,26 @@ class Group:
         self.slope_intercept = self.gradient[size:]
 
     def _set_columns(self) -> None:
-        """Gather the live probes' targets, weights, rates and synthetic cases."""
+        """Set the live probes' rates, synthetic cases and validation sets."""
         live = [self.tasks[i] for i in self.slots]
-        self.targets = stack_targets(self.data, [t.all_targets() for t in live])
-        self.case_weights = None
-        if any(t.is_weighted() for t in live):
-            raw = np.stack([t.all_weights() for t in live])
-            raw /= raw.mean(axis=1, keepdims=True)
-            self.case_weights = self.data.array(np.repeat(raw, self.n_columns, axis=0))
-        self.mixes, anchors = self._mixes(live)
-        self.n_anchors = len(anchors)
-        longest = self.n_anchors + min(self.batch_size, self.n_real)
-        self.buffer = self.data.empty(longest, self.data.n_features)
-        self.buffer[: self.n_anchors] = self.data.take(self.data.index(anchors), self.scaling)
-        self.every = self.data.empty(self.weights.shape[0], self.n_anchors + self.widest)
         self.factor = self._column_value(
             [1.0 / float(t.scaling.scale) if t.scaling.is_number else 1.0 for t in live]
         )
         self.rate = self._flat_value([t.learning_rate for t in live])
         self.decay = self._column_value([t.decay for t in live])
+        self._set_synthetic(live)
         self.selected = self._select_held()
 
-    def _mixes(self, live: list[Task]) -> tuple[list[Mix], NDArray[np.int64]]:
-        """The live probes' synthetic cases, and the anchors that ride along."""
-        return mixes(self.data, live, self.scaling, self._synthetic_per_batch())
-
-    def _synthetic_per_batch(self) -> float:
-        """Synthetic cases to be expected in a batch."""
-        return self.batch_size * self.n_synthetic / (self.n_real + self.n_synthetic)
+    def _set_synthetic(self, live: list[Task]) -> None:
+        """Gather the synthetic cases, and set up the memory a step works in."""
+        per_batch = self.batch_size * self.n_synthetic / (self.n_real + self.n_synthetic)
+        self.mixes, anchors = mixes(self.data, live, self.scaling, per_batch)
+        self.n_anchors = len(anchors)
+        longest = self.n_anchors + min(self.batch_size, self.n_real)
+        self.buffer = self.data.empty(longest, self.data.n_features)
+        self.buffer[: self.n_anchors] = self.data.take(self.data.index(anchors), self.scaling)
+        self.every = self.data.empty(self.weights.shape[0], self.n_anchors + self.batch_size)
+        self.ones = self.data.zeros(self.batch_size) + 1.0
 
     def _column_value(self, values: list[float]) -> Any:
         """One number if all probes agree, else one per column as a (columns, 1) array."""
@@ -213,7 +204,7 @@ class Group:
             weights = self.xp.take(weights, numbers, axis=1)
         rows = self.rows[self.data.index(order[real])]
         if self.n_synthetic:
-            synthetic = self.data.index(order[~real] - self.n_real)[None]
+            synthetic = self.data.index(order[~real] - self.n_real)
             for mix in self.mixes:
                 mix.arrange(synthetic)
         done = 0
@@ -235,7 +226,7 @@ class Group:
         rows = self._gathered(batch.rows, head)
         # Columns of `every`: anchors, real cases, synthetic cases.
         every = self.every[:, : head + size]
-        product(self.weights, rows.mT, every[:, : head + n_real])
+        product(self.weights, rows.T, every[:, : head + n_real])
         synthetic = []
         if size > n_real:
             synthetic = [(mix.columns, mix.batch(batch.synthetic)) for mix in self.mixes]
@@ -271,9 +262,7 @@ class Group:
         rows = self.data.take(index, self.scaling, self.buffer[self.n_anchors :])
         if not head:
             return rows
-        if isinstance(rows, np.ndarray):
-            return self.buffer[: head + len(rows)]
-        return self.xp.concat([self.buffer[:head], rows])
+        return self.buffer[: head + len(rows)]
 
     def _adam(self) -> None:
         """Move the flat state. The moments are kept undivided by 1 - beta: two products fewer."""
@@ -308,9 +297,9 @@ class Group:
                 probes = self.slots
             else:
                 place = np.searchsorted(self.slots, probes)
-                columns = self.data.index(_columns(place, self.n_columns))
+                columns = self.data.index(column_numbers(place, self.n_columns))
             inside = np.searchsorted(held.probes, probes)
-            targets = held.targets[self.data.index(_columns(inside, self.n_columns))]
+            targets = held.targets[self.data.index(column_numbers(inside, self.n_columns))]
             weights = None if held.weights is None else held.weights[self.data.index(inside)]
             selected.append(_Selected(held, probes, columns, targets, weights))
         return selected
@@ -333,6 +322,10 @@ class Group:
                     values *= case_weights[:, block]
                 total = total + self.xp.sum(values, axis=1, dtype=self.xp.float64)
             result[probes] = to_host(total) / int(held.rows.shape[0])
+        return self._finite(result)
+
+    def _finite(self, result: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the losses, or fail where one of a live probe is not finite."""
         if not np.isfinite(result[self.live]).all():
             raise InputError(
                 "training diverged: the validation loss is not finite. "
@@ -344,8 +337,8 @@ class Group:
         """Remember the present weights of these probes."""
         if len(probes) == 0:
             return
-        here = self.data.index(_columns(np.searchsorted(self.slots, probes), self.n_columns))
-        there = self.data.index(_columns(probes, self.n_columns))
+        here = self.data.index(column_numbers(np.searchsorted(self.slots, probes), self.n_columns))
+        there = self.data.index(column_numbers(probes, self.n_columns))
         self.best_weights[there] = self.weights[here]
         self.best_intercept[there] = self.intercept[here]
 
@@ -355,7 +348,9 @@ class Group:
         if len(self.live) == 0:
             return
         slots = self._padded(self.live)
-        columns = self.data.index(_columns(np.searchsorted(self.slots, slots), self.n_columns))
+        columns = self.data.index(
+            column_numbers(np.searchsorted(self.slots, slots), self.n_columns)
+        )
         self.slots = slots
         size, shape = self.slope.shape[0] * self.slope.shape[1], self.slope.shape
         self.moments = [
@@ -368,10 +363,13 @@ class Group:
             for m in self.moments
         ]
         self._set_state(self.weights[columns], self.intercept[columns])
+        self.targets = self.targets[columns]
+        if self.case_weights is not None:
+            self.case_weights = self.case_weights[columns]
         self._set_columns()
 
 
-def _columns(probes: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:
+def column_numbers(probes: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:
     """Column numbers of these probes."""
     found: NDArray[np.int64] = (probes[:, None] * n_columns + np.arange(n_columns)).reshape(-1)
     return found

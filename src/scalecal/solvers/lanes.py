@@ -1,25 +1,32 @@
 """Groups of the same shape, each with its own rows and order, in step.
 
 A graphics processor is idle most of the time when ten groups take their small steps one after
-another. Side by side, one lane each, a step of all of them is one gathering of rows and two stacked
-products. Lanes differ in how many synthetic cases a batch holds, so shorter ones are filled up with
-cases of weight 0; the result is that of each group trained alone.
+another: what a step costs is the number of operations, not their size. Side by side, one lane each,
+a step of all of them is one gathering of rows and two stacked products. A synthetic case is two
+rows in that gathering, its logit the mean of theirs. Lanes differ in how many synthetic cases a
+batch holds, so shorter ones are filled up with cases of weight 0; the result is that of each group
+trained alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.solvers.arrays import Array, Matrix, to_host
-from scalecal.solvers.group import Batch, Group
-from scalecal.solvers.mixing import Mix, mixes
-from scalecal.solvers.problem import Task
+from scalecal.solvers.group import Batch, Group, column_numbers
+from scalecal.solvers.losses import loss, residual
+from scalecal.solvers.mixing import coefficients, same_rows
+from scalecal.solvers.problem import Fit, Mixtures, Task
 
-__all__ = ["Lanes", "Layout", "lay_out"]
+__all__ = ["STACK_BYTES", "Lanes", "Layout", "lay_out"]
+
+STACK_BYTES = 256 << 20
+"""What the rows of one step of all lanes, or of all their validation sets, may take at least."""
 
 
 class Layout(NamedTuple):
@@ -75,6 +82,22 @@ def lay_out(data: Matrix, orders: Array, n_real: int, batch_size: int) -> Layout
     return Layout(cases, filled, sizes, real, synthetic)
 
 
+class _Pairs(NamedTuple):
+    """Synthetic cases of all lanes: K sets each, and which of them a column trains on."""
+
+    rows: Array  # (lanes, 2 K, S): first rows of the K sets, then second rows
+    shares: Array  # the same shape
+    sets: NDArray[np.int64]  # (probes,), the probe's set within its lane
+
+
+class _Stacked(NamedTuple):
+    """One validation set per lane, the shorter ones filled up with cases of weight 0."""
+
+    rows: Array  # (lanes, cases, d)
+    targets: Array  # (columns, cases)
+    weights: Array  # (slots, cases), summing to 1
+
+
 class Lanes(Group):
     """Several groups as one: the same numbers of cases and probes, lane after lane."""
 
@@ -83,10 +106,17 @@ class Lanes(Group):
     ) -> None:
         self.per_lane = len(groups[0])
         self.generators = [np.random.default_rng(group[0].order) for group in groups]
-        tasks = [task for group in groups for task in group]
-        super().__init__(data, held, tasks, batch_size, widest=2 * batch_size)
+        self.pairs: _Pairs | None = None
+        super().__init__(data, held, [task for group in groups for task in group], batch_size)
         self.rows = data.index(np.stack([group[0].rows for group in groups]))
-        self._draw()
+
+    def run(self, limit: int, patience: int) -> list[Fit]:
+        """Train until every probe has stopped or `limit` epochs are done."""
+        with ThreadPoolExecutor(1) as self.beside:
+            self.coming = self._draw()
+            return super().run(limit, patience)
+
+    # -- what belongs to the columns still in training ------------------------------------------
 
     def _padded(self, probes: NDArray[np.int64]) -> NDArray[np.int64]:
         """As many probes in every lane that has any: the last of a lane several times."""
@@ -97,54 +127,154 @@ class Lanes(Group):
         padded: NDArray[np.int64] = probes[starts[:, None] + inside].reshape(-1)
         return padded
 
-    def _mixes(self, live: list[Task]) -> tuple[list[Mix], NDArray[np.int64]]:
-        per_batch = self._synthetic_per_batch()
-        return mixes(self.data, live, self.scaling, per_batch, lanes=len(self.lanes))
+    def _set_state(self, weights: Array, intercept: Array) -> None:
+        super()._set_state(weights, intercept)
+        shape = (len(self.lanes), -1, weights.shape[1])
+        self.stacked_weights = self.xp.reshape(self.weights, shape)
+        self.stacked_slope = self.xp.reshape(self.slope, shape)
+
+    def _set_synthetic(self, live: list[Task]) -> None:  # noqa: ARG002
+        if not self.n_synthetic:
+            return
+        if self.pairs is None:
+            self.pairs = self._all_pairs()
+        here = self.data.index(self.lanes)
+        self.pair_rows, self.pair_shares = self.pairs.rows[here], self.pairs.shares[here]
+        n_sets = self.pair_rows.shape[1] // 2
+        self.belongs: Array | None = None
+        if n_sets > 1:
+            chosen = np.eye(n_sets)[np.repeat(self.pairs.sets[self.slots], self.n_columns)]
+            both = np.concatenate([chosen, chosen], axis=1)
+            self.belongs = self.data.array(both.reshape(len(self.lanes), -1, 2 * n_sets, 1))
+
+    def _all_pairs(self) -> _Pairs:
+        """Number the sets of synthetic cases in every lane."""
+        found: list[list[Mixtures]] = []
+        number = np.zeros(len(self.tasks), dtype=np.int64)
+        for i, task in enumerate(self.tasks):
+            if i % self.per_lane == 0:
+                found.append([])
+            assert task.mixtures is not None
+            known = (k for k, one in enumerate(found[-1]) if same_rows(one, task.mixtures))
+            number[i] = next(known, len(found[-1]))
+            if number[i] == len(found[-1]):
+                found[-1].append(task.mixtures)
+        most = max(len(lane) for lane in found)
+        rows, shares = [], []
+        for lane in found:
+            sets = lane + lane[-1:] * (most - len(lane))
+            rows.append([m.first for m in sets] + [m.second for m in sets])
+            both = [coefficients(self.data, m, self.scaling) for m in sets]
+            shares.append([left for left, _ in both] + [right for _, right in both])
+        return _Pairs(self.data.index(rows), self.data.array(shares), number)
+
+    # -- training ---------------------------------------------------------------------------------
 
     def _batches(self, generator: np.random.Generator) -> Iterator[Batch]:  # noqa: ARG002
         """One epoch: every lane's cases in its own new order."""
-        orders = self.data.index(np.stack([self.coming[i] for i in self.lanes.tolist()]))
+        drawn = self.coming.result()
+        orders = self.data.index(np.stack([drawn[i] for i in self.lanes.tolist()]))
+        self.coming = self._draw()
         layout = lay_out(self.data, orders, self.n_real, self.batch_size)
+        width = layout.real + layout.synthetic
         targets = self._arranged(self.targets, layout.cases)
-        weights = self.case_weights
-        if weights is not None:
-            weights = self._arranged(weights, layout.cases)
-        if layout.filled is not None:
-            lane = np.repeat(np.arange(len(self.lanes)), len(self.slots) // len(self.lanes))
-            columns = self.data.index(np.repeat(lane, self.n_columns))
-            counts = self.xp.astype(layout.filled[columns], self.data.dtype)
-            weights = counts if weights is None else weights * counts
-        real = self.xp.where(
-            layout.cases < self.n_real, layout.cases, self.xp.zeros_like(layout.cases)
-        )
-        rows = self._arranged(self.rows[self.data.index(self.lanes)], real)
+        weights = self._weights_of(layout)
+        real = layout.cases
         if self.n_synthetic:
-            widths = np.stack([layout.real, layout.synthetic], axis=1).reshape(-1)
-            made = np.repeat(np.tile([False, True], len(layout.sizes)), widths)
-            places = self.data.index(np.flatnonzero(made))
-            synthetic = self.xp.take(layout.cases, places, axis=1) - self.n_real
-            for mix in self.mixes:
-                mix.arrange(synthetic)
-        start = done = 0
-        steps = zip(
+            real = self.xp.where(real < self.n_real, real, self.xp.zeros_like(real))
+        rows = self._arranged(self.rows[self.data.index(self.lanes)], real)
+        pairs = 0
+        if self.n_synthetic:
+            made = np.repeat(np.tile([False, True], len(width)), _zipped(layout))
+            numbers = self.xp.take(layout.cases, self.data.index(np.flatnonzero(made)), axis=1)
+            numbers -= self.n_real
+            rows, pairs = self._with_pairs(rows, numbers, layout), self.pair_rows.shape[1]
+        start = done = first = 0
+        for size, real, extra in zip(
             layout.sizes.tolist(), layout.real.tolist(), layout.synthetic.tolist(), strict=True
-        )
-        for size, real, extra in steps:
-            part = slice(start, start + real + extra)
+        ):
+            part, last = slice(start, start + real + extra), first + real + pairs * extra
             yield Batch(
                 size=size,
-                rows=rows[:, start : start + real],
+                rows=rows[:, first:last],
                 synthetic=slice(done, done + extra),
                 targets=targets[:, part],
                 weights=None if weights is None else weights[:, part],
             )
-            start, done = part.stop, done + extra
-        self._draw()  # while the device still works on the steps
+            start, done, first = part.stop, done + extra, last
 
-    def _draw(self) -> None:
-        """Draw the coming epoch's order of each lane in training."""
-        cases = self.n_real + self.n_synthetic
-        self.coming = {i: self.generators[i].permutation(cases) for i in self.lanes.tolist()}
+    def _draw(self) -> Future[dict[int, NDArray[np.int64]]]:
+        """Draw the coming epoch's order of each lane in training, beside the training."""
+        cases, chosen = self.n_real + self.n_synthetic, self.lanes.tolist()
+        return self.beside.submit(
+            lambda: {i: self.generators[i].permutation(cases) for i in chosen}
+        )
+
+    def _weights_of(self, layout: Layout) -> Array | None:
+        """Weight of every case in its step, 0 in an empty place; None: all are the same."""
+        weights = self.case_weights
+        if weights is not None:
+            weights = self._arranged(weights, layout.cases)
+        if layout.filled is None:
+            return weights
+        lane = np.repeat(np.arange(len(self.lanes)), self.weights.shape[0] // len(self.lanes))
+        counts = self.xp.astype(layout.filled[self.data.index(lane)], self.data.dtype)
+        return counts if weights is None else weights * counts
+
+    def _with_pairs(self, rows: Array, numbers: Array, layout: Layout) -> Array:
+        """Put the pairs of each step's synthetic cases behind its real cases' rows.
+
+        `rows` (lanes, places) has room for the synthetic cases themselves, which is left out;
+        `numbers` (lanes, S) are theirs, in the order of the steps.
+        """
+        lanes, pairs, size = self.pair_rows.shape
+        flat = (lanes * pairs, size)
+        every = self.xp.reshape(self.pair_rows, flat)
+        chosen = self.xp.reshape(self._arranged(every, numbers), (lanes, -1))
+        shares = self._arranged(self.xp.reshape(self.pair_shares, flat), numbers)
+        self.shares = self.xp.reshape(shares, (lanes, 1, pairs, -1))
+        # In one row: all real places, then the pairs, kind after kind. Where each step finds its own:
+        total, made = rows.shape[1], numbers.shape[1]
+        place = np.cumsum(layout.real + layout.synthetic) - (layout.real + layout.synthetic)
+        before = np.cumsum(layout.synthetic) - layout.synthetic
+        kinds = total + made * np.arange(pairs) + before[:, None]
+        begins = np.concatenate([place[:, None], kinds], axis=1).reshape(-1)
+        lengths = np.column_stack([layout.real, *[layout.synthetic] * pairs]).reshape(-1)
+        step = np.repeat(begins - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        return self.xp.take(self.xp.concat([rows, chosen], axis=1), self.data.index(step), axis=1)
+
+    def _step(self, batch: Batch) -> None:
+        """One Adam step of every lane on its own batch."""
+        xp, (columns, size) = self.xp, batch.targets.shape
+        extra = batch.synthetic.stop - batch.synthetic.start
+        n_real = size - extra
+        rows = self.data.take(batch.rows, self.scaling)
+        every = self.stacked_weights @ rows.mT
+        if extra:
+            shares = self.shares[..., batch.synthetic]
+            if self.belongs is not None:
+                shares = shares * self.belongs
+            known = xp.reshape(every[..., n_real:], (*every.shape[:2], -1, extra))
+            every = xp.concat([every[..., :n_real], (known * shares).sum(2)], axis=2)
+        logits = xp.reshape(every, (columns, size))
+        if not isinstance(self.factor, float) or self.factor != 1.0:
+            logits *= self.factor
+        logits += self.intercept[:, None]
+        slopes = residual(xp, logits, batch.targets, self.n_columns, self.gamma)
+        if batch.weights is not None:
+            slopes *= batch.weights
+        slopes *= 1.0 / batch.size
+        self.slope_intercept[...] = slopes.sum(1)
+        if not isinstance(self.factor, float) or self.factor != 1.0:
+            slopes *= self.factor
+        back = xp.reshape(slopes, (*every.shape[:2], size))
+        if extra:
+            pairs = xp.reshape(back[:, :, None, n_real:] * shares, (*every.shape[:2], -1))
+            back = xp.concat([back[..., :n_real], pairs], axis=2)
+        xp.matmul(back, rows, out=self.stacked_slope)
+        if not isinstance(self.decay, float) or self.decay:
+            self.slope += self.decay * self.weights
+        self._adam()
 
     def _arranged(self, values: Array, numbers: Array) -> Array:
         """Columns of each lane's rows of `values` by its own `numbers`."""
@@ -153,3 +283,53 @@ class Lanes(Group):
         lane = self.data.index(np.arange(lanes))[:, None, None]
         row = self.data.index(np.arange(split.shape[1]))[None, :, None]
         return self.xp.reshape(split[lane, row, numbers[:, None, :]], (values.shape[0], -1))
+
+    # -- validation -------------------------------------------------------------------------------
+
+    def _set_columns(self) -> None:
+        super()._set_columns()
+        self.stacked = self._stack_held()
+
+    def _stack_held(self) -> _Stacked | None:
+        """Validation sets as one, where every lane has a small one of its own."""
+        found = sorted(self.selected, key=lambda one: int(one.probes[0]))
+        owners = [np.unique(one.probes // self.per_lane) for one in found]
+        longest = max(len(one.held.rows) for one in found)
+        alone = len(found) == len(self.lanes) > 1 and all(len(lanes) == 1 for lanes in owners)
+        needed = len(found) * longest * self.data.n_features * 8
+        if not alone or needed > STACK_BYTES:
+            return None
+        xp, data = self.xp, self.data
+        rows = data.zeros(len(found), longest, data.n_features)
+        targets = data.zeros(self.weights.shape[0], longest)
+        weights = data.zeros(len(self.slots), longest)
+        slots = self.slots.reshape(len(found), -1)
+        for k, one in enumerate(found):
+            n, mine = len(one.held.rows), slice(k * slots.shape[1], (k + 1) * slots.shape[1])
+            columns = slice(mine.start * self.n_columns, mine.stop * self.n_columns)
+            inside = np.searchsorted(one.held.probes, slots[k])
+            rows[k, :n] = one.held.data.take(one.held.rows, self.scaling)
+            targets[columns, :n] = one.held.targets[
+                data.index(column_numbers(inside, self.n_columns))
+            ]
+            given = one.held.weights
+            weights[mine, :n] = 1.0 / n if given is None else given[data.index(inside)] / n
+        return _Stacked(xp.matrix_transpose(rows), targets, weights)
+
+    def _evaluate(self) -> NDArray[np.float64]:
+        if self.stacked is None:
+            return super()._evaluate()
+        rows, targets, weights = self.stacked
+        logits = self.xp.reshape(self.stacked_weights @ rows, targets.shape)
+        logits *= self.factor
+        logits += self.intercept[:, None]
+        values = loss(self.xp, logits, targets, self.n_columns, None)
+        values *= weights
+        result = np.full(len(self.tasks), np.nan)
+        result[self.slots] = to_host(self.xp.sum(values, axis=1, dtype=self.xp.float64))
+        return self._finite(result)
+
+
+def _zipped(layout: Layout) -> NDArray[np.int64]:
+    """Widths of the real and synthetic parts of the steps, in turn."""
+    return np.stack([layout.real, layout.synthetic], axis=1).reshape(-1)

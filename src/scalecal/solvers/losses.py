@@ -26,6 +26,16 @@ def _softplus(xp: Any, z: Array) -> Array:
     return xp.log1p(xp.exp(-size)) + 0.5 * (size + z)
 
 
+def _logistic(xp: Any, z: Array) -> Array:
+    """1 / (1 + exp(-z)) without overflow; numpy has none of its own."""
+    if hasattr(xp, "sigmoid"):
+        return xp.sigmoid(z)
+    p = xp.tanh(z * 0.5)
+    p *= 0.5
+    p += 0.5
+    return p
+
+
 def loss(xp: Any, logits: Array, targets: Array, n_columns: int, gamma: float | None) -> Array:
     """Return the loss of each probe on each case, (probes, cases).
 
@@ -56,9 +66,7 @@ def residual(xp: Any, logits: Array, targets: Array, n_columns: int, gamma: floa
     """
     if n_columns == 1:
         if gamma is None:
-            slope = xp.tanh(logits * 0.5)  # the logistic function, without overflow
-            slope *= 0.5
-            slope += 0.5
+            slope = _logistic(xp, logits)
             slope -= targets
             return slope
         log_yes, log_no = -_softplus(xp, -logits), -_softplus(xp, logits)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix, product, to_host
 from scalecal.solvers.problem import Mixtures, Scaling, Task
 
-__all__ = ["Batch", "Mix", "coefficients", "mixes"]
+__all__ = ["Batch", "Mix", "coefficients", "mixes", "same_rows"]
 
 FEW_ANCHORS = 64  # dearer to make interpolates one by one, however few of them a batch holds
 LARGEST_SHARES = 4_000_000  # entries of a mixing matrix
@@ -108,19 +108,14 @@ class Mix:
     shares: Array | None  # (m, S, k), where anchors are few
     anchors: Array | None  # (m, k, d), where they do not ride along
     span: slice  # where they lie among those that do
-
-    lanes: list[int]  # the lane of each set
+    memory: Array = None  # where interpolates are made: fresh memory costs more than making them
     order: Array = None  # this epoch's shares (few anchors) or numbers of synthetic cases
 
     def arrange(self, numbers: Array) -> None:
-        """Put the synthetic cases in an epoch's order, `numbers` (lanes, S)."""
-        if self.shares is None:
-            self.order = numbers[self.lanes[0]]
-        elif numbers.shape[0] == 1:
-            self.order = self.data.xp.take(self.shares, numbers[0], axis=1)
-        else:
-            which = self.data.index(np.arange(len(self.lanes)))[:, None]
-            self.order = self.shares[which, numbers[self.data.index(self.lanes)]]
+        """Put the synthetic cases in an epoch's order, `numbers` (S,)."""
+        self.order = numbers
+        if self.shares is not None:
+            self.order = self.data.xp.take(self.shares, numbers, axis=1)
 
     def batch(self, part: slice) -> Batch:
         """Return the map of some of the epoch's synthetic cases."""
@@ -129,9 +124,11 @@ class Mix:
         if self.shares is not None:
             return _Anchored(self.span, self.order[0, part])
         now = self.order[part]
-        rows = self.data.take(self.first[now], self.scaling)
+        if self.memory is None or self.memory.shape[1] < len(now):
+            self.memory = self.data.empty(2, max(len(now), 64), self.data.n_features)
+        rows = self.data.take(self.first[now], self.scaling, self.memory[0])
         rows *= self.left[now]
-        other = self.data.take(self.second[now], self.scaling)
+        other = self.data.take(self.second[now], self.scaling, self.memory[1])
         other *= self.right[now]
         rows += other
         return _Explicit(self.data, rows)
@@ -165,33 +162,29 @@ def mixes(
     tasks: Sequence[Task],
     scaling: Scaling | None,
     per_batch: float,
-    *,
-    lanes: int | None = None,
 ) -> tuple[list[Mix], NDArray[np.int64]]:
     """Gather adjoining tasks with the same synthetic rows; also give the anchors that ride along.
 
     `per_batch` is the expected number of synthetic cases in a batch: anchors are cheaper while they
-    are fewer than the two rows each such case would have to gather. They ride along in the step's
-    own product, unless that wastes more on the other columns than a product of their own costs, or
-    the tasks are those of lanes, one after another, which have no rows in common.
+    are fewer than these. They ride along in the step's own product, unless that wastes more on the
+    other columns than a product of their own costs.
     """
     found: list[Mix] = []
     kept: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
-    start, per_lane = 0, len(tasks) // (lanes or 1)
+    start = 0
     while start < len(tasks):
         mixtures = tasks[start].mixtures
         stop = start + 1
-        while stop % per_lane and _same_rows(mixtures, tasks[stop].mixtures):
+        while stop < len(tasks) and same_rows(mixtures, tasks[stop].mixtures):
             stop += 1
         if mixtures is not None:
             c = tasks[0].n_columns
-            mix, anchors = _mix(data, mixtures, scaling, max(2.0 * per_batch, FEW_ANCHORS))
+            mix, anchors = _mix(data, mixtures, scaling, max(per_batch, FEW_ANCHORS))
             mix.columns = slice(start * c, stop * c)
             used = sum(len(rows) for rows in kept)
             others = (len(tasks) - stop + start) * c
-            mix.lanes = [start // per_lane]
             wasted = len(anchors) * others * data.n_features
-            if mix.shares is not None and (lanes is not None or wasted > WASTE):
+            if mix.shares is not None and wasted > WASTE:
                 mix.anchors = data.take(data.index(anchors), scaling)[None]
                 anchors = anchors[:0]
             mix.span = slice(used, used + len(anchors))
@@ -218,13 +211,12 @@ def _stacked(xp: Any, found: list[Mix]) -> list[Mix]:
             last.anchors = xp.concat([last.anchors, mix.anchors])
             last.shares = xp.concat([last.shares, mix.shares])
             last.columns = slice(last.columns.start, mix.columns.stop)
-            last.lanes = last.lanes + mix.lanes
         else:
             joined.append(mix)
     return joined
 
 
-def _same_rows(one: Mixtures | None, other: Mixtures | None) -> bool:
+def same_rows(one: Mixtures | None, other: Mixtures | None) -> bool:
     """Whether two sets of synthetic cases are the same rows (their targets may differ)."""
     if one is None or other is None:
         return one is other
@@ -263,6 +255,5 @@ def _mix(
         shares=shares,
         anchors=None,
         span=slice(0, 0),
-        lanes=[0],
     )
     return mix, rows

@@ -1,0 +1,152 @@
+"""Groups side by side on torch arrays give what each gives alone on numpy's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalecal.solvers import Mixtures, Scaling, Task, train
+from scalecal.solvers.arrays import Matrix
+from scalecal.solvers.lanes import Lanes, lay_out
+from tests.solvers.problems import data, grid
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_torch_arrays_give_what_numpy_gives(dtype: str) -> None:
+    X, y = data(seed=6)
+    X = X.astype(dtype)
+    tasks = grid(X, y, seeds=2)
+    options: dict[str, Any] = {"batch_size": 64, "max_epochs": 6, "min_steps": 0, "patience": 2}
+    for ours, theirs in zip(
+        train(X, tasks, **options), train(torch.tensor(X), tasks, **options), strict=True
+    ):
+        assert isinstance(theirs.weights, np.ndarray)
+        np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-5)
+
+
+def test_lanes_equal_the_groups_trained_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds side by side: other rows, orders, anchors, stopping epochs, and none to stop by."""
+    X, y = data(seed=7)
+    tasks = grid(X, y, seeds=4)
+    tasks += [replace(t, validation=None, validation_targets=None) for t in tasks[:6]]
+    tasks += [replace(t, validation=None, validation_targets=None) for t in tasks[11:17]]
+    options: dict[str, Any] = {"batch_size": 16, "max_epochs": 10, "min_steps": 0, "patience": 2}
+    lanes: list[int] = []
+    run = Lanes.run
+    monkeypatch.setattr(
+        Lanes, "run", lambda self, *a: (lanes.append(len(self.lanes)), run(self, *a))[1]
+    )
+    alone, together = train(X, tasks, **options), train(torch.tensor(X), tasks, **options)
+    assert max(lanes) == 4, "the seeds should have run side by side for this test to bite"
+    assert len({f.n_iter for f in alone}) > 3
+    for one, other in zip(alone, together, strict=True):
+        assert (one.n_iter, one.best) == (other.n_iter, other.best)
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-9)
+        np.testing.assert_allclose(one.intercept, other.intercept, atol=1e-9)
+        np.testing.assert_allclose(one.history, other.history, atol=1e-9)
+
+
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 30), st.integers(1, 12))
+@settings(max_examples=40, deadline=None)
+def test_layout_holds_every_case_once_in_its_own_step(
+    lanes: int, n_real: int, n_synthetic: int, size: int
+) -> None:
+    rng = np.random.default_rng(0)
+    orders = np.stack([rng.permutation(n_real + n_synthetic) for _ in range(lanes)])
+    layout = lay_out(Matrix(np.zeros((n_real, 1))), orders, n_real, size)
+    filled = np.ones(layout.cases.shape, bool) if layout.filled is None else layout.filled
+    start = 0
+    for k, (real, extra) in enumerate(zip(layout.real, layout.synthetic, strict=True)):
+        for lane in range(lanes):
+            there = slice(start, start + real + extra)
+            kept = layout.cases[lane, there][filled[lane, there]]
+            assert sorted(kept) == sorted(orders[lane, k * size : (k + 1) * size])
+            assert len(kept) == layout.sizes[k]
+        assert (layout.cases[:, start : start + real] < n_real).all()
+        assert (layout.cases[:, start + real : start + real + extra] >= n_real).all()
+        start += real + extra
+    assert start == layout.cases.shape[1]
+
+
+def several_classes(X: Any, y: Any, seeds: int, scaling: Scaling) -> list[Task]:
+    """Three probes a seed with two sets of synthetic cases, validation sets of unequal size."""
+    eye, tasks = np.eye(3), []
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(X))
+        rows, held = order[:200], order[200 : 230 + 5 * seed]
+        for number in (0, 0, 1):
+            chosen = np.random.default_rng(10 * seed + number)
+            alpha = chosen.uniform(size=40)
+            edge = alpha[:, None] * eye[0] + (1 - alpha)[:, None] * eye[2]
+            pairs = chosen.choice(rows, (2, 40))
+            tasks.append(
+                Task(
+                    rows=rows,
+                    targets=eye[y[rows]],
+                    validation=held,
+                    validation_targets=eye[y[held]],
+                    initial=(rng.normal(size=(3, X.shape[1])), rng.normal(size=3)),
+                    mixtures=Mixtures(*pairs, alpha, edge),
+                    order=seed,
+                    learning_rate=0.05,
+                    scaling=scaling,
+                )
+            )
+    return tasks
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        Scaling(),
+        Scaling(scale=0.25),
+        Scaling(unit=True),
+        Scaling(scale=np.linspace(0.5, 2, 12), shift=np.linspace(-1, 1, 12)),
+    ],
+    ids=["none", "number", "unit", "zscore"],
+)
+def test_lanes_of_several_classes_and_sets(scaling: Scaling) -> None:
+    X, y = data(classes=3)
+    tasks = several_classes(X, y, 3, scaling)
+    options: dict[str, Any] = {"batch_size": 16, "max_epochs": 12, "min_steps": 0, "patience": 2}
+    alone, together = train(X, tasks, **options), train(torch.tensor(X), tasks, **options)
+    assert len({f.n_iter for f in alone}) > 1
+    for one, other in zip(alone, together, strict=True):
+        assert (one.n_iter, one.best) == (other.n_iter, other.best)
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-9)
+        np.testing.assert_allclose(one.history, other.history, atol=1e-9)
+
+
+def operations(X: Any, tasks: list[Task], epochs: int) -> int:
+    """How many operations torch is asked for: what a step costs where each is small."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        done = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            Count.done += not func.is_view
+            return func(*args, **(kwargs or {}))
+
+    with Count():
+        train(torch.tensor(X), tasks, batch_size=16, max_epochs=epochs, min_steps=0, patience=99)
+    return Count.done
+
+
+@pytest.mark.parametrize("kind", [0, 2, 5], ids=["plain", "few anchors", "many anchors"])
+def test_more_seeds_take_no_more_operations_a_step(kind: int) -> None:
+    X, y = data()
+    tasks = [grid(X, y, seeds=8)[11 * seed + kind] for seed in range(8)]
+    steps = -(-(len(tasks[0].rows) + tasks[0].n_mixtures) // 16)
+    few, many = (operations(X, tasks[:n], 6) - operations(X, tasks[:n], 1) for n in (2, 8))
+    # Epochs pass with a few more for the lanes; steps do not.
+    assert many <= few + 5 * 8
+    assert many / (5 * steps) < 40
