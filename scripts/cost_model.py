@@ -2,8 +2,9 @@
 
 Run: python scripts/cost_model.py [--price 3.0] [--hours 24] [--tile-kb 20] [--decode 1500]
 
-Images a second are those measured on one H200 (bf16, batch 512, tiles resized on the card). Price,
-tile size and decoding speed are assumptions: give your own.
+Images a second are those of the whole pipeline on one H200 (`docs/benchmarks.md`: patches in HDF5, so
+that nothing is decoded; bf16, batch 512, resized on the card). Price, tile size and decoding speed
+are assumptions: give your own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import math
 from dataclasses import dataclass
 
 TILES = (10**6, 10**8, 10**10)
-EFFICIENCY = 0.9  # of the card's own speed, kept over a whole run
 CORES_PER_CARD = 16
 NETWORK_GBIT = 100  # of one machine of eight cards
 LARGEST_PART = 10**7  # tiles of one folder: the table stays below a few gigabytes
@@ -25,14 +25,17 @@ class Measured:
 
     images_per_second: float
     dim: int
-    measured_as: str
 
 
 ENCODERS = {
-    "gigapath": Measured(744, 1536, "ViT-g/14, 257 tokens: more than its 197, so a lower bound"),
-    "uni": Measured(3492, 1024, "ViT-L/16"),
-    "phikon": Measured(10282, 768, "ViT-B/16"),
-    "plip": Measured(29636, 512, "ViT-B/32"),
+    "gigapath": Measured(837, 1536),
+    "uni": Measured(2773, 1024),
+    "conch": Measured(1846, 512),
+    "chief": Measured(5630, 768),  # ctranspath's network with other weights
+    "ctranspath": Measured(5630, 768),
+    "phikon": Measured(8333, 768),
+    "plip": Measured(21464, 512),
+    "resnet50": Measured(13302, 2048),
 }
 
 
@@ -48,14 +51,14 @@ class Assumptions:
 
 def needs(encoder: Measured, given: Assumptions) -> tuple[float, float]:
     """Cores that decode and gigabits a second that arrive, for each card at full speed."""
-    rate = EFFICIENCY * encoder.images_per_second
+    rate = encoder.images_per_second
     return rate / given.decode, rate * given.tile_kb * 8e3 / 1e9
 
 
 def rate_per_card(encoder: Measured, given: Assumptions) -> tuple[float, str]:
     """Images a second of a card with its cores and its share of the network, and what limits it."""
     limits = {
-        "card": EFFICIENCY * encoder.images_per_second,
+        "card": encoder.images_per_second,
         "decoding": CORES_PER_CARD * given.decode,
         "network": NETWORK_GBIT / 8 * 1e9 / (given.tile_kb * 8e3),
     }
@@ -95,15 +98,15 @@ def table(given: Assumptions) -> str:
 def per_card(given: Assumptions) -> str:
     """What has to stand beside every card to keep it busy."""
     lines = [
-        "| encoder | images / s | cores that decode | network, Gbit/s | written, MB/s | measured as |",
-        "|---|---:|---:|---:|---:|---|",
+        "| encoder | images / s | cores that decode | network, Gbit/s | written, MB/s |",
+        "|---|---:|---:|---:|---:|",
     ]
     for name, encoder in ENCODERS.items():
         cores, network = needs(encoder, given)
-        rate = EFFICIENCY * encoder.images_per_second
+        rate = encoder.images_per_second
         lines.append(
             f"| {name} | {rate:,.0f} | {cores:.1f} | {network:.2f} | "
-            f"{rate * encoder.dim * 2 / 1e6:.1f} | {encoder.measured_as} |"
+            f"{rate * encoder.dim * 2 / 1e6:.1f} |"
         )
     return "\n".join(lines)
 

@@ -1,11 +1,15 @@
 """Commands on an engine give the bytes of the plain command."""
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from scalecal.cli import app
 from scalecal.datasets import simulate
+from scalecal.engines.local import cores
 
 runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
@@ -21,3 +25,33 @@ def test_compare_by_workers_gives_the_same_bytes(tmp_path, options):
         assert result.exit_code == 0, result.exception
     for file in ("predictions.parquet", "results.csv", "cases.parquet"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_reproduce_by_the_machines_cores_gives_the_same_numbers(tmp_path, monkeypatch):
+    data = simulate(150, dim=4, seed=0)
+    (tmp_path / "features").mkdir()
+    for encoder in ("uni", "plip"):
+        frame = pd.DataFrame(data.X, columns=[f"f{i}" for i in range(4)]).assign(
+            id=[f"c{i}" for i in range(150)], votes=data.votes, n_raters=data.n_raters
+        )
+        frame.to_parquet(tmp_path / "in.parquet")
+        command = ["import", str(tmp_path / "in.parquet"), "--encoder", encoder, "--out"]
+        result = runner.invoke(app, [*command, str(tmp_path / "features" / f"mhist-{encoder}")])
+        assert result.exit_code == 0, result.output
+    base = ["reproduce", "--features", str(tmp_path / "features"), "--seeds", "2", "--no-sweep"]
+    base += ["--methods", "none,vanilla-ls,scale", "--out"]
+    told = []
+    for name, worth in (("a", 1e9), ("b", 0.0)):
+        monkeypatch.setattr("scalecal.experiments.spread.WORTH_SECONDS", worth)
+        result = runner.invoke(app, [*base, str(tmp_path / name)])
+        assert result.exit_code == 0, result.output
+        told.append(result.output)
+    assert [("training on 2 processes" in text) for text in told] == [False, cores() > 1]
+    assert (tmp_path / "a/results.csv").read_bytes() == (tmp_path / "b/results.csv").read_bytes()
+    judged = [json.loads((tmp_path / name / "claims.json").read_text()) for name in "ab"]
+    for one, other in zip(*judged, strict=True):
+        assert one["verdict"] == other["verdict"]
+        assert one == other or one["id"] == "five-minutes"
+    for file in (tmp_path / "a" / "cells").rglob("predictions.parquet"):
+        other = tmp_path / "b" / file.relative_to(tmp_path / "a")
+        assert file.read_bytes() == other.read_bytes()

@@ -300,3 +300,34 @@ def test_predictions_that_cannot_be_written_are_one_error(tmp_path, name):
     with pytest.raises(InputError, match="cannot write"):
         write_table(pd.DataFrame({"p": [0.5]}), tmp_path / name)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", name]
+
+
+@pytest.mark.parametrize("told", ["option", "column"])
+def test_the_number_of_readers_alone_is_enough_for_the_jury_map(features, tmp_path, told):
+    stored = dict(np.load(features))
+    del stored["votes"]
+    if told == "option":
+        del stored["n_raters"]
+    path, more = tmp_path / "f.npz", ("--n-raters", 7) if told == "option" else ()
+    np.savez(path, **stored)
+    asked = ("compare", path, "--methods", "none,jury,real-linear", "--seeds", 1)
+    result = run(*asked, *more, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    predictions = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    assert set(predictions["method"]) == {"none", "jury"}
+    # The same map as with the votes at hand, which it does not look at.
+    result = run("compare", features, *asked[2:], "--out", tmp_path / "with")
+    assert result.exit_code == 0, result.output
+    known = pd.read_parquet(tmp_path / "with" / "predictions.parquet")
+    pair = [f[f["method"] == "jury"]["p"].to_numpy() for f in (predictions, known)]
+    np.testing.assert_allclose(*pair, atol=1e-9)
+    result = run("fit", path, "--method", "jury", *more, "--out", tmp_path / "probe")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "probe" / "probe.json").read_text())["n_raters"] == 7
+
+
+def test_a_number_of_readers_that_is_none_is_refused(tmp_path):
+    np.savez(tmp_path / "f.npz", X=np.eye(4), y=[0, 1, 0, 1], n_raters=[7, 0, 2.5, 7])
+    result = run("compare", tmp_path / "f.npz", "--out", tmp_path / "out")
+    assert isinstance(result.exception, InputError)
+    assert "'n_raters' must hold whole numbers from 1, not so at rows 1, 2" in str(result.exception)

@@ -10,10 +10,11 @@ import pytest
 
 from scalecal.datasets import simulate
 from scalecal.engines import open_engine
+from scalecal.experiments import spread
 from scalecal.experiments.grid import features_of, run_grid
 from scalecal.experiments.reproduction import train_cell
 from scalecal.experiments.sources import Source
-from scalecal.experiments.spread import run_grid_on, train_seeds_on
+from scalecal.experiments.spread import run_grid_on, train_seeds_on, worth_spreading
 
 
 def small():
@@ -47,12 +48,12 @@ def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
             engine, [(source, tmp_path / "b")], seeds=[0, 1, 2], progress=told.append, **options
         )
         assert list(spent) == [("simulated", "made")]
-        assert len(told) == 2
+        assert len(told) == 3
         again = train_seeds_on(engine, [(source, tmp_path / "b")], seeds=[0, 1, 2], **options)
         assert again == {}
     said: list[str] = []
     found, *_ = train_cell(source, tmp_path / "b", seeds=[0, 1, 2], progress=said.append, **options)
-    assert [line for line in said if "seed 1" in line or "seed 2" in line] == []
+    assert said == []
     assert found.ids.tolist() == alone.ids.tolist()
     for key, (rows, probs) in alone.predictions.items():
         np.testing.assert_array_equal(found.predictions[key][0], rows)
@@ -72,3 +73,16 @@ def test_what_one_worker_left_out_is_left_out_of_all():
     joined = _together([first, second], lambda: data)
     assert list(joined.cell.methods) == ["none"]
     assert joined.left_out == second.left_out
+
+
+def test_processes_are_used_where_they_pay_and_have_room(monkeypatch):
+    sources = [Source("simulated", name, "simulated", partial(small)) for name in ("a", "b")]
+    monkeypatch.setattr(spread, "cores", lambda: 16)
+    assert worth_spreading(sources, 3) == 1, "over in a moment"
+    monkeypatch.setattr(spread, "estimate_seconds", lambda *_: 100.0)
+    assert worth_spreading(sources, 3) == 6, "no more than there are tasks"
+    assert worth_spreading(sources, 30) == 16
+    monkeypatch.setattr(spread, "_memory", lambda: 10 * 4 * 400 * 5)
+    assert worth_spreading(sources, 30) == 5, "half the memory holds five"
+    monkeypatch.setattr(spread, "cores", lambda: 1)
+    assert worth_spreading(sources, 30) == 1

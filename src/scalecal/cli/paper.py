@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -139,23 +139,16 @@ def reproduce(
         if data is None and features is None and not chosen:
             tell("embedded data are small: all methods are trained by the default preset")
             chosen = {"preset": None}
-        if engine is not None or num_gpus is not None:
-            from scalecal.engines import open_engine
-            from scalecal.experiments.spread import train_seeds_on
-
-            for source in found:
-                source.open()  # what must be extracted first is, once, before the workers look
-            cells = [(s, out / "cells" / s.dataset / s.encoder) for s in found]
-            with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
-                train_seeds_on(
-                    pool,
-                    cells,
-                    seeds=list(range(seeds)),
-                    methods=split["methods"],
-                    sweep=sweep,
-                    progress=tell,
-                    **chosen,
-                )
+        _train_on_workers(
+            found,
+            out,
+            (engine, num_gpus, address),
+            seeds=seeds,
+            methods=split["methods"],
+            sweep=sweep,
+            **given(device=device),
+            **chosen,
+        )
         outcome = run(
             found,
             out,
@@ -173,6 +166,41 @@ def reproduce(
         say(f"Left out {name}: {why}")
     say(claims_table(outcome.claims))
     close_run(out, ["cells", "claims.json", "figures", "results.csv", "run.json", "tables"])
+
+
+def _train_on_workers(
+    found: list[Source],
+    out: Path,
+    where: tuple[str | None, int | None, str | None],
+    *,
+    seeds: int,
+    **options: Any,
+) -> None:
+    """Train seeds on an engine where one is asked for, or where this machine's cores are worth it.
+
+    What is left, `reproduce` does itself.
+    """
+    from scalecal.engines import open_engine
+    from scalecal.experiments.sources import SourceError
+    from scalecal.experiments.spread import train_seeds_on, worth_spreading
+
+    engine, workers, address = where
+    if engine is None and workers is None:
+        workers = worth_spreading(found, seeds) if options.get("device", "cpu") == "cpu" else 1
+        if workers == 1:
+            return
+        tell(f"training on {workers} processes")
+    cells = []
+    for source in found:
+        try:
+            source.open()  # what must be extracted first is, once, before the workers look
+        except SourceError:
+            continue  # left out, with its reason, later
+        cells.append((source, out / "cells" / source.dataset / source.encoder))
+    on_cards = options.get("device", "cpu") != "cpu"
+    options["seeds_per_task"] = seeds if on_cards else 1  # seeds together keep a card busier
+    with open_engine(engine or "local", workers=workers, gpus=on_cards, address=address) as pool:
+        train_seeds_on(pool, cells, seeds=list(range(seeds)), progress=tell, **options)
 
 
 def _tell_plan(found: list[Source], missing: dict[str, str], out: Path, seeds: int) -> None:

@@ -12,7 +12,7 @@ from scalecal.experiments.reproduction import SWEEP_SEEDS
 from scalecal.experiments.sources import Source
 from scalecal.features import load_features
 
-__all__ = ["estimate_seconds", "image_count"]
+__all__ = ["estimate_seconds", "image_count", "matrix_shape"]
 
 # Rows that one seed trains on per training case, and synthetic rows beside them: those of the methods,
 # and in the first seeds those of the sweep over K, most of them in K = 100 and "all".
@@ -46,13 +46,19 @@ def _shape(source: Source) -> tuple[int, int] | None:
     return int(X.shape[0]), int(X.shape[1])
 
 
-def estimate_seconds(source: Source, seeds: int) -> float:
-    """Return about how long training takes; a rough upper bound that never opens images."""
+def matrix_shape(source: Source) -> tuple[int, int]:
+    """Return rows and width of a source's embeddings, also of those still to be extracted."""
     shape = _shape(source)
     if shape is None:
         from scalecal.encoders import get_encoder
 
         shape = (source.n_images, get_encoder(source.encoder).dim)
+    return shape
+
+
+def estimate_seconds(source: Source, seeds: int) -> float:
+    """Return about how long training takes; a rough upper bound that never opens images."""
+    shape = matrix_shape(source)
     rows = seeds * (shape[0] * _METHODS_AND_SWEEP + _SYNTHETIC) + min(seeds, SWEEP_SEEDS) * _SWEPT
     return 2.0 * rows * shape[1] * _EPOCHS / _rate()
 

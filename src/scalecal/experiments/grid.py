@@ -86,12 +86,12 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     return chosen
 
 
-def panel_size(counts: Int | None) -> int | None:
+def panel_size(data: FeatureTable) -> int | None:
     """Return the usual number of readers (the median over cases that have any), or None."""
-    if counts is None:
+    size = data.readers
+    if size is None or not (size > 0).any():
         return None
-    size = counts.sum(axis=1)
-    return int(np.median(size[size > 0])) if (size > 0).any() else None
+    return int(np.median(size[size > 0]))
 
 
 def applicable(
@@ -101,7 +101,7 @@ def applicable(
 
     A method the user named is an error where it is unknown; one that does not apply is left out.
     """
-    panel = panel_size(data.counts)
+    panel = panel_size(data)
     run, out = {}, {}
     for name in METHODS if names is None else names:
         method = lookup(name, METHODS, "method")
@@ -187,7 +187,7 @@ def run_grid(
         left_out["none-default"] = "under this preset it is the same as none"
     run |= more or {}
     say = progress or (lambda _: None)
-    panel = panel_size(data.counts)
+    panel = panel_size(data)
     recipes = {name: method.recipes(panel, preset) for name, method in run.items()}
     jobs: list[Job] = []
     place: dict[tuple[str, int], list[int]] = {}
@@ -309,7 +309,7 @@ def fit_calibrator(
             "too few training cases to hold out a validation part for the calibrator: "
             "give one (split = 'val'), or more cases"
         )
-    readers = None if data.counts is None else np.maximum(data.counts[rows].sum(axis=1), 1)
+    readers = None if data.readers is None else np.maximum(data.readers[rows], 1)
     fitted: Calibrator = clone(method.calibrator)
     return fitted.fit(probe.logits(data.X, rows), data.y[rows], n_raters=readers)
 
@@ -322,7 +322,7 @@ def apply_probe(
     if calibrator is None:
         probs = probabilities(logits)
         return probs[:, 1] if logits.ndim == 1 else probs
-    readers = None if data.counts is None else np.maximum(data.counts[rows].sum(axis=1), 1)
+    readers = None if data.readers is None else np.maximum(data.readers[rows], 1)
     return calibrator.predict_proba(logits, n_raters=readers)
 
 

@@ -27,7 +27,7 @@ from scalecal.probes import Recipe
 from scalecal.probes.jobs import host_rows
 from scalecal.tables.writing import write_csv, write_json
 
-__all__ = ["SWEEP", "Outcome", "judge_run", "reproduce", "train_cell"]
+__all__ = ["SWEEP", "Outcome", "judge_run", "reproduce", "train_cell", "write_timing"]
 
 SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
 SWEEP_SEEDS = 3
@@ -223,7 +223,7 @@ def reproduce(
             embeddings[key] = found
         if spent is not None:
             seconds[key] = spent
-            write_json(folder / "timing.json", {"seconds": spent, "seeds": len(seeds)})
+            write_timing(folder, spent, len(seeds))
         _add_shifts(source, cell, folder, methods, preset, progress)
     if not trained:
         reasons = "; ".join(f"{k}: {v}" for k, v in missing.items())
@@ -323,6 +323,11 @@ def judge_run(
         },
     )
     return Outcome(evidence, claims, dict(left_out or {}))
+
+
+def write_timing(folder: Path, seconds: float, seeds: int) -> None:
+    """Keep how long a cell's training took, for the claim on costs."""
+    write_json(folder / "timing.json", {"seconds": seconds, "seeds": seeds})
 
 
 def _timings(out: Path) -> dict[tuple[str, str], float]:

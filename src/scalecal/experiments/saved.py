@@ -63,8 +63,7 @@ class FittedMethod:
             probs = probabilities(logits)
             return probs[:, 1] if logits.ndim == 1 else probs
         readers: Any = self.about["n_raters"]
-        if data.counts is not None:
-            size = data.counts.sum(axis=1)
+        if (size := data.readers) is not None:
             readers = np.where(size > 0, size, readers or 1)
         return self.calibrator.predict_proba(logits, n_raters=readers)
 
@@ -89,7 +88,7 @@ def fit_method(
     run, why = applicable([method], data) if not record.needs_votes else _needs(data, method)
     if method not in run:
         raise InputError(f"{method} cannot be fitted: {why[method]}")
-    panel = panel_size(data.counts)
+    panel = panel_size(data)
     rows = np.arange(len(data)) if data.split is None else np.flatnonzero(data.split == "train")
     if len(rows) == 0:
         raise InputError("no case has split = 'train': nothing to fit")

@@ -7,6 +7,7 @@ as they come in, so that a run that was stopped goes on where it was.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,15 +16,40 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.engines import Engine
+from scalecal.engines import Engine, Worker
+from scalecal.engines.local import cores
+from scalecal.experiments.anchors import write_anchors
 from scalecal.experiments.cells import Cell, read_cell, write_cell
+from scalecal.experiments.estimating import estimate_seconds, matrix_shape
+from scalecal.experiments.evidence import Embeddings
 from scalecal.experiments.grid import Grid, run_grid, seed_list
 from scalecal.experiments.joining import joined_cell
-from scalecal.experiments.reproduction import SWEEP_SEEDS, train_cell
+from scalecal.experiments.reproduction import SWEEP_SEEDS, train_cell, write_timing
 from scalecal.experiments.sources import Source
 from scalecal.features.files import FeatureTable
 
-__all__ = ["run_grid_on", "train_seeds_on"]
+__all__ = ["run_grid_on", "train_seeds_on", "worth_spreading"]
+
+# Processes take some seconds to start, and each holds its embeddings in memory.
+WORTH_SECONDS = 30.0
+MEMORY_SHARE = 0.5
+
+
+def worth_spreading(sources: Sequence[Source], seeds: int) -> int:
+    """Return how many processes of this machine should share the training; 1: it is over soon."""
+    n_cores = cores()
+    if n_cores == 1 or sum(estimate_seconds(s, seeds) for s in sources) < WORTH_SECONDS:
+        return 1
+    largest = max(4 * rows * width for rows, width in map(matrix_shape, sources))
+    return max(1, min(n_cores, len(sources) * seeds, int(MEMORY_SHARE * _memory() / largest)))
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine; where it does not tell, little."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):
+        return 4 << 30
 
 
 @dataclass(frozen=True)
@@ -126,6 +152,7 @@ class _SeedsTask:
     folder: Path
     seeds: tuple[int, ...]
     sweep: bool
+    looked_at: bool  # its training cases and anchors are wanted too
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -133,18 +160,23 @@ def _quiet(_: str) -> None:
     """Workers have nobody to talk to."""
 
 
-def _do_seeds(_: Any, task: _SeedsTask) -> tuple[list[tuple[int, Cell]], float]:
+def _do_seeds(
+    worker: Worker, task: _SeedsTask
+) -> tuple[list[tuple[int, Cell]], Embeddings | None, float]:
+    options = dict(task.options)
+    if options.get("device", "cpu") != "cpu" and worker.device is not None:
+        options["device"] = worker.device  # a card of its own
     with tempfile.TemporaryDirectory() as folder:
-        _, _, seconds = train_cell(
+        _, found, seconds = train_cell(
             task.source,
             folder,
             seeds=task.seeds,
             sweep=task.sweep,
             progress=_quiet,
-            **task.options,
+            **options,
         )
         cells = [(seed, read_cell(Path(folder, "seeds", str(seed)))) for seed in task.seeds]
-    return cells, seconds or 0.0
+    return cells, found if task.looked_at else None, seconds or 0.0
 
 
 def train_seeds_on(
@@ -159,8 +191,7 @@ def train_seeds_on(
 ) -> dict[tuple[str, str], float]:
     """Train seeds of many cells on an engine and keep each in its cell's folder.
 
-    Call `train_cell` for the cells afterwards: it finds these seeds done. The first seed of every
-    cell is left to it, since what is looked at besides predictions comes with that one.
+    Call `train_cell` for the cells afterwards: it finds these seeds done.
 
     Parameters
     ----------
@@ -182,18 +213,24 @@ def train_seeds_on(
     """
     tasks = []
     for source, folder in sources:
-        left = [s for s in seeds[1:] if not (folder / "seeds" / str(s) / "run.json").is_file()]
+        left = [s for s in seeds if not (folder / "seeds" / str(s) / "run.json").is_file()]
         swept = [s for s in left if s in seeds[:SWEEP_SEEDS]]
         for part, sweeps in ((swept, sweep), ([s for s in left if s not in swept], False)):
             for start in range(0, len(part), seeds_per_task):
                 group = tuple(part[start : start + seeds_per_task])
-                tasks.append(_SeedsTask(source, folder, group, sweeps, options))
+                tasks.append(_SeedsTask(source, folder, group, sweeps, seeds[0] in group, options))
     spent: dict[tuple[str, str], float] = {}
-    for number, (cells, seconds) in engine.run(_do_seeds, tasks):
+    for number, (cells, found, seconds) in engine.run(_do_seeds, tasks):
         task = tasks[number]
+        if found is not None:
+            # Before the seed: once that is there, it is not trained again.
+            write_anchors(task.folder, found)
         key = (task.source.dataset, task.source.encoder)
         spent[key] = spent.get(key, 0.0) + seconds
         for seed, cell in cells:
             write_cell(task.folder / "seeds" / str(seed), cell)
             progress(f"{key[0]}/{key[1]}, seed {seed}: done")
+    for source, folder in sources:
+        if (key := (source.dataset, source.encoder)) in spent:
+            write_timing(folder, spent[key], len(seeds))
     return spent

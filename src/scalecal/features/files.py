@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, Int, check_choice, rows
+from scalecal.checks import InputError, Int, check_choice, check_positive_int, rows
 from scalecal.features.matrices import (
     CASE_ROLES,
     FEATURE_ROLES,
@@ -71,6 +71,8 @@ class FeatureTable:
         (n,) image files below the images' folder, "" where unknown; None where the source has none.
     images
         The images' folder on this machine, where it is known.
+    n_raters
+        (n,) readers behind each label, where their number is known but not their votes; else None.
     """
 
     X: Any
@@ -86,6 +88,12 @@ class FeatureTable:
     notes: tuple[str, ...]
     paths: NDArray[np.str_] | None = None
     images: str | None = None
+    n_raters: Int | None = None
+
+    @property
+    def readers(self) -> Int | None:
+        """How many readers stand behind each case, (n,); None where that is unknown."""
+        return self.n_raters if self.counts is None else self.counts.sum(axis=1)
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -116,6 +124,7 @@ class FeatureTable:
             split=part(self.split),
             ids=part(self.ids),
             paths=part(self.paths),
+            n_raters=part(self.n_raters),
             notes=(*self.notes, note),
         )
 
@@ -188,7 +197,9 @@ def read_features(
     if labels is not None:
         table, joined = _join(table, ids, labels, columns)
         notes += joined
-    truth = _truth(table, ids, votes, columns, classes, positive, n_raters, ties, seed)
+    readers = None if votes is not None else _readers_alone(table, n_raters)
+    asked = n_raters if readers is None else None
+    truth = _truth(table, ids, votes, columns, classes, positive, asked, ties, seed)
     groups, group_names = table.tokens("group") if table.has("group") else (None, ())
     if groups is not None and (groups < 0).all():
         groups, group_names = None, ()  # a column that is there but says nothing
@@ -212,7 +223,31 @@ def read_features(
         fingerprint=fingerprint,
         notes=(*notes, *(() if truth is None else truth.notes)),
         paths=paths,
+        n_raters=readers,
     )
+
+
+def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
+    """Readers behind each label of a table without votes; None where there are votes or no number."""
+    if table.has("votes") or table.spread("votes") or not table.has("label"):
+        return None
+    if n_raters is not None:
+        if table.has("n_raters"):
+            raise InputError(
+                f"{table.file} has a column {table.names['n_raters']!r}, so n_raters must not be given"
+            )
+        return np.full(len(table), check_positive_int(n_raters, "n_raters"), dtype=np.int64)
+    if not table.has("n_raters"):
+        return None
+    told = table.numbers("n_raters")
+    known = np.nan_to_num(told, nan=1.0)  # one reader: the label is what that one said
+    wrong = (known < 1) | (known != np.floor(known))
+    if wrong.any():
+        raise InputError(
+            f"{table.file}: column {table.names['n_raters']!r} must hold whole numbers from 1, "
+            f"not so at {rows(wrong)}"
+        )
+    return None if np.isnan(told).all() else known.astype(np.int64)
 
 
 def _paths(table: pd.DataFrame) -> NDArray[np.str_] | None:
