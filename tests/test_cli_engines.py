@@ -35,8 +35,9 @@ def test_reproduce_by_the_machines_cores_gives_the_same_numbers(tmp_path, monkey
             id=[f"c{i}" for i in range(150)], votes=data.votes, n_raters=data.n_raters
         )
         frame.to_parquet(tmp_path / "in.parquet")
-        command = ["import", str(tmp_path / "in.parquet"), "--encoder", encoder, "--out"]
-        result = runner.invoke(app, [*command, str(tmp_path / "features" / f"mhist-{encoder}")])
+        command = ["import", str(tmp_path / "in.parquet"), "--encoder", encoder]
+        command += ["--dataset", "mhist", "--out", str(tmp_path / "features" / encoder)]
+        result = runner.invoke(app, command)
         assert result.exit_code == 0, result.output
     base = ["reproduce", "--features", str(tmp_path / "features"), "--seeds", "2", "--no-sweep"]
     base += ["--methods", "none,vanilla-ls,scale", "--out"]

@@ -254,11 +254,14 @@ def test_scale_against_label_smoothing_is_judged_by_its_interval():
     from scalecal.experiments.comparison import _scale_sentence
     from scalecal.experiments.resampled import Contrast
 
-    def said(low, high, p):
-        middle = (low + high) / 2
-        found = Contrast(middle, low, high, p, p, 0.5 + middle, 0.5, 100, 100, 5)
+    def said(low, high, p, p_seeds=None):
+        middle, seeds = (low + high) / 2, p if p_seeds is None else p_seeds
+        found = Contrast(middle, low, high, p, seeds, 0.5 + middle, 0.5, 100, 100, 5)
         return _scale_sentence(found, {"recovered": float("nan")}, "vote NLL")
 
     assert "cannot be told from" in said(-0.01, 0.02, 0.4)
     assert "is better than" in said(-0.03, -0.01, 0.001)
     assert "is worse than" in said(0.01, 0.03, 0.001)
+    open_by_seeds = said(0.01, 0.03, 0.001, 0.2)
+    assert "cannot be told from" in open_by_seeds
+    assert "over cases, but p = 0.20 over seeds" in open_by_seeds

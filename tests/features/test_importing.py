@@ -221,5 +221,20 @@ def test_embeddings_of_different_length(tmp_path: Path) -> None:
         import_features(tmp_path, tmp_path / "out")
 
 
+def test_encoders_of_one_data_set_belong_together(tmp_path: Path) -> None:
+    from scalecal.experiments.sources import find_features
+
+    source, home = write_npz(tmp_path), tmp_path / "all"
+    for name in ("uni", "owner/plip"):
+        import_features(source, home / name, encoder=name, dataset="mhist")
+    import_features(source, home / "else", encoder="uni", dataset="../../mhist")
+    found = {(s.dataset, s.encoder) for s in find_features(home)}
+    # Results are kept under these names: none leads out of its folder.
+    assert found == {("mhist", "uni"), ("mhist", "owner-plip"), ("-..-mhist", "uni")}
+    import_features(source, home / "again", encoder="uni", dataset="mhist")
+    with pytest.raises(InputError, match="both of data set mhist with encoder uni"):
+        list(find_features(home))
+
+
 def test_every_format_is_tested() -> None:
     assert set(FORMATS) == {"npz", "table", "trident", "eva"}

@@ -269,6 +269,10 @@ def import_(
     votes: Annotated[Path | None, typer.Option(metavar="FILE", help="Votes by id.")] = None,
     format: Annotated[str | None, typer.Option(help="npz, table, trident or eva.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Name of the encoder that made them.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Name of the data set (mhist, ...), the same for all its encoders."),
+    ] = None,
     match: Annotated[
         str | None, typer.Option(help="What the ids of labels and votes name: id or group.")
     ] = None,
@@ -281,7 +285,13 @@ def import_(
         path,
         out,
         **given(
-            labels=labels, votes=votes, format=format, encoder=encoder, match=match, dtype=dtype
+            labels=labels,
+            votes=votes,
+            format=format,
+            encoder=encoder,
+            dataset=dataset,
+            match=match,
+            dtype=dtype,
         ),
     )
     say(f"{found.X.shape[0]:,} embeddings of {found.X.shape[1]} numbers in {out}")

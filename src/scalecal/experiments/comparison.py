@@ -288,18 +288,26 @@ def _sentences(comparison: Comparison) -> list[str]:
     return said
 
 
+def _difference(found: Contrast) -> str:
+    """The difference with its interval over cases; and over seeds, where only they leave it open."""
+    text = f"difference {_change(found.difference, found.low, found.high)}"
+    sure_by_cases = found.low > 0 or found.high < 0
+    if sure_by_cases and found.p_seeds >= LEVEL:
+        text += f" over cases, but p = {found.p_seeds:.2f} over seeds"
+    return text
+
+
 def _control_sentence(control: Contrast, what: str) -> str:
-    change = _change(control.difference, control.low, control.high)
+    change = _difference(control)
     if control.high < 0 and control.p_value < LEVEL:
-        return f"Its labels matter: with them permuted {what} is worse (difference {change})."
+        return f"Its labels matter: with them permuted {what} is worse ({change})."
     return (
         f"Its negative control, the same synthetic cases with their labels permuted, is not clearly "
-        f"worse in {what} (difference {change}): on these data the gain need not come from the labels."
+        f"worse in {what} ({change}): on these data the gain need not come from the labels."
     )
 
 
 def _scale_sentence(plain: Contrast, scale: Row, what: str) -> str:
-    change = _change(plain.difference, plain.low, plain.high)
     if not np.isfinite(plain.difference):
         word = "cannot be compared with"
     elif plain.high < 0 and plain.p_value < LEVEL:
@@ -310,7 +318,7 @@ def _scale_sentence(plain: Contrast, scale: Row, what: str) -> str:
         word = "cannot be told from"
     text = (
         f"SCALE with the paper's anchors {word} plain label smoothing in {what} "
-        f"({number(plain.value)} against {number(plain.reference)}, difference {change})"
+        f"({number(plain.value)} against {number(plain.reference)}, {_difference(plain)})"
     )
     if np.isfinite(scale["recovered"]):
         share, low, high = (100 * scale[f"recovered{end}"] for end in ("", "_low", "_high"))

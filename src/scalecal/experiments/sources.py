@@ -6,6 +6,7 @@ A `Source` is one data set with one encoder, not yet read: opening it may take a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,13 +51,31 @@ def find_features(root: str | Path) -> Iterator[Source]:
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"no folder at {root}: --features names a folder of feature folders")
+    seen: dict[tuple[str, str], Path] = {}
     for manifest in sorted(root.rglob("manifest.json")):
         try:
             told = json.loads(manifest.read_text(encoding="utf-8"))
-            dataset, encoder = told["dataset"]["name"], told["encoder"]["name"]
+            dataset, encoder = (_plain(told[k]["name"]) for k in ("dataset", "encoder"))
         except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
             continue
+        other = seen.setdefault((dataset, encoder), manifest.parent)
+        if other != manifest.parent:
+            raise InputError(
+                f"{other} and {manifest.parent} are both of data set {dataset} with encoder {encoder}: "
+                "take one away, or import one under another name (--dataset, --encoder)"
+            )
         yield Source(dataset, encoder, str(manifest.parent), partial(_read, manifest.parent))
+
+
+def _plain(name: str) -> str:
+    """Return a name that is also one of a folder: results are kept under it.
+
+    Examples
+    --------
+    >>> _plain("mhist"), _plain("hf-hub:owner/model"), _plain("../../up")
+    ('mhist', 'hf-hub:owner-model', '-..-up')
+    """
+    return re.sub(r"[^\w.@+:=-]+", "-", name).lstrip(".") or "unnamed"
 
 
 def _read(folder: Path) -> FeatureTable:

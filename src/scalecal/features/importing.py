@@ -62,6 +62,7 @@ def import_features(
     votes: str | os.PathLike[str] | None = None,
     format: str | None = None,
     encoder: str | None = None,
+    dataset: str | None = None,
     match: str = "id",
     shard_rows: int = 16384,
     dtype: str = "float16",
@@ -83,6 +84,9 @@ def import_features(
         By default told from the path: its ending, or what the folder holds.
     encoder : str, optional
         Name of the encoder, where the source does not tell it.
+    dataset : str, optional
+        Name of the data set, such as ``"mhist"``: embeddings of one set by several encoders belong
+        together under it. By default the name of the file or folder.
     match : {"id", "group"}, default="id"
         What the ids of `labels` and `votes` name: rows, or groups of them (``"group"`` gives every
         patch what is known of its slide).
@@ -123,7 +127,7 @@ def import_features(
         "encoder": {"name": encoder or found.encoder or "unknown"},
         "source": {"format": kind, "hash": _hash(found.files)},
         "dataset": {
-            "name": source.name,
+            "name": dataset or source.name,
             "n_images": len(table),
             "classes": None if classes is None else list(classes),
         },
