@@ -63,3 +63,8 @@ def who(state: Worker, _: Any) -> tuple[int, str | None, int]:
 def large(_: Any, megabytes: int) -> np.ndarray:
     """A result that fills the store of results."""
     return np.full(megabytes << 17, float(megabytes))
+
+
+def arithmetic_threads(worker: Worker, name: str) -> tuple[str | None, int]:
+    """What a worker's libraries are told, and how many threads are its share."""
+    return os.environ.get(name), worker.threads

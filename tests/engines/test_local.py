@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.engines import ENGINES, Worker, open_engine
+from scalecal.engines.local import cores
 from scalecal.engines.seam import MOST_FAILURES, MOST_LOSSES, Ledger, TaskError
 from scalecal.features import distributed, extract
 from tests.engines.encoders import troubled_encoder
-from tests.engines.jobs import Task, counted, square, who
+from tests.engines.jobs import Task, arithmetic_threads, counted, square, who
 from tests.features.made import contents, open_tiles, tiny_encoder, write_tiles
 
 USUAL = {"precision": "fp32", "batch_size": 3, "shard_rows": 7, "progress": False, "device": "cpu"}
@@ -108,6 +110,21 @@ def test_the_ledger_gives_up_on_a_task_that_keeps_losing_its_worker():
         ledger.lost(0, "killed")
     with pytest.raises(TaskError, match="lost its worker"):
         ledger.lost(0, "killed")
+
+
+def test_workers_share_the_cores_for_arithmetic(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setenv("MKL_NUM_THREADS", "5")
+    with open_engine("local", workers=2) as engine:
+        ours, users = (
+            answer
+            for _, answer in sorted(
+                engine.run(arithmetic_threads, ["OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"])
+            )
+        )
+    assert ours == (str(max(1, cores() // 2)), max(1, cores() // 2))
+    assert users[0] == "5", "what the user has set stays"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
 
 
 def test_cards_are_given_out_one_each():

@@ -132,13 +132,13 @@ def reproduce(
         found, missing = _sources(
             data, features, split["datasets"], split["encoders"], out, weights, partial
         )
-        if dry_run:
-            _tell_plan(found, missing, out, seeds)
-            return
         chosen = preset_option(preset)
         if data is None and features is None and not chosen:
             tell("embedded data are small: all methods are trained by the default preset")
             chosen = {"preset": None}
+        if dry_run:
+            _tell_plan(found, missing, out, seeds, **chosen)
+            return
         _train_on_workers(
             found,
             out,
@@ -186,7 +186,9 @@ def _train_on_workers(
 
     engine, workers, address = where
     if engine is None and workers is None:
-        workers = worth_spreading(found, seeds) if options.get("device", "cpu") == "cpu" else 1
+        if options.get("device", "cpu") != "cpu":
+            return
+        workers = worth_spreading(found, seeds, options.get("preset", ""))
         if workers == 1:
             return
         tell(f"training on {workers} processes")
@@ -203,7 +205,13 @@ def _train_on_workers(
         train_seeds_on(pool, cells, seeds=list(range(seeds)), progress=tell, **options)
 
 
-def _tell_plan(found: list[Source], missing: dict[str, str], out: Path, seeds: int) -> None:
+def _tell_plan(
+    found: list[Source],
+    missing: dict[str, str],
+    out: Path,
+    seeds: int,
+    preset: str | None = "",
+) -> None:
     from scalecal.experiments.estimating import estimate_seconds, image_count
 
     total = 0.0
@@ -214,7 +222,7 @@ def _tell_plan(found: list[Source], missing: dict[str, str], out: Path, seeds: i
             ).is_file()
             for s in range(seeds)
         )
-        seconds = estimate_seconds(source, seeds - done)
+        seconds = estimate_seconds(source, seeds - done, preset)
         total += seconds
         state = "done" if done == seeds else f"{seeds - done} of {seeds} seeds to train"
         images = image_count(source)

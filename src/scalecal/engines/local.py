@@ -15,6 +15,8 @@ from scalecal.engines.seam import Ledger, Setup, Work, Worker
 
 __all__ = ["InProcess", "Processes", "cores"]
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
 
 def cores() -> int:
     """Cores this process may use."""
@@ -134,7 +136,8 @@ class Processes:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         process = context.Process(target=_serve, args=(there, worker, self._job))
-        process.start()
+        with _arithmetic_threads(worker.threads):
+            process.start()
         there.close()
         self._team[here] = (process, worker)
         return here
@@ -156,6 +159,21 @@ class Processes:
                 process.terminate()
                 process.join()
         self._team.clear()
+
+
+@contextlib.contextmanager
+def _arithmetic_threads(count: int) -> Iterator[None]:
+    """Processes started meanwhile compute with so many threads, unless the user has set a number.
+
+    By default each would take one per core, and all of them would wait for each other.
+    """
+    unset = [name for name in THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(unset, str(count)))
+    try:
+        yield
+    finally:
+        for name in unset:
+            del os.environ[name]
 
 
 def _serve(connection: Connection, worker: Worker, job: bytes) -> None:

@@ -6,11 +6,13 @@ import time
 from functools import cache
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from scalecal.checks import InputError
 from scalecal.experiments.reproduction import SWEEP_SEEDS
 from scalecal.experiments.sources import Source
 from scalecal.features import load_features
+from scalecal.probes import Recipe
 
 __all__ = ["estimate_seconds", "image_count", "matrix_shape"]
 
@@ -19,20 +21,23 @@ __all__ = ["estimate_seconds", "image_count", "matrix_shape"]
 _METHODS_AND_SWEEP = 60
 _SYNTHETIC, _SWEPT = 150_000, 420_000
 _EPOCHS = 50
-# What was measured: seconds = rows x epochs x (width + _FIXED) x _FACTOR / (multiply-adds a second).
-_FACTOR, _FIXED = 2.6, 850
+# What was measured: seconds = rows x epochs x (width + _FIXED) x _FACTOR / (multiply-adds a second);
+# under the default preset probes stop after about this share of the further epochs they may take.
+_FACTOR, _FIXED = 2.0, 850
+_SHARE_TAKEN = 0.2
 
 
 @cache
 def _rate() -> float:
-    """Multiply-adds per second of a product as the solver does it."""
+    """Multiply-adds per second and core of a product as the solver does it."""
     rng = np.random.default_rng(0)
     a, b = rng.random((256, 1024), dtype=np.float32), rng.random((1024, 32), dtype=np.float32)
-    a @ b
-    start = time.perf_counter()
-    for _ in range(20):
+    with threadpool_limits(1, user_api="blas"):
         a @ b
-    return 20 * 256 * 1024 * 32 / (time.perf_counter() - start)
+        start = time.perf_counter()
+        for _ in range(20):
+            a @ b
+        return 20 * 256 * 1024 * 32 / (time.perf_counter() - start)
 
 
 def _shape(source: Source) -> tuple[int, int] | None:
@@ -58,11 +63,17 @@ def matrix_shape(source: Source) -> tuple[int, int]:
     return shape
 
 
-def estimate_seconds(source: Source, seeds: int) -> float:
+def estimate_seconds(source: Source, seeds: int, preset: str | None = "") -> float:
     """Return about how long training takes on one core; never opens images."""
-    shape = matrix_shape(source)
-    rows = seeds * (shape[0] * _METHODS_AND_SWEEP + _SYNTHETIC) + min(seeds, SWEEP_SEEDS) * _SWEPT
-    return _FACTOR * rows * (shape[1] + _FIXED) * _EPOCHS / _rate()
+    n, width = matrix_shape(source)
+    epochs = float(_EPOCHS)
+    if preset is None:
+        default = Recipe()
+        most = max(epochs, default.min_steps * default.batch_size / max(n, 1))
+        epochs += _SHARE_TAKEN * (most - epochs)
+    passes = seeds * (n * _METHODS_AND_SWEEP * epochs + _SYNTHETIC * _EPOCHS)
+    passes += min(seeds, SWEEP_SEEDS) * _SWEPT * _EPOCHS
+    return _FACTOR * passes * (width + _FIXED) / _rate()
 
 
 def image_count(source: Source) -> int:

@@ -35,10 +35,10 @@ WORTH_SECONDS = 30.0
 MEMORY_SHARE = 0.5
 
 
-def worth_spreading(sources: Sequence[Source], seeds: int) -> int:
+def worth_spreading(sources: Sequence[Source], seeds: int, preset: str | None = "") -> int:
     """Return how many processes of this machine should share the training; 1: it is over soon."""
     n_cores = cores()
-    if n_cores == 1 or sum(estimate_seconds(s, seeds) for s in sources) < WORTH_SECONDS:
+    if n_cores == 1 or sum(estimate_seconds(s, seeds, preset) for s in sources) < WORTH_SECONDS:
         return 1
     largest = max(4 * rows * width for rows, width in map(matrix_shape, sources))
     return max(1, min(n_cores, len(sources) * seeds, int(MEMORY_SHARE * _memory() / largest)))

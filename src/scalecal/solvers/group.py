@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from scalecal.checks import InputError
 from scalecal.solvers.arrays import Array, Matrix, product, to_host
@@ -140,7 +141,15 @@ class Group:
     # -- training ---------------------------------------------------------------------------------
 
     def run(self, limit: int, patience: int) -> list[Fit]:
-        """Train until every probe has stopped or `limit` epochs are done."""
+        """Train until every probe has stopped or `limit` epochs are done.
+
+        With one thread: products are too small to gain from more, and lose several times over where
+        other processes want the same cores.
+        """
+        with threadpool_limits(1, user_api="blas"):
+            return self._run(limit, patience)
+
+    def _run(self, limit: int, patience: int) -> list[Fit]:
         n = len(self.tasks)
         stops = np.array([t.validation is not None for t in self.tasks])
         history: list[list[float]] = [[] for _ in range(n)]

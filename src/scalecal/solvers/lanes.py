@@ -114,7 +114,7 @@ class Lanes(Group):
         """Train until every probe has stopped or `limit` epochs are done."""
         with ThreadPoolExecutor(1) as self.beside:
             self.coming = self._draw()
-            return super().run(limit, patience)
+            return self._run(limit, patience)
 
     # -- what belongs to the columns still in training ------------------------------------------
 
