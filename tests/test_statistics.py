@@ -3,11 +3,14 @@ import os
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit
 
 from scalecal import statistics as s
 from scalecal.checks import InputError
-from scalecal.resampling import MOST_UNITS, Units, bootstrap_sums, interval, two_sided_p
+from scalecal.resampling import MOST_UNITS, Units, bootstrap_sums, centred, interval, two_sided_p
+from scalecal.scoring import case_sums, sum_values
 
+KEPT = ("n", "bins")  # the sums an ECE is made of
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
 
 
@@ -127,3 +130,29 @@ def test_undefined_samples_stay_undefined():
     nothing = np.full(5, np.nan)
     assert np.isnan(interval(nothing)).all()
     assert np.isnan(two_sided_p(nothing))
+
+
+def test_the_interval_of_an_ece_difference_covers_it_and_holds_the_value_found():
+    """Against predictions of few values, whose resampled ECE rises less."""
+    rng, n = np.random.default_rng(0), 200
+    units = Units.of(n)
+    plain, moved, found = [], [], []
+    for _ in range(250):
+        z = rng.normal(0, 1.5, n)
+        p = expit(z)
+        y = (rng.random(n) < p).astype(int)
+        value, drawn = [], []
+        for probs in (expit(1.3 * z), np.round(p) * 0.6 + 0.2):
+            sums = {k: v for k, v in case_sums(y, probs, None, units=units).items() if k in KEPT}
+            whole = {key: part.sum(axis=0, keepdims=True) for key, part in sums.items()}
+            value.append(sum_values(whole)["ece"][0])
+            drawn.append(sum_values(bootstrap_sums(sums, n_resamples=250, seed=0))["ece"])
+        found.append(value[1] - value[0])
+        plain.append(interval(drawn[1] - drawn[0]))
+        moved.append(interval(centred(drawn[1] - drawn[0], found[-1])))
+    low, high = np.array(moved).T
+    assert 0.90 <= np.mean((low <= np.mean(found)) & (np.mean(found) <= high)) <= 0.99
+    assert ((low <= found) & (found <= high)).all()
+    # Percentiles as they are lie to one side: averaged over seeds, they would miss the value.
+    assert np.mean(plain) < np.mean(found) - 0.01
+    assert np.mean(moved) == pytest.approx(np.mean(found), abs=0.005)

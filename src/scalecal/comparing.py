@@ -9,7 +9,7 @@ import numpy as np
 
 from scalecal.auditing import Audit, Cases, audit_cases
 from scalecal.checks import InputError
-from scalecal.resampling import Units, bootstrap_sums, interval, two_sided_p
+from scalecal.resampling import Units, bootstrap_sums, centred, interval, two_sided_p
 from scalecal.scoring import INTERVALS, case_sums, sum_values
 from scalecal.votes import STRATA
 
@@ -76,7 +76,7 @@ def compare(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd
             if metric not in point[0]:
                 continue
             values = [float(values[metric][0]) for values in point]
-            samples = drawn[1][metric] - drawn[0][metric]
+            samples = centred(drawn[1][metric] - drawn[0][metric], values[1] - values[0])
             low, high = interval(samples)
             out.append(
                 {

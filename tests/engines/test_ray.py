@@ -23,8 +23,10 @@ from tests.features.made import contents, open_tiles, tiny_encoder, write_tiles
 
 ray = pytest.importorskip("ray")
 
-# Ray itself warns of things to come, and leaves sockets to the garbage collector.
+# Ray itself warns of things to come, and leaves sockets to the garbage collector. On a machine that is
+# busy with other tests its workers may take longer to start than a user is left without a word.
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:no worker could start yet"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -50,6 +52,7 @@ def cluster():
             },
         )
         started.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+        started.wait_for_nodes()
         ray.init(address=started.address, log_to_driver=False)
         yield started
         ray.shutdown()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scalecal.checks import Float, InputError, Int
 from scalecal.experiments.cells import Cell
-from scalecal.resampling import Units, interval, two_sided_p, weights
+from scalecal.resampling import Units, centred, interval, two_sided_p, weights
 from scalecal.scoring import case_sums, sum_values
 from scalecal.statistics import RecoveredShare, paired_t
 
@@ -28,12 +28,18 @@ _METRICS = {"nll": "log_loss"}
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """One metric of one method: its value per seed, and its bootstrap averaged over seeds."""
+    """One metric of one method: its value per seed, and its bootstrap averaged over seeds.
+
+    The bootstrap is moved to the value (see `scalecal.resampling.centred`).
+    """
 
     by_seed: dict[int, float]
     samples: Float
     n: int
     units: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples", centred(self.samples, self.value))
 
     @property
     def value(self) -> float:
@@ -233,8 +239,8 @@ class Resampled:
         base, best, own = (
             self.averaged(names, name, stratum, metric) for name in (baseline, reference, method)
         )
-        gain = base.value - best.value
-        to_best, nan = base.samples - best.samples, float("nan")
+        gain, nan = base.value - best.value, float("nan")
+        to_best = base.samples - best.samples
         if gain <= 0:
             return RecoveredShare(nan, nan, nan, gain, base.n, "the reference gains nothing here")
         if interval(to_best, level)[0] <= 0:
@@ -258,10 +264,10 @@ def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Cont
         return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units, 0)
     a: NDArray[np.float64] = np.array([reference.by_seed[s] for s in common])
     b: NDArray[np.float64] = np.array([method.by_seed[s] for s in common])
-    samples = method.samples - reference.samples
+    difference = float((b - a).mean())
+    samples = centred(method.samples - reference.samples, difference)
     low, high = interval(samples, level)
     across = paired_t(a, b)
-    difference = float((b - a).mean())
     p_cases = two_sided_p(samples)
     # Equal methods differ by nothing at all, on every resample.
     p_seeds = 1.0 if np.array_equal(a, b) and len(common) > 1 else across.p_value

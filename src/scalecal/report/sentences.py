@@ -128,7 +128,8 @@ def _one(cell: Mapping[str, Any]) -> list[str]:
         else "The cases are in no strata, so it cannot be told on which of them it fails: give readers’ "
         "votes or a column of strata."
     )
-    return [found[0], where, help_sentence(cell)]
+    told = f" This is seed {cell['seed']}, one of {cell['n_seeds']}." if cell["n_seeds"] > 1 else ""
+    return [found[0] + told, where, help_sentence(cell)]
 
 
 def _range(values: Sequence[float]) -> str:
@@ -142,6 +143,17 @@ def _range(values: Sequence[float]) -> str:
 def _spans(values: Sequence[float]) -> str:
     shown = _range(values)
     return f"runs from {shown}" if " to " in shown else f"is {shown}"
+
+
+def _one_seed_each(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Which seed the tests are of, where there are several."""
+    many = [c for c in cells if c["n_seeds"] > 1]
+    if not many:
+        return ""
+    seeds, counts = ({c[key] for c in many} for key in ("seed", "n_seeds"))
+    if len(seeds) == len(counts) == 1 and len(many) == len(cells):
+        return f" (seed {seeds.pop()}, one of {counts.pop()})"
+    return " (one seed each)"
 
 
 def _several(cells: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -162,7 +174,7 @@ def _several(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     bad = int((np.asarray(holm(tests)) < LEVEL).sum())
     first = (
-        f"Over {count} models, overall ECE before any remedy "
+        f"Over {count} models{_one_seed_each(cells)}, overall ECE before any remedy "
         f"{_spans([r['ece'] for r in overall])}, where calibrated ones would show "
         f"{_range([r['floor'] for r in overall])}: {bad} of {count} are miscalibrated by test "
         f"(level {LEVEL:g}, Holm over the {count})."

@@ -78,11 +78,9 @@ def aggregate_hides(evidence: Evidence) -> Verdict:
     for encoder in encoders:
         whole, high, low = (drawn.drawn(encoder, "none", s) for s in ("overall", "high", "low"))
         seeds = [s for s in whole.by_seed if s in high.by_seed and s in low.by_seed]
-        # Strata differ in size, hence in the bias of their resampled ECE: it is taken out.
-        parts = [part.samples - part.samples.mean() + part.value for part in (whole, high, low)]
         middle = {s: (high.by_seed[s] + low.by_seed[s]) / 2 for s in seeds}
-        reference = Drawn(middle, (parts[1] + parts[2]) / 2, low.n, low.units)
-        method = Drawn({s: whole.by_seed[s] for s in seeds}, parts[0], low.n, low.units)
+        reference = Drawn(middle, (high.samples + low.samples) / 2, low.n, low.units)
+        method = Drawn({s: whole.by_seed[s] for s in seeds}, whole.samples, low.n, low.units)
         found[encoder] = contrast_of(reference, method, level=1 - LEVEL / len(encoders))
     result = lower_everywhere(
         found, f"{dataset}: overall ECE against the middle between high- and low-agreement ECE"
