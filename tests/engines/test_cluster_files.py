@@ -13,6 +13,31 @@ import pytest
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
 
 
+# Fields of KubeRay's v1 API (RayJobSpec, RayClusterSpec, HeadGroupSpec, WorkerGroupSpec); an unknown one
+# is refused by the API server.
+JOB = {
+    *(
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "rayClusterSpec",
+        "submitterPodTemplate",
+        "metadata",
+    ),
+    *("clusterSelector", "submitterConfig", "managedBy", "deletionStrategy", "entrypoint"),
+    *("runtimeEnvYAML", "jobId", "submissionMode", "entrypointResources", "entrypointNumCpus"),
+    *("entrypointNumGpus", "ttlSecondsAfterFinished", "shutdownAfterJobFinishes", "suspend"),
+}
+RAY_CLUSTER = {
+    *("headGroupSpec", "workerGroupSpecs", "rayVersion", "enableInTreeAutoscaling"),
+    *("autoscalerOptions", "headServiceAnnotations", "suspend"),
+}
+HEAD = {"serviceType", "headService", "enableIngress", "rayStartParams", "template"}
+WORKERS = {
+    *("groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts", "rayStartParams"),
+    *("template", "scaleStrategy"),
+}
+
+
 def ray_start(arguments: list[str]) -> None:
     """Have Ray's own command line read the options of `ray start`; nothing is started."""
     scripts = pytest.importorskip("ray.scripts.scripts")
@@ -26,6 +51,11 @@ def test_the_ray_job_is_whole() -> None:
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
     cluster = job["spec"]["rayClusterSpec"]
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    assert set(job["spec"]) <= JOB
+    assert set(cluster) <= RAY_CLUSTER
+    assert set(groups[0]) <= HEAD
+    assert all(set(group) <= WORKERS for group in groups[1:])
+    assert all(isinstance(v, str) for group in groups for v in group["rayStartParams"].values())
     for group in groups:
         options = [
             word
