@@ -38,7 +38,7 @@ __all__ = [
 SHARES = (0.7, 0.1, 0.2)
 """Training, validation and test part where the data name none."""
 
-MOST_WIDENED = 2 << 30
+MOST_WIDENED = 3 << 30
 """Bytes up to which half-precision embeddings are kept in memory in single precision."""
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from scalecal.experiments.anchors import write_anchors
 from scalecal.experiments.cells import Cell, read_cell, write_cell
 from scalecal.experiments.estimating import estimate_seconds, matrix_shape
 from scalecal.experiments.evidence import Embeddings
-from scalecal.experiments.grid import Grid, run_grid, seed_list
+from scalecal.experiments.grid import Grid, on_device, run_grid, seed_list
 from scalecal.experiments.joining import joined_cell
 from scalecal.experiments.reproduction import SWEEP_SEEDS, train_cell, write_timing
 from scalecal.experiments.sources import Source
@@ -148,6 +150,7 @@ def _in_file_order(cell: Cell, open_features: Callable[[], FeatureTable]) -> Cel
 
 @dataclass(frozen=True)
 class _SeedsTask:
+    run: str  # a name no other run has
     source: Source
     folder: Path
     seeds: tuple[int, ...]
@@ -160,15 +163,30 @@ def _quiet(_: str) -> None:
     """Workers have nobody to talk to."""
 
 
+# What this worker opened last: the next seed is most often of the same cell of the same run.
+_opened: dict[tuple[str, ...], FeatureTable] = {}
+
+
+def _open_once(run: str, source: Source, device: str) -> FeatureTable:
+    key = (run, source.dataset, source.encoder, device)
+    if key not in _opened:
+        _opened.clear()
+        data = source.open().labelled()
+        _opened[key] = replace(data, X=on_device(data.X, device))
+    return _opened[key]
+
+
 def _do_seeds(
     worker: Worker, task: _SeedsTask
 ) -> tuple[list[tuple[int, Cell]], Embeddings | None, float]:
     options = dict(task.options)
-    if options.get("device", "cpu") != "cpu" and worker.device is not None:
-        options["device"] = worker.device  # a card of its own
+    device = options.pop("device", "cpu")
+    if device != "cpu" and worker.device is not None:
+        device = worker.device  # a card of its own
+    options["device"] = device
     with tempfile.TemporaryDirectory() as folder:
         _, found, seconds = train_cell(
-            task.source,
+            replace(task.source, open=partial(_open_once, task.run, task.source, device)),
             folder,
             seeds=task.seeds,
             sweep=task.sweep,
@@ -211,14 +229,16 @@ def train_seeds_on(
     dict
         (data set, encoder) -> seconds of training.
     """
-    tasks = []
+    tasks, run = [], uuid.uuid4().hex
     for source, folder in sources:
         left = [s for s in seeds if not (folder / "seeds" / str(s) / "run.json").is_file()]
         swept = [s for s in left if s in seeds[:SWEEP_SEEDS]]
         for part, sweeps in ((swept, sweep), ([s for s in left if s not in swept], False)):
             for start in range(0, len(part), seeds_per_task):
                 group = tuple(part[start : start + seeds_per_task])
-                tasks.append(_SeedsTask(source, folder, group, sweeps, seeds[0] in group, options))
+                tasks.append(
+                    _SeedsTask(run, source, folder, group, sweeps, seeds[0] in group, options)
+                )
     spent: dict[tuple[str, str], float] = {}
     for number, (cells, found, seconds) in engine.run(_do_seeds, tasks):
         task = tasks[number]
@@ -230,6 +250,7 @@ def train_seeds_on(
         for seed, cell in cells:
             write_cell(task.folder / "seeds" / str(seed), cell)
             progress(f"{key[0]}/{key[1]}, seed {seed}: done")
+    _opened.clear()  # where the tasks were done in this process
     for source, folder in sources:
         if (key := (source.dataset, source.encoder)) in spent:
             write_timing(folder, spent[key], len(seeds))
