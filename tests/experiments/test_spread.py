@@ -10,11 +10,12 @@ import pytest
 
 from scalecal.datasets import simulate
 from scalecal.engines import open_engine
-from scalecal.experiments import spread
+from scalecal.experiments import estimating
+from scalecal.experiments.estimating import worth_spreading
 from scalecal.experiments.grid import features_of, run_grid
 from scalecal.experiments.reproduction import train_cell
 from scalecal.experiments.sources import Source
-from scalecal.experiments.spread import run_grid_on, train_seeds_on, worth_spreading
+from scalecal.experiments.spread import run_grid_on, train_seeds_on
 
 
 def small():
@@ -77,12 +78,14 @@ def test_what_one_worker_left_out_is_left_out_of_all():
 
 def test_processes_are_used_where_they_pay_and_have_room(monkeypatch):
     sources = [Source("simulated", name, "simulated", partial(small)) for name in ("a", "b")]
-    monkeypatch.setattr(spread, "cores", lambda: 16)
-    assert worth_spreading(sources, 3) == 1, "over in a moment"
-    monkeypatch.setattr(spread, "estimate_seconds", lambda *_: 100.0)
-    assert worth_spreading(sources, 3) == 6, "no more than there are tasks"
-    assert worth_spreading(sources, 30) == 16
-    monkeypatch.setattr(spread, "_memory", lambda: 10 * 4 * 400 * 5)
-    assert worth_spreading(sources, 30) == 5, "half the memory holds five"
-    monkeypatch.setattr(spread, "cores", lambda: 1)
-    assert worth_spreading(sources, 30) == 1
+    few, many = (dict.fromkeys(sources, seeds) for seeds in (3, 30))
+    monkeypatch.setattr(estimating, "cores", lambda: 16)
+    assert worth_spreading(few) == 1, "over in a moment"
+    monkeypatch.setattr(estimating, "estimate_seconds", lambda *_: 100.0)
+    assert worth_spreading(few) == 6, "no more than there are tasks"
+    assert worth_spreading(many) == 16
+    assert worth_spreading(dict.fromkeys(sources, 0)) == 1, "nothing is left to train"
+    monkeypatch.setattr(estimating, "_memory", lambda: 10 * 4 * 400 * 5)
+    assert worth_spreading(many) == 5, "half the memory holds five"
+    monkeypatch.setattr(estimating, "cores", lambda: 1)
+    assert worth_spreading(many) == 1

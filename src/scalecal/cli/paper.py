@@ -142,7 +142,9 @@ def reproduce(
         _train_on_workers(
             found,
             out,
-            (engine, num_gpus, address),
+            engine,
+            num_gpus,
+            address,
             seeds=seeds,
             methods=split["methods"],
             sweep=sweep,
@@ -171,7 +173,9 @@ def reproduce(
 def _train_on_workers(
     found: list[Source],
     out: Path,
-    where: tuple[str | None, int | None, str | None],
+    engine: str | None,
+    workers: int | None,
+    address: str | None,
     *,
     seeds: int,
     **options: Any,
@@ -181,14 +185,15 @@ def _train_on_workers(
     What is left, `reproduce` does itself.
     """
     from scalecal.engines import open_engine
+    from scalecal.experiments.estimating import worth_spreading
+    from scalecal.experiments.reproduction import cell_folder, seeds_left
     from scalecal.experiments.sources import SourceError
-    from scalecal.experiments.spread import train_seeds_on, worth_spreading
+    from scalecal.experiments.spread import train_seeds_on
 
-    engine, workers, address = where
+    on_card = options.get("device", "cpu") != "cpu"
     if engine is None and workers is None:
-        if options.get("device", "cpu") != "cpu":
-            return
-        workers = worth_spreading(found, seeds, options.get("preset", ""))
+        left = {s: len(seeds_left(cell_folder(out, s), range(seeds))) for s in found}
+        workers = 1 if on_card else worth_spreading(left, options.get("preset", ""))
         if workers == 1:
             return
         tell(f"training on {workers} processes")
@@ -198,10 +203,9 @@ def _train_on_workers(
             source.open()  # what must be extracted first is, once, before the workers look
         except SourceError:
             continue  # left out, with its reason, later
-        cells.append((source, out / "cells" / source.dataset / source.encoder))
-    on_cards = options.get("device", "cpu") != "cpu"
-    options["seeds_per_task"] = seeds if on_cards else 1  # seeds together keep a card busier
-    with open_engine(engine or "local", workers=workers, gpus=on_cards, address=address) as pool:
+        cells.append((source, cell_folder(out, source)))
+    options["seeds_per_task"] = seeds if on_card else 1  # seeds together keep a card busier
+    with open_engine(engine or "local", workers=workers, gpus=on_card, address=address) as pool:
         train_seeds_on(pool, cells, seeds=list(range(seeds)), progress=tell, **options)
 
 
@@ -213,18 +217,14 @@ def _tell_plan(
     preset: str | None = "",
 ) -> None:
     from scalecal.experiments.estimating import estimate_seconds, image_count
+    from scalecal.experiments.reproduction import cell_folder, seeds_left
 
     total = 0.0
     for source in found:
-        done = sum(
-            (
-                out / "cells" / source.dataset / source.encoder / "seeds" / str(s) / "run.json"
-            ).is_file()
-            for s in range(seeds)
-        )
-        seconds = estimate_seconds(source, seeds - done, preset)
+        left = len(seeds_left(cell_folder(out, source), range(seeds)))
+        seconds = estimate_seconds(source, left, preset)
         total += seconds
-        state = "done" if done == seeds else f"{seeds - done} of {seeds} seeds to train"
+        state = f"{left} of {seeds} seeds to train" if left else "done"
         images = image_count(source)
         extra = f", {images:,} images to embed first" if images else ""
         say(f"{source.dataset}/{source.encoder}: {state}{extra}, about {seconds:.0f} s here")

@@ -1,20 +1,23 @@
-"""How long a reproduction should take, from the size of the work and a short trial on this machine."""
+"""How long a reproduction should take here, and whether several processes are worth their start."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from scalecal.checks import InputError
+from scalecal.engines.local import cores
 from scalecal.experiments.reproduction import SWEEP_SEEDS
 from scalecal.experiments.sources import Source
 from scalecal.features import load_features
 from scalecal.probes import Recipe
 
-__all__ = ["estimate_seconds", "image_count", "matrix_shape"]
+__all__ = ["estimate_seconds", "image_count", "worth_spreading"]
 
 # Rows that one seed trains on per training case, and synthetic rows beside them: those of the methods,
 # and in the first seeds those of the sweep over K, most of them in K = 100 and "all".
@@ -25,6 +28,10 @@ _EPOCHS = 50
 # under the default preset probes stop after about this share of the further epochs they may take.
 _FACTOR, _FIXED = 2.0, 850
 _SHARE_TAKEN = 0.2
+
+# Processes take some seconds to start, and each holds its embeddings in memory.
+WORTH_SECONDS = 30.0
+MEMORY_SHARE = 0.5
 
 
 @cache
@@ -53,7 +60,7 @@ def _shape(source: Source) -> tuple[int, int] | None:
     return int(X.shape[0]), int(X.shape[1])
 
 
-def matrix_shape(source: Source) -> tuple[int, int]:
+def _matrix_shape(source: Source) -> tuple[int, int]:
     """Return rows and width of a source's embeddings, also of those still to be extracted."""
     shape = _shape(source)
     if shape is None:
@@ -65,7 +72,7 @@ def matrix_shape(source: Source) -> tuple[int, int]:
 
 def estimate_seconds(source: Source, seeds: int, preset: str | None = "") -> float:
     """Return about how long training takes on one core; never opens images."""
-    n, width = matrix_shape(source)
+    n, width = _matrix_shape(source)
     epochs = float(_EPOCHS)
     if preset is None:
         default = Recipe()
@@ -79,3 +86,21 @@ def estimate_seconds(source: Source, seeds: int, preset: str | None = "") -> flo
 def image_count(source: Source) -> int:
     """Return how many images must be embedded first; 0 where the features are there."""
     return 0 if _shape(source) is not None else source.n_images
+
+
+def worth_spreading(left: Mapping[Source, int], preset: str | None = "") -> int:
+    """Return how many processes should train the seeds `left` of each source; 1: it is over soon."""
+    work = {source: seeds for source, seeds in left.items() if seeds}
+    seconds = sum(estimate_seconds(source, seeds, preset) for source, seeds in work.items())
+    if seconds < WORTH_SECONDS or cores() == 1:
+        return 1
+    largest = max(4 * rows * width for rows, width in map(_matrix_shape, work))
+    return max(1, min(cores(), sum(work.values()), int(MEMORY_SHARE * _memory() / largest)))
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine; where it does not tell, little."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):
+        return 4 << 30

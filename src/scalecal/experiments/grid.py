@@ -21,7 +21,6 @@ from scalecal.splits import split
 from scalecal.votes import strata
 
 __all__ = [
-    "MOST_WIDENED",
     "SHARES",
     "Grid",
     "applicable",

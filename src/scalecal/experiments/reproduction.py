@@ -27,7 +27,16 @@ from scalecal.probes import Recipe
 from scalecal.probes.jobs import host_rows
 from scalecal.tables.writing import write_csv, write_json
 
-__all__ = ["SWEEP", "Outcome", "judge_run", "reproduce", "train_cell", "write_timing"]
+__all__ = [
+    "SWEEP",
+    "Outcome",
+    "cell_folder",
+    "judge_run",
+    "reproduce",
+    "seeds_left",
+    "train_cell",
+    "write_timing",
+]
 
 SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
 SWEEP_SEEDS = 3
@@ -74,6 +83,16 @@ def _settings(
     return {"data_sha256": data.fingerprint, "methods": methods and list(methods), "preset": preset}
 
 
+def cell_folder(out: str | Path, source: Source) -> Path:
+    """Return where the results of one data set with one encoder are kept."""
+    return Path(out) / "cells" / source.dataset / source.encoder
+
+
+def seeds_left(folder: Path, seeds: Iterable[int]) -> list[int]:
+    """Return the seeds of a cell that are not done yet."""
+    return [s for s in seeds if not (folder / "seeds" / str(s) / "run.json").is_file()]
+
+
 def train_cell(
     source: Source,
     folder: str | Path,
@@ -97,7 +116,7 @@ def train_cell(
     settings = _settings(data, methods, preset)
     _refuse_other(folder, settings)
     seconds: float | None = None
-    missing = [s for s in seeds if not (folder / "seeds" / str(s) / "run.json").is_file()]
+    missing = seeds_left(folder, seeds)
     swept = [s for s in missing if sweep and data.counts is not None and s in seeds[:SWEEP_SEEDS]]
     plain = [s for s in missing if s not in swept]
     # One by one, a kill costs one seed; on a card, seeds trained together keep it busier.
@@ -198,7 +217,7 @@ def reproduce(
     trained = 0
     for source in sources:
         key = (source.dataset, source.encoder)
-        folder = out / "cells" / source.dataset / source.encoder
+        folder = cell_folder(out, source)
         try:
             cell, found, spent = train_cell(
                 source,

@@ -7,7 +7,6 @@ as they come in, so that a run that was stopped goes on where it was.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -19,39 +18,16 @@ from typing import Any
 import numpy as np
 
 from scalecal.engines import Engine, Worker
-from scalecal.engines.local import cores
 from scalecal.experiments.anchors import write_anchors
 from scalecal.experiments.cells import Cell, read_cell, write_cell
-from scalecal.experiments.estimating import estimate_seconds, matrix_shape
 from scalecal.experiments.evidence import Embeddings
 from scalecal.experiments.grid import Grid, on_device, run_grid, seed_list
 from scalecal.experiments.joining import joined_cell
-from scalecal.experiments.reproduction import SWEEP_SEEDS, train_cell, write_timing
+from scalecal.experiments.reproduction import SWEEP_SEEDS, seeds_left, train_cell, write_timing
 from scalecal.experiments.sources import Source
 from scalecal.features.files import FeatureTable
 
-__all__ = ["run_grid_on", "train_seeds_on", "worth_spreading"]
-
-# Processes take some seconds to start, and each holds its embeddings in memory.
-WORTH_SECONDS = 30.0
-MEMORY_SHARE = 0.5
-
-
-def worth_spreading(sources: Sequence[Source], seeds: int, preset: str | None = "") -> int:
-    """Return how many processes of this machine should share the training; 1: it is over soon."""
-    n_cores = cores()
-    if n_cores == 1 or sum(estimate_seconds(s, seeds, preset) for s in sources) < WORTH_SECONDS:
-        return 1
-    largest = max(4 * rows * width for rows, width in map(matrix_shape, sources))
-    return max(1, min(n_cores, len(sources) * seeds, int(MEMORY_SHARE * _memory() / largest)))
-
-
-def _memory() -> int:
-    """Bytes of memory of this machine; where it does not tell, little."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError):
-        return 4 << 30
+__all__ = ["run_grid_on", "train_seeds_on"]
 
 
 @dataclass(frozen=True)
@@ -179,11 +155,9 @@ def _open_once(run: str, source: Source, device: str) -> FeatureTable:
 def _do_seeds(
     worker: Worker, task: _SeedsTask
 ) -> tuple[list[tuple[int, Cell]], Embeddings | None, float]:
-    options = dict(task.options)
-    device = options.pop("device", "cpu")
+    device = task.options.get("device", "cpu")
     if device != "cpu" and worker.device is not None:
         device = worker.device  # a card of its own
-    options["device"] = device
     with tempfile.TemporaryDirectory() as folder:
         _, found, seconds = train_cell(
             replace(task.source, open=partial(_open_once, task.run, task.source, device)),
@@ -191,7 +165,7 @@ def _do_seeds(
             seeds=task.seeds,
             sweep=task.sweep,
             progress=_quiet,
-            **options,
+            **{**task.options, "device": device},
         )
         cells = [(seed, read_cell(Path(folder, "seeds", str(seed)))) for seed in task.seeds]
     return cells, found if task.looked_at else None, seconds or 0.0
@@ -231,7 +205,7 @@ def train_seeds_on(
     """
     tasks, run = [], uuid.uuid4().hex
     for source, folder in sources:
-        left = [s for s in seeds if not (folder / "seeds" / str(s) / "run.json").is_file()]
+        left = seeds_left(folder, seeds)
         swept = [s for s in left if s in seeds[:SWEEP_SEEDS]]
         for part, sweeps in ((swept, sweep), ([s for s in left if s not in swept], False)):
             for start in range(0, len(part), seeds_per_task):

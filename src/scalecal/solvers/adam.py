@@ -105,9 +105,10 @@ def batchable(tasks: Sequence[Task]) -> list[list[int]]:
 def _shape(task: Task) -> tuple[Any, ...]:
     """What tasks trained in step must have in common."""
     scaling: Any = id(task.scaling)
-    if task.scaling.shift is None and np.ndim(task.scaling.scale) == 0:
-        # One number is applied to each probe's logits; unit rows are then divided by it as well.
-        scaling = (task.scaling.unit, task.scaling.scale) if task.scaling.unit else None
+    if task.scaling.is_number:
+        scaling = None  # applied to each probe's logits
+    elif task.scaling.shift is None and np.ndim(task.scaling.scale) == 0:
+        scaling = ("unit", task.scaling.scale)
     gamma = task.gamma if task.loss == "focal" else None
     return len(task.rows), task.n_mixtures, task.n_columns, gamma, scaling
 

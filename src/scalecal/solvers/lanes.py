@@ -72,8 +72,7 @@ def lay_out(data: Matrix, orders: Array, n_real: int, batch_size: int) -> Layout
     behind = data.index((real[step] + np.arange(total) - starts[step])[None]) - rank
     place = data.index(offset[step][None]) + xp.where(is_real, rank, behind)
     # Empty places hold case 0 where a real case may stand, the first synthetic one elsewhere.
-    widths = np.stack([real, synthetic], axis=1).reshape(-1)
-    spare = np.repeat(np.tile([0, n_real], len(starts)), widths)
+    spare = _by_kind(0, n_real, real, synthetic)
     cases = data.index(np.tile(spare, (lanes, 1)))
     lane = data.index(np.arange(lanes))[:, None]
     filled = xp.zeros_like(cases, dtype=xp.bool)
@@ -176,17 +175,16 @@ class Lanes(Group):
         orders = self.data.index(np.stack([drawn[i] for i in self.lanes.tolist()]))
         self.coming = self._draw()
         layout = lay_out(self.data, orders, self.n_real, self.batch_size)
-        width = layout.real + layout.synthetic
         targets = self._arranged(self.targets, layout.cases)
         weights = self._weights_of(layout)
-        real = layout.cases
-        if self.n_synthetic:
-            real = self.xp.where(real < self.n_real, real, self.xp.zeros_like(real))
-        rows = self._arranged(self.rows[self.data.index(self.lanes)], real)
+        cases = layout.cases
+        if self.n_synthetic:  # any row does where a synthetic case stands: it is left out below
+            cases = self.xp.where(cases < self.n_real, cases, self.xp.zeros_like(cases))
+        rows = self._arranged(self.rows[self.data.index(self.lanes)], cases)
         pairs = 0
         if self.n_synthetic:
-            made = np.repeat(np.tile([False, True], len(width)), _zipped(layout))
-            numbers = self.xp.take(layout.cases, self.data.index(np.flatnonzero(made)), axis=1)
+            made = np.flatnonzero(_by_kind(0, 1, layout.real, layout.synthetic))
+            numbers = self.xp.take(layout.cases, self.data.index(made), axis=1)
             numbers -= self.n_real
             rows, pairs = self._with_pairs(rows, numbers, layout), self.pair_rows.shape[1]
         start = done = first = 0
@@ -330,6 +328,15 @@ class Lanes(Group):
         return self._finite(result)
 
 
-def _zipped(layout: Layout) -> NDArray[np.int64]:
-    """Widths of the real and synthetic parts of the steps, in turn."""
-    return np.stack([layout.real, layout.synthetic], axis=1).reshape(-1)
+def _by_kind(
+    if_real: int, if_synthetic: int, real: NDArray[np.int64], synthetic: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """One value at every real, another at every synthetic place of an epoch.
+
+    Examples
+    --------
+    >>> _by_kind(0, 9, np.array([2, 1]), np.array([1, 0])).tolist()
+    [0, 0, 9, 0]
+    """
+    widths = np.stack([real, synthetic], axis=1).reshape(-1)
+    return np.repeat(np.tile([if_real, if_synthetic], len(real)), widths)
