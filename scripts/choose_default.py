@@ -14,33 +14,33 @@ import argparse
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.datasets import load_breast_cancer, load_digits
 
-from scalecal.calibrators import Calibrator, JuryScaling, TemperatureScaling
-from scalecal.checks import Float, ScalecalWarning
-from scalecal.datasets import load_lidc, simulate
-from scalecal.experiments.cells import Cell
-from scalecal.experiments.frontier import softened_name, with_softened
-from scalecal.experiments.grid import apply_probe, features_of, fit_calibrator, parts, run_grid
-from scalecal.experiments.methods import METHODS, Method
-from scalecal.experiments.resampled import Contrast, Resampled
+from choosing_evidence import (
+    AIM,
+    BASELINE,
+    DEFAULT,
+    JURIES,
+    REFERENCE,
+    Evidence,
+    candidate_name,
+    candidate_probes,
+    data_sets,
+    measure,
+    training_choices,
+)
+from scalecal.checks import ScalecalWarning
+from scalecal.experiments.frontier import softened_name
+from scalecal.experiments.methods import METHODS
+from scalecal.experiments.resampled import Resampled
 from scalecal.features.files import FeatureTable
-from scalecal.probes import Recipe
-from scalecal.resampling import interval
-from scalecal.statistics import RecoveredShare
 from scalecal.wording import LEVEL, number
-
-AIM = 0.83
-BASELINE, REFERENCE, DEFAULT = "none", "vote-fraction", "scale-default"
-
-SHARES, MASSES, JURIES = (0.1, 0.5, 1.0), (0.1, 0.3, 1.0), (None, 0.25, 0.5, 0.75, 1.0, "auto")
 
 RIVALS: tuple[tuple[str, float | str | None, bool], ...] = (
     ("none", 0.25, False),
@@ -54,189 +54,6 @@ RIVALS: tuple[tuple[str, float | str | None, bool], ...] = (
     ("scale", None, False),
 )
 """Candidates set beside the default one by one: probe, jury, temperature."""
-
-# dimension, AUC of a perfect model, unexplained variance, readers, cases
-SIMULATED = (
-    (32, 0.92, 0.1, 7, 3000),
-    (256, 0.92, 0.1, 7, 3000),
-    (256, 0.88, 0.25, 7, 3000),
-    (256, 0.85, 0.1, 7, 3000),
-    (256, 0.96, 0.02, 7, 3000),
-    (256, 0.92, 0.1, 3, 3000),
-    (1024, 0.92, 0.1, 7, 3000),
-    (64, 0.92, 0.1, 7, 600),
-)
-
-
-def plain_table(X: Any, y: Any, groups: Any = None, encoder: str = "table") -> FeatureTable:
-    """Return features with labels and no votes."""
-    y = np.asarray(y, dtype=np.int64)
-    names, codes = (None, None) if groups is None else np.unique(groups, return_inverse=True)
-    return FeatureTable(
-        X=np.asarray(X),
-        y=y,
-        counts=None,
-        groups=None if codes is None else codes.astype(np.int64),
-        group_names=() if names is None else tuple(map(str, names)),
-        split=None,
-        ids=None,
-        classes=tuple(map(str, range(int(y.max()) + 1))),
-        encoder=encoder,
-        fingerprint="",
-        notes=(),
-    )
-
-
-def data_sets(breakhis: Path | None) -> dict[tuple[str, str], FeatureTable]:
-    """(data set, feature set) -> table; a split is redrawn for every seed."""
-    out = {
-        ("lidc", "geometry"): features_of(load_lidc(), encoder="geometry"),
-        ("lidc", "geometry-raw"): features_of(
-            load_lidc(features="geometry-raw"), encoder="geometry-raw"
-        ),
-        ("lidc", "four readers"): features_of(
-            load_lidc(panel=4, ties="rating"), encoder="four readers"
-        ),
-    }
-    if breakhis is not None:
-        with np.load(breakhis, allow_pickle=False) as file:
-            X, y, patient = file["X"].astype(np.float32), file["y"], file["patient"]
-        out["breakhis", "embeddings"] = plain_table(X, y, patient)
-    cancer, digits = load_breast_cancer(), load_digits()
-    out["breast cancer", "table"] = plain_table(cancer.data, cancer.target)
-    out["digits", "pixels"] = plain_table(digits.data, digits.target)
-    for seed, (dim, auc, unexplained, readers, n) in enumerate(SIMULATED):
-        drawn = simulate(n, dim=dim, auc=auc, unexplained=unexplained, n_raters=readers, seed=seed)
-        name = f"sim d={dim} auc={auc:g} u={unexplained:g} m={readers} n={n:,}"
-        out[name, "simulated"] = replace(features_of(drawn, encoder="simulated"), split=None)
-    return out
-
-
-def candidate_probes() -> dict[str, Method]:
-    """Return the probes the candidates for the default build on."""
-    return {
-        f"share {share:g}, mass {mass:g}": Method(
-            label="",
-            about="",
-            preset=None,
-            recipe=Recipe(synthesis={"n_anchors": share, "n_synthetic": 1.0, "mass": mass}),
-        )
-        for share, mass in product(SHARES, MASSES)
-    }
-
-
-def training_choices() -> dict[str, Method]:
-    """Return ways to train the plain probe."""
-    out = {}
-    for scaling, steps in product(("rms", "none", "zscore", "l2"), (10_000, 2_000)):
-        out[f"{scaling}, {steps:,} steps"] = Recipe(scaling=scaling, min_steps=steps)
-    for scaling in ("rms", "zscore"):
-        out[f"{scaling}, L-BFGS"] = Recipe(scaling=scaling, solver="lbfgs")
-    return {k: Method(label="", about="", preset=None, recipe=recipe) for k, recipe in out.items()}
-
-
-def steps_after(jury: float | str | None, temperature: bool) -> Calibrator | None:
-    """Return the steps after the probe, not yet fitted."""
-    if jury is None:
-        return TemperatureScaling() if temperature else None
-    step = JuryScaling(strength=jury)  # type: ignore[arg-type]
-    return TemperatureScaling() | step if temperature else step
-
-
-def candidate_name(probe: str, jury: float | str | None, temperature: bool) -> str:
-    """Name of a candidate for the default."""
-    steps = [probe, *(["temperature"] if temperature else [])]
-    return " + ".join([*steps, "no jury" if jury is None else f"jury {jury}"])
-
-
-def measure(data: FeatureTable, name: str, seeds: int) -> Cell:
-    """Run everything on one set of features."""
-    free = [m for m in METHODS if not METHODS[m].over_encoders and m != "none-default"]
-    probes = candidate_probes()
-    more = {**probes, **training_choices()}
-    grid = run_grid(data, methods=free, seeds=seeds, preset=None, more=more, dataset=name)
-    added = {}
-    for seed in range(seeds):
-        _, val, test = parts(data, seed)
-        for probe, jury, temperature in product(
-            (BASELINE, "scale", *probes), JURIES, (True, False)
-        ):
-            trained = grid.probes[probe, seed]
-            method = Method(label="", about="", calibrator=steps_after(jury, temperature))
-            index, _ = grid.cell.predictions[probe, seed]
-            probs = apply_probe(trained, fit_calibrator(method, trained, data, val), data, test)
-            added[candidate_name(probe, jury, temperature), seed] = (index, probs)
-    centred = replace(data, X=data.X - data.X.mean(axis=0, dtype=np.float64).astype(data.X.dtype))
-    choices = {
-        f"centred {k}": training_choices()[k] for k in ("rms, 10,000 steps", "rms, 2,000 steps")
-    }
-    other = run_grid(centred, methods=["none"], seeds=seeds, preset=None, more=choices)
-    for key, prediction in other.cell.predictions.items():
-        if key[0] in choices:
-            added[key] = prediction
-    cell = grid.cell.with_predictions(added)
-    return with_softened(cell, [m for m in free if (m, 0) in cell.predictions and m != BASELINE])
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All cells with their bootstraps: one of each data set's cases, independent between them."""
-
-    cells: dict[tuple[str, str], Cell]
-    drawn: dict[str, Resampled]
-
-    def has(self, key: tuple[str, str], method: str, metric: str) -> bool:
-        """Whether a metric of a method is known on a set."""
-        cell = self.cells[key]
-        known = {"nll": True, "vote_nll": cell.counts is not None, "auc": len(cell.classes) == 2}
-        return known[metric] and method in cell.methods
-
-    def sets(self, method: str, metric: str) -> list[tuple[str, str]]:
-        """Sets on which a method's metric is known."""
-        return [key for key in self.cells if self.has(key, method, metric)]
-
-    def contrast(
-        self, key: tuple[str, str], method: str, metric: str, reference: str = BASELINE
-    ) -> Contrast:
-        """Return a paired difference on one set."""
-        return self.drawn[key[0]].contrast(method, reference, metric=metric, encoders=[key[1]])
-
-    def mean(
-        self, method: str, metric: str, reference: str = BASELINE, *, real: bool | None = None
-    ) -> tuple[float, float, float]:
-        """Mean difference over the sets (the real or simulated ones), with its interval for these."""
-        keys = [k for k in self.sets(method, metric) if real in (None, k[1] != "simulated")]
-        if not keys:
-            return (float("nan"),) * 3
-        samples: list[Float] = []
-        points = []
-        for dataset, encoder in keys:
-            both = [
-                self.drawn[dataset].drawn(encoder, m, metric=metric) for m in (method, reference)
-            ]
-            samples.append(both[0].samples - both[1].samples)
-            points.append(both[0].value - both[1].value)
-        return float(np.mean(points)), *interval(np.mean(samples, axis=0))
-
-    def clear(self, method: str, metric: str, *, worse: int) -> list[tuple[str, str]]:
-        """Sets on which the change is clear, over cases and over seeds, and of this sign."""
-        found = []
-        for key in self.sets(method, metric):
-            c = self.contrast(key, method, metric)
-            if c.p_value < LEVEL and np.sign(c.difference) == worse:
-                found.append(key)
-        return found
-
-    def recovered(self, method: str) -> dict[tuple[str, str], RecoveredShare]:
-        """Return the share of real votes' vote-NLL gain on the sets where these clearly gain."""
-        out = {}
-        for key in self.sets(method, "vote_nll"):
-            share = self.drawn[key[0]].recovered(
-                method, REFERENCE, stratum="overall", metric="vote_nll", encoders=[key[1]]
-            )
-            if np.isfinite(share.share):
-                out[key] = share
-        return out
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,6 +1,4 @@
-"""Calibrators: one contract for all, slow references, public libraries, degenerate input."""
-
-import json
+"""Each calibrator against slow references, limits and public libraries."""
 
 import numpy as np
 import pytest
@@ -8,17 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
-from sklearn.base import clone
 from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
-from sklearn.exceptions import NotFittedError
 from sklearn.isotonic import IsotonicRegression
 
 from scalecal.calibrators import (
-    CALIBRATORS,
     BetaCalibration,
-    Chain,
     HistogramBinning,
-    Identity,
     IsotonicCalibration,
     JuryScaling,
     PlattScaling,
@@ -29,184 +22,10 @@ from scalecal.calibrators import (
     fit_platt,
     fit_temperature,
     fit_vector_scaling,
-    from_dict,
 )
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.jury import jury_logit, jury_probability
-
-LEARNING = [name for name in CALIBRATORS if name != "jury"]
-
-
-def two_classes(n=400, seed=0, sharpness=2.0):
-    """Labels drawn from expit(z), logits handed out `sharpness` times too large."""
-    rng = np.random.default_rng(seed)
-    z = rng.normal(0, 2, n)
-    return sharpness * z, (rng.random(n) < expit(z)).astype(int)
-
-
-def three_classes(n=600, seed=0, sharpness=2.0):
-    rng = np.random.default_rng(seed)
-    z = rng.normal(0, 2, (n, 3))
-    y = (softmax(z, axis=1).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
-    return sharpness * z, y
-
-
-def log_loss(z, y, w=None):
-    each = -(y * log_expit(z) + (1 - y) * log_expit(-z))
-    return np.average(each, weights=w)
-
-
-@pytest.mark.parametrize("name", CALIBRATORS)
-class TestEveryCalibrator:
-    def test_its_name_is_its_key(self, name):
-        assert CALIBRATORS[name].name == name
-
-    def test_range_and_form(self, name):
-        z, y = two_classes()
-        fitted = CALIBRATORS[name]().fit(z, y)
-        new = np.linspace(-800, 800, 101)
-        p = fitted.predict_proba(new)
-        assert p.shape == (101,)
-        assert ((p >= 0) & (p <= 1)).all()
-        assert np.isfinite(fitted.transform(new)).all()
-
-    def test_rows_sum_to_one(self, name):
-        z, y = three_classes()
-        fitted = CALIBRATORS[name]().fit(z, y)
-        p = fitted.predict_proba(z[:50])
-        assert p.shape == (50, 3)
-        assert ((p >= 0) & (p <= 1)).all()
-        np.testing.assert_allclose(p.sum(axis=1), 1)
-        back = softmax(fitted.transform(z[:50]), axis=1)
-        np.testing.assert_allclose(back, p, atol=1e-9)
-
-    def test_monotone_where_promised(self, name):
-        z, y = two_classes(200, seed=1)
-        p = CALIBRATORS[name]().fit(z, y).predict_proba(np.linspace(-20, 20, 500))
-        if CALIBRATORS[name].monotone:
-            assert (np.diff(p) >= -1e-15).all()
-        else:
-            assert (np.diff(p) < 0).any()
-
-    def test_two_columns_are_the_binary_calibrator(self, name):
-        z, y = two_classes()
-        both = np.column_stack([-0.25 * z + 1, 0.75 * z + 1])
-        binary, columns = CALIBRATORS[name]().fit(z, y), CALIBRATORS[name]().fit(both, y)
-        p = binary.predict_proba(z)
-        np.testing.assert_allclose(
-            columns.predict_proba(both), np.column_stack([1 - p, p]), atol=1e-9
-        )
-        # At the edge of a bin or a knot rounding may decide, so only the form is compared.
-        out = columns.transform(both)
-        np.testing.assert_allclose(expit(out[:, 1] - out[:, 0]), p, atol=1e-9)
-
-    def test_hard_labels_are_soft_labels_of_zero_and_one(self, name):
-        z, y = three_classes()
-        hard, soft = CALIBRATORS[name]().fit(z, y), CALIBRATORS[name]().fit(z, np.eye(3)[y])
-        np.testing.assert_array_equal(hard.predict_proba(z), soft.predict_proba(z))
-
-    def test_weights_are_copies_and_zero_is_absence(self, name):
-        for z, y in (two_classes(150), three_classes(150)):
-            w = np.random.default_rng(2).integers(0, 3, len(y))
-            weighted = CALIBRATORS[name]().fit(z, y, sample_weight=w)
-            copied = CALIBRATORS[name]().fit(np.repeat(z, w, axis=0), np.repeat(y, w))
-            np.testing.assert_allclose(
-                weighted.predict_proba(z), copied.predict_proba(z), atol=2e-5
-            )
-
-    @pytest.mark.parametrize("make", [two_classes, three_classes])
-    def test_saved_as_json_and_back(self, name, make):
-        z, y = make()
-        fitted = CALIBRATORS[name]().fit(z, y)
-        again = from_dict(json.loads(json.dumps(fitted.to_dict(), allow_nan=False)))
-        assert type(again) is CALIBRATORS[name]
-        np.testing.assert_array_equal(again.predict_proba(z), fitted.predict_proba(z))
-
-    def test_clone_and_unfitted(self, name):
-        z, y = two_classes()
-        copy = clone(CALIBRATORS[name]().fit(z, y))
-        for call in (copy.predict_proba, copy.transform):
-            with pytest.raises(NotFittedError):
-                call(z)
-        with pytest.raises(NotFittedError):
-            copy.to_dict()
-
-    def test_bad_input_is_named(self, name):
-        z, y = two_classes()
-        calibrator = CALIBRATORS[name]()
-        with pytest.raises(InputError, match="logits must be finite"):
-            calibrator.fit(np.where(np.arange(len(z)) == 3, np.nan, z), y)
-        with pytest.raises(InputError, match="same number of cases"):
-            calibrator.fit(z, y[:-1])
-        with pytest.raises(InputError, match="y must be 0 or 1"):
-            calibrator.fit(z, y + 1)
-        with pytest.raises(InputError, match="sample_weight"):
-            calibrator.fit(z, y, sample_weight=-np.ones(len(y)))
-        with pytest.raises(InputError, match="of 3 classes, but this calibrator was fitted to 2"):
-            calibrator.fit(z, y).predict_proba(np.zeros((2, 3)))
-
-    def test_separable_cases_have_a_finite_answer(self, name, recwarn):
-        z = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
-        p = CALIBRATORS[name]().fit(z, z > 0).predict_proba(np.array([-2.5, 0.1, 2.5]))
-        assert np.isfinite(p).all()
-        assert p[0] < 0.5 < p[2]
-        assert all(w.category is ScalecalWarning for w in recwarn)
-
-    def test_constant_logits(self, name):
-        fitted = CALIBRATORS[name]().fit(np.full(40, 0.5), np.repeat([0, 1], [10, 30]))
-        p = fitted.predict_proba(np.array([0.5]))[0]
-        if name not in ("identity", "jury"):
-            assert p == pytest.approx(0.75, abs=0.02)
-
-    def test_all_zero_logits(self, name):
-        assert np.isfinite(
-            CALIBRATORS[name]().fit(np.zeros(8), [0, 1] * 4).predict_proba([0.0])
-        ).all()
-
-    def test_one_class_is_answered_softly_or_refused(self, name, recwarn):
-        z = np.linspace(-1, 3, 30)
-        calibrator = CALIBRATORS[name]()
-        if name in ("isotonic", "histogram"):
-            with pytest.raises(InputError, match=r"no other class .* temperature scaling"):
-                calibrator.fit(z, np.ones(30))
-            with pytest.raises(InputError, match="no case of class 1"):
-                calibrator.fit(z, np.zeros(30))
-        else:
-            p = calibrator.fit(z, np.ones(30)).predict_proba(z)
-            assert ((p > 0) & (p < 1)).all()
-        assert all(w.category is ScalecalWarning for w in recwarn)
-
-    def test_one_case(self, name, recwarn):
-        calibrator = CALIBRATORS[name]()
-        if name in ("isotonic", "histogram"):
-            with pytest.raises(InputError, match="n = 1"):
-                calibrator.fit([1.0], [1])
-        else:
-            assert 0 < calibrator.fit([1.0], [1]).predict_proba([1.0])[0] < 1
-        assert all(w.category is ScalecalWarning for w in recwarn)
-
-
-@pytest.mark.parametrize("name", LEARNING)
-@pytest.mark.validity
-def test_calibrated_logits_are_left_alone_in_the_limit(name):
-    z, y = two_classes(100_000, seed=3, sharpness=1.0)
-    new = np.linspace(-4, 4, 33)
-    p = CALIBRATORS[name]().fit(z, y).predict_proba(new)
-    # Fifteen bins are flat steps; the others have a standard error of about 0.005.
-    tolerance = 0.15 if name == "histogram" else 0.03
-    assert np.abs(p - expit(new)).max() < tolerance
-    many, labels = three_classes(30_000, seed=4, sharpness=1.0)
-    p = CALIBRATORS[name]().fit(many, labels).predict_proba(many[:300])
-    assert np.abs(p - softmax(many[:300], axis=1)).mean() < (0.05 if name == "histogram" else 0.02)
-
-
-@pytest.mark.parametrize("name", [n for n in LEARNING if n != "identity"])
-def test_over_confidence_is_mended(name):
-    z, y = two_classes(5_000, seed=5, sharpness=3.0)
-    test, labels = two_classes(5_000, seed=6, sharpness=3.0)
-    p = CALIBRATORS[name]().fit(z, y).predict_proba(test)
-    before, best = np.mean((expit(test) - labels) ** 2), np.mean((expit(test / 3) - labels) ** 2)
-    assert np.mean((p - labels) ** 2) < best + 0.15 * (before - best)
+from scalecal.jury import jury_logit
+from tests.calibrators.made import log_loss, three_classes, two_classes
 
 
 class TestTemperature:
@@ -425,56 +244,6 @@ class TestJuryScaling:
     def test_bad_options(self, options, words):
         with pytest.raises(InputError, match=words):
             JuryScaling(**options).fit(*two_classes())
-
-
-class TestChain:
-    def test_is_one_after_the_other(self):
-        for z, y in (two_classes(), three_classes()):
-            chain = (TemperatureScaling() | JuryScaling(3)).fit(z, y)
-            alone = TemperatureScaling().fit(z, y)
-            expected = JuryScaling(3).fit(z, y).predict_proba(alone.transform(z))
-            np.testing.assert_allclose(chain.predict_proba(z), expected)
-            back = jury_probability(chain.predict_proba(z), 3)
-            np.testing.assert_allclose(back, alone.predict_proba(z), atol=1e-9)
-
-    def test_composing_is_associative_and_leaves_the_parts_unfitted(self):
-        a, b, c = TemperatureScaling(), PlattScaling(), JuryScaling(5)
-        left, right = (a | b) | c, a | (b | c)
-        assert [type(s) for s in left.steps] == [type(s) for s in right.steps]
-        z, y = two_classes()
-        np.testing.assert_array_equal(
-            left.fit(z, y).predict_proba(z), right.fit(z, y).predict_proba(z)
-        )
-        with pytest.raises(NotFittedError):
-            a.predict_proba(z)
-
-    def test_saved_cloned_and_own_panels(self):
-        z, y = two_classes()
-        panel = np.random.default_rng(0).integers(1, 9, len(z))
-        chain = (TemperatureScaling() | JuryScaling(strength="auto")).fit(z, y, n_raters=panel)
-        again = from_dict(json.loads(json.dumps(chain.to_dict())))
-        np.testing.assert_array_equal(
-            again.predict_proba(z, n_raters=panel), chain.predict_proba(z, n_raters=panel)
-        )
-        assert len(clone(chain).steps) == 2
-
-    def test_ends_with_probabilities_of_a_free_curve_untouched(self):
-        z, y = two_classes()
-        p = Chain([TemperatureScaling(), IsotonicCalibration()]).fit(z, y).predict_proba(z)
-        assert p.min() == 0
-
-    def test_promises(self):
-        assert (Identity() | PlattScaling()).monotone
-        assert not (Identity() | HistogramBinning()).monotone
-        with pytest.raises(InputError, match="at least one calibrator"):
-            Chain([]).fit(*two_classes())
-
-
-def test_an_unknown_name_lists_the_known():
-    with pytest.raises(InputError, match=r"unknown calibrator 'magic'.*temperature"):
-        from_dict({"name": "magic"})
-    with pytest.raises(InputError, match="describes the calibrator 'platt', not 'beta'"):
-        BetaCalibration.from_dict({"name": "platt"})
 
 
 @pytest.mark.filterwarnings("ignore")
