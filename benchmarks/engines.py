@@ -3,8 +3,9 @@
 First tasks that only wait, as for a card: what an engine adds to them is its own, whatever else the
 machine is doing. Then a real extraction on the CPU by one and two workers of one thread each, in
 processes and on Ray, against one process alone: images a second once the encoder is loaded (from
-each worker's first shard to the last), the whole command's time, and whether the bytes are the same. Each is
-run twice, in turn, and its faster run counts. Wall clock, so it wants a machine with two free cores.
+each worker's first shard to the last), the whole command's time, and whether the bytes are the
+same. Each is run twice, in turn, and its faster run counts. Wall clock, so it wants a machine with
+two free cores.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.made import EVERY, PAPER_WITHOUT_VOTES, table
 from scalecal.engines import open_engine
-from scalecal.experiments.methods import METHODS
 from scalecal.experiments.reproduction import train_cell
 from scalecal.experiments.sources import Source
 from scalecal.experiments.spread import train_seeds_on
@@ -26,32 +26,14 @@ from scalecal.features.files import FeatureTable
 DIMS = (1536, 1024, 512, 768, 768, 768, 512, 2048)  # the paper's eight encoders
 
 
-def table(path: Path, n: int, dim: int, split: tuple[int, int, int], votes: bool) -> FeatureTable:
+def read(path: Path, split: tuple[int, int, int], votes: bool) -> FeatureTable:
     """Read features from disk and dress them with labels, votes and split."""
     X = np.load(path, mmap_mode="r")
     rng = np.random.default_rng(1)
-    score = np.asarray(X[:, :8], dtype=np.float32).sum(axis=1)
-    chance = 1 / (1 + np.exp(-score))
+    chance = 1 / (1 + np.exp(-np.asarray(X[:, :8], dtype=np.float32).sum(axis=1)))
     counts = rng.binomial(7, chance) if votes else None
-    y = (
-        (counts >= 4).astype(np.int64)
-        if counts is not None
-        else (rng.random(n) < chance).astype(np.int64)
-    )
-    part = np.repeat(np.array(["train", "val", "test"], dtype=object), split)
-    return FeatureTable(
-        X=np.array(X),
-        y=y,
-        counts=None if counts is None else np.column_stack([7 - counts, counts]),
-        groups=None,
-        group_names=(),
-        split=part,
-        ids=None,
-        classes=("0", "1"),
-        encoder=f"d{dim}",
-        fingerprint=f"{n}x{dim}",
-        notes=(),
-    )
+    y = counts >= 4 if counts is not None else rng.random(len(X)) < chance
+    return table(np.array(X), y, counts, split, ("train", "val", "test"))
 
 
 def run(
@@ -68,7 +50,7 @@ def run(
         for number, dim in enumerate(DIMS[: args.encoders]):
             path = Path(folder, f"{number}.npy")
             write(path, n, dim, number)
-            opened = partial(table, path, n, dim, split, votes)
+            opened = partial(read, path, split, votes)
             source = Source(name, f"encoder{number}", "memory", opened)
             cells.append((source, Path(folder, "cells", str(number))))
         start = time.perf_counter()
@@ -121,12 +103,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="processes on the CPU")
     parser.add_argument("--only", choices=["mhist", "pcam"])
     args = parser.parse_args()
-    every = [m for m, record in METHODS.items() if not record.over_encoders]
-    paper = [m for m, record in METHODS.items() if record.paper and not record.needs_votes]
     if args.only != "pcam":
-        run("mhist-sized", (2175, 0, 977), True, every, args)
+        run("mhist-sized", (2175, 0, 977), True, EVERY, args)
     if args.only != "mhist":
-        run("pcam-sized", (262144, 32768, 32768), False, paper, args)
+        run("pcam-sized", (262144, 32768, 32768), False, PAPER_WITHOUT_VOTES, args)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.made import EVERY, table
 from benchmarks.solvers import LOOP, embeddings, usual_loop
 from scalecal.experiments import grid as module
-from scalecal.experiments.methods import METHODS
 from scalecal.features.files import FeatureTable
-from scalecal.probes import Job, Trained
+from scalecal.probes import Job, Trained, fitting
 from scalecal.solvers import Task
 
 CASES, DIM, SEEDS, TIMED_EPOCHS = (2175, 977), 1536, 3, 6
@@ -32,23 +32,11 @@ def features(seed: int = 0) -> FeatureTable:
     """Embeddings with seven readers' votes."""
     X, y = embeddings(sum(CASES), DIM, seed)
     counts = np.random.default_rng(seed).binomial(7, 0.2 + 0.6 * y)
-    return FeatureTable(
-        X=X.astype(np.float16),
-        y=(counts >= 4).astype(np.int64),
-        counts=np.column_stack([7 - counts, counts]),
-        groups=None,
-        group_names=(),
-        split=np.repeat(np.array(["train", "test"], dtype=object), CASES),
-        ids=None,
-        classes=("0", "1"),
-        encoder="random",
-        fingerprint="",
-        notes=(),
-    )
+    return table(X.astype(np.float16), counts >= 4, counts, CASES, ("train", "test"))
 
 
 def spent_and_trained(
-    data: FeatureTable, methods: list[str]
+    data: FeatureTable,
 ) -> tuple[dict[str, float], list[Job], list[Trained]]:
     """CPU seconds of the grid and of the solver alone; the jobs and their probes."""
     seconds = {"grid": 0.0, "solver": 0.0}
@@ -70,13 +58,11 @@ def spent_and_trained(
         found.extend(probes)
         return probes
 
-    import scalecal.probes.fitting as fitting
-
     original, solver = module.fit_many, fitting.train
     module.fit_many = fit_many  # type: ignore[attr-defined]
     fitting.train = timed("solver", solver)
     try:
-        timed("grid", module.run_grid)(data, methods=methods, seeds=SEEDS)
+        timed("grid", module.run_grid)(data, methods=EVERY, seeds=SEEDS)
     finally:
         module.fit_many, fitting.train = original, solver  # type: ignore[attr-defined]
     return seconds, jobs, found
@@ -107,11 +93,10 @@ def loop_seconds(data: FeatureTable, probes: list[Trained]) -> list[float]:
 
 def main() -> None:
     """Print the table."""
-    methods = [name for name, method in METHODS.items() if not method.over_encoders]
     data = features()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        spent, jobs, probes = spent_and_trained(data, methods)
+        spent, jobs, probes = spent_and_trained(data)
         peer = loop_seconds(data, probes)
     once = sum({id(probe): cost for probe, cost in zip(probes, peer, strict=True)}.values())
     # A job that needs a first probe pays for the plain one of its seed and preset.
@@ -122,7 +107,7 @@ def main() -> None:
     }
     firsts = sum(plain[j.recipe.first(), j.seed] for j in jobs if j.recipe.needs_first_probe)
     print(
-        f"### One encoder's grid: {CASES[0]:,} + {CASES[1]} x {DIM:,}, {len(methods)} methods, "
+        f"### One encoder's grid: {CASES[0]:,} + {CASES[1]} x {DIM:,}, {len(EVERY)} methods, "
         f"{SEEDS} seeds\n"
     )
     print("| | CPU s | times scalecal's |\n|---|---:|---:|")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.made import EVERY, PAPER_WITHOUT_VOTES, operations
 from scalecal.experiments.methods import METHODS
 from scalecal.probes import Job, fit_many
 
@@ -42,18 +43,8 @@ def jobs(n: int, names: list[str]) -> tuple[Any, list[Job]]:
 def measure(n: int, names: list[str]) -> tuple[int, float, float]:
     """Steps, operations a step (the epochs' own among them), and microseconds a step."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     from scalecal.solvers.lanes import Lanes
-
-    class Count(TorchDispatchMode):
-        done = 0
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            Count.done += not func.is_view
-            return func(*args, **(kwargs or {}))
 
     torch.set_num_threads(1)
     X, made = jobs(n, names)
@@ -61,9 +52,9 @@ def measure(n: int, names: list[str]) -> tuple[int, float, float]:
 
     def step(self: Lanes, batch: Any) -> None:
         nonlocal steps, spent
-        start = time.perf_counter()
+        start = time.process_time()
         original(self, batch)
-        steps, spent = steps + 1, spent + time.perf_counter() - start
+        steps, spent = steps + 1, spent + time.process_time() - start
 
     Lanes._step = step  # type: ignore[method-assign]
     try:
@@ -72,20 +63,21 @@ def measure(n: int, names: list[str]) -> tuple[int, float, float]:
             fit_many(torch.from_numpy(X), made)
             each = 1e6 * spent / steps
             total = steps
-            with Count():
+            with operations() as count:
                 fit_many(torch.from_numpy(X), made)
     finally:
         Lanes._step = original  # type: ignore[method-assign]
-    return total, Count.done / total, each
+    return total, count.done / total, each
 
 
 def main() -> None:
     """Print the table."""
-    every = [name for name, method in METHODS.items() if not method.over_encoders]
-    paper = [name for name, m in METHODS.items() if m.paper and not m.needs_votes]
     print(f"### Steps on a device, {SEEDS} seeds, {DIM} features, torch on the CPU\n")
     print("| | cases | steps | operations a step | µs a step |\n|---|---:|---:|---:|---:|")
-    for name, n, names in (("all methods", 2175, every), ("the paper's", 20_000, paper)):
+    for name, n, names in (
+        ("all methods", 2175, EVERY),
+        ("the paper's", 20_000, PAPER_WITHOUT_VOTES),
+    ):
         steps, operations, each = measure(n, names)
         print(f"| {name} | {n:,} | {steps:,} | {operations:.0f} | {each:.0f} |")
     print()

@@ -12,7 +12,11 @@ from __future__ import annotations
 import argparse
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
+from scalecal.encoders import ENCODERS
+
+BENCHMARKS = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 TILES = (10**6, 10**8, 10**10)
 CORES_PER_CARD = 16
 NETWORK_GBIT = 100  # of one machine of eight cards
@@ -27,16 +31,19 @@ class Measured:
     dim: int
 
 
-ENCODERS = {
-    "gigapath": Measured(837, 1536),
-    "uni": Measured(2773, 1024),
-    "conch": Measured(1846, 512),
-    "chief": Measured(5630, 768),  # ctranspath's network with other weights
-    "ctranspath": Measured(5630, 768),
-    "phikon": Measured(8333, 768),
-    "plip": Measured(21464, 512),
-    "resnet50": Measured(13302, 2048),
-}
+def measured() -> dict[str, Measured]:
+    """Read the pipeline's images a second from the page of benchmarks, for the paper's encoders."""
+    rates = {}
+    for line in BENCHMARKS.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if (
+            len(cells) == 9 and cells[0] in ENCODERS
+        ):  # | encoder | patches | ready | uint8 | pipeline ...
+            rates[cells[0]] = float(cells[4].replace(",", ""))
+    rates["chief"] = rates["ctranspath"]  # the same network with other weights
+    return {
+        name: Measured(rates[name], record.dim) for name, record in ENCODERS.items() if record.paper
+    }
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,7 @@ def table(given: Assumptions) -> str:
         "| encoder | tiles | card-hours | money | cards | takes | features | parts | limit |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
-    for name, encoder in ENCODERS.items():
+    for name, encoder in measured().items():
         rate, limit = rate_per_card(encoder, given)
         for tiles in TILES:
             card_hours = tiles / rate / 3600
@@ -101,7 +108,7 @@ def per_card(given: Assumptions) -> str:
         "| encoder | images / s | cores that decode | network, Gbit/s | written, MB/s |",
         "|---|---:|---:|---:|---:|",
     ]
-    for name, encoder in ENCODERS.items():
+    for name, encoder in measured().items():
         cores, network = needs(encoder, given)
         rate = encoder.images_per_second
         lines.append(

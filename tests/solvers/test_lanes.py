@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.made import operations as counted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,18 +128,9 @@ def test_lanes_of_several_classes_and_sets(scaling: Scaling) -> None:
 
 def operations(X: Any, tasks: list[Task], epochs: int) -> int:
     """How many operations torch is asked for: what a step costs where each is small."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Count(TorchDispatchMode):
-        done = 0
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
-            Count.done += not func.is_view
-            return func(*args, **(kwargs or {}))
-
-    with Count():
+    with counted() as count:
         train(torch.tensor(X), tasks, batch_size=16, max_epochs=epochs, min_steps=0, patience=99)
-    return Count.done
+    return int(count.done)
 
 
 @pytest.mark.parametrize("kind", [0, 2, 5], ids=["plain", "few anchors", "many anchors"])

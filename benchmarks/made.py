@@ -1,0 +1,50 @@
+"""What the benchmarks of the experiment grid share: tables of embeddings, and which methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scalecal.experiments.methods import METHODS
+from scalecal.features.files import FeatureTable
+
+EVERY = [name for name, method in METHODS.items() if not method.over_encoders]
+PAPER_WITHOUT_VOTES = [name for name, m in METHODS.items() if m.paper and not m.needs_votes]
+
+
+def table(
+    X: Any, y: Any, counts: Any, split: tuple[int, ...], parts: tuple[str, ...]
+) -> FeatureTable:
+    """Embeddings with labels and, where there are any, seven readers' votes (the positive ones)."""
+    return FeatureTable(
+        X=X,
+        y=np.asarray(y, dtype=np.int64),
+        counts=None if counts is None else np.column_stack([7 - counts, counts]),
+        groups=None,
+        group_names=(),
+        split=np.repeat(np.array(parts, dtype=object), split),
+        ids=None,
+        classes=("0", "1"),
+        encoder=f"d{X.shape[1]}",
+        fingerprint=f"{X.shape[0]}x{X.shape[1]}",
+        notes=(),
+    )
+
+
+def operations() -> Any:
+    """A context that counts, in its `done`, what torch is asked for besides views."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.done = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            self.done += not func.is_view
+            return func(*args, **(kwargs or {}))
+
+    return Count()
