@@ -65,9 +65,12 @@ class Grid:
             total, worst = sum(self.capped.values()), max(self.capped, key=lambda m: self.capped[m])
             said.append(
                 f"{total} probes were ended by the limit of epochs, not by early stopping "
-                f"(most often of {worst}): they may be under-trained. The paper's preset stops at 50 epochs; "
-                "--preset default trains small data for longer."
+                f"(most often of {worst}): they may be under-trained."
             )
+            if self.cell.meta.get("preset", "paper") is not None:
+                said[-1] += (
+                    " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
+                )
         return said
 
 
