@@ -32,7 +32,7 @@ SHARD = 16_384
 
 
 class Patches:
-    """The HDF5 file as an image set: rows read in blocks."""
+    """The HDF5 file as an image set: rows read in blocks, over and over again up to `n` of them."""
 
     name, kind, classes, table = "pcam", "array", ("0", "1"), None
 
@@ -43,10 +43,11 @@ class Patches:
         self.n = n
 
     def read_block(self, start: int, stop: int) -> Any:
-        return self.array[start:stop]
+        first = start % PATCHES  # blocks divide the file
+        return self.array[first : first + stop - start]
 
     def read_one(self, row: int) -> Any:
-        return self.array[row]
+        return self.array[row % PATCHES]
 
 
 def write_patches(path: Path) -> Path:
@@ -138,7 +139,7 @@ def measure(name: str, patches: Any, folder: Path, seconds: float, compiled: boo
         pure = on_card(lambda: network(ready), BATCH, min(seconds / 4, 5))
         resized = on_card(lambda: network(network.transform(raw)), BATCH, min(seconds / 4, 5))
     # As many whole shards as take about `seconds`, at least one.
-    n = min(PATCHES, max(SHARD, int(resized * seconds) // SHARD * SHARD))
+    n = min(patches.n, max(SHARD, int(resized * seconds) // SHARD * SHARD))
     rate = pipeline(patches, n, encoder, recipe, folder / name)
     gigabytes = torch.cuda.max_memory_allocated() / 1e9
     torch.cuda.reset_peak_memory_stats()
@@ -176,7 +177,7 @@ def main(arguments: list[str] | None = None) -> None:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        patches = Patches(write_patches(folder / "x.h5"), PATCHES)
+        patches = Patches(write_patches(folder / "x.h5"), PATCHCAMELYON)
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, batch {BATCH}")
         print(check_resize(patches), flush=True)
         print("\n### PatchCamelyon-shaped HDF5 (uint8, 96 px), images/s\n")

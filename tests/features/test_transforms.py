@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from scalecal.encoders.preprocessing import Preprocessing
-from scalecal.features.transforms import DeviceTransform, pillow_pixels, resize_matrix
+from scalecal.features.transforms import (
+    DeviceTransform,
+    _split,
+    pillow_pixels,
+    resize_matrix,
+)
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -104,3 +109,49 @@ def test_flat_images_stay_flat(value: int) -> None:
     flat = torch.full((1, 50, 70, 3), value, dtype=torch.uint8)
     found = DeviceTransform(preprocess, "cpu")(flat)
     torch.testing.assert_close(found, torch.full_like(found, value / 255), rtol=0, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    new=st.integers(1, 300),
+    shrink=st.floats(0.1, 200),
+    interpolation=st.sampled_from(["bilinear", "bicubic"]),
+)
+def test_split_weights_lose_no_bit(new: int, shrink: float, interpolation: str) -> None:
+    matrix = resize_matrix(min(max(round(new * shrink), 2), 4000), new, interpolation)
+    split = _split(matrix, torch.device("cpu"))
+    upper, lower = split.upper.double().numpy(), split.lower.double().numpy()
+    np.testing.assert_array_equal(upper + split.unit * lower, matrix)
+    # Sums with 8-bit pixels stay whole numbers below 2^24 of the smallest step.
+    assert 255 * np.abs(lower).sum(axis=1).max() * split.unit * 2**22 < 2**24
+    assert 255 * np.abs(upper).sum(axis=1).max() / split.unit < 2**24
+    if split.short:
+        for part in (upper, lower):
+            mantissa, _ = np.frexp(part)
+            np.testing.assert_array_equal(mantissa * 2**11, np.round(mantissa * 2**11))
+
+
+def test_usual_sizes_use_short_products_and_huge_ones_do_not() -> None:
+    cpu = torch.device("cpu")
+    for size, new in ((96, 224), (96, 448), (224, 256), (1000, 224)):
+        assert _split(resize_matrix(size, new, "bicubic"), cpu).short
+    assert not _split(resize_matrix(6000, 32, "bicubic"), cpu).short
+
+
+def test_short_products_leave_the_setting_as_it_was() -> None:
+    transform = DeviceTransform(Preprocessing(16, 16, "bilinear"), "cpu")
+    before = torch.backends.cuda.matmul.allow_tf32
+    transform(torch.from_numpy(noise(1, 20, 30)))
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("device", DEVICES)
+def test_channels_last_changes_the_layout_alone(exact: bool, device: str) -> None:
+    preprocess = Preprocessing(24, 24, "bicubic")
+    images = torch.from_numpy(noise(3, *((24, 24) if exact else (33, 40)))).to(device)
+    plain = DeviceTransform(preprocess, device, exact=exact)(images)
+    last = DeviceTransform(preprocess, device, exact=exact, channels_last=True)(images)
+    assert plain.is_contiguous()
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(plain, last)

@@ -73,7 +73,6 @@ class Network:
         self.name = encoder.record.name
         self.recipe = recipe
         self.device = torch.device(recipe.device)
-        self.transform = DeviceTransform(encoder.preprocess, self.device, exact=recipe.by_pillow)
         module = encoder.module
         # Convolutional networks run up to twice as fast with the channels last; a transformer has
         # one convolution, its patch embedding, and no use for it.
@@ -81,6 +80,12 @@ class Network:
         self._channels_last = convolutions > 4
         if self._channels_last:
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.transform = DeviceTransform(
+            encoder.preprocess,
+            self.device,
+            exact=recipe.by_pillow,
+            channels_last=self._channels_last,
+        )
         self.module: Callable[[torch.Tensor], torch.Tensor] = (
             torch.compile(module, dynamic=False) if recipe.compile else module
         )
