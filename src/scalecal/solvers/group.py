@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from scalecal.checks import InputError
 from scalecal.solvers.arrays import Array, Matrix, product, to_host
@@ -146,7 +147,7 @@ class Group:
         With one thread: products are too small to gain from more, and lose several times over where
         other processes want the same cores.
         """
-        with threadpool_limits(1, user_api="blas"):
+        with _arithmetic().limit(limits=1, user_api="blas"):
             return self._run(limit, patience)
 
     def _run(self, limit: int, patience: int) -> list[Fit]:
@@ -376,6 +377,12 @@ class Group:
         if self.case_weights is not None:
             self.case_weights = self.case_weights[columns]
         self._set_columns()
+
+
+@cache
+def _arithmetic() -> ThreadpoolController:
+    """The arithmetic libraries in memory, looked for once: looking takes as long as many steps."""
+    return ThreadpoolController()
 
 
 def column_numbers(probes: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:
