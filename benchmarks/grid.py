@@ -1,4 +1,4 @@
-"""One encoder's whole grid, from embeddings to predictions, beside the usual loop for the same probes.
+"""The whole grid, from embeddings to predictions, beside the usual loop for the same probes.
 
 Run: python -m benchmarks grid
 
@@ -6,26 +6,39 @@ MHIST's size: 2,175 training and 977 test cases, 1,536 features in half precisio
 method. The peer is the loop of `benchmarks.solvers` (nn.Linear, DataLoader, Adam, one probe after
 another) for as many epochs as each probe took here, counted from its seconds an epoch at that number
 of cases. A plain loop over the methods trains for each what it needs, a first probe included; a
-thrifty one trains every probe once. Calibrators and predictions cost the peer nothing. CPU seconds,
-one thread.
+thrifty one trains every probe once. Calibrators and predictions cost the peer nothing.
+
+First one encoder's grid in CPU seconds of one thread; then several encoders with ten seeds by the
+clock, as `reproduce` does it: features on disk, a process for every core, each with one thread,
+starting them included. The loop may use all cores too, or one if it is faster so.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 import warnings
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.made import EVERY, table
 from benchmarks.solvers import LOOP, embeddings, usual_loop
+from scalecal.engines import open_engine
+from scalecal.engines.local import cores
 from scalecal.experiments import grid as module
+from scalecal.experiments.reproduction import train_cell
+from scalecal.experiments.sources import Source
+from scalecal.experiments.spread import train_seeds_on
 from scalecal.features.files import FeatureTable
 from scalecal.probes import Job, Trained, fitting
 from scalecal.solvers import Task
 
 CASES, DIM, SEEDS, TIMED_EPOCHS = (2175, 977), 1536, 3, 6
+ENCODERS, ALL_SEEDS = 4, 10
 
 
 def features(seed: int = 0) -> FeatureTable:
@@ -35,8 +48,15 @@ def features(seed: int = 0) -> FeatureTable:
     return table(X.astype(np.float16), counts >= 4, counts, CASES, ("train", "test"))
 
 
+def stored(path: Path) -> FeatureTable:
+    """The same from a file."""
+    with np.load(path) as file:
+        X, counts = file["X"], file["counts"]
+    return table(X, counts >= 4, counts, CASES, ("train", "test"))
+
+
 def spent_and_trained(
-    data: FeatureTable,
+    data: FeatureTable, seeds: int
 ) -> tuple[dict[str, float], list[Job], list[Trained]]:
     """CPU seconds of the grid and of the solver alone; the jobs and their probes."""
     seconds = {"grid": 0.0, "solver": 0.0}
@@ -62,18 +82,27 @@ def spent_and_trained(
     module.fit_many = fit_many  # type: ignore[attr-defined]
     fitting.train = timed("solver", solver)
     try:
-        timed("grid", module.run_grid)(data, methods=EVERY, seeds=SEEDS)
+        timed("grid", module.run_grid)(data, methods=EVERY, seeds=seeds)
     finally:
         module.fit_many, fitting.train = original, solver  # type: ignore[attr-defined]
     return seconds, jobs, found
 
 
-def loop_seconds(data: FeatureTable, probes: list[Trained]) -> list[float]:
-    """CPU seconds of the usual loop for each of these probes."""
+class Loop(NamedTuple):
+    """Seconds of the usual loop for a grid."""
+
+    over_methods: float
+    every_once: float
+
+
+def loop_seconds(
+    data: FeatureTable, jobs: list[Job], probes: list[Trained], epoch: Callable[..., float]
+) -> Loop:
+    """Seconds of the usual loop for these probes, from those of an epoch."""
     X = np.asarray(data.X, dtype=np.float32)
     assert data.y is not None
     an_epoch: dict[int, float] = {}
-    seconds = []
+    peer = []
     for probe in probes:
         size = len(probe.rows) + (0 if probe.plan is None else len(probe.plan))
         if size not in an_epoch:
@@ -85,19 +114,9 @@ def loop_seconds(data: FeatureTable, probes: list[Trained]) -> list[float]:
                 validation=held,
                 validation_targets=data.y[held].astype(np.float32),
             )
-            runs = (usual_loop(X, task, TIMED_EPOCHS) / TIMED_EPOCHS for _ in range(3))
+            runs = (epoch(X, task, TIMED_EPOCHS) / TIMED_EPOCHS for _ in range(3))
             an_epoch[size] = min(runs)
-        seconds.append(probe.fit.n_iter * an_epoch[size])
-    return seconds
-
-
-def main() -> None:
-    """Print the table."""
-    data = features()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        spent, jobs, probes = spent_and_trained(data)
-        peer = loop_seconds(data, probes)
+        peer.append(probe.fit.n_iter * an_epoch[size])
     once = sum({id(probe): cost for probe, cost in zip(probes, peer, strict=True)}.values())
     # A job that needs a first probe pays for the plain one of its seed and preset.
     plain = {
@@ -106,16 +125,70 @@ def main() -> None:
         if job.recipe.is_plain
     }
     firsts = sum(plain[j.recipe.first(), j.seed] for j in jobs if j.recipe.needs_first_probe)
-    print(
-        f"### One encoder's grid: {CASES[0]:,} + {CASES[1]} x {DIM:,}, {len(EVERY)} methods, "
-        f"{SEEDS} seeds\n"
-    )
-    print("| | CPU s | times scalecal's |\n|---|---:|---:|")
-    print(f"| scalecal, embeddings to predictions | {spent['grid']:.1f} | 1.0 |")
-    print(f"| of which in the solver | {spent['solver']:.1f} | |")
-    for name, cost in (("method after method", sum(peer) + firsts), ("every probe once", once)):
-        print(f"| {LOOP}, {name} | {cost:.1f} | {cost / spent['grid']:.0f} |")
-    print()
+    return Loop(sum(peer) + firsts, once)
+
+
+def faster_by_the_clock(X: Any, task: Task, epochs: int) -> float:
+    """Seconds by the clock of the usual loop, with all cores or with one."""
+    timed = partial(usual_loop, X, task, epochs, clock=time.perf_counter)
+    return min(timed(threads=1), timed(threads=cores()))
+
+
+def seconds_by_the_clock(folder: Path) -> float:
+    """Seconds of all encoders' grids, a process for every core."""
+    cells = []
+    for number in range(ENCODERS):
+        data, path = features(number), folder / f"{number}.npz"
+        assert data.counts is not None
+        np.savez(path, X=data.X, counts=data.counts[:, 1])
+        source = Source("made", f"encoder{number}", "memory", partial(stored, path))
+        cells.append((source, folder / "cells" / str(number)))
+    options: dict[str, Any] = {"seeds": list(range(ALL_SEEDS)), "methods": EVERY, "sweep": False}
+    start = time.perf_counter()
+    with open_engine("local", workers=cores()) as pool:
+        train_seeds_on(pool, cells, progress=quiet, **options)
+    for source, cell in cells:
+        train_cell(source, cell, progress=quiet, **options)
+    return time.perf_counter() - start
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
+
+
+def show(title: str, unit: str, ours: float, solver: float | None, loop: Loop) -> None:
+    """Print one table."""
+    print(f"### {title}\n\n| | {unit} | times scalecal's |\n|---|---:|---:|")
+    print(f"| scalecal, embeddings to predictions | {ours:.1f} | 1.0 |")
+    if solver is not None:
+        print(f"| of which in the solver | {solver:.1f} | |")
+    for name, cost in (
+        ("method after method", loop.over_methods),
+        ("every probe once", loop.every_once),
+    ):
+        print(f"| {LOOP}, {name} | {cost:.1f} | {cost / ours:.0f} |")
+    print(flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    size = f"{CASES[0]:,} + {CASES[1]} x {DIM:,}, {len(EVERY)} methods"
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        data = features()
+        spent, jobs, probes = spent_and_trained(data, SEEDS)
+        loop = loop_seconds(data, jobs, probes, usual_loop)
+        title = f"One encoder's grid: {size}, {SEEDS} seeds"
+        show(title, "CPU s", spent["grid"], spent["solver"], loop)
+        taken = seconds_by_the_clock(Path(folder))
+        loops = []
+        for number in range(ENCODERS):
+            data = features(number)
+            _, jobs, probes = spent_and_trained(data, ALL_SEEDS)
+            loops.append(loop_seconds(data, jobs, probes, faster_by_the_clock))
+        whole = Loop(*(sum(parts) for parts in zip(*loops, strict=True)))
+        title = f"{ENCODERS} encoders by the clock on {cores()} cores: {size}, {ALL_SEEDS} seeds"
+        show(title, "seconds", taken, None, whole)
 
 
 if __name__ == "__main__":

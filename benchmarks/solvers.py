@@ -95,12 +95,20 @@ def seed_of(tasks: list[Task], seed: int) -> list[Task]:
     return tasks[seed * size : (seed + 1) * size]
 
 
-def usual_loop(X: Any, task: Task, epochs: int, steps: int | None = None) -> float:
+def usual_loop(
+    X: Any,
+    task: Task,
+    epochs: int,
+    steps: int | None = None,
+    *,
+    threads: int = 1,
+    clock: Callable[[], float] = time.process_time,
+) -> float:
     """CPU seconds of the DataLoader loop for one probe; only `steps` steps if given."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     parts, targets = [X[task.rows]], [task.targets]
     if task.mixtures is not None:
         m = task.mixtures
@@ -112,7 +120,7 @@ def usual_loop(X: Any, task: Task, epochs: int, steps: int | None = None) -> flo
     X_val = torch.from_numpy(X[task.validation])
     y_val = torch.from_numpy(np.asarray(task.validation_targets, dtype=np.float32))
     loss = torch.nn.BCEWithLogitsLoss()
-    start = time.process_time()
+    start = clock()
     model = torch.nn.Linear(X.shape[1], 1)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     loader = DataLoader(TensorDataset(features, goal), batch_size=BATCH, shuffle=True)
@@ -127,7 +135,7 @@ def usual_loop(X: Any, task: Task, epochs: int, steps: int | None = None) -> flo
                 break
         with torch.no_grad():
             loss(model(X_val).squeeze(1), y_val).item()
-    return time.process_time() - start
+    return clock() - start
 
 
 def cpu(call: Callable[[], Any]) -> float:

@@ -242,6 +242,20 @@ def test_anchors_apart_equal_anchors_that_ride_along(monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-10)
 
 
+def test_anchors_pairs_and_interpolates_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = data()
+    tasks = [t for t in grid(X, y) if t.mixtures is not None]
+    options: dict[str, Any] = {"batch_size": 32, "max_epochs": 6, "min_steps": 0, "patience": 2}
+    by_anchors = train(X, tasks, **options)
+    monkeypatch.setattr("scalecal.solvers.mixing.LARGEST_SHARES", -1)
+    by_pairs = train(X, tasks, **options)
+    monkeypatch.setattr("scalecal.solvers.mixing.FEW_COLUMNS", 0)
+    by_interpolates = train(X, tasks, **options)
+    for one, other, third in zip(by_anchors, by_pairs, by_interpolates, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-10)
+        np.testing.assert_allclose(one.weights, third.weights, atol=1e-10)
+
+
 def test_rows_of_an_unaligned_map_are_gathered_without_copying_the_matrix() -> None:
     """Arrays inside an .npz file start at any byte."""
     rng = np.random.default_rng(0)

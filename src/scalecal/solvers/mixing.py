@@ -1,8 +1,9 @@
 """Synthetic cases inside a batch, without a synthetic matrix.
 
 An interpolate's logit is the interpolate of two logits. Where the anchors are few, their logits
-are computed once a step and mixed by a small matrix; where they are many, the batch's own
-interpolates are made and dropped again. Both are exact.
+are computed once a step and mixed by a small matrix. Where they are many, the batch's own pairs of
+rows are gathered: few columns use both rows of a pair, many the interpolates made of them. All are
+exact.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = ["Batch", "Mix", "coefficients", "mixes", "same_rows"]
 FEW_ANCHORS = 64  # dearer to make interpolates one by one, however few of them a batch holds
 LARGEST_SHARES = 4_000_000  # entries of a mixing matrix
 WASTE = 600_000  # multiply-adds about as dear as a product of one's own
+FEW_COLUMNS = 8  # for so many, products with twice the rows cost less than making interpolates
 
 
 class Batch(Protocol):
@@ -76,8 +78,31 @@ class _Apart:
 
 
 @dataclass
+class _Paired:
+    """Many anchors, few columns: every case is two rows."""
+
+    data: Matrix
+    rows: Array  # (2 cases, d): first rows, then second rows
+    shares: Array  # (2 cases,)
+
+    def forward(self, weights: Array, known: Array) -> Array:  # noqa: ARG002
+        cases = len(self.rows) // 2
+        both = product(weights, self.rows.T, self.data.empty(weights.shape[0], 2 * cases))
+        both *= self.shares
+        return both[:, :cases] + both[:, cases:]
+
+    def to_anchors(self, slopes: Array, known: Array) -> None:
+        pass
+
+    def to_gradient(self, slopes: Array, gradient: Array) -> None:
+        both = np.concatenate([slopes, slopes], axis=1)
+        both *= self.shares
+        gradient += product(both, self.rows, self.data.empty(*gradient.shape))
+
+
+@dataclass
 class _Explicit:
-    """Many anchors: the batch's own interpolates are made."""
+    """Many anchors, many columns: the batch's own interpolates are made."""
 
     data: Matrix
     rows: Array  # (cases, d)
@@ -90,8 +115,7 @@ class _Explicit:
         pass
 
     def to_gradient(self, slopes: Array, gradient: Array) -> None:
-        out = self.data.empty(slopes.shape[0], self.rows.shape[1])
-        gradient += product(slopes, self.rows, out)
+        gradient += product(slopes, self.rows, self.data.empty(*gradient.shape))
 
 
 @dataclass
@@ -103,12 +127,12 @@ class Mix:
     columns: slice
     first: Array
     second: Array
-    left: Array  # (S, 1), the share of `first`
+    left: Array  # (S,), the share of `first`
     right: Array
     shares: Array | None  # (m, S, k), where anchors are few
     anchors: Array | None  # (m, k, d), where they do not ride along
     span: slice  # where they lie among those that do
-    memory: Array = None  # where interpolates are made: fresh memory costs more than making them
+    memory: Array = None  # where pairs are gathered: fresh memory costs more than the gathering
     order: Array = None  # this epoch's shares (few anchors) or numbers of synthetic cases
 
     def arrange(self, numbers: Array) -> None:
@@ -124,14 +148,19 @@ class Mix:
         if self.shares is not None:
             return _Anchored(self.span, self.order[0, part])
         now = self.order[part]
-        if self.memory is None or self.memory.shape[1] < len(now):
-            self.memory = self.data.empty(2, max(len(now), 64), self.data.n_features)
-        rows = self.data.take(self.first[now], self.scaling, self.memory[0])
-        rows *= self.left[now]
-        other = self.data.take(self.second[now], self.scaling, self.memory[1])
-        other *= self.right[now]
-        rows += other
-        return _Explicit(self.data, rows)
+        cases = len(now)
+        if self.memory is None or len(self.memory) < 2 * cases:
+            self.memory = self.data.empty(2 * max(cases, 64), self.data.n_features)
+        both = np.concatenate([self.first[now], self.second[now]])
+        rows = self.data.take(both, self.scaling, self.memory)
+        left, right = self.left[now], self.right[now]
+        if self.columns.stop - self.columns.start <= FEW_COLUMNS:
+            return _Paired(self.data, rows, np.concatenate([left, right]))
+        made, other = rows[:cases], rows[cases:]
+        made *= left[:, None]
+        other *= right[:, None]
+        made += other
+        return _Explicit(self.data, made)
 
 
 def coefficients(
@@ -250,8 +279,8 @@ def _mix(
         columns=slice(0, 0),
         first=data.index(mixtures.first),
         second=data.index(mixtures.second),
-        left=data.array(left[:, None]),
-        right=data.array(right[:, None]),
+        left=data.array(left),
+        right=data.array(right),
         shares=shares,
         anchors=None,
         span=slice(0, 0),
