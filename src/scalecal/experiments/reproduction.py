@@ -104,11 +104,12 @@ def train_cell(
     device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
     progress: Callable[[str], None] = print,
+    with_anchors: bool = True,
 ) -> tuple[Cell, Embeddings | None, float | None]:
     """Train one cell, seed by seed; a seed that is on disk already is not trained again.
 
-    Returns the cell, the training embeddings of the first seed with SCALE's anchors, and the seconds
-    of training (None where nothing was left to train).
+    Returns the cell, the training embeddings of the first seed with SCALE's anchors (where asked for,
+    `with_anchors`), and the seconds of training (None where nothing was left to train).
     """
     folder = Path(folder)
     data = source.open().labelled()
@@ -137,10 +138,11 @@ def train_cell(
                 dataset=source.dataset,
                 device=device,
             )
-        if seeds[0] in group and (found := _embeddings(data, grid, seeds[0])) is not None:
-            # Before the seed: once that is there, it is not trained again.
-            write_anchors(folder, found)
-            kept = found
+        if with_anchors and seeds[0] in group:
+            kept = _embeddings(data, grid, seeds[0])
+            if kept is not None:
+                # Before the seed: once that is there, it is not trained again.
+                write_anchors(folder, kept)
         for seed in group:
             cell = replace(cell_of_seed(grid.cell, seed), encoder=source.encoder)
             told = {"settings": settings, "seed": seed, "notes": grid.notes}

@@ -165,10 +165,11 @@ def _do_seeds(
             seeds=task.seeds,
             sweep=task.sweep,
             progress=_quiet,
+            with_anchors=task.looked_at,
             **{**task.options, "device": device},
         )
         cells = [(seed, read_cell(Path(folder, "seeds", str(seed)))) for seed in task.seeds]
-    return cells, found if task.looked_at else None, seconds or 0.0
+    return cells, found, seconds or 0.0
 
 
 def train_seeds_on(

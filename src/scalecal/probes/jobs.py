@@ -117,7 +117,7 @@ def linear_logits(
         block = slice(start, min(start + CHUNK_ROWS, n))
         # Rows in several files are no array; each chunk of them is one.
         data = Matrix(_rows(X, block if rows is None else rows[block]))
-        part = data.take(data.index(np.arange(block.stop - block.start)))
+        part = data.X if data.X.dtype == data.dtype else data.xp.astype(data.X, data.dtype)
         weights = data.array(coef.T) if weights is None else weights
         product = part @ weights
         if unit:
