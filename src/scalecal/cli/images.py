@@ -175,7 +175,12 @@ def extract(
         str | None, typer.Option(metavar="FILE", help="Weight file on this machine.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cuda:1, mps or cpu.")] = None,
-    precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, fp32, bf16 or fp16; on a new CPU bf16 is about twice as fast as fp32 (auto), and coarser."
+        ),
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per pass.")] = None,
     workers: Annotated[int | None, typer.Option(help="Threads or processes that decode.")] = None,
     compile: Annotated[bool | None, typer.Option("--compile", help="Use torch.compile.")] = None,
