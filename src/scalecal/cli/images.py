@@ -178,7 +178,7 @@ def extract(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="auto, fp32, bf16 or fp16; on a new CPU bf16 is about twice as fast as fp32 (auto), and coarser."
+            help="auto, fp32, bf16 or fp16. On a CPU auto is fp32; bf16 may be twice as fast, and is coarser."
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per pass.")] = None,
