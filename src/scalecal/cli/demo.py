@@ -30,6 +30,7 @@ def demo(
     from scalecal.experiments.comparison import compare_cell
     from scalecal.experiments.evidence import Evidence
     from scalecal.experiments.grid import features_of, run_grid
+    from scalecal.experiments.reproduction import training_embeddings
     from scalecal.experiments.runs import audit_method
 
     data = features_of(load_lidc(), encoder="geometry")
@@ -40,9 +41,14 @@ def demo(
     for method in dict.fromkeys(("none", comparison.best)):
         say(f"\nAudit of {method} (first seed's test patients):\n")
         say(str(audit_method(grid.cell, method)))
-    claims = claims_json(
-        judge(Evidence.of([grid.cell], seconds={("lidc", "geometry"): grid.seconds}))
+    here = (grid.cell.dataset, grid.cell.encoder)
+    looked_at = training_embeddings(data, grid, grid.cell.seeds("scale")[0])
+    evidence = Evidence.of(
+        [grid.cell],
+        embeddings={} if looked_at is None else {here: looked_at},
+        seconds={here: grid.seconds},
     )
+    claims = claims_json(judge(evidence))
     say("\nThe paper's claims, on these nodules:\n")
     say(claims_table(claims))
     options = {"seeds": seeds, "preset": "default"}

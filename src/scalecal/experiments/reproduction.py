@@ -35,6 +35,7 @@ __all__ = [
     "reproduce",
     "seeds_left",
     "train_cell",
+    "training_embeddings",
     "write_timing",
 ]
 
@@ -139,7 +140,7 @@ def train_cell(
                 device=device,
             )
         if with_anchors and seeds[0] in group:
-            kept = _embeddings(data, grid, seeds[0])
+            kept = training_embeddings(data, grid, seeds[0])
             if kept is not None:
                 # Before the seed: once that is there, it is not trained again.
                 write_anchors(folder, kept)
@@ -183,7 +184,7 @@ def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
                 )
 
 
-def _embeddings(data: FeatureTable, grid: Grid, seed: int) -> Embeddings | None:
+def training_embeddings(data: FeatureTable, grid: Grid, seed: int) -> Embeddings | None:
     """Training cases of one seed with SCALE's anchors, for the checks of the premise."""
     probe = grid.probes.get(("scale", seed))
     if probe is None or probe.plan is None or len(data.classes) != 2:
