@@ -70,6 +70,19 @@ def test_compare_writes_the_contract(features, tmp_path):
     assert "method" in result.output
 
 
+def test_compare_over_an_earlier_run_leaves_nothing_of_it(features, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("audit_mixup.json", "reliability_mixup.svg", "claims.json", "mine.txt"):
+        (out / name).write_text("of an earlier run")
+    done = run("compare", features, "--methods", "none,scale", "--seeds", 1, "--out", out)
+    assert done.exit_code == 0, done.output
+    left = {p.name for p in out.iterdir()}
+    assert "mine.txt" in left
+    assert not left & {"audit_mixup.json", "reliability_mixup.svg", "claims.json"}
+    assert "audit_none.json" in left
+
+
 def test_same_compare_same_bytes(features, tmp_path):
     for name in ("a", "b"):
         assert (

@@ -15,6 +15,7 @@ from scalecal import __version__
 from scalecal.auditing import Audit, audit
 from scalecal.experiments.cells import Cell, write_cell
 from scalecal.experiments.comparison import BASELINE, Comparison
+from scalecal.experiments.methods import METHODS
 from scalecal.tables.writing import output_folder, write_csv, write_json
 
 __all__ = ["audit_method", "run_meta", "write_audit_run", "write_run"]
@@ -86,7 +87,11 @@ def write_run(
     title: str | None = None,
     claims: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[str]:
-    """Write a run folder, all of it or nothing, and return the names of the files."""
+    """Write a run folder, all of it or nothing, and return the names of the files.
+
+    What an earlier run left there and this one does not have goes: audits of another best method,
+    say, would be taken for this run's.
+    """
     from scalecal.drawing import save
     from scalecal.experiments.frontier import frontier_curve, frontier_methods
 
@@ -114,7 +119,18 @@ def write_run(
         if BASELINE in cell.methods and np.any(cell.strata == "low"):
             write_csv(frontier_curve(cell), folder / "frontier.csv")
             write_csv(frontier_methods(cell), folder / "frontier_methods.csv")
-        return sorted(p.name for p in folder.iterdir())
+        names = sorted(p.name for p in folder.iterdir())
+    for name in _own_names() - set(names):
+        Path(out, name).unlink(missing_ok=True)
+    return names
+
+
+def _own_names() -> set[str]:
+    """Names of the files that some comparisons write and others do not."""
+    made = {"claims.json", "frontier.csv", "frontier_methods.csv"}
+    for method in METHODS:
+        made |= {f"audit_{method}.json", f"reliability_{method}.png", f"reliability_{method}.svg"}
+    return made
 
 
 def write_audit_run(
