@@ -96,8 +96,9 @@ class Group:
     def _set_state(self, weights: Array, intercept: Array) -> None:
         """Keep weights and intercepts as views of one flat array, so that Adam is one update."""
         size = weights.shape[0] * weights.shape[1]
-        self.flat = self.xp.concat([self.xp.reshape(weights, (-1,)), intercept])
-        self.gradient = self.xp.zeros_like(self.flat)
+        self.flat = self.data.room(size + intercept.shape[0])
+        self.flat[:size], self.flat[size:] = self.xp.reshape(weights, (-1,)), intercept
+        self.gradient = self.data.room(self.flat.shape[0])
         self.weights = self.xp.reshape(self.flat[:size], weights.shape)
         self.intercept = self.flat[size:]
         self.slope = self.xp.reshape(self.gradient[:size], weights.shape)
@@ -120,9 +121,9 @@ class Group:
         self.mixes, anchors = mixes(self.data, live, self.scaling, per_batch)
         self.n_anchors = len(anchors)
         longest = self.n_anchors + min(self.batch_size, self.n_real)
-        self.buffer = self.data.empty(longest, self.data.n_features)
+        self.buffer = self.data.room(longest, self.data.n_features)
         self.buffer[: self.n_anchors] = self.data.take(self.data.index(anchors), self.scaling)
-        self.every = self.data.empty(self.weights.shape[0], self.n_anchors + self.batch_size)
+        self.every = self.data.room(self.weights.shape[0], self.n_anchors + self.batch_size)
         self.ones = self.data.zeros(self.batch_size) + 1.0
 
     def _column_value(self, values: list[float]) -> Any:

@@ -31,7 +31,8 @@ class Held:
         n = int(self.rows.shape[0])
         if n <= CHUNK_ROWS:
             if self.kept is None:
-                self.kept = self.data.take(self.rows, scaling)
+                room = self.data.room(n, self.data.n_features)
+                self.kept = self.data.take(self.rows, scaling, room)
             yield slice(0, n), self.kept
             return
         buffer = None  # devices keep freed memory at hand themselves

@@ -150,7 +150,7 @@ class Mix:
         now = self.order[part]
         cases = len(now)
         if self.memory is None or len(self.memory) < 2 * cases:
-            self.memory = self.data.empty(2 * max(cases, 64), self.data.n_features)
+            self.memory = self.data.room(2 * max(cases, 64), self.data.n_features)
         both = np.concatenate([self.first[now], self.second[now]])
         rows = self.data.take(both, self.scaling, self.memory)
         left, right = self.left[now], self.right[now]
