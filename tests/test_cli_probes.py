@@ -139,6 +139,47 @@ def test_every_method_can_be_fitted_saved_and_loaded(features, tmp_path):
         np.testing.assert_array_equal(again.predict_proba(data), fitted.predict_proba(data))
 
 
+def test_a_case_without_votes_has_the_usual_panel(features, tmp_path):
+    """With votes on some new cases or on none, a case without them is predicted alike."""
+    stored = dict(np.load(features))
+    n = len(stored["X"])
+    half = tmp_path / "half.csv"
+    voted = {"id": stored["id"], "votes": stored["votes"], "n_raters": stored["n_raters"]}
+    pd.DataFrame(voted)[: n // 2].to_csv(half, index=False)
+    bare = tmp_path / "bare.npz"
+    np.savez(bare, X=stored["X"], id=stored["id"])
+    probs = {}
+    for name, source in (("with", features), ("without", tmp_path / "labels.npz")):
+        if name == "without":
+            np.savez(source, X=stored["X"], y=stored["y"], id=stored["id"])
+        out = tmp_path / name
+        assert run("fit", source, "--method", "scale-default", "--out", out).exit_code == 0
+        for votes in ([], ["--votes", half]):
+            file = tmp_path / f"{name}{len(votes)}.csv"
+            done = run("predict", out, bare, *votes, "--out", file)
+            assert done.exit_code == 0, done.exception
+            probs[name, bool(votes)] = pd.read_csv(file)["p"].to_numpy()
+        np.testing.assert_array_equal(probs[name, True][n // 2 :], probs[name, False][n // 2 :])
+        assert (out / "probe.safetensors").stat().st_mode == (out / "probe.json").stat().st_mode
+    np.testing.assert_array_equal(probs["without", True], probs["without", False])
+
+
+def test_the_number_of_readers_is_heeded_without_labels_too(features, tmp_path):
+    stored = dict(np.load(features))
+    bare = tmp_path / "bare.npz"
+    np.savez(bare, X=stored["X"], id=stored["id"])
+    assert run("fit", features, "--method", "jury", "--out", tmp_path / "probe").exit_code == 0
+    for more in ([], ["--n-raters", 25]):
+        out = tmp_path / f"p{len(more)}.csv"
+        assert run("predict", tmp_path / "probe", bare, *more, "--out", out).exit_code == 0
+    assert (pd.read_csv(tmp_path / "p0.csv")["p"] != pd.read_csv(tmp_path / "p2.csv")["p"]).any()
+
+
+def test_a_negative_seed_is_one_line(features, tmp_path):
+    result = run("fit", features, "--method", "none", "--seed", -2, "--out", tmp_path / "probe")
+    assert isinstance(result.exception, InputError)
+
+
 def test_predict_refuses_other_features(features, tmp_path):
     assert run("fit", features, "--method", "none", "--out", tmp_path / "probe").exit_code == 0
     other = tmp_path / "other.npz"

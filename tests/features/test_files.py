@@ -282,3 +282,32 @@ def test_of_several_list_columns_none_is_guessed(tmp_path):
     with pytest.raises(InputError, match="one list column"):
         read_features(tmp_path / "f.parquet")
     assert read_features(tmp_path / "f.parquet", columns={"X": "b"}).X.shape == X.shape
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("role", ["group", "split", "label"])
+def test_a_column_that_was_named_and_is_not_there_is_an_error(tmp_path, source, role):
+    with pytest.raises(InputError, match=f"'splt'.*named as the {role} column"):
+        read_features(SOURCES[source](tmp_path), columns={role: "splt"})
+
+
+@pytest.mark.parametrize("source", ["npz", "store"])
+def test_columns_go_by_the_names_given(tmp_path, source):
+    if source == "npz":
+        path = put_npz(tmp_path, **EVERYTHING, patient=GROUP[::-1])
+    else:
+        path = put_store(tmp_path, frame().assign(patient=GROUP[::-1]))
+    found = read_features(path, columns={"group": "patient"})
+    assert [found.group_names[g] for g in found.groups] == GROUP[::-1].tolist()
+
+
+def test_labels_of_an_npz_may_be_called_label(tmp_path):
+    found = read_features(put_npz(tmp_path, X=X, label=Y))
+    assert found.y.tolist() == Y.tolist()
+
+
+def test_whole_numbers_are_features_too(tmp_path):
+    whole = np.arange(N * 2).reshape(N, 2)
+    found = read_features(put_npz(tmp_path, X=whole, y=Y))
+    assert found.X.dtype == np.float64
+    assert np.asarray(found.X).tolist() == whole.tolist()

@@ -238,3 +238,14 @@ def test_encoders_of_one_data_set_belong_together(tmp_path: Path) -> None:
 
 def test_every_format_is_tested() -> None:
     assert set(FORMATS) == {"npz", "table", "trident", "eva"}
+
+
+def test_an_import_that_fails_leaves_no_folder(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", X=np.array([[1.0, np.nan], [1.0, 2.0]]), id=["a", "b"])
+    with pytest.raises(InputError, match="'a' holds NaN"):
+        import_features(tmp_path / "bad.npz", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    np.savez(tmp_path / "large.npz", X=np.array([[1e9, 1.0], [1.0, 2.0]]), id=["a", "b"])
+    with pytest.raises(InputError, match="--dtype float32"):
+        import_features(tmp_path / "large.npz", tmp_path / "out")
+    assert len(import_features(tmp_path / "large.npz", tmp_path / "out", dtype="float32")) == 2

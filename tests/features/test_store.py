@@ -243,7 +243,7 @@ def test_write_whole_keeps_the_old_file_on_failure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "dtype", "message"),
     [
-        (1e6, "float16", r"'bild_ä2' is too large for float16. Use dtype='float32'"),
+        (1e6, "float16", r"'bild_ä2' is too large for float16: keep float32"),
         (np.nan, "float16", r"'bild_ä2' holds NaN"),
         (np.inf, "float32", r"'bild_ä2' holds NaN or infinity"),
     ],

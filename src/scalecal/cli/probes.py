@@ -133,15 +133,27 @@ def predict(
     votes: Votes = None,
     ties: Ties = None,
     n_raters: NRaters = None,
+    label_column: Column = None,
+    group_column: Column = None,
 ) -> None:
     """Predict with a saved probe; the file written can be given to `audit`."""
+    import numpy as np
+
     from scalecal.experiments.predicting import predictions_table, write_table
     from scalecal.experiments.saved import load_method
 
     fitted = load_method(probe)
     data = read(
-        features, labels, votes, classes=fitted.classes, ties=ties or "drop", n_raters=n_raters
+        features,
+        labels,
+        votes,
+        roles={"label": label_column, "group": group_column},
+        classes=fitted.classes,
+        ties=ties or "drop",
+        n_raters=n_raters,
     )
+    if n_raters is not None and data.readers is None:  # also of cases that have no label yet
+        data = replace(data, n_raters=np.full(len(data), n_raters))
     table = predictions_table(fitted, data)
     write_table(table, out)
     say(f"{len(table):,} predictions written to {out}")

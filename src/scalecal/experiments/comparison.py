@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "compare_cell"]
 
 BASELINE = "none"
+TRAINED_ALIKE = "none-default"
+"""The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
 CONTROL = "scale-shuffled"
 REFERENCE = "vote-fraction"
 """Training on the votes themselves: the gain whose share the others recover."""
@@ -281,11 +283,24 @@ def _sentences(comparison: Comparison) -> list[str]:
             f"(change {_said_change(row, key)}){certain};{price} "
             f"{named.removeprefix('an ')} {by}by {_said_change(row, skill)}."
         )
+        if _preset(comparison.cell, best) != _preset(comparison.cell, BASELINE):
+            said.append(_training_sentence(best, table, key))
     if comparison.plain is not None:
         said.append(_scale_sentence(comparison.plain, table["scale"], what))
     if comparison.control is not None:
         said.append(_control_sentence(comparison.control, what))
     return said
+
+
+def _training_sentence(best: str, table: dict[str, Row], key: str) -> str:
+    """What of a gain over a probe trained by another preset may be the training's."""
+    if best == TRAINED_ALIKE:
+        return f"What helps here is the training: {best} calibrates nothing."
+    text = f"{best} was trained by another preset than {BASELINE}"
+    if TRAINED_ALIKE in table:
+        alike = number(table[TRAINED_ALIKE][key])
+        return f"{text}: trained alike, the uncalibrated probe ({TRAINED_ALIKE}) has {alike}."
+    return f"{text}, so the gain need not be its own: {TRAINED_ALIKE} would tell."
 
 
 def _difference(found: Contrast) -> str:

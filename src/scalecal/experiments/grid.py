@@ -96,6 +96,14 @@ def panel_size(data: FeatureTable) -> int | None:
     return int(np.median(size[size > 0]))
 
 
+def panels(data: FeatureTable, rows: Int) -> Int | None:
+    """Return the readers behind some cases, the usual number where a case has no votes, or None."""
+    if data.readers is None:
+        return None
+    size = data.readers[rows]
+    return np.where(size > 0, size, panel_size(data) or 1)
+
+
 def applicable(
     names: Sequence[str] | None, data: FeatureTable
 ) -> tuple[dict[str, Method], dict[str, str]]:
@@ -311,9 +319,8 @@ def fit_calibrator(
             "too few training cases to hold out a validation part for the calibrator: "
             "give one (split = 'val'), or more cases"
         )
-    readers = None if data.readers is None else np.maximum(data.readers[rows], 1)
     fitted: Calibrator = clone(method.calibrator)
-    return fitted.fit(probe.logits(data.X, rows), data.y[rows], n_raters=readers)
+    return fitted.fit(probe.logits(data.X, rows), data.y[rows], n_raters=panels(data, rows))
 
 
 def apply_probe(
@@ -324,8 +331,7 @@ def apply_probe(
     if calibrator is None:
         probs = probabilities(logits)
         return probs[:, 1] if logits.ndim == 1 else probs
-    readers = None if data.readers is None else np.maximum(data.readers[rows], 1)
-    return calibrator.predict_proba(logits, n_raters=readers)
+    return calibrator.predict_proba(logits, n_raters=panels(data, rows))
 
 
 def _cell(

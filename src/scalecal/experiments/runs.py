@@ -23,6 +23,9 @@ __all__ = ["audit_method", "run_meta", "write_audit_run", "write_run"]
 MOST_CASES = 1_000_000
 """Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
 
+AUDIT_EXTRAS = frozenset({"run.json", "cases.parquet", "predictions.parquet", "report.html"})
+"""Names of the files that some audits have and others do not."""
+
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
 
 
@@ -144,7 +147,11 @@ def write_audit_run(
     command: Sequence[str] = ("scalecal",),
     options: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Write an audit: its numbers, its figure and its cases; return the names of the files."""
+    """Write an audit: its numbers, its figure and its cases; return the names of the files.
+
+    What an earlier audit left there and this one does not have goes: the cases of another file, say,
+    would be taken for this one's. So does its report, which whoever made it makes anew.
+    """
     from scalecal.drawing import save
 
     with output_folder(out) as folder:
@@ -164,7 +171,10 @@ def write_audit_run(
                 fingerprint=str(found.meta["data_sha256"]),
             )
             write_cell(folder, replace(cell, meta=meta))
-        return sorted(p.name for p in folder.iterdir())
+        names = sorted(p.name for p in folder.iterdir())
+    for name in AUDIT_EXTRAS - set(names):
+        Path(out, name).unlink(missing_ok=True)
+    return names
 
 
 def _audited_cell(

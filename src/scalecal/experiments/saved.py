@@ -11,7 +11,7 @@ import numpy as np
 
 from scalecal import __version__
 from scalecal.calibrators import Calibrator, from_dict
-from scalecal.checks import Float, InputError, lookup
+from scalecal.checks import Float, InputError, check_positive_int, lookup
 from scalecal.experiments.grid import applicable, fit_calibrator, on_device, panel_size
 from scalecal.experiments.methods import METHODS
 from scalecal.features.files import FeatureTable
@@ -62,9 +62,11 @@ class FittedMethod:
         if self.calibrator is None:
             probs = probabilities(logits)
             return probs[:, 1] if logits.ndim == 1 else probs
+        # A case without votes gets the usual number of readers. Where the probe knew no votes, new
+        # ones change nothing: cases with and without them are treated alike.
         readers: Any = self.about["n_raters"]
-        if (size := data.readers) is not None:
-            readers = np.where(size > 0, size, readers or 1)
+        if data.readers is not None and (readers is not None or data.counts is None):
+            readers = np.where(data.readers > 0, data.readers, readers)
         return self.calibrator.predict_proba(logits, n_raters=readers)
 
 
@@ -81,6 +83,7 @@ def fit_method(
     >>> fitted.coef.shape, sorted(fitted.about)[:2]
     ((1, 5), ['classes', 'counts'])
     """
+    check_positive_int(seed, "seed", least=0)
     data = data.labelled()
     data = replace(data, X=on_device(data.X, "cpu"))
     assert data.y is not None
@@ -156,20 +159,21 @@ def _plain_recipe(recipe: dict[str, Any]) -> Any:
 
 def save_method(fitted: FittedMethod, folder: str | Path) -> None:
     """Write ``probe.safetensors`` and ``probe.json``, both or neither."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     about = fitted.about | {
         "unit_rows": fitted.unit,
         "calibrator": None if fitted.calibrator is None else fitted.calibrator.to_dict(),
     }
     with output_folder(folder) as partial:
-        save_file(
+        weights = save(
             {
                 "coef": np.ascontiguousarray(fitted.coef, dtype=np.float64),
                 "intercept": np.ascontiguousarray(fitted.intercept, dtype=np.float64),
-            },
-            partial / WEIGHTS,
+            }
         )
+        # Not `save_file`, whose files only their owner may read.
+        (partial / WEIGHTS).write_bytes(weights)
         write_json(partial / ABOUT, about)
 
 

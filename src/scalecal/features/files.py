@@ -30,6 +30,7 @@ from scalecal.tables.columns import (
     some,
 )
 from scalecal.tables.predictions import Truth, labels_and_votes
+from scalecal.tables.reading import column_names
 from scalecal.tables.writing import file_hash
 from scalecal.votes import Ties
 
@@ -177,8 +178,9 @@ def read_features(
         known = ", ".join((*FEATURE_ROLES, "rater"))
         raise InputError(f"unknown column role {unknown[0]!r}. Known: {known}")
     encoder, paths = None, None
+    others = [file for file in (labels, votes) if file is not None]
     if path.is_dir():
-        X, table, features = _from_folder(path)
+        X, table, features = _from_folder(path, columns or {})
         paths = _paths(features.table)
         encoder, fingerprint = features.encoder, file_hash(path / MANIFEST)
         classes = features.classes if classes is None else classes
@@ -186,10 +188,11 @@ def read_features(
         X, table = matrix_from_npz(path, columns or {})
         fingerprint = file_hash(path)
     else:
-        others = [file for file in (labels, votes) if file is not None]
         check_named(columns, (*FEATURE_ROLES, "rater"), path, *others)
         X, table = matrix_from_table(path, columns)
         fingerprint = file_hash(path)
+    if path.is_dir() or path.suffix.lower() == ".npz":
+        _check_named(columns or {}, table, others)
     notes = list(check_matrix(X, table.file))
     ids = None
     if table.has("id"):
@@ -256,14 +259,33 @@ def _paths(table: pd.DataFrame) -> NDArray[np.str_] | None:
     return np.asarray(table["path"].fillna("").astype(str), dtype=np.str_)
 
 
-def _from_folder(path: Path) -> tuple[Any, NamedColumns, Features]:
+def _check_named(
+    columns: Mapping[str, str], table: NamedColumns, others: Sequence[str | Path]
+) -> None:
+    """Fail unless each column that the caller named is somewhere: as `check_named`, for no table."""
+    known = {*table.header, *(column for other in others for column in column_names(other))}
+    for role, name in columns.items():
+        spread = role in ("votes", "X") and any(column.startswith(f"{name}_") for column in known)
+        if name not in known and not spread:
+            raise table.missing(name, f"named as the {role} column")
+
+
+def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns, Features]:
     import pyarrow as pa
 
     features = load_features(path)
     frame = features.table
-    keep = [role for role in CASE_ROLES if role in frame.columns]
-    keep += [name for name in frame.columns if str(name).startswith("votes_")]
-    table = pa.Table.from_pandas(frame[keep], preserve_index=False)
+    header = tuple(map(str, frame.columns))
+    picked: dict[str, str] = {}  # as it is called here -> in the folder
+    for role in CASE_ROLES:
+        name = columns.get(role, role)
+        name = name if name in header else role
+        if name in header:
+            picked[role] = name
+    prefix = f"{columns.get('votes', 'votes')}_"
+    picked |= {f"votes_{n.removeprefix(prefix)}": n for n in header if n.startswith(prefix)}
+    keep, frame = list(picked), frame[list(picked.values())].set_axis(list(picked), axis=1)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
     names = features.classes
     if names is not None and "label" in keep and frame["label"].dtype.kind in "iuf":
         # The store numbers its classes; files that are joined to it call them by name.
@@ -272,8 +294,7 @@ def _from_folder(path: Path) -> tuple[Any, NamedColumns, Features]:
             None if missing else names[c] for c, missing in zip(label, label.isna(), strict=True)
         ]
         table = table.set_column(keep.index("label"), "label", pa.array(named, pa.string()))
-    found = NamedColumns(table, path.name, ROLES, tuple(map(str, frame.columns)))
-    return features.X, found, features
+    return features.X, NamedColumns(table, path.name, ROLES, header), features
 
 
 def _join(

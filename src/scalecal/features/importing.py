@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,12 +133,18 @@ def import_features(
             "classes": None if classes is None else list(classes),
         },
     }
-    with open_store(
-        out, settings, table, dim=found.dim, shard_rows=shard_rows, dtype=dtype
-    ) as store:
-        for shard, start, stop in store.missing():
-            store.write_shard(shard, found.read(start, stop))
-        store.finish()
+    fresh = not Path(out).exists()
+    try:
+        with open_store(
+            out, settings, table, dim=found.dim, shard_rows=shard_rows, dtype=dtype
+        ) as store:
+            for shard, start, stop in store.missing():
+                store.write_shard(shard, found.read(start, stop))
+            store.finish()
+    except BaseException:
+        if fresh:  # a part of an import is of no use: it is quickly done again
+            shutil.rmtree(out, ignore_errors=True)
+        raise
     return load_features(out)
 
 

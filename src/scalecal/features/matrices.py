@@ -45,8 +45,11 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
             if X is None:
                 X = archive[names["X"]]
             for role in CASE_ROLES:
-                if names[role] in found:
-                    arrays[role] = archive[names[role]]
+                # By the name given, else the usual one; labels are called both `y` and `label`.
+                known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in found)
+                name = next(known, None)
+                if name is not None:
+                    arrays[role] = archive[name]
     except (zipfile.BadZipFile, OSError, EOFError) as error:
         raise InputError(f"{path} is not a readable .npz file: {error}") from None
     except ValueError as error:
@@ -58,6 +61,8 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
         ) from None
     if np.ndim(X) != 2:
         raise InputError(f"{path.name}: X must be 2-d (cases, features), got shape {np.shape(X)}")
+    if X.dtype.kind in "iub":  # whole numbers, as CSV files may hold them
+        X = X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
     table: dict[str, Any] = {}
     for role, values in arrays.items():
         values = np.asarray(values)

@@ -164,9 +164,10 @@ def _cast(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any
     if bad.any():
         first = int(np.flatnonzero(bad)[0])
         what = (
-            f"is too large for {dtype}. Use dtype='float32'"
+            f"is too large for {dtype}: keep float32 (dtype='float32', --dtype float32)"
             if np.isfinite(features[first]).all()
-            else "holds NaN or infinity. Use precision='fp32', or check the weights"
+            else "holds NaN or infinity: check the file or the weights it comes from "
+            "(an extraction may need --precision fp32)"
         )
-        raise InputError(f"the embedding of {ids[first]!r} {what}.")
+        raise InputError(f"the embedding of {ids[first]!r} {what}")
     return array
