@@ -124,6 +124,46 @@ def test_errors_are_one_line_with_exit_code_two(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+def test_stream_takes_every_option_or_refuses_it(tmp_path, frame):
+    file, votes = tmp_path / "p.csv", tmp_path / "v.csv"
+    frame["label"] = np.where(frame["label"] == 1, "SSA", "HP")
+    frame.to_csv(file, index=False)
+    frame[["id", "votes", "n_raters"]].to_csv(votes, index=False)
+    base = ("audit", file, "--positive", "SSA", "--bins", 10, "--resamples", 20, "--seed", 3)
+    base += ("--ties", "drop", "--id-column", "id", "--group-column", "id")
+    result = run(*base, "--stream", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    meta = json.loads((tmp_path / "out" / "audit.json").read_text())["meta"]
+    assert (meta["n_bins"], meta["n_resamples"], meta["seed"]) == (10, 20, 3)
+    for more, message in (
+        (("--votes", votes), f"--votes {votes} cannot be used with --stream"),
+        (("--votes", tmp_path / "none.csv"), "cannot be used with --stream"),
+        (("--rater-column", "reader"), "give their file with --votes"),
+        (("--resamples", 5), "n_resamples must be at least 20"),
+        (("--ties", "odd"), "ties must be one of"),
+        (("--positive", "HB"), "'HB' is not among"),
+        (("--n-raters", 7), "n_raters must not be given"),
+    ):
+        result = run(*base, "--stream", *more)
+        assert isinstance(result.exception, InputError), more
+        assert message in str(result.exception)
+        assert "\n" not in str(result.exception)
+
+
+def test_an_audit_leaves_nothing_of_an_earlier_one(tmp_path, frame):
+    file, out = tmp_path / "p.csv", tmp_path / "out"
+    frame.to_csv(file, index=False)
+    whole = ("audit", file, "--resamples", 20, "--out", out)
+    assert run(*whole).exit_code == 0
+    first = {p.name for p in out.iterdir()}
+    (out / "mine.txt").write_text("kept")
+    assert run(*whole, "--stream").exit_code == 0
+    shared = {"audit.json", "audit.csv", "reliability.png", "reliability.svg"}
+    assert {p.name for p in out.iterdir()} == shared | {"mine.txt"}
+    assert run(*whole).exit_code == 0
+    assert {p.name for p in out.iterdir()} == first | {"mine.txt"}
+
+
 def test_unwritable_output_is_an_error(tmp_path, frame):
     file = tmp_path / "p.csv"
     frame.to_csv(file, index=False)

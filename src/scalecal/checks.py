@@ -141,6 +141,10 @@ def _check_cases(array: NDArray[Any], name: str) -> None:
         )
 
 
+SUM_TOLERANCE = 1e-4
+"""How far from 1 the probabilities of a case may sum."""
+
+
 def check_probs(probs: ArrayLike, name: str = "probs") -> Float:
     """Return probabilities as float64: (n,) of the positive class, or (n, C) with rows summing to 1.
 
@@ -163,10 +167,11 @@ def check_probs(probs: ArrayLike, name: str = "probs") -> Float:
         )
     if p.ndim == 2:
         total = p.sum(axis=1)
-        off = np.abs(total - 1.0) > 1e-4
+        off = np.abs(total - 1.0) > SUM_TOLERANCE
         if off.any():
             raise InputError(
-                f"each row of {name} must sum to 1, got {total[off][0]:g} at {rows(off)}"
+                f"each row of {name} must sum to 1, got {total[off][0]:g} at {rows(off)}. "
+                "If they were rounded, divide each row by its sum."
             )
     return p
 

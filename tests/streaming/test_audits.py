@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scalecal import audit
 from scalecal.checks import InputError
-from scalecal.streaming import StreamingAudit
+from scalecal.streaming import StreamingAudit, audits
 
 EXACT = ("n", "prevalence", "accuracy")
 ROUNDING = ("mean_p", "ece", "gap", "overconfidence", "log_loss", "vote_nll", "smece")
@@ -88,6 +88,26 @@ def test_agrees_with_audit_of_the_same_cases(sharpness):
         assert mine == pytest.approx(theirs), mine["name"]
     assert len(streamed.sentences) == len(whole.sentences)
     assert "overall" in str(streamed)
+
+
+def test_nulls_of_few_cases_are_draws_of_the_same_law():
+    y, p, votes = cases(400)
+    whole = audit(y, p, votes=votes, n_raters=7, n_resamples=4000)
+    streamed = in_blocks(y, p, votes, n_resamples=4000).finish()
+    for mine, theirs in zip(streamed.rows[1:], whole.rows[1:], strict=True):
+        # Close enough to tell the law from its normal limit, which is some per cent off here.
+        for key in ("null_mean", "null_p95"):
+            assert mine[key] == pytest.approx(theirs[key], rel=0.025), (mine["name"], key)
+        assert mine["p_selection"] == pytest.approx(theirs["p_selection"], abs=0.04)
+
+
+def test_a_small_stratum_of_a_large_stream_is_noted(monkeypatch):
+    y, p, _ = cases(2000)
+    strata = (np.arange(len(y)) >= 100).astype(int)
+    stream = StreamingAudit(n_resamples=20).update(y, p, strata=strata, names=("few", "many"))
+    assert "few" not in " ".join(stream.finish().notes)
+    monkeypatch.setattr(audits, "EXACT_CASES", 1000)
+    assert "the null of few (under 500 cases)" in " ".join(stream.finish().notes)
 
 
 def test_floors_above_the_exact_limit_are_the_same_draws():

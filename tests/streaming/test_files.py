@@ -83,3 +83,36 @@ def test_errors_are_plain(tmp_path):
     bad.write_text("p,label\n2.5,1\n")
     with pytest.raises(InputError, match="Did you pass logits"):
         stream_file(bad)
+
+
+def test_ids_are_named_but_not_used(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("case,p,label\n" + "a,0.5,1\nb,0.25,0\n" * 20)
+    streamed = stream_file(path, columns={"id": "case"}, n_resamples=20)
+    assert any(note.startswith("The ids in the file are not used") for note in streamed.notes)
+    with pytest.raises(InputError, match="no column 'cas'"):
+        stream_file(path, columns={"id": "cas"})
+
+
+def test_notes_count_over_all_pieces(tmp_path):
+    n = 4000
+    frame = pd.DataFrame({"p_a": 0.251, "p_b": 0.75, "votes_a": np.arange(n) % 5, "votes_b": 2})
+    frame.loc[0, "p_a"] = 0.255
+    frame.loc[:1999, ["votes_a", "votes_b"]] = np.nan
+    path = write(frame, tmp_path / "p.parquet")
+    streamed, whole = (
+        stream_file(path, ties="drop", n_resamples=20),
+        read_predictions(path, ties="drop"),
+    )
+    assert "; in 400 they are tied and there is none." in " ".join(whole.notes)
+    assert "(off by up to 0.005)" in " ".join(whole.notes)
+    assert set(whole.notes[:-1]) <= set(streamed.notes)
+    assert "2,400 cases without a label were left out." in streamed.notes
+    assert streamed["overall"]["mean_p"] == pytest.approx(whole.probs.mean())
+
+
+def test_an_error_says_in_which_piece(tmp_path):
+    frame = pd.DataFrame({"p": np.full(2000, 0.5), "label": 1})
+    frame.loc[1500, "p"] = 1.5
+    with pytest.raises(InputError, match=r"p\.parquet from row 1400 on: .* got 1\.5 at row 100"):
+        stream_file(write(frame, tmp_path / "p.parquet"))

@@ -90,6 +90,53 @@ def test_majority_and_ties(read):
     assert "1 of 3 cases without a label were left out." in dropped.notes
 
 
+def test_an_unknown_rule_for_ties_is_refused_without_votes_too(read):
+    with pytest.raises(InputError, match=r"ties must be one of .*, got 'odd'"):
+        read("p,label\n0.5,1\n0.2,0\n", ties="odd")
+
+
+def test_dropped_ties_are_no_labels(read):
+    text = "id,p,votes,n_raters\na,0.5,3,6\nb,0.5,6,7\nc,0.5,1,3\n"
+    assert read(text, ties="drop").notes == (
+        "The label is the readers' majority in 2 of 3 cases; in 1 they are tied and there is none.",
+        "1 of 3 cases without a label were left out.",
+    )
+
+
+def test_ties_in_another_file_are_named_by_id(tmp_path):
+    (tmp_path / "p.csv").write_text("id,p\nx,0.5\ny,0.5\n")
+    (tmp_path / "v.csv").write_text("id,rater,label\ny,1,0\ny,2,1\nx,1,0\n")
+    with pytest.raises(InputError, match=r"v.csv: 1 of 2 cases are tied \(ids 'y'\). Choose"):
+        read_predictions(tmp_path / "p.csv", votes=tmp_path / "v.csv")
+
+
+def test_rounded_probabilities_are_divided_by_their_sum(read):
+    found = read("p_a,p_b,p_c,label\n0.333,0.333,0.333,a\n0.5,0.25,0.25,b\n0.34,0.33,0.34,c\n")
+    assert found.probs.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
+    assert found.probs[1].tolist() == [0.5, 0.25, 0.25]
+    assert found.notes == (
+        "In 2 of 3 rows the probabilities did not sum to 1 (off by up to 0.01): divided by their sum.",
+    )
+    two = read("p_a,p_b,label\n0.201,0.8,a\n0.5,0.5,b\n")
+    assert two.probs == pytest.approx([0.8 / 1.001, 0.5], rel=1e-12)
+    with pytest.raises(
+        InputError, match=r"sum to 1, got 1\.02 at row 0\. If they were rounded, divide"
+    ):
+        read("p_a,p_b,label\n0.52,0.5,a\n")
+    with pytest.raises(InputError, match=r"got 1\.005 at row 0"):
+        read("p_a,p_b,label\n1.005,0,a\n")
+
+
+def test_a_header_without_any_known_name_misses_the_probability(read):
+    with pytest.raises(
+        InputError, match=r"no column 'p' .*ID, Prob, Label.*--p-column Prob "
+    ) as caught:
+        read("ID,Prob,Label\na,0.5,1\n")
+    assert "{'p': 'Prob'}" in str(caught.value)
+    with pytest.raises(InputError, match=r"no column 'label' .*--label-column Label "):
+        read("ID,Prob,Label\na,0.5,1\n", columns={"p": "Prob"})
+
+
 def test_label_beside_votes(read):
     found = read("id,p,votes,n_raters,label\na,0.5,3,6,1\nb,0.5,6,7,0\nc,0.5,6,7,\nd,0.1,,,0\n")
     assert found.y.tolist() == [1, 0, 1, 0]

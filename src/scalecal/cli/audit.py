@@ -55,7 +55,11 @@ def audit(
     seed: Seed = None,
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="Read the file in pieces: memory does not grow with it."),
+        typer.Option(
+            "--stream",
+            help="Read FILE in pieces: memory does not grow with it. Votes stand in FILE then, "
+            "and ids and groups are not used.",
+        ),
     ] = False,
 ) -> None:
     """Audit predictions: calibration overall and by how far the readers agree.
@@ -64,6 +68,7 @@ def audit(
     optionally group and stratum. Other names are given by the --...-column options.
     """
     from scalecal.auditing import audit as run_audit
+    from scalecal.checks import InputError
     from scalecal.tables import read_predictions
 
     roles = {
@@ -76,11 +81,29 @@ def audit(
         "group": group_column,
         "stratum": stratum_column,
     }
+    if stream and votes is not None:
+        raise InputError(
+            f"--votes {votes} cannot be used with --stream, which reads one file once: "
+            "put the votes into columns of FILE, or leave out --stream"
+        )
+    if rater_column is not None and votes is None:
+        raise InputError(
+            f"--rater-column {rater_column} names a column of the votes: give their file with --votes"
+        )
     if stream:
         from scalecal.streaming import stream_file
 
         streamed = stream_file(
-            file, **given(columns=columns(roles), n_bins=n_bins, n_raters=n_raters, seed=seed)
+            file,
+            **given(
+                columns=columns(roles),
+                positive=positive,
+                n_raters=n_raters,
+                ties=ties,
+                n_bins=n_bins,
+                n_resamples=n_resamples,
+                seed=seed,
+            ),
         )
         say(str(streamed))
         if out is not None:

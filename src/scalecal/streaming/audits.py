@@ -30,6 +30,9 @@ __all__ = ["StreamedAudit", "StreamingAudit"]
 
 FORMAT = "scalecal-stream-1"
 
+FEW_CASES = 500
+"""Cases of a stratum below which the normal limit of its null may be some per cent off."""
+
 _NO_CASES = Cases(
     np.zeros(0, np.int64), np.zeros(0), None, np.zeros(0, np.int64), strata=(), groups=None
 )
@@ -59,7 +62,8 @@ class StreamingAudit:
     to 1e-9). AUC, debiased error and the tests replace a case's probability by the mean of its
     cell, one of some 64,000 (32 to every halving of the distance to 0 or 1): they agree to about
     1e-5, p-values of the Kuiper test to a per cent on large data.
-    Floors and nulls above 100,000 cases are the same draws; below, other draws of the same law.
+    Up to 100,000 cases floors and nulls are other draws of the same law. Above, floors are the same
+    draws, and nulls the same normal limit: some per cent off in a stratum of a few hundred cases.
     Intervals are normal ones instead of bootstrap ones, and take cases as independent: groups are
     not known here. For two classes, scores on left-out votes are the mean over all splits.
 
@@ -297,6 +301,12 @@ class StreamingAudit:
             notes.append(
                 f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."
             )
+            small = [r["name"] for r in rows[1:] if 0 < r["n"] < FEW_CASES]
+            if small:
+                notes.append(
+                    f"That limit is rough where cases are few: the null of {', '.join(small)} (under "
+                    f"{FEW_CASES} cases) may be some per cent off."
+                )
         return notes
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -12,14 +14,36 @@ from scalecal.checks import InputError
 from scalecal.streaming.audits import StreamedAudit, StreamingAudit
 from scalecal.tables.batches import iterate_columns
 from scalecal.tables.classes import resolve_classes
-from scalecal.tables.columns import NamedColumns, check_named
-from scalecal.tables.predictions import labels_and_votes, probabilities_in
+from scalecal.tables.columns import NamedColumns, about, check_named
+from scalecal.tables.predictions import (
+    Tally,
+    labels_and_votes,
+    probabilities_in,
+    rounding_note,
+)
 from scalecal.tables.reading import column_names
 from scalecal.votes import Ties
 
 __all__ = ["stream_file"]
 
 ROLES = ("p", "label", "votes", "n_raters", "stratum")
+
+UNUSED = {
+    "id": "The ids in the file are not used: a case that is there twice counts twice.",
+    "group": "The groups in the file are not used: a stream does not know them.",
+}
+"""Columns that a whole audit uses and a stream does not, and what the reader is told of it."""
+
+
+@dataclass
+class _Told:
+    """What the notes say of all pieces so far."""
+
+    rows: int = 0
+    left_out: int = 0
+    off: int = 0
+    largest: float = 0.0
+    tally: Tally = field(default_factory=Tally)
 
 
 def stream_file(
@@ -39,9 +63,9 @@ def stream_file(
     Parameters
     ----------
     path, columns, positive, n_raters, ties
-        As `scalecal.tables.read_predictions`. Ids are not looked at, so cases are not checked for
-        appearing twice, and votes stand in the same file; a `group` column is not used. Cases
-        without label and votes are left out.
+        As `scalecal.tables.read_predictions`. Votes stand in the same file. The columns `id` and
+        `group` are not used, so cases are not checked for appearing twice. Cases without label
+        and votes are left out.
     n_bins, n_resamples, seed
         As `StreamingAudit`.
     on_batch
@@ -58,20 +82,26 @@ def stream_file(
     (100, 0.25)
     """
     path = Path(path)
-    check_named(columns, (*ROLES, "group"), path)
+    check_named(columns, (*ROLES, *UNUSED), path)
     stream = StreamingAudit(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
-    left_out = 0
+    told = _Told()
     for table in iterate_columns(path, columns, ROLES):
-        left_out += _update(stream, table, columns, positive, n_raters, ties, seed)
+        # Messages count rows from the start of the piece.
+        piece = f"{path.name} from row {told.rows} on" if told.rows else ""
+        with about(piece) if piece else nullcontext():
+            _update(stream, table, told, columns, positive, n_raters, ties, seed)
         if on_batch is not None:
             on_batch(len(table))
     if stream.n == 0:
         raise InputError(f"{path} has no case with a label")
     result = stream.finish()
-    if left_out:
-        result.notes.append(f"{left_out:,} cases without a label were left out.")
-    if (columns or {}).get("group", "group") in column_names(path):
-        result.notes.append("The groups in the file are not used: a stream does not know them.")
+    result.notes.extend(rounding_note(told.off, told.largest, told.rows))
+    result.notes.extend(told.tally.notes(ties))
+    if told.left_out:
+        result.notes.append(f"{told.left_out:,} cases without a label were left out.")
+    for role, note in UNUSED.items():
+        if (columns or {}).get(role, role) in column_names(path):
+            result.notes.append(note)
     result.meta["file"] = path.name
     return result
 
@@ -79,14 +109,15 @@ def stream_file(
 def _update(
     stream: StreamingAudit,
     table: NamedColumns,
+    told: _Told,
     columns: Mapping[str, str] | None,
     positive: str | None,
     n_raters: int | None,
     ties: Ties,
     seed: int,
-) -> int:
-    """Take in one piece of the file; return how many of its cases were left out."""
-    probs, named = probabilities_in(table, None)
+) -> None:
+    """Take in one piece of the file, and count in `told` what the notes will say."""
+    probs, named, off = probabilities_in(table, None)
     truth = labels_and_votes(
         table,
         None,
@@ -97,6 +128,7 @@ def _update(
         ties=ties,
         seed=seed,
         some_unlabelled=True,
+        piece=True,
     )
     if named is not None:
         order = [named.index(name) for name in truth.classes]
@@ -112,4 +144,8 @@ def _update(
             strata=None if strata is None else strata[kept],
             names=names,
         )
-    return int((~kept).sum())
+    told.rows += len(kept)
+    told.left_out += int((~kept).sum())
+    told.off += len(off)
+    told.largest = max(told.largest, float(off.max(initial=0.0)))
+    told.tally += truth.tally

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
+from scalecal import selection
 from scalecal.checks import Float, Int
 from scalecal.metrics.binning import bin_index
+from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.streaming.compressed import Compressed, compress
 from scalecal.streaming.state import State
 from scalecal.votes import STRATA, stratum_codes
@@ -24,10 +26,20 @@ def selection_null(
 ) -> Float:
     """ECE of every stratum if the model were calibrated, (n_resamples, n_strata).
 
-    `scalecal.selection.selection_null` in its normal limit, on cells: the chance of a stratum given
-    the label is the share of that stratum among the cases of that label in the cell, or among the
-    `NEIGHBOURS` nearest in rank where the cell holds fewer.
+    Up to `EXACT_CASES` cases `scalecal.selection.selection_null` itself, every case at the mean of
+    its cell. Above, its normal limit on cells: the chance of a stratum given the label is the share
+    of that stratum among the cases of that label in the cell, or among the `NEIGHBOURS` nearest in
+    rank where the cell holds fewer.
     """
+    if state.n <= EXACT_CASES:
+        return selection.selection_null(
+            *_by_case(state),
+            n_strata=n_strata,
+            n_bins=n_bins,
+            n_neighbours=NEIGHBOURS,
+            n_resamples=n_resamples,
+            seed=seed,
+        )
     count = state.cells.count
     strata = np.zeros((2, n_strata, count), dtype=np.int64)
     whole = np.zeros((2, count), dtype=np.int64)
@@ -60,6 +72,16 @@ def selection_null(
         if expected > 0.0:
             out[:, s] = np.abs(sums).sum(axis=1) / expected
     return out
+
+
+def _by_case(state: State) -> tuple[Int, Float, Int]:
+    """Label, probability (the mean of the cell) and stratum of every case."""
+    parts = [(layer, compress(state, [layer])) for layer in sorted(state.layers)]
+    return (
+        np.concatenate([np.full(part.n, layer.label) for layer, part in parts]),
+        np.concatenate([np.repeat(part.p, part.times) for _, part in parts]),
+        np.concatenate([np.full(part.n, layer.stratum) for layer, part in parts]),
+    )
 
 
 def _chances(strata: Int, whole: Int, filled: NDArray[np.intp]) -> Float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,9 +116,12 @@ class NamedColumns:
         if not self.has(role):
             raise self.missing(self.names[role], use)
 
-    def missing(self, name: str, use: str) -> InputError:
-        """Say that a column is missing, which there are, and which may be meant."""
-        return _missing(self.file, name, use, self.header)
+    def missing(self, name: str, use: str, *, role: str | None = None) -> InputError:
+        """Say that a column is missing, which there are, and which may be meant.
+
+        With `role`, also how to name another column.
+        """
+        return _missing(self.file, name, use, self.header, role)
 
     def numbers(self, role: str, column: str | None = None) -> Float:
         """Return a column as float64; missing values are NaN, anything else must be a number."""
@@ -222,6 +226,9 @@ def name_columns(
         column for column in found if any(_plays(role, names[role], column) for role in roles)
     )
     if not wanted:
+        # Of predictions the id may be missing, the probability may not.
+        if "p" in roles:
+            raise _missing(Path(path).name, names["p"], "the predicted probability", found, "p")
         raise _missing(Path(path).name, names[roles[0]], "needed", found)
     return names, wanted
 
@@ -234,7 +241,7 @@ def _plays(role: str, name: str, column: str) -> bool:
     return role in ("p", "votes") and column.startswith(name + "_") and len(column) > len(name) + 1
 
 
-def _missing(file: str, name: str, use: str, found: Any) -> InputError:
+def _missing(file: str, name: str, use: str, found: Any, role: str | None = None) -> InputError:
     found = list(found)
     lower = {column.lower(): column for column in reversed(found)}
     near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
@@ -243,6 +250,10 @@ def _missing(file: str, name: str, use: str, found: Any) -> InputError:
     headless = ""
     if found and all(_is_number(column) for column in found):
         headless = " The first line must be a header with the columns' names."
+    elif role is not None:
+        other = lower[near[0]] if near else "NAME"
+        option = f"--{role.replace('_', '-')}-column {shlex.quote(other)}"
+        meant += f" Name it with {option} (in Python columns={{{role!r}: {other!r}}})."
     shown = ", ".join(found[:20]) + (f", ... ({len(found)} in all)" if len(found) > 20 else "")
     return InputError(
         f"{file}: no column {name!r} ({use}). Columns found: {shown}.{meant}{headless}"
