@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import brentq, minimize
-from scipy.stats import chi2
+from scipy.stats import chi2, ncx2
 
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
@@ -98,6 +99,54 @@ def test_the_cases_needed_give_the_power_wanted(share):
             0.08, stratum_share=share, n_raters=(m,), n_cases=[n], n_simulations=500, seed=99
         )
         assert again.table["power"].iloc[0] == pytest.approx(0.8, abs=0.075)
+
+
+@pytest.mark.parametrize("n_simulations", [20, 100, 400])
+def test_the_fit_finds_the_cases_needed_from_curves_of_its_own_model(n_simulations):
+    from scalecal.planning import _needed, _noncentrality, _round_sizes
+
+    rng = np.random.default_rng(n_simulations)
+    covered = []
+    for _ in range(150):
+        power, size = rng.choice([0.5, 0.8, 0.95]), 10 ** rng.uniform(1.5, 6.0)
+        sizes = np.array(_round_sizes(size, size * rng.uniform(1.0, 2.0)))
+        need = np.exp(rng.uniform(*np.log(sizes[[0, -1]])))
+        noncentrality = _noncentrality(0.05, power) * (sizes / need) ** rng.normal(1.0, 0.1)
+        hits = rng.binomial(n_simulations, ncx2.sf(chi2.isf(0.05, 2), 2, noncentrality))
+        rows = pd.DataFrame({"n_cases": sizes, "power": hits / n_simulations, "stratum_share": 0.2})
+        found = _needed(rows, n_simulations, 0.05, power)
+        error = np.log(found["n_high"] / found["n_cases"]) / 1.96
+        assert abs(np.log(found["n_cases"] / need)) < 5 * error + 1 / need
+        covered.append(found["n_low"] <= need <= found["n_high"])
+    assert np.mean(covered) > 0.9
+
+
+@pytest.mark.parametrize("hits", [[0, 0, 0], [1, 0, 2], [40, 40, 40], [3, 1, 0], [40, 20, 0]])
+def test_the_fit_is_finite_where_the_studies_tell_little(hits):
+    from scalecal.planning import _needed
+
+    rows = pd.DataFrame({"n_cases": [100, 200, 400], "power": hits, "stratum_share": 0.2})
+    found = _needed(rows.assign(power=rows["power"] / 40), 40, 0.05, 0.8)
+    assert 1 <= found["n_low"] <= found["n_cases"] <= found["n_high"] < 1e12
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"power": 0.95},
+        {"n_raters": (3, 7), "n_simulations": 50},
+        {"n_raters": (2, 4, 6), "n_simulations": 100},
+        {"stratum_share": 0.02, "n_simulations": 100},
+    ],
+)
+def test_the_cases_needed_lie_between_the_studies_that_bracket_the_power(options):
+    result = plan(**options)
+    for row in result.needed.itertuples():
+        studies = result.table[result.table["n_raters"] == row.n_raters]
+        too_small = studies.loc[studies["power_high"] < result.power, "n_cases"].max()
+        enough = studies.loc[studies["power_low"] > result.power, "n_cases"].min()
+        assert too_small < row.n_cases < enough
+        assert not row.extrapolated
 
 
 def test_power_grows_with_cases_and_with_the_error():

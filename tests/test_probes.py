@@ -355,6 +355,8 @@ def bad_features() -> Any:
         (ScaleProbe(n_raters=None), {}, "needs votes or n_raters"),
         (ScaleProbe(anchors="sure"), {}, "anchors must be one of"),
         (ScaleProbe(n_anchors=0), {}, "n_anchors must be at least 1"),
+        (ScaleProbe(mass=-1.0), {}, "mass must be a number above 0 or None, got -1"),
+        (ScaleProbe(mass=np.nan), {}, "mass must be a number above 0 or None"),
     ],
 )
 def test_bad_input_is_named(probe: Any, fit: dict[str, Any], words: str) -> None:

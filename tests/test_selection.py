@@ -151,3 +151,23 @@ def test_panels_too_small_to_split_are_undefined():
     scores = leave_votes_out([1, 2], [0.3, 0.8], 2)
     assert scores["overall"].n == 0
     assert np.isnan(scores["low"].vote_nll)
+
+
+@pytest.mark.validity
+@pytest.mark.parametrize("size", [1, 5])
+def test_the_interval_on_left_out_votes_covers_the_truth(size):
+    def study(n, seed):
+        rng = np.random.default_rng(seed)
+        chance = rng.beta(1.5, 1.5, n // size).repeat(size)
+        off = rng.normal(0, 0.15, n // size).repeat(size)
+        p = np.clip(0.5 + 1.5 * (chance - 0.5) + off, 0.02, 0.98)
+        return rng.binomial(7, chance), p, np.arange(n) // size
+
+    votes, p, _ = study(200_000, 1)
+    truth = leave_votes_out(votes, p, 7, n_splits=3)["low"].overconfidence
+    covered = []
+    for seed in range(10, 310):
+        votes, p, groups = study(200, seed)
+        low = leave_votes_out(votes, p, 7, groups=groups)["low"]
+        covered.append(low.overconfidence_low <= truth <= low.overconfidence_high)
+    assert 0.89 < np.mean(covered) < 0.99

@@ -321,13 +321,17 @@ def _add_left_out_votes(
         return
     # Splits are averaged, so large sets need few of them.
     n_splits = 20 if len(cases.y) <= EXACT_CASES else 1
-    scores = leave_votes_out(cases.counts, cases.probs, n_splits=n_splits, seed=seed)
+    scores = leave_votes_out(
+        cases.counts, cases.probs, groups=cases.groups, n_splits=n_splits, seed=seed
+    )
     for row in rows:
         left = scores[row["name"]]
         row["lvo_n"] = left.n
         row["lvo_vote_nll"] = left.vote_nll
         row["lvo_gap"] = left.gap
         row["lvo_overconfidence"] = left.overconfidence
+        row["lvo_overconfidence_low"] = left.overconfidence_low
+        row["lvo_overconfidence_high"] = left.overconfidence_high
 
 
 def _references(cases: Cases) -> list[dict[str, Any]]:

@@ -162,7 +162,7 @@ def plan(
 
     The needed number of cases comes from a fit to all rows of one panel: Cox's statistic has the
     non-central chi-square law with 2 degrees of freedom, whose non-centrality is proportional to n
-    for large n; fitted is non-centrality = exp(a + b log n) by maximum likelihood.
+    for large n; fitted is non-centrality = exp(a + b log n) by maximum likelihood, b held near 1.
 
     References
     ----------
@@ -355,8 +355,10 @@ def _needed(
     sizes = rows["n_cases"].to_numpy(dtype=np.float64)
     wanted = np.log(_noncentrality(level, power))
     (a, b), covariance = _fit_power(sizes, rows["power"].to_numpy(), n_simulations, level)
-    log_n = (wanted - a) / b
-    slope = np.array([-1.0 / b, -log_n / b])
+    b = max(b, 0.1)  # power that falls with n is chance
+    beyond = (wanted - a) / b
+    log_n = float(np.log(sizes).mean()) + beyond
+    slope = np.array([-1.0 / b, -beyond / b])
     error = float(np.sqrt(slope @ covariance @ slope))
     low, n, high = (
         int(np.ceil(np.exp(min(log_n + k * _TWO_SIDED * error, 40.0)))) for k in (-1, 0, 1)
@@ -371,24 +373,39 @@ def _needed(
 
 
 def _fit_power(sizes: Float, seen: Float, n_simulations: int, level: float) -> tuple[Float, Float]:
-    """Maximum-likelihood (a, b) and their covariance, by Fisher scoring."""
+    """Most probable (a, b) and their covariance, for log n less its mean, by Fisher scoring."""
     bound = chi2.isf(level, 2)
-    x = np.column_stack([np.ones(len(sizes)), np.log(sizes)])
-    # Start: non-centrality proportional to n, through the row whose power is nearest a half; a
-    # single row, or rows that all tell the same, leave the slope at that prior value of 1.
-    i = int(np.abs(seen - 0.5).argmin())
-    start = np.log(_noncentrality(level, float(np.clip(seen[i], level + 0.01, 0.99))))
-    beta = np.array([start - np.log(sizes[i]), 1.0])
-    prior = np.diag([0.0, 25.0])
-    for _ in range(50):
+    x = np.column_stack([np.ones(len(sizes)), np.log(sizes) - np.log(sizes).mean()])
+    # Non-centrality grows about as n. The intercept's prior is all but flat; it matters where every
+    # row rejects always, or no more often than the level: no finite intercept is likeliest then.
+    expected = np.array([np.log(_noncentrality(level, 0.5 * (1.0 + level))), 1.0])
+    prior = np.diag([0.1, 25.0])
+
+    def look(beta: Float) -> tuple[float, Float, Float]:
+        """Log posterior, its gradient, and the expected information."""
         noncentrality = np.exp(np.clip(x @ beta, -20.0, 8.0))
         fitted = np.clip(ncx2.sf(bound, 2, noncentrality), 1e-9, 1.0 - 1e-9)
         rise = 0.5 * noncentrality * (ncx2.sf(bound, 4, noncentrality) - fitted)
         precision = n_simulations / (fitted * (1.0 - fitted))
+        off = beta - expected
+        value = n_simulations * float(seen @ np.log(fitted) + (1.0 - seen) @ np.log1p(-fitted))
+        gradient = x.T @ (precision * rise * (seen - fitted)) - prior @ off
         information = (x * (precision * rise**2)[:, None]).T @ x + prior
-        score = x.T @ (precision * rise * (seen - fitted)) - prior @ (beta - [0.0, 1.0])
-        step = np.linalg.solve(information, score)
-        beta = beta + np.clip(step, -1.0, 1.0)
-        if np.abs(step).max() < 1e-8:
+        return value - 0.5 * float(off @ prior @ off), gradient, information
+
+    # The posterior need not be concave, so start at the best of a grid of intercepts.
+    starts = [np.array([a, 1.0]) for a in np.linspace(-6.0, 8.0, 29)]
+    beta = max(starts, key=lambda start: look(start)[0])
+    value, gradient, information = look(beta)
+    for _ in range(500):
+        step = np.linalg.solve(information, gradient)
+        if float(gradient @ step) < 1e-10:  # about twice what is still to gain
             break
-    return beta, np.linalg.inv(information)
+        size = 1.0
+        while size > 1e-12 and look(beta + size * step)[0] <= value:
+            size *= 0.5
+        if size <= 1e-12:  # rounding hides what is left
+            break
+        beta = beta + size * step
+        value, gradient, information = look(beta)
+    return beta, np.asarray(np.linalg.inv(information), dtype=np.float64)

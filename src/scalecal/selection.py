@@ -21,6 +21,7 @@ from scalecal.checks import (
     Int,
     as_rng,
     check_counts,
+    check_groups,
     check_labels,
     check_positive_int,
     check_probs,
@@ -199,13 +200,16 @@ class LeftOut:
     """Scores of one stratum on votes that had no part in forming it, averaged over splits.
 
     `gap` is the mean of p minus the share of held-out votes for the positive class;
-    `overconfidence` is the same for whichever class the model prefers.
+    `overconfidence` is the same for whichever class the model prefers, with a normal 95 % interval
+    over cases, or over groups where there are groups.
     """
 
     n: float
     vote_nll: float
     gap: float
     overconfidence: float
+    overconfidence_low: float = np.nan
+    overconfidence_high: float = np.nan
 
 
 def leave_votes_out(
@@ -213,6 +217,7 @@ def leave_votes_out(
     probs: ArrayLike,
     n_raters: ArrayLike | None = None,
     *,
+    groups: ArrayLike | None = None,
     n_splits: int = 20,
     seed: int | np.random.Generator | None = 0,
 ) -> dict[str, LeftOut]:
@@ -224,6 +229,8 @@ def leave_votes_out(
         Counts per class (n, C), or counts of the positive class with the panel's size.
     probs
         (n,) or (n, C).
+    groups
+        Patient, slide, ... of each case, which intervals then take as the independent units.
 
     Returns
     -------
@@ -238,34 +245,63 @@ def leave_votes_out(
     """
     p = check_probs(probs)
     counts = check_counts(votes, n_raters)
-    check_same_length(votes=counts, probs=p)
+    n = check_same_length(votes=counts, probs=p)
+    unit = check_groups(groups, n)
     table = np.column_stack([1 - p, p]) if p.ndim == 1 else p
     if table.shape[1] != counts.shape[1]:
         raise InputError(f"votes have {counts.shape[1]} classes but probs have {table.shape[1]}")
     usable = counts.sum(axis=1) >= 3
     if not usable.all():
         counts, table = counts[usable], table[usable]
+        unit = None if unit is None else unit[usable]
     names = ("overall", *STRATA)
     sums = np.zeros((len(names), 4))
     if len(counts) == 0:
         return {name: LeftOut(0.0, np.nan, np.nan, np.nan) for name in names}
     rng = as_rng(seed)
+    # How often each case fell into each stratum and its differences there, squared and added up by
+    # case; by group only once all cases are in.
+    squares = np.zeros((len(names), 3))
+    by_group = None if unit is None else np.zeros((len(names), 2, int(unit.max()) + 1))
     for part in blocks(len(table), 1 << 17):
-        _score_left_out(counts[part], table[part], sums, n_splits, rng)
+        own = _score_left_out(counts[part], table[part], sums, n_splits, rng)
+        if unit is None or by_group is None:
+            squares += _squares(own)
+        else:
+            for j, k in np.ndindex(own.shape[:2]):
+                by_group[j, k] += np.bincount(unit[part], own[j, k], by_group.shape[2])
+    if by_group is not None:
+        squares = _squares(by_group)
     out = {}
-    for name, total in zip(names, sums, strict=True):
-        scores = total[1:] / total[0] if total[0] > 0 else np.full(3, np.nan)
-        out[name] = LeftOut(total[0] / n_splits, *(float(v) for v in scores))
+    for name, total, square in zip(names, sums, squares, strict=True):
+        if total[0] == 0:
+            out[name] = LeftOut(0.0, np.nan, np.nan, np.nan)
+            continue
+        nll, gap, over = (float(v) for v in total[1:] / total[0])
+        # A ratio of sums over units: differences, and how often they were counted.
+        variance = square[2] - 2.0 * over * square[1] + over**2 * square[0]
+        half = 1.959964 * float(np.sqrt(max(variance, 0.0)) / total[0])
+        out[name] = LeftOut(total[0] / n_splits, nll, gap, over, over - half, over + half)
     return out
+
+
+def _squares(own: Float) -> Float:
+    """Sums over units of k k, k d and d d, of counts k and differences d: (strata, 3)."""
+    k, d = own[:, 0], own[:, 1]
+    return np.stack([(k * k).sum(axis=1), (k * d).sum(axis=1), (d * d).sum(axis=1)], axis=1)
 
 
 def _score_left_out(
     counts: Int, table: Float, sums: Float, n_splits: int, rng: np.random.Generator
-) -> None:
-    """Add the scores of a block of cases to the sums of all cases and of every stratum."""
+) -> Float:
+    """Add the scores of a block of cases to the sums of all cases and of every stratum.
+
+    Returns how often each case fell into each stratum, and the sum of its over-confidence there.
+    """
     log_p = np.log(np.clip(table, EPS, 1.0 - EPS))
     top = table.argmax(axis=1)
     each = np.arange(len(table))
+    own = np.zeros((1 + len(STRATA), 2, len(table)))
     for _ in range(n_splits):
         kept, scored = split_panel(counts, seed=rng)
         share = scored / scored.sum(axis=1, keepdims=True)
@@ -279,3 +315,8 @@ def _score_left_out(
         for j, value in enumerate(values):
             sums[0, j] += value.sum()
             sums[1:, j] += np.bincount(stratum[stratum >= 0], value[stratum >= 0], len(STRATA))
+        inside = np.flatnonzero(stratum >= 0)
+        for row, index in ((0, each), (1 + stratum[inside], inside)):
+            own[row, 0, index] += 1.0
+            own[row, 1, index] += values[3][index]
+    return own

@@ -16,6 +16,9 @@ __all__ = ["LEVEL", "number", "p_value", "sentences", "table"]
 LEVEL = 0.05
 """Level of the tests behind the sentences."""
 
+FEWEST = 10
+"""Fewest cases whose mean on left-out votes is worth a sentence."""
+
 Row = Mapping[str, Any]
 
 _COLUMNS = (
@@ -102,23 +105,34 @@ def _overall(row: Row) -> str:
     tests = [row[k] for k in ("p_cox", "p_consistency") if np.isfinite(row[k])]
     if not tests:
         return start + "; no test of calibration is defined here."
-    p = min(1.0, min(tests) * len(tests))
+    p = min(1.0, min(tests) * len(tests))  # Bonferroni
+    by = ", corrected for two tests" if len(tests) == 2 else ""
     if p >= LEVEL:
         return (
             start
-            + f": these cases show no miscalibration that the tests can tell (p {_equals(p)})."
+            + f": these cases show no miscalibration that the tests can tell (p {_equals(p)}{by})."
         )
+    return start + f": it is miscalibrated{_kind(row)} (p {_equals(p)}{by})."
+
+
+def _kind(row: Row) -> str:
+    """Which way it is wrong, where an interval tells and the slope of Cox's line agrees."""
+    over, shift = _told(row, "overconfidence"), _told(row, "gap")
     slope = row.get("cox_slope", float("nan"))
-    kind = ""
-    if np.isfinite(slope) and row["p_cox"] < LEVEL:
-        kind = (
-            ", mostly over-confident"
-            if slope < 0.9
-            else ", mostly under-confident"
-            if slope > 1.1
-            else ""
-        )
-    return start + f": it is miscalibrated{kind} (p {_equals(p)})."
+    # Logits stretched about 0 move each p away from 1/2, so over-confidence is the mean error and
+    # the gap of the means no larger; logits shifted move each p one way, and it is the other way round.
+    if over and abs(row["overconfidence"]) >= abs(row["gap"]) - 1e-9:
+        if over > 0 and slope < 1.0:
+            return ", mostly over-confident"
+        if over < 0 and slope > 1.0:
+            return ", mostly under-confident"
+    return f", its probabilities mostly too {'high' if shift > 0 else 'low'}" if shift else ""
+
+
+def _told(row: Row, name: str) -> int:
+    """Sign of a difference whose interval leaves out 0; else 0."""
+    low, high = (row.get(f"{name}_{end}", float("nan")) for end in ("low", "high"))
+    return int(low > 0.0) - int(high < 0.0)
 
 
 def _equals(p: float) -> str:
@@ -148,18 +162,30 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
 
 def _left_out(rows: Sequence[Row]) -> str | None:
     hard = next((r for r in rows if r["name"] == "low"), None)
-    if hard is None or not np.isfinite(hard.get("lvo_overconfidence", float("nan"))):
+    if hard is None or not hard.get("lvo_n", 0.0) >= FEWEST:
         return None
     gap = hard["lvo_overconfidence"]
+    low, high = (hard.get(f"lvo_overconfidence_{end}", float("nan")) for end in ("low", "high"))
+    known = np.isfinite(low) and np.isfinite(high)
+    between = f", 95 % interval {number(low)} to {number(high)}" if known else ""
     way = "exceeds" if gap > 0 else "falls short of"
+    size = f" by {number(abs(gap))}"
+    if known and low <= 0.0 <= high:
+        way, size = "cannot be told from", ""
     return (
         f"Judged by votes kept out of the strata, its confidence on low agreement {way} the share of "
-        f"readers who side with it by {number(abs(gap))} (vote NLL {number(hard['lvo_vote_nll'])})."
+        f"readers who side with it{size} (about {number(round(hard['lvo_n']))} cases{between}, "
+        f"vote NLL {number(hard['lvo_vote_nll'])})."
     )
 
 
 def sentences(rows: Sequence[Row], *, agreement: bool) -> list[str]:
-    """Two or three plain sentences on an audit's rows (the first is `overall`)."""
+    """Two or three plain sentences on an audit's rows (the first is `overall`).
+
+    The p of the first sentence is the smaller of Cox's and the consistency test's, doubled
+    (Bonferroni). The way it is wrong is told by 95 % intervals of over-confidence and of mean p less
+    prevalence.
+    """
     said = [_overall(rows[0])]
     if len(rows) > 1:
         said.append(_strata(rows[1:], agreement))

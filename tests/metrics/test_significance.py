@@ -40,6 +40,53 @@ def test_cox_from_far_away():
     assert result.p_value < 1e-10
 
 
+@pytest.mark.parametrize("wrong", [0.004, 0.02, 0.21, 0.5, 0.9])
+@pytest.mark.parametrize("sure", [1.0, 1 - 1e-9, 0.95])
+def test_cox_of_predictions_that_are_all_but_certain(wrong, sure, rng):
+    said = rng.random(2000) < 0.3
+    y = said ^ (np.arange(2000) % 1000 < 1000 * wrong)
+    result = cox(y, np.where(said, sure, 1 - sure))
+    # Two values of p, so the best line goes through both observed rates.
+    rates = np.array([y[said].mean(), y[~said].mean()])
+    eps = np.finfo(float).eps
+    z = np.log(np.clip(sure, eps, 1 - eps)) - np.log(np.clip(1 - sure, eps, 1 - eps))
+    high, low = np.log(rates / (1 - rates))
+    assert result.details["slope"] == pytest.approx((high - low) / (2 * z), abs=1e-6)
+    assert result.details["intercept"] == pytest.approx((high + low) / 2, abs=1e-4)
+    if abs(wrong - (1 - sure)) > 0.01:
+        assert result.p_value < 1e-6
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 2.0, 6.0, 15.0, 40.0])
+def test_cox_against_a_general_optimiser(sharpness, rng):
+    z = sharpness * rng.standard_normal(300)
+    y = (rng.random(300) < 1 / (1 + np.exp(-0.4 - 0.7 * z / sharpness))).astype(int)
+    p = 1 / (1 + np.exp(-z))
+    eps = np.finfo(float).eps
+    kept = np.clip(p, eps, 1 - eps)
+    z = np.log(kept / (1 - kept))
+
+    def loss(line):
+        eta = line[0] + line[1] * z / sharpness
+        return np.logaddexp(0, eta).sum() - y @ eta
+
+    def slope(line):
+        residual = 1 / (1 + np.exp(-line[0] - line[1] * z / sharpness)) - y
+        return np.array([residual.sum(), residual @ z / sharpness])
+
+    best = optimize.minimize(loss, [0.0, 0.0], jac=slope, method="BFGS", options={"gtol": 1e-9})
+    result = cox(y, p)
+    assert result.statistic == pytest.approx(2 * (loss([0.0, sharpness]) - best.fun), abs=1e-8)
+    assert result.details["intercept"] == pytest.approx(best.x[0], abs=1e-5)
+    assert result.details["slope"] == pytest.approx(best.x[1] / sharpness, abs=1e-5)
+
+
+def test_cox_of_certain_predictions_that_are_right():
+    result = cox([0, 0, 1], [0.0, 0.0, 1.0])
+    assert (result.statistic, result.p_value) == pytest.approx((0.0, 1.0))
+    assert "separate" in result.reason
+
+
 def test_cox_takes_the_limit_where_classes_separate():
     y, p = [0, 0, 1, 1], [0.2, 0.3, 0.6, 0.7]
     result = cox(y, p)

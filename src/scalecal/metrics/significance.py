@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import erfc, exp, nan, pi, sqrt
+from math import erfc, exp, log, nan, pi, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -175,18 +175,26 @@ def _derivatives(z: Float, event: Event, a: float, b: float) -> tuple[Float, Flo
     return gradient, np.array([[hessian[0], hessian[1]], [hessian[1], hessian[2]]])
 
 
-def _fit_line(z: Float, event: Event, start: float) -> tuple[float, float, float]:
-    """Newton's method with halved steps from (0, 1); the likelihood is concave and has a peak."""
-    a, b, best = 0.0, 1.0, start
+def _fit_line(z: Float, event: Event) -> tuple[float, float, float]:
+    """Newton's method with shortened steps; the likelihood is concave and has a peak."""
+    ends = np.array([z.min(), z.max()])
+    rate = float(event.y.mean())
+    # From (0, 1), or flatter where predictions are so sure that the likelihood has no curvature.
+    starts = [(0.0, min(1.0, 8.0 / float(np.abs(ends).max()))), (log(rate / (1.0 - rate)), 0.0)]
+    best, a, b = max((_log_likelihood(z, event, *start), *start) for start in starts)
     for _ in range(100):
         gradient, hessian = _derivatives(z, event, a, b)
         step = np.linalg.solve(hessian, gradient)
-        if float(gradient @ step) < 1e-9:  # twice what is still to gain
+        promise = float(gradient @ step)
+        if promise < 1e-9:  # twice what is still to gain
             break
-        size = 1.0
+        # No leap to where every case is certain, for lack of curvature there; nor a step that gains
+        # far less than it promised.
+        reach = 8.0 + float(np.abs(a + b * ends).max())
+        size = min(1.0, reach / float(np.abs(step[0] + step[1] * ends).max()))
         while size > 1e-10:
             found = _log_likelihood(z, event, a + size * step[0], b + size * step[1])
-            if found > best:
+            if found > best + 0.1 * size * promise:
                 break
             size *= 0.5
         else:
@@ -250,7 +258,7 @@ def cox(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
     degrees, reason, a, b = 2, "", nan, nan
     limit = _boundary(z, event.y)
     if limit is None:
-        a, b, best = _fit_line(z, event, given)
+        a, b, best = _fit_line(z, event)
     else:
         best, reason = limit, "the probabilities separate the classes: no finite line is best"
         if z.min() == z.max():

@@ -267,7 +267,7 @@ class _Shared:
         """Plan synthetic cases, and number their rows as in the matrix."""
         options = dict(part.recipe.synthesis or {})
         rows, y, weights = part.rows, part.y, part.weights
-        mass = options.pop("mass", None)
+        mass = options.get("mass")  # `plan` checks it, but takes it as a share of distinct rows
         logits = self._first_logits(first, rows)
         if part.recipe.distinct_anchors:
             distinct = _distinct(self.X, self.rows.sums[rows], rows, y)

@@ -231,21 +231,30 @@ def cox(cases: Compressed) -> tuple[float, float, float]:
         if z.min() == z.max():
             degrees, a = 1, float(np.log(positives / (n - positives)) - z[0])
     else:
-        a, b, best = 0.0, 1.0, given
+        # As in `scalecal.metrics.cox`: flat starts and short steps, for predictions that are certain.
+        ends = np.array([z.min(), z.max()])
+        starts = [
+            (0.0, min(1.0, 8.0 / float(np.abs(ends).max()))),
+            (float(np.log(positives / (n - positives))), 0.0),
+        ]
+        best, a, b = max((likelihood(*start), *start) for start in starts)
         for _ in range(100):
             q = expit(a + b * z)
             curve = w * q * (1.0 - q)
             gradient = np.array([w @ (y - q), (w * (y - q)) @ z])
             hessian = np.array([[curve.sum(), curve @ z], [curve @ z, (curve * z) @ z]])
             step = np.linalg.solve(hessian, gradient)
-            if float(gradient @ step) < 1e-9:  # twice what is still to gain
+            promise = float(gradient @ step)
+            if promise < 1e-9:  # twice what is still to gain
                 break
-            size = 1.0
-            while (found := likelihood(a + size * step[0], b + size * step[1])) <= best:
-                size *= 0.5
-                if size < 1e-10:
+            reach = 8.0 + float(np.abs(a + b * ends).max())
+            size = min(1.0, reach / float(np.abs(step[0] + step[1] * ends).max()))
+            while size > 1e-10:
+                found = likelihood(a + size * step[0], b + size * step[1])
+                if found > best + 0.1 * size * promise:
                     break
-            if size < 1e-10:
+                size *= 0.5
+            else:
                 break
             a, b, best = a + size * float(step[0]), b + size * float(step[1]), found
     statistic = max(0.0, 2.0 * (best - given))

@@ -111,7 +111,7 @@ def left_out(state: State) -> dict[str, dict[str, float]]:
     votes of which v are positive, the positives among those kept are hypergeometric.
     `scalecal.selection.leave_votes_out` draws splits instead.
     """
-    sums = {name: np.zeros(4) for name in ("overall", *STRATA)}
+    sums = {name: np.zeros(7) for name in ("overall", *STRATA)}
     for layer, number in state.layers.items():
         m, v = layer.readers, layer.positive
         if m < 3:
@@ -120,7 +120,8 @@ def left_out(state: State) -> dict[str, dict[str, float]]:
         n, total = cases.n, float(cases.weights @ cases.p)
         log_p, log_q = state.logs[number, :2]
         positive = cases.p >= 0.5
-        confidence = float(cases.weights @ np.maximum(cases.p, 1.0 - cases.p))
+        each = np.maximum(cases.p, 1.0 - cases.p)
+        confidence = float(cases.weights @ each)
         called = float(cases.weights @ positive)
         kept = (m + 1) // 2
         drawn = np.arange(max(0, kept - (m - v)), min(kept, v) + 1)
@@ -132,21 +133,32 @@ def left_out(state: State) -> dict[str, dict[str, float]]:
             *((s, codes == j) for j, s in enumerate(STRATA)),
         ):
             weight, f = float(chance[use].sum()), float((chance * share)[use].sum())
+            own = weight * each - np.where(positive, f, weight - f)
             sums[name] += (
                 weight * n,
                 -(f * log_p + (weight - f) * log_q),
                 weight * total - f * n,
                 weight * confidence - (f * called + (weight - f) * (n - called)),
+                weight**2 * n,
+                weight * float(cases.weights @ own),
+                float(cases.weights @ own**2),
             )
+    return {name: _left_out_numbers(s) for name, s in sums.items()}
+
+
+def _left_out_numbers(sums: Float) -> dict[str, float]:
+    """Means of a stratum, with the interval of `scalecal.selection.leave_votes_out`."""
+    n = float(sums[0])
+    nll, gap, over = (sums[1:4] / n if n > 0 else np.full(3, nan)).tolist()
+    variance = sums[6] - 2.0 * over * sums[5] + over**2 * sums[4]
+    half = 1.959964 * float(np.sqrt(max(variance, 0.0))) / n if n > 0 else nan
     return {
-        name: dict(
-            zip(
-                ("lvo_n", "lvo_vote_nll", "lvo_gap", "lvo_overconfidence"),
-                (float(s[0]), *(s[1:] / s[0] if s[0] > 0 else np.full(3, nan)).tolist()),
-                strict=True,
-            )
-        )
-        for name, s in sums.items()
+        "lvo_n": n,
+        "lvo_vote_nll": nll,
+        "lvo_gap": gap,
+        "lvo_overconfidence": over,
+        "lvo_overconfidence_low": over - half,
+        "lvo_overconfidence_high": over + half,
     }
 
 
