@@ -58,7 +58,10 @@ def put_list(folder, kind):
 
 
 def put_store(folder, table=None):
-    settings = {"encoder": {"name": "uni"}, "dataset": {"classes": ["0", "1"]}}
+    settings = {
+        "encoder": {"name": "uni"},
+        "dataset": {"name": "mhist", "classes": ["0", "1"]},
+    }
     with open_store(
         folder / "s",
         settings,
@@ -96,6 +99,7 @@ def test_every_source_gives_the_same_table(tmp_path, source):
     assert [found.group_names[g] for g in found.groups] == GROUP.tolist()
     assert found.classes == ("0", "1")
     assert found.encoder == ("uni" if source == "store" else None)
+    assert found.dataset == ("mhist" if source == "store" else None)
     assert len(found.fingerprint) == 64
     assert found.notes == ()
 

@@ -317,3 +317,19 @@ def test_read_votes_of_the_positive_class(tmp_path):
     panel = read_votes(tmp_path / "v.csv", n_raters=3)
     assert panel.classes is None
     assert panel.counts.tolist() == [[2, 1], [0, 0]]
+
+
+def test_cases_marked_train_are_told_of_and_can_be_left_out(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("id,p,label,split\na,0.2,0,train\nb,0.9,1,test\nc,0.4,0,test\n")
+    everything = read_predictions(path)
+    assert len(everything) == 3
+    assert "1 of 3 cases are marked train" in " ".join(everything.notes)
+    found = read_predictions(path, split="test")
+    assert list(found.ids) == ["b", "c"]
+    assert "Only the 2 of 3 cases marked test" in " ".join(found.notes)
+    with pytest.raises(InputError, match="no case is marked 'tset'"):
+        read_predictions(path, split="tset")
+    (tmp_path / "bare.csv").write_text("id,p,label\na,0.2,0\nb,0.9,1\n")
+    with pytest.raises(InputError, match="'split'"):
+        read_predictions(tmp_path / "bare.csv", split="test")

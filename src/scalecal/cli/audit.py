@@ -53,6 +53,11 @@ def audit(
         int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
     ] = None,
     seed: Seed = None,
+    split: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Audit only cases that a column split marks so: test."),
+    ] = None,
+    split_column: Column = None,
     stream: Annotated[
         bool,
         typer.Option(
@@ -80,11 +85,16 @@ def audit(
         "rater": rater_column,
         "group": group_column,
         "stratum": stratum_column,
+        "split": split_column,
     }
     if stream and votes is not None:
         raise InputError(
             f"--votes {votes} cannot be used with --stream, which reads one file once: "
             "put the votes into columns of FILE, or leave out --stream"
+        )
+    if stream and split is not None:
+        raise InputError(
+            f"--split {split} cannot be used with --stream: put these cases into a file of their own"
         )
     if rater_column is not None and votes is None:
         raise InputError(
@@ -118,6 +128,7 @@ def audit(
             n_raters=n_raters,
             ties=ties,
             seed=seed,
+            split=split,
         ),
     )
     result = run_audit(

@@ -107,7 +107,11 @@ def fit(
         n_raters=n_raters,
     )
     fitted = fit_method(
-        data, method, dataset=features.name, **given(seed=seed), **preset_option(preset)
+        data,
+        method,
+        dataset=data.dataset or features.name,
+        **given(seed=seed),
+        **preset_option(preset),
     )
     save_method(fitted, out)
     counts, training = fitted.about["counts"], fitted.about["training"]
@@ -117,10 +121,9 @@ def fit(
         f"{training['epochs']} epochs; saved to {out}"
     )
     if training["stopped_by_limit"]:
+        longer = "" if preset == "default" else "; --preset default trains small data for longer"
         typer.echo(
-            "warning: the limit of epochs ended the training, not early stopping; "
-            "--preset default trains small data for longer",
-            err=True,
+            f"warning: the limit of epochs ended the training, not early stopping{longer}", err=True
         )
 
 
@@ -223,7 +226,7 @@ def compare(
     if images is not None and not images.is_dir():
         raise InputError(f"no folder at {images}: --images names the folder of the images")
     options: dict[str, Any] = {
-        "dataset": features.stem,
+        "dataset": data.dataset or features.stem,
         "progress": tell,
         **given(
             methods=None if methods is None else methods.split(","), seeds=seeds, device=device

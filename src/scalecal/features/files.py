@@ -74,6 +74,8 @@ class FeatureTable:
         The images' folder on this machine, where it is known.
     n_raters
         (n,) readers behind each label, where their number is known but not their votes; else None.
+    dataset
+        Name of the data set, where the source tells it.
     """
 
     X: Any
@@ -90,6 +92,7 @@ class FeatureTable:
     paths: NDArray[np.str_] | None = None
     images: str | None = None
     n_raters: Int | None = None
+    dataset: str | None = None
 
     @property
     def readers(self) -> Int | None:
@@ -177,13 +180,14 @@ def read_features(
     if unknown:
         known = ", ".join((*FEATURE_ROLES, "rater"))
         raise InputError(f"unknown column role {unknown[0]!r}. Known: {known}")
-    encoder, paths = None, None
+    encoder, paths, dataset = None, None, None
     others = [file for file in (labels, votes) if file is not None]
     if path.is_dir():
         X, table, features = _from_folder(path, columns or {})
         paths = _paths(features.table)
         encoder, fingerprint = features.encoder, file_hash(path / MANIFEST)
         classes = features.classes if classes is None else classes
+        dataset = features.manifest.get("dataset", {}).get("name")
     elif path.suffix.lower() == ".npz":
         X, table = matrix_from_npz(path, columns or {})
         fingerprint = file_hash(path)
@@ -227,6 +231,7 @@ def read_features(
         notes=(*notes, *(() if truth is None else truth.notes)),
         paths=paths,
         n_raters=readers,
+        dataset=dataset,
     )
 
 

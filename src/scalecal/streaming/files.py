@@ -31,6 +31,7 @@ ROLES = ("p", "label", "votes", "n_raters", "stratum")
 UNUSED = {
     "id": "The ids in the file are not used: a case that is there twice counts twice.",
     "group": "The groups in the file are not used: a stream does not know them.",
+    "split": "The split in the file is not used: cases marked train, if any, are audited too.",
 }
 """Columns that a whole audit uses and a stream does not, and what the reader is told of it."""
 
@@ -63,8 +64,8 @@ def stream_file(
     Parameters
     ----------
     path, columns, positive, n_raters, ties
-        As `scalecal.tables.read_predictions`. Votes stand in the same file. The columns `id` and
-        `group` are not used, so cases are not checked for appearing twice. Cases without label
+        As `scalecal.tables.read_predictions`. Votes stand in the same file. The columns `id`, `group`
+        and `split` are not used, so cases are not checked for appearing twice. Cases without label
         and votes are left out.
     n_bins, n_resamples, seed
         As `StreamingAudit`.

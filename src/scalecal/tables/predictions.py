@@ -32,7 +32,7 @@ __all__ = [
     "rounding_note",
 ]
 
-PREDICTION_ROLES = ("id", "p", "label", "votes", "n_raters", "group", "stratum")
+PREDICTION_ROLES = ("id", "p", "label", "votes", "n_raters", "group", "stratum", "split")
 
 TIES_DONE = {
     "first": "given the first of the tied classes",
@@ -97,6 +97,7 @@ def read_predictions(
     n_raters: int | None = None,
     ties: Ties = "error",
     seed: int = 0,
+    split: str | None = None,
 ) -> Predictions:
     """Read predictions and, where they are, labels, votes, groups and strata.
 
@@ -121,6 +122,9 @@ def read_predictions(
         with "drop" tied cases are left out.
     seed
         For ``ties="random"``.
+    split
+        Keep only the cases that the column `split` marks so, such as ``"test"``. By default all are
+        kept, and a note tells of those marked ``"train"``.
 
     Examples
     --------
@@ -178,7 +182,34 @@ def read_predictions(
     if left_out:
         note = f"{left_out} of {len(found)} cases without a label were left out."
         found = replace(found, notes=(*found.notes, note))
-    return _keep(found, truth.y >= 0)
+    part, told = _part(table, split)
+    return _keep(replace(found, notes=(*found.notes, *told)), (truth.y >= 0) & part)
+
+
+def _part(table: NamedColumns, split: str | None) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    """Which cases are of the split asked for, and what to say of it."""
+    everything = np.ones(len(table), dtype=bool)
+    if split is None and not table.has("split"):
+        return everything, ()
+    table.need("split", f"to keep the cases marked {split!r}")
+    marks = table.texts("split")
+    if split is not None:
+        if split not in marks:
+            raise InputError(
+                f"{table.file}: no case is marked {split!r} in column {table.names['split']!r}; "
+                f"found {some(np.unique(marks.astype(str)))}"
+            )
+        kept = np.asarray(marks == split)
+        return kept, (
+            f"Only the {int(kept.sum())} of {len(kept)} cases marked {split} are audited.",
+        )
+    seen = int((marks == "train").sum())
+    if not seen:
+        return everything, ()
+    return everything, (
+        f"{seen} of {len(marks)} cases are marked train: a model that has learnt from them looks better "
+        "on them than it is. With --split test (in Python split='test') the others are left out.",
+    )
 
 
 def probabilities_in(
