@@ -89,6 +89,16 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
         open_dataset(f"folder:{tmp_path}")
 
 
+def test_images_in_no_folder_have_no_labels(tmp_path: Path) -> None:
+    make_folder(tmp_path, ("1.png", "2.png"))
+    opened = open_dataset(f"folder:{tmp_path}")
+    assert opened.classes == ()
+    assert opened.table["id"].tolist() == ["1.png", "2.png"]
+    assert opened.table["label"].isna().all()
+    assert "there are no labels" in opened.warnings[0]
+    assert open_dataset(f"folder:{tmp_path}", classes=("a", "b")).classes == ("a", "b")
+
+
 def test_fingerprint_depends_on_names_contents_and_labels(tmp_path: Path) -> None:
     one = make_folder(tmp_path / "1", ("a/1.png", "b/2.png"))
     before = open_dataset(f"folder:{one}").fingerprint()

@@ -95,6 +95,36 @@ def test_gz_unpacks_into_a_cache_and_leaves_the_data_alone(tmp_path: Path) -> No
     assert packed.fingerprint() == plain.fingerprint()
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_newer_gz_is_unpacked_again(tmp_path: Path, cached: bool) -> None:
+    root = make_pcam(tmp_path / "data", gz=True)
+    options = {"partial": True, **({"cache": tmp_path / "cache"} if cached else {})}
+    before = open_dataset("pcam", root, **options)
+    packed = root / f"{STEM}train_y.h5.gz"
+    made = (tmp_path / "cache" if cached else root) / f"{STEM}train_y.h5"
+    with h5py.File(made, "r") as file:
+        other = 1 - np.asarray(file["y"])
+    fresh = tmp_path / "fresh.h5"
+    with h5py.File(fresh, "w") as file:
+        file["y"] = other
+    packed.write_bytes(gzip.compress(fresh.read_bytes()))
+    # Not newer by its time: the check finds it all the same.
+    os.utime(packed, ns=(0, 0))
+    old = open_dataset("pcam", root, **options)
+    assert old.table["label"].tolist() == before.table["label"].tolist()
+    assert any("train_y.h5 is read, but is not what" in line for line in old.verify())
+    # A clock that runs ahead does not make it newer for ever.
+    ahead = made.stat().st_mtime_ns + 10**12
+    os.utime(packed, ns=(ahead, ahead))
+    new = open_dataset("pcam", root, **options)
+    n = other.size
+    assert new.table["label"].tolist()[:n] == other.reshape(-1).tolist()
+    assert not any("is not what" in line for line in new.verify())
+    stamp = made.stat().st_mtime_ns
+    open_dataset("pcam", root, **options)
+    assert made.stat().st_mtime_ns == stamp
+
+
 def test_broken_gz_leaves_nothing_behind(tmp_path: Path) -> None:
     root = make_pcam(tmp_path, gz=True)
     file = root / f"{STEM}valid_x.h5.gz"

@@ -108,7 +108,7 @@ def test_majority_of_votes_where_there_is_no_label(data: Path) -> None:
     assert result.warnings == ("1 cases have tied votes and are left without a label",)
     assert result.describe()["votes"]["tied"] == 1
     assert opened(data, text, ties="last").table["label"].tolist()[:3] == [0, 1, 1]
-    with pytest.raises(InputError, match="tied"):
+    with pytest.raises(InputError, match=r"1 of 4 cases are tied \(row 2: sub/c\.png\)\. Choose"):
         opened(data, text, ties="error")
     with pytest.raises(InputError, match="ties must be one of"):
         opened(data, text, ties="coin")
@@ -120,6 +120,19 @@ def test_labels_stand_against_the_majority_with_a_note(data: Path) -> None:
     assert result.warnings == (
         "1 labels differ from the majority of their votes; the labels are kept",
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["path\na.png\nb.png\n", "path,label,votes,n_raters\na.png,,,\nb.png,,,\n"]
+)
+def test_images_without_labels(data: Path, text: str) -> None:
+    result = opened(data, text)
+    assert result.classes == ()
+    assert result.table["label"].isna().all()
+    assert "there are no labels" in result.warnings[0]
+    assert result.describe()["unlabelled"] == 2
+    assert "classes unknown" in repr(result)
+    assert opened(data, text, classes=("HP", "SSA")).classes == ("HP", "SSA")
 
 
 def test_votes_per_class(data: Path) -> None:
@@ -146,8 +159,6 @@ def test_votes_per_class(data: Path) -> None:
     ("text", "message"),
     [
         ("file,label\na.png,0\n", "no column 'path'. It has: 'file', 'label'"),
-        ("path\na.png\n", "neither labels nor votes"),
-        ("path,label\na.png,\n", "neither labels nor votes"),
         ("path,label\n,0\n", "column 'path' is empty at row 0"),
         ("path,label,id\na.png,0,\n", "column 'id' is empty"),
         ("path,label,id\na.png,0,x\nb.png,1,x\n", "ids must be unique, got 'x' at rows 0, 1"),

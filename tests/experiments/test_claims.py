@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import bdtr, expit
 
+from scalecal.experiments.cells import Cell
 from scalecal.experiments.claims import CLAIMS, claims_json, claims_table, judge
 from scalecal.experiments.evidence import Embeddings, Evidence
 from scalecal.experiments.nulls import low_over_high
@@ -196,6 +197,48 @@ def test_a_calibrated_model_is_not_worse_than_selection_gives():
         selection += low_over_high(made, "selection", n_resamples=200).p_value < 0.05
     assert noise >= 0.8 * trials
     assert selection <= 0.2 * trials
+
+
+def stratified(n_low, n_high, overconfidence, rng):
+    """A cell whose logits are calibrated in the high stratum and too large in the low one."""
+    z = rng.normal(0, 2, n_low + n_high)
+    low = np.arange(len(z)) < n_low
+    y = (rng.random(len(z)) < expit(np.where(low, z / overconfidence, z))).astype(np.int64)
+    positive = np.where(low, 3 + y, 7 * y)
+    rows = np.arange(len(z))
+    return Cell(
+        "made",
+        "one",
+        rows.astype(str),
+        y,
+        np.column_stack([7 - positive, positive]),
+        None,
+        np.where(low, "low", "high"),
+        ("a", "b"),
+        {("none", 0): (rows, expit(z))},
+    )
+
+
+@pytest.mark.validity
+@pytest.mark.parametrize(("n_low", "n_high", "times"), [(40, 100, 2.0), (90, 90, 1.35)])
+def test_a_true_gap_is_seldom_refuted(n_low, n_high, times):
+    """An estimate below the null's mean is no evidence against a gap."""
+    rng = np.random.default_rng(0)
+    trials = 60
+    wrong = 0
+    for _ in range(trials):
+        found = Evidence.of([stratified(n_low, n_high, times, rng)], n_resamples=10)
+        wrong += verdict("low-above-high", found).verdict == "does not hold"
+    assert wrong <= 0.1 * trials  # 0.05, and two standard errors
+
+
+def test_a_gap_is_refuted_where_the_data_exclude_one_that_matters():
+    rng = np.random.default_rng(1)
+    few, many = (Evidence.of([stratified(n, n, 1.0, rng)], n_resamples=10) for n in (60, 6000))
+    assert verdict("low-above-high", few).verdict == "cannot be told"
+    told = verdict("low-above-high", many)
+    assert told.verdict == "does not hold"
+    assert "a gap of 0.038, half the paper's smallest, is excluded" in told.reason
 
 
 def test_an_overconfident_model_is_worse_than_selection_gives():

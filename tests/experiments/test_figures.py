@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,6 +98,28 @@ def test_the_frontier_has_a_mark_for_every_method_in_both_planes(evidence):
         for method in plain:
             value = np.mean([evidence.mean("mhist", e, method, metric) for e in ("uni", "mine")])
             assert any(point == pytest.approx(value) for point in points)
+
+
+def test_the_frontier_explains_its_dots_and_names_temperatures_that_are_on_the_line(evidence):
+    made = FIGURES["frontier"](evidence)
+    assert "Grey dots without a name: the other methods" in made.caption
+    for axis, metric in zip(made.figure.axes, ("ece", "nll"), strict=True):
+        value = np.mean([evidence.mean("mhist", e, "none", metric) for e in ("uni", "mine")])
+        told = [note.xy[0] for note in axis.texts if note.get_text() == "T = 1"]
+        assert told == [pytest.approx(value)]
+
+
+def test_the_references_of_a_sweep_have_its_seeds():
+    made = cell(METHODS, n=250, n_seeds=4)
+    kept = {k: v for k, v in made.predictions.items() if "@" not in k[0] or k[1] < 2}
+    made = replace(made, predictions=kept)
+    found = Evidence.of([made], n_resamples=50)
+    drawing = FIGURES["sensitivity"](found)
+    assert "encoders and 2 seeds." in drawing.caption
+    drawn = [float(line.get_ydata()[0]) for line in drawing.figure.axes[0].lines]
+    for method in ("none", "real-piecewise"):
+        by_seed = found.by_seed("mhist", made.encoder, method, "ece", "low")
+        assert any(value == pytest.approx(by_seed[:2].mean()) for value in drawn)
 
 
 def test_one_class_of_marks_differs_in_more_than_colour():

@@ -9,6 +9,7 @@ from scalecal import metrics
 from scalecal.checks import InputError
 from scalecal.experiments.cells import Cell
 from scalecal.experiments.frontier import (
+    TEMPERATURES,
     equal_entropy,
     frontier_curve,
     frontier_methods,
@@ -53,6 +54,8 @@ def test_the_curve_passes_through_the_baseline():
     assert np.all(np.diff(curve["entropy"]) > 0)
     with pytest.raises(InputError, match="no predictions of platt"):
         frontier_curve(made, baseline="platt")
+    assert {0.5, 1.0, 2.0, 5.0} <= set(TEMPERATURES.tolist())
+    assert np.all(np.diff(TEMPERATURES) > 0)
 
 
 def test_softening_is_no_better_than_itself_and_information_is():

@@ -14,8 +14,8 @@ from scalecal.datasets import simulate
 from scalecal.experiments.cells import read_cell, write_cell
 from scalecal.experiments.estimating import image_count
 from scalecal.experiments.grid import features_of, run_grid
-from scalecal.experiments.joining import ensemble, joined_cell
-from scalecal.experiments.reproduction import SWEEP, judge_run, reproduce, train_cell
+from scalecal.experiments.joining import contradiction, ensemble, joined_cell
+from scalecal.experiments.reproduction import SWEEP, judge_run, reproduce, run_notes, train_cell
 from scalecal.experiments.shifts import shift_cells, slides
 from scalecal.experiments.sources import (
     PAPER_DATASETS,
@@ -24,8 +24,11 @@ from scalecal.experiments.sources import (
     embedded,
     find_features,
     find_images,
+    skipped_images,
 )
 from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, make_mhist, make_pcam
+from tests.experiments.made import cell as made_cell
+from tests.experiments.made import sharp
 
 METHODS = ["none", "temperature", "vanilla-ls", "scale", "scale-shuffled"]
 runner = CliRunner()
@@ -62,6 +65,8 @@ def test_other_options_on_the_same_folder_are_refused(tmp_path):
         train_cell(
             source(), tmp_path, seeds=[0], methods=["none", "scale"], sweep=False, progress=quiet
         )
+    with pytest.raises(InputError, match="preset = not given, now it is default"):
+        train_cell(*(source(), tmp_path), seeds=[0], methods=["none"], preset=None, progress=quiet)
     with pytest.raises(InputError, match="data_sha256"):
         train_cell(
             source(seed=9), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet
@@ -86,6 +91,72 @@ def test_encoders_join_to_an_ensemble():
     parts = [c.predictions[key][1] for c in cells]
     np.testing.assert_allclose(joined.predictions[key][1], parts[0])  # the same twice
     assert ensemble(cells[:1]) is None
+
+
+def test_encoders_of_other_cases_are_not_averaged():
+    a, b = (made_cell({"none": sharp(1)}, n=60, encoder=e) for e in ("a", "b"))
+    assert contradiction([a, b]) is None
+    labels, votes = b.y.copy(), b.counts.copy()
+    labels[:3] = 1 - labels[:3]
+    votes[7] += 1
+    for changes, count in (({"y": labels}, 3), ({"counts": votes}, 1)):
+        other = replace(b, **changes)
+        assert ensemble([a, other]) is None
+        assert f"a and b contradict each other in the labels or votes of {count} of 60" in str(
+            contradiction([a, other])
+        )
+    renamed = replace(b, classes=("SSA", "HP"))
+    assert ensemble([a, renamed]) is None
+    assert "differ in their classes: HP, SSA and SSA, HP" in str(contradiction([a, renamed]))
+    joined = ensemble([replace(a, counts=None), b])
+    assert joined is not None
+    np.testing.assert_array_equal(joined.counts, b.counts)
+
+
+def test_a_contradiction_is_told_and_the_run_goes_on(tmp_path):
+    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    sources = [source("mhist", "a"), source("mhist", "b", seed=1), source("other", "a")]
+    outcome = reproduce(sources, tmp_path, seeds=[0], **options)
+    assert {c.name for c in outcome.evidence.cells} == {"mhist/a", "mhist/b", "other/a"}
+    assert "a and b contradict" in outcome.left_out["mhist/ensemble"]
+    told = json.loads((tmp_path / "run.json").read_text())
+    assert any(note.startswith("mhist/ensemble is left out: a and b") for note in told["notes"])
+    assert judge_run(tmp_path, progress=quiet).left_out == outcome.left_out
+
+
+def test_simulated_encoders_see_the_same_cases():
+    for dataset in ("simulated-mhist", "simulated-breakhis"):
+        narrow, wide = (s.open() for s in embedded() if s.dataset == dataset)
+        assert (narrow.X.shape[1], wide.X.shape[1]) == (64, 256)
+        np.testing.assert_array_equal(narrow.y, wide.y)
+        np.testing.assert_array_equal(narrow.groups, wide.groups)
+        assert narrow.fingerprint != wide.fingerprint
+        if narrow.counts is not None:
+            np.testing.assert_array_equal(narrow.counts, wide.counts)
+
+
+def test_one_kind_is_no_shift():
+    data = features_of(simulate(60, dim=4, n_groups=20, seed=0))
+    assert shift_cells(data, np.full(60, "400X"), dataset="breakhis", encoder="e") == []
+
+
+def test_what_did_not_converge_is_told_of_all_seeds(tmp_path, monkeypatch):
+    from scalecal.experiments import reproduction
+
+    def capped(*args, **options):
+        grid = run_grid(*args, **options)
+        return replace(grid, capped={"none": 4}, left_out={"jury": "of a reason"})
+
+    monkeypatch.setattr(reproduction, "run_grid", capped)
+    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    outcome = reproduce([source(), source("d2")], tmp_path, seeds=[0, 1], **options)
+    both = "d2/a, simulated/a: "
+    assert outcome.notes[0].startswith(f"{both}8 probes were ended by the limit of epochs")
+    assert outcome.notes[1] == f"{both}jury is left out: of a reason."
+    assert json.loads((tmp_path / "run.json").read_text())["notes"] == outcome.notes
+    assert judge_run(tmp_path, progress=quiet).notes == outcome.notes
+    named = {"notes": ["ensemble is left out: it needs several encoders."]}
+    assert run_notes([made_cell({"none": sharp(1)}, n=20, meta=named)]) == []
 
 
 def test_shift_cells_train_on_one_kind_and_test_on_each():
@@ -149,6 +220,8 @@ def test_images_in_the_published_layouts_to_claims(tmp_path):
     """MHIST, PatchCamelyon and BreakHis trees, a real pretrained encoder, one command."""
     pytest.importorskip("efficientnet_lite_pytorch")
     trees(tmp_path / "data")
+    broken = sorted((tmp_path / "data" / "mhist").rglob("*.png"))[3]
+    broken.write_bytes(b"not an image")
     out = tmp_path / "out"
     command = [
         *(
@@ -175,6 +248,10 @@ def test_images_in_the_published_layouts_to_claims(tmp_path):
     assert (out / "report.html").stat().st_size > 10_000
     assert list((out / "cells" / "breakhis").glob("efficientnet-lite0@40X-400X"))
     assert "cannot be told" in result.output
+    told = json.loads((out / "run.json").read_text())["notes"]
+    assert any("1 image of mhist could not be read and was left out" in note for note in told)
+    assert "1 image of mhist could not be read" in result.output.replace("\n", " ")
+    assert read_cell(next((out / "cells" / "breakhis").glob("*@40X-400X"))).seeds("none") == [0]
     again = runner.invoke(
         app, ["reproduce", "--out", str(out), "--tables-only"], catch_exceptions=False
     )
@@ -191,6 +268,64 @@ def test_what_is_missing_is_said(tmp_path):
     assert "no folder" in why["pcam"] or "camelyonpatch" in why["pcam"]
     with pytest.raises(InputError, match="nothing to reproduce"):
         reproduce([], tmp_path / "out", seeds=[0], left_out=why, progress=quiet)
+
+
+def test_the_reason_is_that_of_the_folder_that_exists(tmp_path):
+    make_mhist(tmp_path / "mhist", 12)
+    _, why = find_images(tmp_path, ["mhist"], ["uni"], tmp_path / "f")
+    assert "12 found, 3,152 published" in why["mhist"]
+
+
+def test_images_that_were_skipped_are_counted(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"n_skipped": 1200}')
+    said = skipped_images(Source("mhist", "uni", str(tmp_path), quiet))
+    assert said is not None
+    assert said.startswith("1,200 images of mhist could not be read and were left out (see ")
+    assert skipped_images(source()) is None
+
+
+def test_folders_of_other_data_sets_may_be_there_twice(tmp_path):
+    for folder, dataset in (("a", "mhist"), ("b", "pcam"), ("c", "pcam")):
+        (tmp_path / folder).mkdir()
+        told = {"dataset": {"name": dataset}, "encoder": {"name": "uni"}}
+        (tmp_path / folder / "manifest.json").write_text(json.dumps(told))
+    assert [s.dataset for s in find_features(tmp_path, ["mhist"])] == ["mhist"]
+    assert list(find_features(tmp_path, None, ["conch"])) == []
+    with pytest.raises(InputError, match="are both of data set pcam"):
+        list(find_features(tmp_path, ["mhist", "pcam"]))
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--seeds", "0"], "at least one seed is needed"),
+        (["--seeds", "-1"], "at least one seed is needed"),
+        (["--methods", "foo"], "unknown method 'foo'. Known: none, "),
+        (["--datasets", "foo"], "unknown data set 'foo'. Known: lidc, simulated-mhist"),
+        (["--encoders", "foo"], "unknown encoder 'foo'. Known: geometry, "),
+        (["--datasets", "lidc", "--encoders", "simulated-64"], "nothing to reproduce"),
+        (["--datasets", ","], "--datasets names nothing"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(tmp_path, options, said, dry):
+    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path / "r"), *options, *dry])
+    assert isinstance(result.exception, InputError)
+    assert said in str(result.exception)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_dry_run_on_a_folder_begun_otherwise_is_refused(tmp_path):
+    chosen = next(s for s in embedded() if s.encoder == "geometry")
+    folder = tmp_path / "cells" / "lidc" / "geometry"
+    train_cell(
+        chosen, folder, seeds=[0], methods=["none"], preset=None, sweep=False, progress=quiet
+    )
+    command = ["reproduce", "--out", str(tmp_path), "--encoders", "geometry", "--methods", "none"]
+    for more in (["--dry-run"], []):
+        result = runner.invoke(app, [*command, "--preset", "paper", *more])
+        assert "was begun with preset = default, now it is paper" in str(result.exception)
+    assert runner.invoke(app, [*command, "--dry-run"]).exit_code == 0
 
 
 def test_a_source_that_cannot_be_opened_is_left_out_and_said(tmp_path):

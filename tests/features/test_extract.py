@@ -17,13 +17,14 @@ import pytest
 import torch
 from PIL import Image
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, ScalecalWarning
 from scalecal.datasets.images import ImageSet
 from scalecal.datasets.registry import open_dataset
 from scalecal.encoders import get_encoder, load_encoder
 from scalecal.features import ExtractionResult, extract, import_features, load_features, shards
 from scalecal.features.encoding import encode_shard
 from scalecal.features.extraction import pick_device, pick_precision
+from scalecal.features.files import read_features
 from scalecal.features.images import ImageError
 from scalecal.features.network import Recipe, out_of_memory
 from scalecal.features.progress import Progress
@@ -168,7 +169,9 @@ def test_interrupt_leaves_a_folder_that_goes_on(
         patch.setattr(Progress, "advance", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(images, tmp_path / "parts", device=device)
-    with pytest.raises(InputError, match="not finished"):
+    with pytest.raises(
+        InputError, match=r"not finished.*: scalecal extract folder:DIR tiny --out "
+    ):
         load_features(tmp_path / "parts")
     assert "interrupted" in (tmp_path / "parts" / "run.log").read_text()
     run(images, tmp_path / "parts", device=device)
@@ -280,6 +283,50 @@ def test_strict_stops_at_the_first(tmp_path: Path, device: str) -> None:
         run(open_tiles(folder), tmp_path / "f", device=device, strict=True)
 
 
+def test_strict_then_mended_starts_afresh(tmp_path: Path) -> None:
+    folder, broken = break_tiles(tmp_path / "t")
+    with pytest.raises(ImageError):
+        run(open_tiles(folder), tmp_path / "f", strict=True, shard_rows=1000)
+    for file in folder.rglob("*.png"):
+        if file.stem in broken:
+            Image.new("RGB", (20, 20)).save(file)
+    run(open_tiles(folder), tmp_path / "f", strict=True, shard_rows=1000)
+    run(open_tiles(folder), tmp_path / "g", strict=True, shard_rows=1000)
+    assert contents(tmp_path / "f") == contents(tmp_path / "g")
+
+
+def test_no_workers_are_refused_before_a_folder_is_begun(tiles: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="workers must be"):
+        run(open_tiles(tiles), tmp_path / "f", workers=0)
+    assert not (tmp_path / "f").exists()
+
+
+def test_a_damaged_shard_is_done_again(tiles: Path, tmp_path: Path) -> None:
+    run(open_tiles(tiles), tmp_path / "f")
+    before = contents(tmp_path / "f")
+    os.truncate(tmp_path / "f" / "shards" / "00002.npy", 100)
+    with pytest.warns(ScalecalWarning, match=r"shards/00002\.npy is damaged: done again"):
+        run(open_tiles(tiles), tmp_path / "f")
+    assert contents(tmp_path / "f") == before
+
+
+def test_images_without_labels_are_for_prediction(tiles: Path, tmp_path: Path) -> None:
+    table = tmp_path / "new.csv"
+    paths = open_tiles(tiles).table["path"].tolist()
+    pd.DataFrame({"path": paths}).to_csv(table, index=False)
+    for classes in (None, ("HP", "SSA")):
+        images = open_dataset(f"table:{table}", tiles, **({"classes": classes} if classes else {}))
+        out = tmp_path / f"f{classes is None}"
+        run(images, out)
+        features = load_features(out)
+        assert features.classes == (None if classes is None else list(classes))
+        assert "label" not in features.table
+        found = read_features(out)
+        assert found.y is None
+        with pytest.raises(InputError, match="there are no labels"):
+            found.labelled()
+
+
 def test_all_broken_is_an_error(tmp_path: Path) -> None:
     folder = write_tiles(tmp_path / "t", 4)
     for file in folder.rglob("*.png"):
@@ -324,7 +371,7 @@ def test_another_option_is_refused_by_name(
 
 def test_another_data_set_is_refused_by_name(tiles: Path, tmp_path: Path) -> None:
     run(open_tiles(tiles), tmp_path / "f")
-    with pytest.raises(InputError, match=r"dataset\.hash.*dataset\.n_images: 23 there, 5 here"):
+    with pytest.raises(InputError, match=r"dataset\.n_images: 23 there, 5 here"):
         run(open_tiles(write_tiles(tmp_path / "t", 5)), tmp_path / "f")
 
 

@@ -142,6 +142,38 @@ def test_trident_patches(tmp_path: Path, batched: bool) -> None:
         import_features(home, tmp_path / "other", labels=labels)
 
 
+def write_patches(home: Path, slide: str, seed: int = 0) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    with h5py.File(home / f"{slide}.h5", "w") as file:
+        file["features"] = embeddings(2, seed=seed)
+        file["coords"] = np.array([[0, 0], [256, 0]])
+
+
+def test_trident_kinds_are_not_mixed(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    write_patches(job / "20x" / "features_uni_v1", "slide_a")
+    slides = write_slides(job)
+    with pytest.raises(
+        InputError,
+        match=r"2 folders \('20x/features_uni_v1', 'slide_features_titan'\).* give one of them",
+    ):
+        import_features(job, tmp_path / "out")
+    write_patches(slides, "slide_a")
+    with pytest.raises(InputError, match=r"holds features of a slide, .*slide_a\.h5 of patches"):
+        import_features(slides, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_trident_folders_below_one_encoder(tmp_path: Path) -> None:
+    home = tmp_path / "features_uni_v1"
+    write_patches(home / "benign", "slide_a")
+    write_patches(home / "malignant", "slide_b", seed=1)
+    for given in (home, tmp_path):
+        features = import_features(given, tmp_path / f"out_{given.name}")
+        assert features.table["group"].tolist() == ["slide_a"] * 2 + ["slide_b"] * 2
+        assert features.encoder == "uni_v1"
+
+
 def test_eva_slides_have_several_embeddings(tmp_path: Path) -> None:
     torch.save([torch.from_numpy(row) for row in embeddings(2)], tmp_path / "a.pt")
     torch.save(torch.from_numpy(embeddings(1, seed=1)), tmp_path / "b.pt")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, ScalecalWarning
 from scalecal.features import Features, ShardedArray, load_features, shards
 from scalecal.features.shards import Skipped, shard_ranges, write_whole
 from scalecal.features.store import StoreWriter, differences, open_store
@@ -175,10 +175,63 @@ def test_other_settings_are_refused_by_name(
     if finished:
         fill(tmp_path)
     else:
-        open_made(tmp_path).close()
+        with open_made(tmp_path) as store:
+            store.write_shard(0, matrix(4))
     before = contents(tmp_path)
     with pytest.raises(InputError, match=named):
         open_made(tmp_path, **changes)
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_without_shards_starts_afresh(tmp_path: Path) -> None:
+    open_made(tmp_path / "a").close()
+    other = {**SETTINGS, "compile": True}
+    fill(tmp_path / "a", n=11, settings=other)
+    fill(tmp_path / "b", n=11, settings=other)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_other_images_are_told_without_hashes(tmp_path: Path) -> None:
+    one, two = ({**SETTINGS, "dataset": {"name": "made", "hash": h}} for h in ("x1", "x2"))
+    fill(tmp_path, settings=one)
+    with pytest.raises(InputError, match="the images changed since") as caught:
+        open_made(tmp_path, settings=two)
+    assert "x1" not in str(caught.value)
+    with pytest.raises(InputError, match="since this folder was begun; compile: None there"):
+        open_made(tmp_path, settings={**two, "compile": True})
+
+
+DAMAGE = {
+    "cut": lambda file: os.truncate(file, 10),
+    "gone": lambda file: file.unlink(),
+    "changed": lambda file: file.write_bytes(file.read_bytes()[:-1] + b"?"),
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE))
+@pytest.mark.parametrize(
+    ("name", "again"),
+    [
+        ("shards/00001.npy", [1]),
+        ("table.parquet", []),
+        # It tells which rows a shard holds: without it those with skipped images are done again.
+        ("skipped.csv", [0, 1]),
+    ],
+)
+def test_damaged_files_of_a_finished_folder_are_done_again(
+    tmp_path: Path, name: str, again: list[int], damage: str
+) -> None:
+    skip = (1, 5)
+    fill(tmp_path, skip=skip)
+    before = contents(tmp_path)
+    DAMAGE[damage](tmp_path / name)
+    with (
+        pytest.warns(ScalecalWarning, match=f"{name} is damaged: done again"),
+        open_made(tmp_path) as store,
+    ):
+        left = [shard for shard, _, _ in store.missing()]
+    assert left == again
+    fill(tmp_path, skip=skip)
     assert contents(tmp_path) == before
 
 
@@ -351,7 +404,8 @@ def test_array_protocol_and_bad_indices(sharded: tuple[ShardedArray, np.ndarray]
 
 
 def test_another_table_is_refused_by_the_names_of_its_columns(tmp_path: Path) -> None:
-    open_made(tmp_path).close()
+    with open_made(tmp_path) as store:
+        store.write_shard(0, matrix(4))
     changed = make_table(10).assign(votes=0, path="p.png")
     with pytest.raises(InputError, match=r"settings \(other values in path, votes\)\. Use the"):
         open_store(tmp_path, SETTINGS, changed, dim=3, shard_rows=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,7 +20,10 @@ from scalecal.checks import InputError
 from scalecal.experiments.cells import read_cell, write_cell
 from scalecal.experiments.comparison import compare_cell
 from scalecal.report import audit_html, audit_page, newest_report, report_facts, write_report
+from scalecal.report.casework import add_images
+from scalecal.report.measures import first_bands, null_bands
 from scalecal.report.render import MOST_BYTES
+from scalecal.report.runs import read_runs
 from scalecal.report.sentences import best_method
 from scalecal.wording import number
 from tests.experiments.made import cell, sharp
@@ -76,6 +80,22 @@ def test_rows_are_means_of_the_results(runs):
             mean.loc[(row["method"], row["stratum"], "ece"), "floor"]
         )
         assert row["null_low"] <= row["null"] <= row["null_high"]
+
+
+def test_nulls_beside_means_over_seeds_are_means_over_seeds(tmp_path):
+    run = make_run(tmp_path / "run", n=400, seeds=3)
+    cell = read_runs([run])[0].cells[0]
+    found = null_bands(cell, "none", n_resamples=900)
+    by_seed = []
+    for seed in cell.predictions["none"]:
+        data = replace(cell.data, predictions={("none", 0): cell.data.predictions["none", seed]})
+        by_seed.append(first_bands(replace(cell, data=data), "none", n_resamples=300))
+    for stratum in ("overall", *cell.strata):
+        for key, value in found[stratum].items():
+            assert value == pytest.approx(np.mean([one[stratum][key] for one in by_seed]))
+    facts = report_facts([run])["cells"][0]
+    row = next(r for r in facts["rows"] if (r["method"], r["stratum"]) == ("none", "low"))
+    assert row["null"] == pytest.approx(found["low"]["null"], abs=0.01)
 
 
 def test_changes_and_best_are_those_of_the_comparison(runs):
@@ -285,3 +305,32 @@ def test_audit_fragment_escapes_and_holds_its_numbers():
     outline = Outline()
     outline.feed(audit_page(found))
     assert outline.open == []
+
+
+def test_a_folder_of_images_that_is_not_there_is_told(runs, tmp_path):
+    with pytest.raises(InputError, match=r"no folder at .*nodir"):
+        write_report([runs["compare"]], tmp_path / "page.html", images=tmp_path / "nodir")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_links_inside_the_folder_of_images_are_followed_and_paths_out_of_it_are_not(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    store, folder = tmp_path / "store", tmp_path / "images"
+    store.mkdir()
+    (folder / "sub").mkdir(parents=True)
+    image.new("RGB", (8, 8)).save(store / "a.png")
+    image.new("RGB", (8, 8)).save(folder / "b.png")
+    (folder / "link.png").symlink_to(store / "a.png")
+    (folder / "away").symlink_to(store)
+    inside = ["link.png", "away/a.png", "b.png", "sub/../b.png", str(folder / "b.png")]
+    outside = [
+        "../store/a.png",
+        "sub/../../store/a.png",
+        str(store / "a.png"),
+        "away/../../store/a.png",
+    ]
+    cases = [{"path": path} for path in (*inside, *outside)]
+    _, note = add_images(cases, folder, tmp_path / "page.html", most_bytes=100_000)
+    assert ["thumbnail" in case for case in cases] == [True] * len(inside) + [False] * len(outside)
+    assert cases[0]["href"] == "images/link.png"
+    assert note.startswith(f"{len(outside)} image files were not found")

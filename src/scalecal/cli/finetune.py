@@ -97,6 +97,7 @@ def finetune(
 
     Writes the predictions of every label kind and seed on the test cases, for `report` and tables.
     """
+    from scalecal.encoders.libraries import library
     from scalecal.experiments.finetuning import finetune as run_finetune
 
     images = open_images(
@@ -109,6 +110,8 @@ def finetune(
         cache=cache,
         key=key,
     )
+    # Before the folder is begun: a torchvision of another torch is found when it is imported.
+    library("torchvision", "fine-tuning")
     result = run_finetune(
         images,
         out,

@@ -172,7 +172,10 @@ def extract(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the features.")],
     data: Data = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Weight file on this machine.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Weight file on this machine; random for a try without weights."
+        ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cuda:1, mps or cpu.")] = None,
     precision: Annotated[

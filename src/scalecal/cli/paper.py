@@ -28,6 +28,7 @@ def _sources(
     partial: bool,
 ) -> tuple[list[Source], dict[str, str]]:
     """Find what there is to reproduce, and why the rest is not."""
+    from scalecal.encoders import ENCODERS
     from scalecal.experiments.sources import (
         PAPER_DATASETS,
         embedded,
@@ -38,14 +39,15 @@ def _sources(
 
     found: list[Source] = []
     missing: dict[str, str] = {}
+    only_features = _check_names(data, features, datasets, encoders) - set(ENCODERS)
     if features is not None:
-        found += find_features(features)
+        found += find_features(features, datasets, encoders)
     if data is not None:
         wanted = [d for d in datasets or PAPER_DATASETS if d in PAPER_DATASETS]
         images, missing = find_images(
             data,
             wanted,
-            encoders or paper_encoders(),
+            [e for e in encoders or paper_encoders() if e not in only_features],
             out / "features",
             weights=weights,
             partial_data=partial,
@@ -62,6 +64,36 @@ def _sources(
         and (encoders is None or s.encoder in encoders)
     ]
     return chosen, missing
+
+
+def _check_names(
+    data: Path | None,
+    features: Path | None,
+    datasets: list[str] | None,
+    encoders: list[str] | None,
+) -> set[str]:
+    """Refuse data sets and encoders that are not known here; return the encoders of the features."""
+    from scalecal.checks import lookup
+    from scalecal.encoders import get_encoder
+    from scalecal.experiments.sources import PAPER_DATASETS, embedded, feature_folders
+
+    if datasets is None and encoders is None:
+        return set()
+    pairs = [] if features is None else [(d, e) for d, e, _ in feature_folders(features)]
+    if data is None and features is None:
+        pairs = [(s.dataset, s.encoder) for s in embedded()]
+    here = dict.fromkeys(e for _, e in pairs)
+    known = dict.fromkeys(d for d, _ in pairs)
+    if data is not None:
+        known |= dict.fromkeys(PAPER_DATASETS)
+    for name in datasets or ():
+        lookup(name, known, "data set")
+    for name in encoders or ():
+        if data is None:
+            lookup(name, here, "encoder")
+        elif name not in here:
+            get_encoder(name)
+    return set(here)
 
 
 @app.command()
@@ -112,17 +144,31 @@ def reproduce(
     simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
     A killed run goes on where it stopped.
     """
+    from scalecal.checks import InputError, lookup
     from scalecal.experiments.claims import claims_table
-    from scalecal.experiments.reproduction import judge_run
+    from scalecal.experiments.grid import seed_list
+    from scalecal.experiments.methods import METHODS
+    from scalecal.experiments.reproduction import check_begun, judge_run, nothing_found
     from scalecal.experiments.reproduction import reproduce as run
 
     split = {
         name: None if value is None else [v.strip() for v in value.split(",") if v.strip()]
         for name, value in {"datasets": datasets, "encoders": encoders, "methods": methods}.items()
     }
+    for name, values in split.items():
+        if values is not None and not values:
+            raise InputError(f"--{name} names nothing: give names, with commas between")
+    seed_list(seeds)
+    for name in split["methods"] or ():
+        lookup(name, METHODS, "method")
     if split["datasets"] == ["simulated"]:
         from scalecal.experiments.simulation import write_study
 
+        if dry_run:
+            say(
+                f"the simulation study with {seeds} data sets per setting would run; no time is told"
+            )
+            return
         say(write_study(out, seeds=seeds, progress=tell, **given(methods=split["methods"])))
         return
     also = [] if finetuned is None else [finetuned]
@@ -136,6 +182,9 @@ def reproduce(
         if data is None and features is None and not chosen:
             tell("embedded data are small: all methods are trained by the default preset")
             chosen = {"preset": None}
+        if not found:
+            raise nothing_found(missing)
+        check_begun(found, out, methods=split["methods"], **chosen)
         if dry_run:
             _tell_plan(found, missing, out, seeds, **chosen)
             return
@@ -167,6 +216,8 @@ def reproduce(
     for name, why in outcome.left_out.items():
         say(f"Left out {name}: {why}")
     say(claims_table(outcome.claims))
+    for note in outcome.notes:
+        say(f"Note: {note}")
     close_run(out, ["cells", "claims.json", "figures", "results.csv", "run.json", "tables"])
 
 

@@ -1,4 +1,7 @@
-"""A user's own images in one folder per class: `DIR/<class>/...`, or `DIR/<split>/<class>/...`."""
+"""A user's own images in one folder per class: `DIR/<class>/...`, or `DIR/<split>/<class>/...`.
+
+Images that lie in `DIR` itself have no labels.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,15 @@ from unicodedata import normalize
 
 from scalecal.checks import InputError
 from scalecal.datasets.folders import data_folder, image_files
-from scalecal.datasets.images import SPLITS, Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.images import (
+    SPLITS,
+    UNLABELLED,
+    Dataset,
+    Findings,
+    ImageSet,
+    case_table,
+    shorten,
+)
 from scalecal.datasets.remote import RemoteSource, list_images, remote_url
 from scalecal.datasets.sources import FileSource
 
@@ -33,7 +44,8 @@ def open_folder(
     """Open a folder of class folders; images may lie at any depth below their class.
 
     Where every folder at the top is called train, val (valid, validation) or test, these are the
-    splits and the class folders lie below them.
+    splits and the class folders lie below them. Where all images lie in the folder itself they have no
+    labels: they can be embedded and predicted, not learned from.
 
     Parameters
     ----------
@@ -73,6 +85,9 @@ def open_folder(
     by_split = bool(tops) and tops <= set(SPLIT_NAMES) and any(len(part) > 2 for part in parts)
     depth = 1 if by_split else 0
     loose = [path for path, part in zip(paths, parts, strict=True) if len(part) < depth + 2]
+    if all(len(part) == 1 for part in parts):
+        findings.note(UNLABELLED)
+        return _unlabelled(paths, source, list(classes or ()), findings)
     if loose:
         raise InputError(
             f"{root}: {len(loose)} images lie in no class folder: {shorten(loose)}. "
@@ -98,6 +113,17 @@ def open_folder(
     if by_split and not table["split"].eq("train").any():
         findings.note(f"no images in the split train (of {', '.join(SPLITS)})")
     return ImageSet(FOLDER, table, tuple(order), source, tuple(findings.warnings))
+
+
+def _unlabelled(
+    paths: Sequence[str],
+    source: FileSource | RemoteSource,
+    classes: Sequence[str],
+    findings: Findings,
+) -> ImageSet:
+    """Images without class folders: new cases."""
+    table = case_table([normalize("NFC", path) for path in paths], None, classes, path=paths)
+    return ImageSet(FOLDER, table, tuple(classes), source, tuple(findings.warnings))
 
 
 FOLDER = Dataset(

@@ -22,9 +22,10 @@ from scalecal.votes import majority, strata
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPLITS", "Dataset", "Findings", "ImageSet", "case_table", "shorten"]
+__all__ = ["SPLITS", "UNLABELLED", "Dataset", "Findings", "ImageSet", "case_table", "shorten"]
 
 SPLITS = ("train", "val", "test")
+UNLABELLED = "there are no labels: a probe can predict these images, but none can be fitted to them"
 
 UInt8 = NDArray[np.uint8]
 Source = FileSource | ZipSource | ArraySource | RemoteSource
@@ -181,7 +182,7 @@ class ImageSet:
         `id`, `label`, `label_name`, `votes`, `n_raters`, `group`, `split`, then columns of the source
         (`path`, or `block` and `row`). Missing values are NA.
     classes : tuple of str
-        Class names; the position is the label.
+        Class names; the position is the label. Empty where nothing names them.
     source : FileSource, ZipSource, ArraySource or RemoteSource
         Where the pixels lie.
     warnings : tuple of str
@@ -223,7 +224,8 @@ class ImageSet:
         return len(self.table)
 
     def __repr__(self) -> str:
-        return f"<ImageSet {self.name}: {len(self):,} images, classes {', '.join(self.classes)}>"
+        classes = ", ".join(self.classes) or "unknown"
+        return f"<ImageSet {self.name}: {len(self):,} images, classes {classes}>"
 
     def read_one(self, row: int) -> UInt8:
         """Image of one row, (height, width, 3) uint8; `ImageError` where it cannot be read."""

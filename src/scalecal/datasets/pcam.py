@@ -1,12 +1,13 @@
 """PatchCamelyon: 327,680 lymph node patches of 96 pixels in HDF5 (Veeling et al. 2018).
 
 A patch is positive if its centre of 32 x 32 pixels holds tumour. Compressed files (`.h5.gz`) are
-unpacked once, beside themselves or into a cache folder.
+unpacked once, beside themselves or into a cache folder, and again where a newer one takes their place.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import time
 import zlib
@@ -83,6 +84,7 @@ def open_pcam(
     groups: list[Any] = []
     part_of: list[str] = []
     whole: list[str] = []
+    files: list[Path] = []
     for part, (_, published) in PARTS.items():
         x, y = (_plain_file(folder, f"{part}_{key}", cache) for key in "xy")
         if x is None or y is None:
@@ -98,6 +100,7 @@ def open_pcam(
         if block.n == published:
             whole.append(part)
         blocks.append(block)
+        files += [x, y]
         labels.append(label)
         groups.append(_slides(folder, part, label, findings))
         part_of += [part] * block.n
@@ -120,21 +123,27 @@ def open_pcam(
         ArraySource(tuple(blocks), np.arange(len(row), dtype=np.int64)),
         tuple(findings.warnings),
         facts={"label": "tumour in the centre of 32 x 32 pixels"},
-        checks=(bind(check_published_md5, folder, tuple(whole)),),
+        checks=(
+            bind(check_published_md5, folder, tuple(whole)),
+            bind(check_unpacked, folder, tuple(files)),
+        ),
     )
 
 
 def _plain_file(folder: Path, name: str, cache: str | Path | None) -> Path | None:
-    """Path of an HDF5 file, unpacked first where only its .gz is there; None if neither is."""
+    """Path of an HDF5 file, unpacked first where its .gz is all there is, or is newer; else None."""
     plain = folder / f"{_PREFIX}{name}.h5"
-    if plain.is_file():
-        return plain
     packed = plain.with_name(plain.name + ".gz")
     if not packed.is_file():
-        return None
+        return plain if plain.is_file() else None
     home = folder if cache is None else Path(cache).expanduser()
     target = home / plain.name
-    return target if target.is_file() else unpack(packed, target)
+    stamp = packed.stat().st_mtime_ns
+    for file in (plain, target):
+        # An older one was unpacked from a .gz that has been replaced since.
+        if file.is_file() and file.stat().st_mtime_ns >= stamp:
+            return file
+    return unpack(packed, target)
 
 
 def unpack(packed: Path, target: Path) -> Path:
@@ -155,6 +164,9 @@ def unpack(packed: Path, target: Path) -> Path:
                     sink.write(chunk)
                 sink.flush()
                 os.fsync(sink.fileno())
+            # By a clock that runs ahead the .gz would be the newer one for ever.
+            stamp = max(growing.stat().st_mtime_ns, packed.stat().st_mtime_ns)
+            os.utime(growing, ns=(stamp, stamp))
             os.replace(growing, target)
         finally:
             growing.unlink(missing_ok=True)
@@ -222,6 +234,28 @@ def check_published_md5(folder: Path, parts: Sequence[str]) -> list[str]:
             if twin
             else f"{path.name}: MD5 {found}, published {expected}. Download it again"
         )
+    return problems
+
+
+def check_unpacked(folder: Path, files: Sequence[Path]) -> list[str]:
+    """Compare the files that are read with their .gz, whose MD5 is published; return what differs."""
+    problems = []
+    for file in files:
+        packed = folder / f"{file.name}.gz"
+        if not packed.is_file():
+            continue
+        digest = hashlib.md5(usedforsecurity=False)
+        try:
+            with gzip.open(packed, "rb") as source:
+                while chunk := source.read(1 << 22):
+                    digest.update(chunk)
+        except (EOFError, OSError, zlib.error) as error:
+            problems.append(f"{packed.name} is damaged or cut short ({error}). Download it again")
+            continue
+        if digest.hexdigest() != md5_of(file):
+            problems.append(
+                f"{file} is read, but is not what {packed.name} holds: remove the one that is wrong"
+            )
     return problems
 
 

@@ -15,7 +15,14 @@ from scalecal.checks import InputError, check_choice, rows
 from scalecal.datasets.arrays import HDF5_SUFFIXES, ArraySource, rows_of_files
 from scalecal.datasets.folder import SPLIT_NAMES
 from scalecal.datasets.folders import data_folder
-from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.images import (
+    UNLABELLED,
+    Dataset,
+    Findings,
+    ImageSet,
+    case_table,
+    shorten,
+)
 from scalecal.datasets.remote import RemoteSource, list_names, remote_url
 from scalecal.datasets.sources import FileSource
 from scalecal.datasets.text_tables import need_columns, read_text_table, whole_numbers
@@ -42,7 +49,8 @@ def open_table(
 
     Columns: `path` (relative to `data`); `label`, or votes, or both; votes as `votes` for the second
     class with `n_raters`, or as one column `votes_<class>` per class; where wanted `id` (else the
-    path), `group` and `split` (train, val, test or empty). Other columns are passed over.
+    path), `group` and `split` (train, val, test or empty). Other columns are passed over. Images with
+    neither labels nor votes are new cases: they can be embedded and predicted, not learned from.
 
     Images kept as arrays in HDF5 are listed with the file as `path` and their place in the array as
     `row`, counted from nought; all of a table must then be of that kind.
@@ -92,6 +100,9 @@ def open_table(
     if not paths:
         raise InputError(f"{file}: none of the images listed is in {root}")
     names, votes, n_raters = _votes(listed, file)
+    if not _known(listed, votes):
+        votes = n_raters = None
+        findings.note(UNLABELLED)
     order = _classes(listed, names, votes, classes, file)
     if votes is not None and votes.ndim == 2 and names != order:
         votes = _reorder(votes, names, order)
@@ -208,6 +219,12 @@ def _votes(
     return [], votes, np.where(np.isnan(votes), np.nan, readers)
 
 
+def _known(listed: pd.DataFrame, votes: NDArray[Any] | None) -> bool:
+    """Whether any case has a label or votes."""
+    labelled = "label" in listed and bool(listed["label"].notna().any())
+    return labelled or (votes is not None and not bool(np.isnan(votes).all()))
+
+
 def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
 
@@ -223,11 +240,11 @@ def _classes(
     given: Sequence[str] | None,
     file: Path,
 ) -> list[str]:
-    """Class names in the order of their labels, every name in use among them."""
+    """Class names in the order of their labels, every name in use among them; none without any."""
     labelled = set(listed["label"].dropna()) if "label" in listed else set()
-    if not labelled and votes is None:
-        raise InputError(f"{file} has neither labels nor votes: fill in 'label', or 'votes'")
     used = labelled | set(voted)
+    if given is None and not used and votes is None:
+        return []
     if given is not None:
         order = [str(name) for name in given]
         if len(set(order)) != len(order):
@@ -309,6 +326,12 @@ def _labels(
     tied[voted] = most.tied
     tied &= open_ones
     if tied.any():
+        if ties == "error":
+            raise InputError(
+                f"{findings.where}: {int(tied.sum())} of {len(listed)} cases are tied ({rows(tied)}: "
+                f"{shorten(listed['id' if 'id' in listed else 'path'][tied], 3)}). "
+                "Choose what a tie means: ties= (--ties) 'first', 'last', 'random' or 'drop'"
+            )
         decided = majority(votes[tied], None if n_raters is None else n_raters[tied], ties=ties)
         elected[tied] = np.where(decided.labels < 0, np.nan, decided.labels)
         fate = "left without a label" if ties == "drop" else f"labelled by ties={ties!r}"

@@ -33,8 +33,10 @@ __all__ = [
     "with_softened",
 ]
 
-TEMPERATURES: Float = np.geomspace(0.5, 5.0, 41)
-"""Temperatures of the curve."""
+TEMPERATURES: Float = np.concatenate(
+    [np.geomspace(0.5, 1.0, 13)[:-1], np.geomspace(1.0, 2.0, 13)[:-1], np.geomspace(2.0, 5.0, 17)]
+)
+"""Temperatures of the curve, 0.5 to 5, with 1 (the predictions as they are) and 2 among them."""
 
 PLANES = {
     "ece": ("overall", "ece"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.special import expit, logit
 from scalecal.experiments.cells import Cell, Prediction
 from scalecal.experiments.evidence import ENSEMBLE
 
-__all__ = ["cell_of_seed", "ensemble", "joined_cell", "part_of_cell"]
+__all__ = ["cell_of_seed", "contradiction", "ensemble", "joined_cell", "part_of_cell"]
 
 
 def part_of_cell(cell: Cell, keep: NDArray[np.bool_]) -> Cell:
@@ -88,15 +89,38 @@ def joined_cell(cells: Sequence[Cell]) -> Cell:
     )
 
 
+def contradiction(cells: Sequence[Cell]) -> str | None:
+    """Say where two encoders of one data set tell different things of the same case; None: nowhere.
+
+    Cases are the same by their ids. Votes are compared where both encoders have them.
+    """
+    for one, other in combinations(cells, 2):
+        both = f"{one.encoder} and {other.encoder}"
+        if one.classes != other.classes:
+            named = " and ".join(", ".join(c.classes) for c in (one, other))
+            return f"{both} differ in their classes: {named}"
+        _, left, right = np.intersect1d(one.ids, other.ids, return_indices=True)
+        differs = one.y[left] != other.y[right]
+        if one.counts is not None and other.counts is not None:
+            differs |= (one.counts[left] != other.counts[right]).any(axis=1)
+        if differs.any():
+            return (
+                f"{both} contradict each other in the labels or votes of {int(differs.sum()):,} of "
+                f"{len(left):,} cases of the same id"
+            )
+    return None
+
+
 def ensemble(cells: Sequence[Cell]) -> Cell | None:
     """Join the encoders of one data set: mean logit per method and case; None for one encoder.
 
-    Two classes; cases must be the same for all encoders.
+    Two classes; cases must be the same for all encoders: ids, labels and votes.
     """
     if len(cells) < 2 or any(len(c.classes) != 2 for c in cells):
         return None
-    first = cells[0]
-    if any(not np.array_equal(c.ids, first.ids) for c in cells):
+    # Votes may be known to some encoders' files only: they are of the same cases.
+    first = next((c for c in cells if c.counts is not None), cells[0])
+    if any(not np.array_equal(c.ids, first.ids) for c in cells) or contradiction(cells):
         return None
     keys = [
         k for k in first.predictions if "@" not in k[0] and all(k in c.predictions for c in cells)

@@ -15,13 +15,14 @@ import numpy as np
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.experiments.anchors import read_anchors, write_anchors
 from scalecal.experiments.cells import Cell, read_cell, write_cell
-from scalecal.experiments.evidence import Embeddings, Evidence
-from scalecal.experiments.grid import Grid, on_device, run_grid
-from scalecal.experiments.joining import cell_of_seed, ensemble, joined_cell
+from scalecal.experiments.evidence import ENSEMBLE, Embeddings, Evidence
+from scalecal.experiments.grid import Grid, on_device, run_grid, seed_list
+from scalecal.experiments.joining import cell_of_seed, contradiction, ensemble, joined_cell
 from scalecal.experiments.methods import METHODS, Method
 from scalecal.experiments.runs import run_meta
+from scalecal.experiments.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.experiments.shifts import slides, write_shifts
-from scalecal.experiments.sources import Source, SourceError
+from scalecal.experiments.sources import Source, SourceError, skipped_images
 from scalecal.features.files import FeatureTable
 from scalecal.probes import Recipe
 from scalecal.probes.jobs import host_rows
@@ -31,8 +32,11 @@ __all__ = [
     "SWEEP",
     "Outcome",
     "cell_folder",
+    "check_begun",
     "judge_run",
+    "nothing_found",
     "reproduce",
+    "run_notes",
     "seeds_left",
     "train_cell",
     "training_embeddings",
@@ -70,11 +74,12 @@ SWEEP: Mapping[str, Method] = _sweep()
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a reproduction gave: evidence, claims as `claims.json` holds them, and what was left out."""
+    """What a reproduction gave: evidence, claims as `claims.json` holds them, what was left out, notes."""
 
     evidence: Evidence
     claims: list[dict[str, Any]]
     left_out: dict[str, str]
+    notes: list[str]
 
 
 def _settings(
@@ -112,7 +117,7 @@ def train_cell(
     Returns the cell, the training embeddings of the first seed with SCALE's anchors (where asked for,
     `with_anchors`), and the seconds of training (None where nothing was left to train).
     """
-    folder = Path(folder)
+    folder, seeds = Path(folder), seed_list(seeds)
     data = source.open().labelled()
     data = replace(data, X=on_device(data.X, device))  # once for all seeds
     settings = _settings(data, methods, preset)
@@ -147,6 +152,7 @@ def train_cell(
         for seed in group:
             cell = replace(cell_of_seed(grid.cell, seed), encoder=source.encoder)
             told = {"settings": settings, "seed": seed, "notes": grid.notes}
+            told |= {"trained_with": group, "capped": grid.capped, "left_out": grid.left_out}
             write_cell(folder / "seeds" / str(seed), replace(cell, meta={**cell.meta, **told}))
         seconds = (seconds or 0.0) + grid.seconds
         spent = time.perf_counter() - start
@@ -162,13 +168,81 @@ def train_cell(
         title=f"{source.dataset} with {source.encoder}",
         command=command,
         options={"preset": preset or None, "methods": methods and list(methods)},
-        notes=list(dict.fromkeys(note for c in done for note in c.meta.get("notes", []))),
+        notes=_cell_notes(cell, done, source),
         fingerprint=data.fingerprint,
     )
     cell = replace(cell, meta={**meta, "settings": settings})
     write_cell(folder, cell)
     # From the file where there is one: then a run that was killed sees the same numbers.
     return cell, read_anchors(folder) or kept, seconds
+
+
+def _cell_notes(cell: Cell, seeds: Sequence[Cell], source: Source) -> list[str]:
+    """What a reader should know of a cell: of all its seeds together."""
+    skipped = skipped_images(source)
+    notes = [] if skipped is None else [skipped]
+    if any("capped" not in c.meta for c in seeds):  # trained by an older version
+        return notes + list(dict.fromkeys(note for c in seeds for note in c.meta.get("notes", [])))
+    capped: dict[str, int] = {}
+    left_out: dict[str, str] = {}
+    # Seeds that were trained together tell of all of them.
+    for told in {tuple(c.meta["trained_with"]): c.meta for c in seeds}.values():
+        left_out |= told["left_out"]
+        for name, count in told["capped"].items():
+            capped[name] = capped.get(name, 0) + count
+    return notes + Grid(cell, left_out, capped, {}, {}, 0.0).notes
+
+
+def run_notes(cells: Iterable[Cell]) -> list[str]:
+    """Put the notes of many cells together: the same words once, with the cells they are of."""
+    methods: dict[tuple[str, str], list[str]] = {}
+    said: dict[str, list[str]] = {}
+    for cell in cells:
+        for note in cell.meta.get("notes", []):
+            name, left_out, why = note.partition(" is left out: ")
+            if not left_out:
+                said.setdefault(note, []).append(cell.name)
+            elif not (name in METHODS and METHODS[name].over_encoders):  # that is made of the cells
+                methods.setdefault((cell.name, why), []).append(name)
+    for (cell_name, why), names in methods.items():
+        text = f"{names[0]} is left out: {why}"
+        if len(names) > 1:
+            reason = why.replace("it needs", "they need", 1).replace("it is", "they are", 1)
+            text = f"{', '.join(names)} are left out: {reason}"
+        said.setdefault(text, []).append(cell_name)
+    return [f"{', '.join(names)}: {note}" for note, names in said.items()]
+
+
+def check_begun(
+    sources: Iterable[Source],
+    out: str | Path,
+    *,
+    methods: Sequence[str] | None = None,
+    preset: str | None = "",
+) -> None:
+    """Refuse a folder that was begun with other options; embeddings are not read for that."""
+    for source in sources:
+        chosen = {"methods": methods and list(methods), "preset": preset}
+        if source.where in ("embedded", "simulated"):
+            chosen = _settings(source.open().labelled(), methods, preset)
+        _refuse_other(cell_folder(out, source), chosen)
+
+
+def nothing_found(left_out: Mapping[str, str]) -> InputError:
+    """Return the error of a reproduction that has no cell."""
+    reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+    return InputError(
+        f"nothing to reproduce: {reasons or 'no data set and no features were found'}"
+    )
+
+
+def _as_typed(key: str, value: Any) -> str:
+    """Return a setting as it is given on the command line."""
+    if key == "preset":
+        return {None: "default", "": "not given"}.get(value, str(value))
+    if key == "methods":
+        return "not given" if value is None else ",".join(value)
+    return str(value)
 
 
 def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
@@ -179,8 +253,8 @@ def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
         for key, value in settings.items():
             if stored.get(key) != value:
                 raise InputError(
-                    f"{folder} was begun with {key} = {stored.get(key)!r}, now it is {value!r}: "
-                    "take another --out, or the same options"
+                    f"{folder} was begun with {key} = {_as_typed(key, stored.get(key))}, now it is "
+                    f"{_as_typed(key, value)}: take another --out, or the same options"
                 )
 
 
@@ -213,7 +287,7 @@ def reproduce(
     progress: Callable[[str], None] = print,
 ) -> Outcome:
     """Train every cell that is not done, then write tables, figures, claims and results."""
-    out = Path(out)
+    out, seeds = Path(out), seed_list(seeds)
     missing = dict(left_out or {})
     embeddings: dict[tuple[str, str], Embeddings] = {}
     seconds: dict[tuple[str, str], float] = {}
@@ -246,12 +320,9 @@ def reproduce(
         if spent is not None:
             seconds[key] = spent
             write_timing(folder, spent, len(seeds))
-        _add_shifts(source, cell, folder, methods, preset, progress)
+        _add_shifts(source, cell, folder, len(seeds), methods, preset, progress)
     if not trained:
-        reasons = "; ".join(f"{k}: {v}" for k, v in missing.items())
-        raise InputError(
-            f"nothing to reproduce: {reasons or 'no data set and no features were found'}"
-        )
+        raise nothing_found(missing)
     return judge_run(
         out,
         embeddings=embeddings,
@@ -267,12 +338,15 @@ def _add_shifts(
     source: Source,
     cell: Cell,
     folder: Path,
+    seeds: int,
     methods: Sequence[str] | None,
     preset: str | None,
     progress: Callable[[str], None],
 ) -> None:
     """Calibration under shift, once per cell: BreakHis by magnification, PatchCamelyon by slide."""
-    if any(folder.parent.glob(f"{source.encoder}@*")):
+    most = seeds if source.dataset == "pcam" else min(SHIFT_SEEDS, seeds)
+    made = [read_cell(f) for f in sorted(folder.parent.glob(f"{source.encoder}@*"))]
+    if made and all(len({seed for _, seed in c.predictions}) >= most for c in made):
         return
     if source.dataset == "breakhis" and Path(source.where).is_dir():
         write_shifts(
@@ -280,6 +354,7 @@ def _add_shifts(
             folder.parent,
             source.dataset,
             source.encoder,
+            seeds=most,
             methods=methods,
             preset=preset,
             progress=progress,
@@ -318,10 +393,15 @@ def judge_run(
     if not cells:
         raise InputError(f"no cells in {out / 'cells'}. Run: scalecal reproduce --out {out}")
     trained = [c for c in cells[: len(folders)] if c.shift is None]
+    missing = {k: v for k, v in (left_out or {}).items() if not k.endswith(f"/{ENSEMBLE}")}
+    notes = run_notes(c for c in cells if c.shift is None)
     for dataset in dict.fromkeys(c.dataset for c in trained):
-        joined = ensemble([c for c in trained if c.dataset == dataset])
+        members = [c for c in trained if c.dataset == dataset]
+        joined, why = ensemble(members), contradiction(members)
         if joined is not None:
             cells.append(joined)
+        elif why is not None:
+            missing[f"{dataset}/{ENSEMBLE}"] = why
     progress(f"judging {len(cells)} cells")
     kept = {(f.parent.name, f.name): found for f in folders if (found := read_anchors(f))}
     evidence = Evidence.of(
@@ -341,10 +421,11 @@ def judge_run(
             "title": "The paper's tables, figures and claims on the data at hand",
             "command": ["scalecal", *command[1:]],
             "cells": [f"{c.dataset}/{c.encoder}" for c in cells],
-            "left_out": dict(left_out or {}),
+            "left_out": missing,
+            "notes": [*(f"{name} is left out: {why}" for name, why in missing.items()), *notes],
         },
     )
-    return Outcome(evidence, claims, dict(left_out or {}))
+    return Outcome(evidence, claims, missing, notes)
 
 
 def write_timing(folder: Path, seconds: float, seeds: int) -> None:

@@ -17,9 +17,11 @@ from scalecal.features import load_features
 from scalecal.features.files import FeatureTable, read_features
 from scalecal.splits import split
 
-__all__ = ["shift_cells", "shifted", "slides", "write_shifts"]
+__all__ = ["SEEDS", "shift_cells", "shifted", "slides", "write_shifts"]
 
 SEEDS = 3
+"""The most seeds trained per kind."""
+
 MOST_SLIDES = 8
 """Test slides shown one by one: those with the most patches."""
 
@@ -47,9 +49,11 @@ def shift_cells(
     Parameters
     ----------
     kind
-        (n,) what the cases differ in, for example the magnification.
+        (n,) what the cases differ in, for example the magnification. One kind is no shift: no cells.
     """
     kinds = [k for k in np.unique(kind.astype(str)).tolist() if k]
+    if len(kinds) < 2:
+        return []
     kinds.sort(key=lambda k: (len(k), k))
     cells = []
     for trained in kinds:
@@ -67,7 +71,7 @@ def shift_cells(
                     dataset=dataset,
                 ).cell
             )
-        progress(f"{dataset}/{encoder} trained on {trained}: {seeds} seeds")
+        progress(f"{dataset}/{encoder} trained on {trained}: {seeds} seed{'s' * (seeds > 1)}")
         ids = (
             np.arange(len(data)).astype(str)
             if data.ids is None

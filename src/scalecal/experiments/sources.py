@@ -15,12 +15,21 @@ from pathlib import Path
 import numpy as np
 
 from scalecal.checks import InputError, MissingPackageError
-from scalecal.datasets import ImageSet, load_lidc, simulate, simulate_paper
+from scalecal.datasets import ImageSet, SimulatedCases, load_lidc, simulate, simulate_paper
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
 from scalecal.experiments.grid import features_of
 from scalecal.features.files import FeatureTable, read_features
 
-__all__ = ["PAPER_DATASETS", "Source", "SourceError", "embedded", "find_features", "find_images"]
+__all__ = [
+    "PAPER_DATASETS",
+    "Source",
+    "SourceError",
+    "embedded",
+    "feature_folders",
+    "find_features",
+    "find_images",
+    "skipped_images",
+]
 
 PAPER_DATASETS = ("mhist", "pcam", "breakhis")
 
@@ -46,25 +55,57 @@ class SourceError(InputError):
     """A source cannot be opened; others may be."""
 
 
-def find_features(root: str | Path) -> Iterator[Source]:
-    """Find the feature folders below a folder, by their manifests; unfinished ones fail on opening."""
+def find_features(
+    root: str | Path,
+    datasets: Sequence[str] | None = None,
+    encoders: Sequence[str] | None = None,
+) -> Iterator[Source]:
+    """Find the feature folders below a folder, by their manifests; unfinished ones fail on opening.
+
+    Only those of some data sets and encoders where these are given (None: all).
+    """
+    seen: dict[tuple[str, str], Path] = {}
+    for dataset, encoder, folder in feature_folders(root):
+        if datasets is not None and dataset not in datasets:
+            continue
+        if encoders is not None and encoder not in encoders:
+            continue
+        other = seen.setdefault((dataset, encoder), folder)
+        if other != folder:
+            raise InputError(
+                f"{other} and {folder} are both of data set {dataset} with encoder {encoder}: "
+                "take one away, or import one under another name (--dataset, --encoder)"
+            )
+        yield Source(dataset, encoder, str(folder), partial(_read, folder))
+
+
+def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
+    """Return data set, encoder and place of every feature folder below a folder."""
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"no folder at {root}: --features names a folder of feature folders")
-    seen: dict[tuple[str, str], Path] = {}
     for manifest in sorted(root.rglob("manifest.json")):
         try:
             told = json.loads(manifest.read_text(encoding="utf-8"))
             dataset, encoder = (_plain(told[k]["name"]) for k in ("dataset", "encoder"))
         except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
             continue
-        other = seen.setdefault((dataset, encoder), manifest.parent)
-        if other != manifest.parent:
-            raise InputError(
-                f"{other} and {manifest.parent} are both of data set {dataset} with encoder {encoder}: "
-                "take one away, or import one under another name (--dataset, --encoder)"
-            )
-        yield Source(dataset, encoder, str(manifest.parent), partial(_read, manifest.parent))
+        yield dataset, encoder, manifest.parent
+
+
+def skipped_images(source: Source) -> str | None:
+    """Say how many images of a source could not be read; None: all could, or it is not of images."""
+    manifest = Path(source.where) / "manifest.json"
+    if not manifest.is_file():
+        return None
+    count = json.loads(manifest.read_text(encoding="utf-8")).get("n_skipped")
+    if not count:
+        return None
+    images = "1 image" if count == 1 else f"{count:,} images"
+    return (
+        f"{images} of {source.dataset} could not be read and {'was' if count == 1 else 'were'} left out "
+        f"(see {manifest.parent / 'skipped.csv'})."
+    )
 
 
 def _plain(name: str) -> str:
@@ -118,7 +159,7 @@ def find_images(
     found, out = [], {}
     for dataset in datasets:
         options = {"partial": True} if partial_data else {}
-        images, why = None, f"no folder {', '.join(_FOLDERS[dataset])} in {root}"
+        images, why = None, ""
         for folder in (*(root / name for name in _FOLDERS[dataset]), root):
             if not folder.is_dir():
                 continue
@@ -126,9 +167,10 @@ def find_images(
                 images = open_dataset(dataset, folder, **options)
                 break
             except InputError as error:
-                why = str(error)
+                # The first place tells most: the last is the root, which holds others too.
+                why = why or str(error)
         if images is None:
-            out[dataset] = why
+            out[dataset] = why or f"no folder {', '.join(_FOLDERS[dataset])} in {root}"
             continue
         for encoder in encoders:
             file = _weight_file(encoder, weights)
@@ -175,14 +217,14 @@ def _extract(
 def embedded() -> list[Source]:
     """Data that come with the package: nodules with readers' votes, and simulated stand-ins.
 
-    The stand-ins have the paper's sizes scaled down where they are large, two "encoders" each, and
-    are called what they are.
+    The stand-ins have the paper's sizes scaled down where they are large, two "encoders" of the same
+    cases each, and are called what they are.
     """
     sources = [
         Source("lidc", name, "embedded", partial(_nodules, name))
         for name in ("geometry", "geometry-raw")
     ]
-    for dim in (64, 256):
+    for dim in _WIDTHS:
         name = f"simulated-{dim}"
         sources += [
             Source("simulated-mhist", name, "simulated", partial(_paper_like, dim)),
@@ -195,15 +237,31 @@ def _nodules(features: str) -> FeatureTable:
     return features_of(load_lidc(features=features), encoder=features)
 
 
+_WIDTHS = (64, 256)
+
+
+def _seen_by(drawn: SimulatedCases, dim: int) -> FeatureTable:
+    """Return cases as an "encoder" of this width sees them: more nuisance directions, all turned."""
+    n, width = drawn.X.shape
+    if dim > width:
+        rng = np.random.default_rng(dim)
+        more = rng.standard_normal((n, dim - width))
+        turn, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
+        names = tuple(f"f{j}" for j in range(dim))
+        drawn = replace(drawn, X=np.hstack([drawn.X, more]) @ turn, feature_names=names)
+    return features_of(drawn, encoder=f"simulated-{dim}")
+
+
 def _paper_like(dim: int) -> FeatureTable:
-    return features_of(simulate_paper(dim=dim, seed=dim), encoder=f"simulated-{dim}")
+    narrow = _WIDTHS[0]
+    return _seen_by(simulate_paper(dim=narrow, seed=narrow), dim)
 
 
 def _without_votes(dim: int) -> FeatureTable:
     """Grouped cases whose readers are not told of, as in BreakHis: 82 patients."""
-    drawn = simulate(2000, dim=dim, auc=0.92, n_raters=1, n_groups=82, seed=dim + 1)
-    table = features_of(drawn, encoder=f"simulated-{dim}")
-    return replace(table, counts=None, split=None, y=np.asarray(drawn.y))
+    narrow = _WIDTHS[0]
+    drawn = simulate(2000, dim=narrow, auc=0.92, n_raters=1, n_groups=82, seed=narrow + 1)
+    return replace(_seen_by(drawn, dim), counts=None, split=None, y=np.asarray(drawn.y))
 
 
 def paper_encoders() -> list[str]:

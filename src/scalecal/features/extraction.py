@@ -29,13 +29,16 @@ from scalecal.features.plan import (
 )
 from scalecal.features.progress import Progress
 from scalecal.features.rows import EncodedShard, Images
-from scalecal.features.store import MANIFEST, StoreWriter, open_store, read_manifest
+from scalecal.features.store import MANIFEST, StoreWriter, holds_shards, open_store, read_manifest
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from scalecal.encoders import Encoder, LoadedEncoder
 
 __all__ = ["PRECISIONS", "ExtractionResult", "extract", "pick_device", "pick_precision"]
 
+_TRUTH = ("label", "label_name", "votes", "n_raters")
 # Shards that may wait for the disk before the encoder does.
 _WRITES_AHEAD = 2
 
@@ -93,14 +96,13 @@ def extract(
         Numbers of the matrix products. ``"auto"``: bf16 on CUDA cards that have it, fp16 on older
         ones, fp32 elsewhere.
     batch_size : int, optional
-        Images per pass. By default the largest power of two up to 512 that fits the card (4 on a
+        Images per pass. By default the largest power of two up to 512 that fits the card (16 on a
         CPU). Memory alone decides, never a stopwatch, so that a second run finds the same. Kept in
         the folder and used by every later run; halved, and the shards done again, if the memory
         runs out.
     workers : int, optional
         Threads or processes that decode (on a CPU, threads that also embed); by default one per
-        core. Does not change the
-        result.
+        core. Does not change the result.
     compile : bool, default=False
         Use `torch.compile`: slower to start, faster afterwards.
     exact : bool, default=False
@@ -150,10 +152,14 @@ def extract(
     check_choice(precision, PRECISIONS, "precision")
     if batch_size is not None:
         check_positive_int(batch_size, "batch_size")
+    if workers is not None:
+        check_positive_int(workers, "workers")
     if len(images.table) == 0:
         raise InputError(f"{images.name} holds no images: nothing to extract")
     path = Path(out)
-    stored = read_manifest(path) if (path / MANIFEST).exists() else {}
+    # A folder that was begun but holds nothing settles nothing.
+    begun = (path / MANIFEST).exists() and holds_shards(path)
+    stored = read_manifest(path) if begun else {}
     request = Request(precision, _stored_batch(stored, batch_size), exact, compile, images)
     load = {
         "weights": weights,
@@ -198,7 +204,7 @@ def extract(
             open_store(
                 path,
                 _settings(images, plan),
-                images.table,
+                _stored_table(images),
                 dim=plan.record.dim,
                 shard_rows=shard_rows,
                 dtype=dtype,
@@ -228,9 +234,16 @@ def _settings(images: Images, plan: Plan) -> dict[str, Any]:
             "name": images.name,
             "hash": images.fingerprint(),
             "n_images": len(images.table),
-            "classes": list(images.classes),
+            "classes": list(images.classes) or None,
         },
     }
+
+
+def _stored_table(images: Images) -> pd.DataFrame:
+    """The table of the images; without the columns of labels and votes where they say nothing."""
+    table = images.table
+    empty = [c for c in _TRUTH if c in table and table[c].isna().all()]
+    return table.drop(columns=empty) if len(empty) == len(_TRUTH) else table
 
 
 def _stored_batch(stored: dict[str, Any], asked: int | None) -> int | None:

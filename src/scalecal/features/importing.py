@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "MATCHES", "import_features"]
 
 MATCHES = ("id", "group")
+_FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,9 @@ def _from_trident(path: Path) -> Found:
             "HDF5 files need h5py. Run: pip install 'scalecal[encoders]'"
         ) from None
     files = [path] if path.is_file() else sorted(path.rglob("*.h5"))
+    _one_kind(path, files)
     tables, dims, encoder = [], {}, None
+    kinds: dict[str, Path] = {}
     for file in files:
         with _opened(h5py, file) as handle:
             if "features" not in handle:
@@ -215,6 +218,13 @@ def _from_trident(path: Path) -> Found:
             if features.ndim > 3 or (features.ndim == 3 and features.shape[0] != 1):
                 raise InputError(f"{file}: features must be (N, d) or (d,), got {features.shape}")
             slide = file.stem
+            kinds.setdefault("a slide" if features.ndim == 1 else "patches", file)
+            if len(kinds) > 1:
+                one, other = kinds.items()
+                raise InputError(
+                    f"{one[1]} holds features of {one[0]}, {other[1]} of {other[0]}: "
+                    "import one kind at a time"
+                )
             if features.ndim == 1:
                 tables.append(pd.DataFrame({"id": [slide], "group": [slide]}))
                 continue
@@ -244,9 +254,29 @@ def _from_trident(path: Path) -> Found:
         return np.concatenate(parts)
 
     if encoder is None:
-        named = re.fullmatch(r"(?:slide_)?features_(.+)", files[0].parent.name)
+        named = _FEATURE_FOLDER.fullmatch(_home(files[0].parent).name)
         encoder = named[1] if named else None
     return Found(table, dim, read, files, None if encoder is None else str(encoder))
+
+
+def _home(folder: Path) -> Path:
+    """The nearest folder upwards that is called ``features_<encoder>``; else the folder itself."""
+    upwards = (folder, *folder.parents)
+    return next((f for f in upwards if _FEATURE_FOLDER.fullmatch(f.name)), folder)
+
+
+def _one_kind(path: Path, files: Sequence[Path]) -> None:
+    """Refuse files of several folders, which may be of other encoders, patches or whole slides.
+
+    Folders below one ``features_<encoder>`` are of one kind: TRIDENT names it after what it holds.
+    """
+    folders = dict.fromkeys(file.parent for file in files)
+    if len({_home(folder) for folder in folders}) > 1:
+        named = some([folder.relative_to(path).as_posix() for folder in folders])
+        raise InputError(
+            f"{path} has HDF5 files in {len(folders)} folders ({named}), which may not belong "
+            "together: give one of them"
+        )
 
 
 def _opened(h5py: Any, file: Path) -> Any:

@@ -285,11 +285,20 @@ def _unfinished(folder: Path, manifest: dict[str, Any]) -> str:
     done = len(list((folder / SHARDS).glob("*.npy")))
     data = manifest.get("dataset", {})
     total = -(-data["n_images"] // manifest["shard_rows"]) if "n_images" in data else "?"
-    command = (
-        f"scalecal extract {data.get('name', 'DATASET')} {manifest['encoder']['name']} "
-        f"--data DIR --out {folder}"
-    )
+    if "source" in manifest:
+        command = f"scalecal import PATH --out {folder}"
+    else:
+        written = _written(data.get("name", "DATASET"))
+        where = "" if ":" in written else "--data DIR "
+        command = f"scalecal extract {written} {manifest['encoder']['name']} {where}--out {folder}"
     return (
         f"the features at {folder} are not finished ({done} of {total} shards). "
         f"Run the command that began them again, it goes on where it stopped: {command}"
     )
+
+
+def _written(name: str) -> str:
+    """A data set as a user writes it after ``scalecal extract``, as far as its name tells."""
+    from scalecal.datasets.registry import DATASETS
+
+    return DATASETS[name].form if name in DATASETS else name

@@ -22,14 +22,16 @@ import json
 import os
 import platform
 import time
+import warnings
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from scalecal import __version__
-from scalecal.checks import InputError, check_choice, check_positive_int, rows
+from scalecal.checks import InputError, ScalecalWarning, check_choice, check_positive_int, rows
 from scalecal.features.shards import (
     SHARDS,
     Skipped,
@@ -61,6 +63,7 @@ TABLE = "table.parquet"
 SKIPPED = "skipped.csv"
 LOG = "run.log"
 DTYPES = ("float16", "float32")
+_IMAGES_CHANGED = "the images changed since this folder was begun"
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -100,6 +103,26 @@ def differences(there: Any, here: Any, name: str = "") -> list[str]:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def holds_shards(path: str | os.PathLike[str]) -> bool:
+    """Whether a feature folder holds any shard."""
+    return any((Path(path) / SHARDS).glob("*.npy"))
+
+
+def damaged_files(path: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Return the files of a finished folder that are missing or not what its manifest says."""
+    damaged = []
+    for entry in filter(None, [*manifest["shards"], manifest["table"], manifest["skipped"]]):
+        file = path / entry["file"]
+        # The size first: it is told at once, the hash takes a read of the whole file.
+        if (
+            not file.is_file()
+            or file.stat().st_size != entry.get("bytes", file.stat().st_size)
+            or file_hash(file) != entry["sha256"]
+        ):
+            damaged.append(str(entry["file"]))
+    return damaged
 
 
 def column_hash(column: pd.Series[Any]) -> str:
@@ -207,6 +230,7 @@ class StoreWriter:
         self.settings = settings
         self.table = table
         self.complete = False
+        self.damaged: tuple[str, ...] = ()
         self._note = dict(note or {})
         with disk_errors(path):
             self._refuse_foreign_folder()
@@ -266,13 +290,19 @@ class StoreWriter:
             self.log(f"started on {platform.node()} by scalecal {__version__}")
             return
         manifest = read_manifest(self.path)
-        there = {k: manifest.get(k) for k in self.settings}
-        # Two hashes of a column tell a reader nothing: its name is enough.
-        old, new = there.pop("columns") or {}, self.settings["columns"]
-        found = differences(there, {**self.settings, "columns": None})
-        changed = [c for c in dict.fromkeys([*old, *new]) if old.get(c) != new.get(c)]
-        if changed:
-            found.append(f"other values in {', '.join(sorted(changed))}")
+        found = self._changed(manifest)
+        if found and not manifest.get("complete") and not holds_shards(self.path):
+            # Nothing is lost by other settings: a run that stopped at its first image, say.
+            for shard_note in (self.path / SHARDS).glob("*.json"):
+                shard_note.unlink(missing_ok=True)
+            self._write_manifest({**self.settings, "complete": False})
+            self.log(f"started afresh on {platform.node()} with other settings")
+            return
+        if found == [_IMAGES_CHANGED]:
+            raise InputError(
+                f"the images changed since {self.path} was begun. "
+                "Bring the old ones back to go on, or give a new folder."
+            )
         if found:
             raise InputError(
                 f"{self.path} holds features made with other settings ({'; '.join(found)}). "
@@ -280,10 +310,59 @@ class StoreWriter:
             )
         self.complete = bool(manifest["complete"])
         if self.complete:
+            self.damaged = tuple(damaged_files(self.path, manifest))
+        if self.damaged:
+            self._reopen(manifest)
+        elif self.complete:
             self._sweep()
         else:
             left = len(self.missing())
             self.log(f"resumed on {platform.node()}: {left} shards to do")
+
+    def _changed(self, manifest: Mapping[str, Any]) -> list[str]:
+        """Name the settings in which the folder differs from this run."""
+        there = {k: manifest.get(k) for k in self.settings}
+        # Two hashes of a column tell a reader nothing: its name is enough.
+        old, new = there.pop("columns") or {}, self.settings["columns"]
+        found = differences(there, {**self.settings, "columns": None})
+        changed = [c for c in dict.fromkeys([*old, *new]) if old.get(c) != new.get(c)]
+        if changed:
+            found.append(f"other values in {', '.join(sorted(changed))}")
+        # The hash covers the images and the table; what else differs of them says more.
+        hashes = [line for line in found if line.startswith("dataset.hash:")]
+        rest = [line for line in found if line not in hashes]
+        told = any(line.startswith(("dataset.", "other values in ")) for line in rest)
+        return rest if told or not hashes else [_IMAGES_CHANGED, *rest]
+
+    def _reopen(self, manifest: Mapping[str, Any]) -> None:
+        """Make a finished folder with damaged files an unfinished one that lacks these."""
+        verb = "is" if len(self.damaged) == 1 else "are"
+        told = f"{', '.join(self.damaged)} {verb} damaged: done again"
+        warnings.warn(f"{self.path}: {told}", ScalecalWarning, stacklevel=5)
+        self.log(told)
+        skipped = self._skipped_by_row(manifest)
+        for shard, start, stop in self.shard_ranges():
+            entry = manifest["shards"][shard]
+            data, note_file = shard_files(self.path, shard)
+            left_out = [skipped[row] for row in range(start, stop) if row in skipped]
+            known = entry["rows"] + len(left_out) == stop - start
+            if entry["file"] in self.damaged or not known:
+                data.unlink(missing_ok=True)
+                note_file.unlink(missing_ok=True)
+                continue
+            note = {**{k: entry[k] for k in ("rows", "bytes", "sha256")}, "skipped": left_out}
+            content = json_bytes(note)
+            write_whole(note_file, methodcaller("write", content))
+        # Last: a kill before this finds the folder damaged again and comes the same way.
+        self._write_manifest({**self.settings, "complete": False, **self._note})
+        self.complete = False
+
+    def _skipped_by_row(self, manifest: Mapping[str, Any]) -> dict[int, list[Any]]:
+        """Return [row, id, reason] of the skipped images by row; none if the list is damaged."""
+        if manifest["skipped"] is None or SKIPPED in self.damaged:
+            return {}
+        with open(self.path / SKIPPED, encoding="utf-8", newline="") as file:
+            return {int(r[0]): [int(r[0]), *r[1:]] for r in list(csv.reader(file))[1:]}
 
     def _write_manifest(self, content: Mapping[str, Any]) -> None:
         write_whole(self.path / MANIFEST, lambda file: file.write(json_bytes(content)))

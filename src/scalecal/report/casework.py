@@ -106,11 +106,12 @@ def add_images(
     except ImportError:
         return 0, "Thumbnails need the package pillow."
     used, missing, full = 0, 0, False
-    root = folder.resolve()
+    root = Path(os.path.abspath(folder))
+    roots = (root, folder.resolve())
     for case in wanted:
-        file = (root / case["path"]).resolve()
-        # A path in a table must not lead out of the images' folder.
-        if not file.is_relative_to(root) or not file.is_file():
+        # A path in a table must not lead out of the folder; links that lie inside are its owner's.
+        file = Path(os.path.normpath(root / case["path"]))
+        if not any(map(file.is_relative_to, roots)) or not file.is_file():
             missing += 1
             continue
         relative = Path(os.path.relpath(file, out.resolve().parent)).as_posix()

@@ -22,10 +22,13 @@ from scalecal.selection import selection_null
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CHANGES", "bins_of", "changes", "null_bands", "results", "with_remedies"]
+__all__ = ["CHANGES", "bins_of", "changes", "first_bands", "null_bands", "results", "with_remedies"]
 
 CHANGES = ("ece", "nll", "vote_nll")
 """Metrics whose paired changes are shown."""
+
+LEAST_DRAWS = 40
+"""Resamples that each of several seeds has at least for its null band."""
 
 
 def bins_of(cell: Cell) -> int:
@@ -54,10 +57,32 @@ def results(cell: Cell) -> pd.DataFrame:
 def null_bands(cell: Cell, method: str, *, n_resamples: int) -> dict[str, dict[str, float]]:
     """Stratum -> mean, 5th and 95th percentile of the ECE a calibrated model would show there.
 
-    For the method's first seed. Strata have the selection-aware null, since agreement and label
-    come from the same votes.
+    Each is averaged over the method's seeds, which share the resamples, `LEAST_DRAWS` at least to each.
     """
-    _, given = cell.first(method)
+    seeds = cell.predictions[method].values()
+    share = max(min(n_resamples, LEAST_DRAWS), -(-n_resamples // len(seeds)))
+    found = [_bands(cell, given, n_resamples=share) for given in seeds]
+    out: dict[str, dict[str, float]] = {}
+    for stratum in found[0]:
+        out[stratum] = {}
+        for key in found[0][stratum]:
+            values = np.array([one[stratum][key] for one in found])
+            # A seed whose test cases leave the stratum empty has no null there.
+            values = values[np.isfinite(values)]
+            out[stratum][key] = float(values.mean()) if len(values) else float("nan")
+    return out
+
+
+def first_bands(cell: Cell, method: str, *, n_resamples: int) -> dict[str, dict[str, float]]:
+    """As `null_bands`, of the method's first seed alone."""
+    return _bands(cell, cell.first(method)[1], n_resamples=n_resamples)
+
+
+def _bands(cell: Cell, given: Prediction, *, n_resamples: int) -> dict[str, dict[str, float]]:
+    """Null bands of one seed's predictions.
+
+    Strata have the selection-aware null, since agreement and label come from the same votes.
+    """
     event = read_hard_event(cell.y[given.rows], given.probs)
     options: dict[str, Any] = {"n_bins": bins_of(cell), "n_resamples": n_resamples, "seed": 0}
     bands = {"overall": _band(metrics.resampled_ece(event.p, **options))}

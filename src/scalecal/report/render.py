@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalecal.checks import InputError
 from scalecal.report.casework import add_images
 from scalecal.report.downloads import csv_text, data_uri
 from scalecal.report.page import page_view
@@ -68,6 +69,8 @@ def write_report(
     The file written.
     """
     out = Path(out)
+    if images is not None and not Path(images).is_dir():
+        raise InputError(f"no folder at {images}: --images names the folder of the images")
     read = read_runs(runs)
     facts, cells, tidy = collect(read)
     notes, thumbnails = _images(facts, cells, out, images)

@@ -110,11 +110,14 @@ def _distinct_names(cells: list[dict[str, Any]], runs: Sequence[Run]) -> None:
 def _cell(cell: Cell, tidy: pd.DataFrame, n_resamples: int, most_cases: int) -> dict[str, Any]:
     bands = {m: measures.null_bands(cell, m, n_resamples=n_resamples) for m in cell.methods}
     told = _audit(cell, n_resamples)
-    _as_audited(bands[cell.baseline], told["rows"])
+    if len(cell.predictions[cell.baseline]) == 1:
+        _as_audited(bands[cell.baseline], told["rows"])
     changed = measures.changes(cell, n_resamples=n_resamples)
     rows = _rows(cell, tidy, bands, changed)
     best = best_method(changed, recommendable(cell.methods))
     shown = [cell.baseline] + ([best["method"]] if best else [])
+    beside = {m: measures.first_bands(cell, m, n_resamples=n_resamples) for m in shown}
+    _as_audited(beside[cell.baseline], told["rows"])
     seed, first = cell.first(cell.baseline)
     found: dict[str, Any] = {
         "key": cell.key,
@@ -142,7 +145,7 @@ def _cell(cell: Cell, tidy: pd.DataFrame, n_resamples: int, most_cases: int) -> 
         "audit": told,
         "rows": rows,
         "changes": changed,
-        "reliability": {m: curves.reliability(cell, m, bands[m]) for m in shown},
+        "reliability": {m: curves.reliability(cell, m, beside[m]) for m in shown},
         "frontier": curves.frontier(cell, rows, changed),
         "referral": curves.referral(cell, shown),
         "cases": casework.overconfident(

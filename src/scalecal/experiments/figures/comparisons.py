@@ -153,23 +153,28 @@ def figure_sensitivity(evidence: Evidence) -> Drawing:
     """Low-agreement ECE against the number of anchors, for the three smoothing functions."""
     caption = (
         "Low-agreement ECE of SCALE against the number K of anchors per class, averaged over encoders and "
-        "seeds. Dashed: no calibration; dotted: real agreement with piecewise smoothing."
+        "{}. Dashed: no calibration; dotted: real agreement with piecewise smoothing; both over these "
+        "seeds."
     )
+    unseen = caption.format("seeds")
     dataset = evidence.primary
     if dataset is None:
-        return cannot(caption, _NO_STRATA)
+        return cannot(unseen, _NO_STRATA)
     sweep = sweep_over_k(evidence, dataset)
     if not sweep:
-        return cannot(caption, "no sweep over K here (methods such as scale@K=20)")
+        return cannot(unseen, "no sweep over K here (methods such as scale@K=20)")
     drawn = evidence.resampled(dataset)
     with style():
         figure, axes = panels(1, (5.6, 3.4))
         axis = axes[0, 0]
         ticks = list(dict.fromkeys(k for names in sweep.values() for k in names))
         ticks.sort(key=lambda k: float("inf") if k == "all" else float(k))
+        swept: set[int] = set()  # a sweep may have fewer seeds than the references
         for smoothing, names in sweep.items():
             encoders = evidence.encoders(dataset, "none", *names.values())
-            values = [drawn.averaged(encoders, m, "low").value for m in names.values()]
+            curve = [drawn.averaged(encoders, m, "low") for m in names.values()]
+            values = [one.value for one in curve]
+            swept.update(*(one.by_seed for one in curve))
             mark, dashes = SMOOTHING_MARKS[smoothing]
             axis.plot(
                 [ticks.index(k) for k in names],
@@ -183,8 +188,10 @@ def figure_sensitivity(evidence: Evidence) -> Drawing:
         levels = {}
         for method, line in (("none", "--"), ("real-piecewise", ":")):
             having = [e for e in encoders if method in drawn.cells[e].methods]
-            if having:
-                levels[method] = drawn.averaged(having, method, "low").value
+            by_seed = drawn.averaged(having, method, "low").by_seed if having else {}
+            same = [value for seed, value in by_seed.items() if seed in swept]
+            if same:
+                levels[method] = float(np.mean(same))
                 axis.axhline(levels[method], color=MARKS[method].colour, ls=line, lw=1.4)
         top = max(1.05 * axis.get_ylim()[1], 1e-3)
         axis.set_ylim(0, top)
@@ -199,7 +206,8 @@ def figure_sensitivity(evidence: Evidence) -> Drawing:
         axis.set_ylabel(f"low-agreement ECE on {dataset}")
         handles, labels = axis.get_legend_handles_labels()
         legend_above(axis, handles, labels, 3)
-    return Drawing(caption, figure)
+    count = f"{len(swept)} seed{'s' if len(swept) > 1 else ''}"
+    return Drawing(caption.format(count), figure)
 
 
 def figure_shift(evidence: Evidence) -> Drawing:

@@ -37,8 +37,9 @@ def figure_frontier(evidence: Evidence) -> Drawing:
     """Every method against the curve that one temperature traces, in both planes."""
     caption = (
         "What softening alone buys: the line divides the uncalibrated logits by a temperature T from 0.5 to "
-        "5. A method left of and below the line does better than softening; methods "
-        "far off lie outside the plot. Averages over encoders and seeds."
+        "5, named beside the line. A method left of and below the line does better than softening; methods "
+        "far off lie outside the plot. Grey dots without a name: the other methods of the run. Averages over "
+        "encoders and seeds."
     )
     dataset = evidence.primary
     cells = [] if dataset is None else evidence.of_dataset(dataset, "none")
