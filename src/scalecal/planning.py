@@ -18,6 +18,7 @@ from scipy.stats import chi2, ncx2
 from scalecal.checks import Float, InputError, as_rng, check_choice, check_positive_int, check_unit
 from scalecal.datasets.simulated import simulate
 from scalecal.metrics import consistency, cox, noise_floor
+from scalecal.resampling import NORMAL_95
 from scalecal.votes import strata
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ POPULATION = ("spread", "auc", "unexplained", "prevalence", "readers", "correlat
 _SCORES = np.linspace(-5.5, 5.5, 2201)  # scores at which the truth is tabulated
 _GRID = np.geomspace(0.4, 2.5, 7)  # studies simulated, around the size theory expects
 _WEAKER = {"cox": 1.0, "consistency": 3.0}  # about how many times Cox's cases a test needs
-_TWO_SIDED = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -341,9 +341,9 @@ def _study(
 
 def _wilson(hits: int, n: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share."""
-    z2 = _TWO_SIDED**2
+    z2 = NORMAL_95**2
     centre = (hits + z2 / 2.0) / (n + z2)
-    half = _TWO_SIDED / (n + z2) * np.sqrt(hits * (n - hits) / n + z2 / 4.0)
+    half = NORMAL_95 / (n + z2) * np.sqrt(hits * (n - hits) / n + z2 / 4.0)
     # The bounds at no hits and all hits are 0 and 1 but for rounding.
     return float(min(centre - half, hits / n)), float(max(centre + half, hits / n))
 
@@ -361,7 +361,7 @@ def _needed(
     slope = np.array([-1.0 / b, -beyond / b])
     error = float(np.sqrt(slope @ covariance @ slope))
     low, n, high = (
-        int(np.ceil(np.exp(min(log_n + k * _TWO_SIDED * error, 40.0)))) for k in (-1, 0, 1)
+        int(np.ceil(np.exp(min(log_n + k * NORMAL_95 * error, 40.0)))) for k in (-1, 0, 1)
     )
     return {
         "n_cases": n,

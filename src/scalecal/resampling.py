@@ -18,6 +18,7 @@ from scalecal.checks import Float, InputError, Int, as_rng, check_groups
 
 __all__ = [
     "MOST_UNITS",
+    "NORMAL_95",
     "Units",
     "bootstrap_sums",
     "centred",
@@ -25,6 +26,9 @@ __all__ = [
     "two_sided_p",
     "weights",
 ]
+
+NORMAL_95 = 1.959963984540054
+"""Standard errors to either side of a normal 95 % interval."""
 
 MOST_UNITS = 2_000
 """Units resampled at most; more are pooled at random into this many."""

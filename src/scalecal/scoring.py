@@ -19,7 +19,7 @@ from scalecal.metrics.arguments import blocks, read_hard_event
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
-from scalecal.resampling import Units, bootstrap_sums, interval
+from scalecal.resampling import NORMAL_95, Units, bootstrap_sums, interval
 
 __all__ = ["INTERVALS", "TESTS", "case_sums", "debiased_interval", "score", "sum_values"]
 
@@ -154,7 +154,7 @@ def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
 
 
 def debiased_interval(
-    y: Int, probs: Float, *, units: Units, n_bins: int = 15, z: float = 1.959964
+    y: Int, probs: Float, *, units: Units, n_bins: int = 15, z: float = NORMAL_95
 ) -> tuple[float, float, float]:
     """Debiased squared calibration error with its interval: (value, low, high).
 

@@ -31,6 +31,7 @@ from scalecal.metrics.arguments import blocks
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
+from scalecal.resampling import NORMAL_95
 from scalecal.votes import STRATA, split_panel, stratum_codes
 
 __all__ = ["LeftOut", "leave_votes_out", "selection_null"]
@@ -280,7 +281,7 @@ def leave_votes_out(
         nll, gap, over = (float(v) for v in total[1:] / total[0])
         # A ratio of sums over units: differences, and how often they were counted.
         variance = square[2] - 2.0 * over * square[1] + over**2 * square[0]
-        half = 1.959964 * float(np.sqrt(max(variance, 0.0)) / total[0])
+        half = NORMAL_95 * float(np.sqrt(max(variance, 0.0)) / total[0])
         out[name] = LeftOut(total[0] / n_splits, nll, gap, over, over - half, over + half)
     return out
 

@@ -100,37 +100,18 @@ def audit(
         raise InputError(
             f"--rater-column {rater_column} names a column of the votes: give their file with --votes"
         )
+    reading = given(
+        columns=columns(roles), positive=positive, n_raters=n_raters, ties=ties, seed=seed
+    )
     if stream:
         from scalecal.streaming import stream_file
 
-        streamed = stream_file(
-            file,
-            **given(
-                columns=columns(roles),
-                positive=positive,
-                n_raters=n_raters,
-                ties=ties,
-                n_bins=n_bins,
-                n_resamples=n_resamples,
-                seed=seed,
-            ),
-        )
+        streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))
         if out is not None:
             _write(streamed, out, dataset=file.stem)
         return
-    found = read_predictions(
-        file,
-        **given(
-            votes=votes,
-            columns=columns(roles),
-            positive=positive,
-            n_raters=n_raters,
-            ties=ties,
-            seed=seed,
-            split=split,
-        ),
-    )
+    found = read_predictions(file, **reading, **given(votes=votes, split=split))
     result = run_audit(
         found.y,
         found.probs,

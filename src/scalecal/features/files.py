@@ -25,6 +25,7 @@ from scalecal.tables.classes import resolve_classes
 from scalecal.tables.columns import (
     ROLES,
     NamedColumns,
+    check_headers,
     check_named,
     open_columns,
     some,
@@ -176,11 +177,8 @@ def read_features(
     ((3, 3), [0, 1, 0], ('HP', 'SSA'))
     """
     path = Path(path)
-    unknown = [role for role in columns or {} if role not in (*FEATURE_ROLES, "rater")]
-    if unknown:
-        known = ", ".join((*FEATURE_ROLES, "rater"))
-        raise InputError(f"unknown column role {unknown[0]!r}. Known: {known}")
     encoder, paths, dataset = None, None, None
+    roles = (*FEATURE_ROLES, "rater")
     others = [file for file in (labels, votes) if file is not None]
     if path.is_dir():
         X, table, features = _from_folder(path, columns or {})
@@ -192,11 +190,12 @@ def read_features(
         X, table = matrix_from_npz(path, columns or {})
         fingerprint = file_hash(path)
     else:
-        check_named(columns, (*FEATURE_ROLES, "rater"), path, *others)
+        check_named(columns, roles, path, *others)
         X, table = matrix_from_table(path, columns)
         fingerprint = file_hash(path)
     if path.is_dir() or path.suffix.lower() == ".npz":
-        _check_named(columns or {}, table, others)
+        headers = {Path(file).name: column_names(file) for file in others}
+        check_headers(columns, roles, {table.file: table.header, **headers})
     notes = list(check_matrix(X, table.file))
     ids = None
     if table.has("id"):
@@ -262,17 +261,6 @@ def _paths(table: pd.DataFrame) -> NDArray[np.str_] | None:
     if "path" not in table.columns:
         return None
     return np.asarray(table["path"].fillna("").astype(str), dtype=np.str_)
-
-
-def _check_named(
-    columns: Mapping[str, str], table: NamedColumns, others: Sequence[str | Path]
-) -> None:
-    """Fail unless each column that the caller named is somewhere: as `check_named`, for no table."""
-    known = {*table.header, *(column for other in others for column in column_names(other))}
-    for role, name in columns.items():
-        spread = role in ("votes", "X") and any(column.startswith(f"{name}_") for column in known)
-        if name not in known and not spread:
-            raise table.missing(name, f"named as the {role} column")
 
 
 def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns, Features]:

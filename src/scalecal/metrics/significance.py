@@ -7,8 +7,9 @@ event has no chance of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import erfc, exp, log, nan, pi, sqrt
 
 import numpy as np
@@ -24,6 +25,7 @@ from scalecal.metrics.resampling import EXACT_CASES, resampled_ece
 
 __all__ = [
     "CalibrationTest",
+    "best_line",
     "brownian_range_sf",
     "consistency",
     "cox",
@@ -175,16 +177,30 @@ def _derivatives(z: Float, event: Event, a: float, b: float) -> tuple[Float, Flo
     return gradient, np.array([[hessian[0], hessian[1]], [hessian[1], hessian[2]]])
 
 
-def _fit_line(z: Float, event: Event) -> tuple[float, float, float]:
-    """Newton's method with shortened steps; the likelihood is concave and has a peak."""
+def best_line(
+    z: Float,
+    rate: float,
+    likelihood: Callable[[float, float], float],
+    derivatives: Callable[[float, float], tuple[Float, Float]],
+) -> tuple[float, float, float]:
+    """Line ``a + b z`` of the highest log likelihood and that height, by shortened Newton steps.
+
+    Parameters
+    ----------
+    z
+        Logits of the predictions.
+    rate
+        Share of positives.
+    likelihood, derivatives
+        Of (a, b); concave, and with a peak. Derivatives are the gradient and the information.
+    """
     ends = np.array([z.min(), z.max()])
-    rate = float(event.y.mean())
     # From (0, 1), or flatter where predictions are so sure that the likelihood has no curvature.
     starts = [(0.0, min(1.0, 8.0 / float(np.abs(ends).max()))), (log(rate / (1.0 - rate)), 0.0)]
-    best, a, b = max((_log_likelihood(z, event, *start), *start) for start in starts)
+    best, a, b = max((likelihood(*start), *start) for start in starts)
     for _ in range(100):
-        gradient, hessian = _derivatives(z, event, a, b)
-        step = np.linalg.solve(hessian, gradient)
+        gradient, information = derivatives(a, b)
+        step = np.linalg.solve(information, gradient)
         promise = float(gradient @ step)
         if promise < 1e-9:  # twice what is still to gain
             break
@@ -193,7 +209,7 @@ def _fit_line(z: Float, event: Event) -> tuple[float, float, float]:
         reach = 8.0 + float(np.abs(a + b * ends).max())
         size = min(1.0, reach / float(np.abs(step[0] + step[1] * ends).max()))
         while size > 1e-10:
-            found = _log_likelihood(z, event, a + size * step[0], b + size * step[1])
+            found = likelihood(a + size * float(step[0]), b + size * float(step[1]))
             if found > best + 0.1 * size * promise:
                 break
             size *= 0.5
@@ -258,7 +274,9 @@ def cox(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
     degrees, reason, a, b = 2, "", nan, nan
     limit = _boundary(z, event.y)
     if limit is None:
-        a, b, best = _fit_line(z, event)
+        rate = positives / len(z)
+        by_case = (partial(_log_likelihood, z, event), partial(_derivatives, z, event))
+        a, b, best = best_line(z, rate, *by_case)
     else:
         best, reason = limit, "the probabilities separate the classes: no finite line is best"
         if z.min() == z.max():

@@ -18,7 +18,8 @@ from scalecal.metrics import bins
 from scalecal.metrics.binning import Bins, bin_index
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
-from scalecal.metrics.significance import brownian_range_sf
+from scalecal.metrics.significance import best_line, brownian_range_sf
+from scalecal.resampling import NORMAL_95
 from scalecal.streaming.state import Layer, State
 
 __all__ = [
@@ -32,8 +33,6 @@ __all__ = [
     "null_residuals",
     "spiegelhalter",
 ]
-
-Z = 1.959964
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +93,7 @@ def moments_interval(n: float, first: float, second: float) -> tuple[float, floa
     [0.5, 0.402, 0.598]
     """
     mean = first / n
-    half = Z * sqrt(max(second / n - mean * mean, 0.0) / n)
+    half = NORMAL_95 * sqrt(max(second / n - mean * mean, 0.0) / n)
     return mean, mean - half, mean + half
 
 
@@ -166,7 +165,7 @@ def debiased(cases: Compressed, n_bins: int) -> tuple[float, float, float]:
     spread = np.maximum(second / size - mean**2, 0.0)
     value = float(share @ ((first**2 - second) / (size * (size - 1.0))))
     variance = 4.0 * mean**2 * spread / size + 2.0 * spread**2 / (size * (size - 1.0))
-    half = Z * sqrt(float(share**2 @ variance))
+    half = NORMAL_95 * sqrt(float(share**2 @ variance))
     return value, value - half, value + half
 
 
@@ -186,7 +185,7 @@ def area(cases: Compressed) -> tuple[float, float, float]:
     value = float(up @ above / n1)
     spread1 = float(up @ (above - value) ** 2 / n1)
     spread0 = float(down @ (beneath - value) ** 2 / n0)
-    half = Z * sqrt(spread1 / n1 + spread0 / n0)
+    half = NORMAL_95 * sqrt(spread1 / n1 + spread0 / n0)
     return value, value - half, value + half
 
 
@@ -223,6 +222,12 @@ def cox(cases: Compressed) -> tuple[float, float, float]:
         eta = a + b * z
         return float(w @ (y * eta - np.logaddexp(0.0, eta)))
 
+    def derivatives(a: float, b: float) -> tuple[Float, Float]:
+        q = expit(a + b * z)
+        curve = w * q * (1.0 - q)
+        gradient = np.array([w @ (y - q), (w * (y - q)) @ z])
+        return gradient, np.array([[curve.sum(), curve @ z], [curve @ z, (curve * z) @ z]])
+
     given = likelihood(0.0, 1.0)
     limit = _separated(z, y, w)
     degrees, a, b = 2, nan, nan
@@ -231,32 +236,7 @@ def cox(cases: Compressed) -> tuple[float, float, float]:
         if z.min() == z.max():
             degrees, a = 1, float(np.log(positives / (n - positives)) - z[0])
     else:
-        # As in `scalecal.metrics.cox`: flat starts and short steps, for predictions that are certain.
-        ends = np.array([z.min(), z.max()])
-        starts = [
-            (0.0, min(1.0, 8.0 / float(np.abs(ends).max()))),
-            (float(np.log(positives / (n - positives))), 0.0),
-        ]
-        best, a, b = max((likelihood(*start), *start) for start in starts)
-        for _ in range(100):
-            q = expit(a + b * z)
-            curve = w * q * (1.0 - q)
-            gradient = np.array([w @ (y - q), (w * (y - q)) @ z])
-            hessian = np.array([[curve.sum(), curve @ z], [curve @ z, (curve * z) @ z]])
-            step = np.linalg.solve(hessian, gradient)
-            promise = float(gradient @ step)
-            if promise < 1e-9:  # twice what is still to gain
-                break
-            reach = 8.0 + float(np.abs(a + b * ends).max())
-            size = min(1.0, reach / float(np.abs(step[0] + step[1] * ends).max()))
-            while size > 1e-10:
-                found = likelihood(a + size * step[0], b + size * step[1])
-                if found > best + 0.1 * size * promise:
-                    break
-                size *= 0.5
-            else:
-                break
-            a, b, best = a + size * float(step[0]), b + size * float(step[1]), found
+        a, b, best = best_line(z, positives / n, likelihood, derivatives)
     statistic = max(0.0, 2.0 * (best - given))
     p_value = exp(-0.5 * statistic) if degrees == 2 else erfc(sqrt(0.5 * statistic))
     return p_value, a, b

@@ -12,6 +12,7 @@ from scalecal import selection
 from scalecal.checks import Float, Int
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.resampling import EXACT_CASES
+from scalecal.resampling import NORMAL_95
 from scalecal.streaming.compressed import Compressed, compress
 from scalecal.streaming.state import State
 from scalecal.votes import STRATA, stratum_codes
@@ -151,7 +152,7 @@ def _left_out_numbers(sums: Float) -> dict[str, float]:
     n = float(sums[0])
     nll, gap, over = (sums[1:4] / n if n > 0 else np.full(3, nan)).tolist()
     variance = sums[6] - 2.0 * over * sums[5] + over**2 * sums[4]
-    half = 1.959964 * float(np.sqrt(max(variance, 0.0))) / n if n > 0 else nan
+    half = NORMAL_95 * float(np.sqrt(max(variance, 0.0))) / n if n > 0 else nan
     return {
         "lvo_n": n,
         "lvo_vote_nll": nll,

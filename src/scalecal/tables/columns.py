@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ __all__ = [
     "NamedColumns",
     "about",
     "as_ids",
+    "check_headers",
     "check_ids",
     "check_named",
     "name_columns",
@@ -184,17 +185,25 @@ class NamedColumns:
 def check_named(
     columns: Mapping[str, str] | None, roles: tuple[str, ...], *paths: str | Path
 ) -> None:
-    """Fail unless each column that the caller named is in one of the files.
+    """Fail unless each column that the caller named is in one of the files."""
+    check_headers(columns, roles, {Path(path).name: column_names(path) for path in paths})
+
+
+def check_headers(
+    columns: Mapping[str, str] | None,
+    roles: tuple[str, ...],
+    headers: Mapping[str, Iterable[str]],
+) -> None:
+    """Fail unless each column that the caller named is in one of these headers, by file.
 
     Falling back on the usual name in silence would hide a misspelling.
     """
-    found = {Path(path).name: column_names(path) for path in paths}
+    known = tuple(column for header in headers.values() for column in header)
     for role, name in (columns or {}).items():
         if role not in roles:
             raise InputError(f"unknown column role {role!r}. Known: {', '.join(roles)}")
-        if not any(_plays(role, name, column) for header in found.values() for column in header):
-            header = tuple(column for names in found.values() for column in names)
-            raise _missing(" and ".join(found), name, f"named as the {role} column", header)
+        if not any(_plays(role, name, column) for column in known):
+            raise _missing(" and ".join(headers), name, f"named as the {role} column", known)
 
 
 def open_columns(
