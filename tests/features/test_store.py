@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.features import Features, ShardedArray, load_features, shards
+from scalecal.features.manifests import differences
 from scalecal.features.shards import Skipped, shard_ranges, write_whole
-from scalecal.features.store import StoreWriter, differences, open_store
+from scalecal.features.store import StoreWriter, open_store
 
 SETTINGS = {"encoder": {"name": "tiny", "mean": (0.5, 0.5)}, "dataset": {"name": "made"}}
 

@@ -16,6 +16,7 @@ from scalecal.engines import open_engine
 from scalecal.engines.local import cores
 from scalecal.features.distributed import Loader, ask_one, encode_on
 from scalecal.features.encoding import encode_shards
+from scalecal.features.manifests import MANIFEST, holds_shards, read_manifest
 from scalecal.features.network import Recipe, out_of_memory
 from scalecal.features.plan import (
     PRECISIONS,
@@ -29,7 +30,7 @@ from scalecal.features.plan import (
 )
 from scalecal.features.progress import Progress
 from scalecal.features.rows import EncodedShard, Images
-from scalecal.features.store import MANIFEST, StoreWriter, holds_shards, open_store, read_manifest
+from scalecal.features.store import StoreWriter, open_store
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, Int, check_choice, check_positive_int, rows
+from scalecal.features.manifests import MANIFEST
 from scalecal.features.matrices import (
     CASE_ROLES,
     FEATURE_ROLES,
@@ -20,7 +21,6 @@ from scalecal.features.matrices import (
     matrix_from_table,
 )
 from scalecal.features.reading import Features, load_features
-from scalecal.features.store import MANIFEST
 from scalecal.tables.classes import resolve_classes
 from scalecal.tables.columns import (
     ROLES,
@@ -30,8 +30,8 @@ from scalecal.tables.columns import (
     open_columns,
     some,
 )
-from scalecal.tables.predictions import Truth, labels_and_votes
 from scalecal.tables.reading import column_names
+from scalecal.tables.truth import Truth, labels_and_votes
 from scalecal.tables.writing import file_hash
 from scalecal.votes import Ties
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from scalecal.checks import InputError
+from scalecal.features.manifests import MANIFEST, TABLE, read_manifest
 from scalecal.features.shards import SHARDS
-from scalecal.features.store import MANIFEST, TABLE, read_manifest
 from scalecal.tables.writing import file_hash
 
 if TYPE_CHECKING:

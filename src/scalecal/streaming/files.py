@@ -15,13 +15,9 @@ from scalecal.streaming.audits import StreamedAudit, StreamingAudit
 from scalecal.tables.batches import iterate_columns
 from scalecal.tables.classes import resolve_classes
 from scalecal.tables.columns import NamedColumns, about, check_named
-from scalecal.tables.predictions import (
-    Tally,
-    labels_and_votes,
-    probabilities_in,
-    rounding_note,
-)
+from scalecal.tables.predictions import probabilities_in, rounding_note
 from scalecal.tables.reading import column_names
+from scalecal.tables.truth import Tally, labels_and_votes
 from scalecal.votes import Ties
 
 __all__ = ["stream_file"]
