@@ -15,7 +15,8 @@ from scalecal.experiments.cells import read_cell, write_cell
 from scalecal.experiments.estimating import image_count
 from scalecal.experiments.grid import features_of, run_grid
 from scalecal.experiments.joining import contradiction, ensemble, joined_cell
-from scalecal.experiments.reproduction import SWEEP, judge_run, reproduce, run_notes, train_cell
+from scalecal.experiments.notes import run_notes
+from scalecal.experiments.reproduction import SWEEP, judge_run, reproduce, train_cell
 from scalecal.experiments.shifts import shift_cells, slides
 from scalecal.experiments.sources import (
     PAPER_DATASETS,

@@ -13,6 +13,7 @@ from PIL import Image
 from scalecal.datasets.images import ImageSet
 from scalecal.datasets.registry import open_dataset
 from scalecal.encoders import Encoder, LoadedEncoder, Preprocessing
+from scalecal.features import ExtractionResult, extract
 
 
 def write_tiles(folder: Path, n: int, sizes: tuple[tuple[int, int], ...] = ((20, 20),)) -> Path:
@@ -69,3 +70,25 @@ def contents(path: Path) -> dict[str, bytes]:
         for p in sorted(path.rglob("*"))
         if p.is_file() and p.name != "run.log"
     }
+
+
+# "cpu:0" takes the way of an accelerator: its own resize, pinned batches aside.
+DEVICES = ["cpu", "cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def run(images: ImageSet, out: Path, encoder: Any = None, **options: Any) -> ExtractionResult:
+    usual = {"device": "cpu", "precision": "fp32", "batch_size": 3, "shard_rows": 7}
+    return extract(
+        images, encoder or tiny_encoder(), out, **{**usual, "progress": False, **options}
+    )
+
+
+def reference(images: ImageSet) -> np.ndarray:
+    """One image at a time through the publisher's own transform."""
+    encoder = tiny_encoder()
+    rows = []
+    for row in range(len(images.table)):
+        pixels = encoder.preprocess.pil_reference(Image.fromarray(images.read_one(row)))
+        with torch.inference_mode():
+            rows.append(encoder.module(torch.from_numpy(pixels)[None])[0].numpy())
+    return np.stack(rows)

@@ -17,44 +17,30 @@ import pytest
 import torch
 from PIL import Image
 
-from scalecal.checks import InputError, ScalecalWarning
+from scalecal.checks import InputError
 from scalecal.datasets.images import ImageSet
 from scalecal.datasets.registry import open_dataset
 from scalecal.encoders import get_encoder, load_encoder
-from scalecal.features import ExtractionResult, extract, import_features, load_features, shards
+from scalecal.features import import_features, load_features, shards
 from scalecal.features.encoding import encode_shard
 from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.features.files import read_features
-from scalecal.features.images import ImageError
 from scalecal.features.network import Recipe, out_of_memory
 from scalecal.features.progress import Progress
-from tests.features.made import contents, open_tiles, tiny_encoder, write_tiles
-
-# "cpu:0" takes the way of an accelerator: its own resize, pinned batches aside.
-DEVICES = ["cpu", "cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]
+from tests.features.made import (
+    DEVICES,
+    contents,
+    open_tiles,
+    reference,
+    run,
+    tiny_encoder,
+    write_tiles,
+)
 
 
 @pytest.fixture(scope="module")
 def tiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiles(tmp_path_factory.mktemp("kächeln"), 23, ((20, 20), (16, 16), (31, 18)))
-
-
-def run(images: ImageSet, out: Path, encoder: Any = None, **options: Any) -> ExtractionResult:
-    usual = {"device": "cpu", "precision": "fp32", "batch_size": 3, "shard_rows": 7}
-    return extract(
-        images, encoder or tiny_encoder(), out, **{**usual, "progress": False, **options}
-    )
-
-
-def reference(images: ImageSet) -> np.ndarray:
-    """One image at a time through the publisher's own transform."""
-    encoder = tiny_encoder()
-    rows = []
-    for row in range(len(images.table)):
-        pixels = encoder.preprocess.pil_reference(Image.fromarray(images.read_one(row)))
-        with torch.inference_mode():
-            rows.append(encoder.module(torch.from_numpy(pixels)[None])[0].numpy())
-    return np.stack(rows)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -248,66 +234,10 @@ def test_other_errors_are_not_taken_for_lack_of_memory() -> None:
     assert not out_of_memory(ValueError("out of memory"))
 
 
-def break_tiles(folder: Path) -> tuple[Path, list[str]]:
-    """Break a few tiles in different ways: cut short, no image at all, empty."""
-    made = write_tiles(folder, 12)
-    files = sorted(made.rglob("*.png"))
-    files[0].write_bytes(files[0].read_bytes()[:200])
-    files[5].write_bytes(b"<html>not found</html>")
-    for file in files[8:11]:
-        file.write_bytes(b"")
-    return made, [f.stem for f in (files[0], files[5], *files[8:11])]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("exact", [False, True])
-def test_broken_images_are_left_out_and_listed(tmp_path: Path, device: str, exact: bool) -> None:
-    folder, stems = break_tiles(tmp_path / "t")
-    images = open_tiles(folder)
-    options = {"device": device, "exact": exact, "dtype": "float32", "shard_rows": 4}
-    result = run(images, tmp_path / "f", **options)
-    assert (result.n, result.n_skipped) == (7, 5)
-    features = load_features(result.path, verify=True)
-    listed = pd.read_csv(tmp_path / "f" / "skipped.csv")
-    assert [Path(name).stem for name in listed["id"]] == stems
-    assert listed["reason"].str.len().min() > 5
-    good = images.take(~images.table["id"].isin(listed["id"]).to_numpy())
-    assert features.table["id"].tolist() == good.table["id"].tolist()
-    np.testing.assert_allclose(np.asarray(features.X), reference(good), atol=2e-6)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_strict_stops_at_the_first(tmp_path: Path, device: str) -> None:
-    folder, stems = break_tiles(tmp_path / "t")
-    with pytest.raises(ImageError, match=stems[0]):
-        run(open_tiles(folder), tmp_path / "f", device=device, strict=True)
-
-
-def test_strict_then_mended_starts_afresh(tmp_path: Path) -> None:
-    folder, broken = break_tiles(tmp_path / "t")
-    with pytest.raises(ImageError):
-        run(open_tiles(folder), tmp_path / "f", strict=True, shard_rows=1000)
-    for file in folder.rglob("*.png"):
-        if file.stem in broken:
-            Image.new("RGB", (20, 20)).save(file)
-    run(open_tiles(folder), tmp_path / "f", strict=True, shard_rows=1000)
-    run(open_tiles(folder), tmp_path / "g", strict=True, shard_rows=1000)
-    assert contents(tmp_path / "f") == contents(tmp_path / "g")
-
-
 def test_no_workers_are_refused_before_a_folder_is_begun(tiles: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="workers must be"):
         run(open_tiles(tiles), tmp_path / "f", workers=0)
     assert not (tmp_path / "f").exists()
-
-
-def test_a_damaged_shard_is_done_again(tiles: Path, tmp_path: Path) -> None:
-    run(open_tiles(tiles), tmp_path / "f")
-    before = contents(tmp_path / "f")
-    os.truncate(tmp_path / "f" / "shards" / "00002.npy", 100)
-    with pytest.warns(ScalecalWarning, match=r"shards/00002\.npy is damaged: done again"):
-        run(open_tiles(tiles), tmp_path / "f")
-    assert contents(tmp_path / "f") == before
 
 
 def test_images_without_labels_are_for_prediction(tiles: Path, tmp_path: Path) -> None:
@@ -325,14 +255,6 @@ def test_images_without_labels_are_for_prediction(tiles: Path, tmp_path: Path) -
         assert found.y is None
         with pytest.raises(InputError, match="there are no labels"):
             found.labelled()
-
-
-def test_all_broken_is_an_error(tmp_path: Path) -> None:
-    folder = write_tiles(tmp_path / "t", 4)
-    for file in folder.rglob("*.png"):
-        file.write_bytes(b"")
-    with pytest.raises(InputError, match="none of the 4 images"):
-        run(open_tiles(folder), tmp_path / "f")
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -41,6 +41,10 @@ MOST_WIDENED = 3 << 30
 """Bytes up to which half-precision embeddings are kept in memory in single precision."""
 
 
+LEFT_OUT = " is left out: "
+"""Between a method and the reason, in notes."""
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """What a run of the grid gave: predictions, and what the reader should know.
@@ -60,7 +64,7 @@ class Grid:
     @property
     def notes(self) -> list[str]:
         """Plain sentences on what was left out and what did not converge."""
-        said = [f"{name} is left out: {why}." for name, why in self.left_out.items()]
+        said = [f"{name}{LEFT_OUT}{why}." for name, why in self.left_out.items()]
         if self.capped:
             total, worst = sum(self.capped.values()), max(self.capped, key=lambda m: self.capped[m])
             said.append(

@@ -19,10 +19,11 @@ from scalecal.experiments.evidence import ENSEMBLE, Embeddings, Evidence
 from scalecal.experiments.grid import Grid, on_device, run_grid, seed_list
 from scalecal.experiments.joining import cell_of_seed, contradiction, ensemble, joined_cell
 from scalecal.experiments.methods import METHODS, Method
+from scalecal.experiments.notes import cell_notes, run_notes
 from scalecal.experiments.runs import run_meta
 from scalecal.experiments.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.experiments.shifts import slides, write_shifts
-from scalecal.experiments.sources import Source, SourceError, skipped_images
+from scalecal.experiments.sources import Source, SourceError
 from scalecal.features.files import FeatureTable
 from scalecal.probes import Recipe
 from scalecal.probes.jobs import host_rows
@@ -36,7 +37,6 @@ __all__ = [
     "judge_run",
     "nothing_found",
     "reproduce",
-    "run_notes",
     "seeds_left",
     "train_cell",
     "training_embeddings",
@@ -168,49 +168,13 @@ def train_cell(
         title=f"{source.dataset} with {source.encoder}",
         command=command,
         options={"preset": preset or None, "methods": methods and list(methods)},
-        notes=_cell_notes(cell, done, source),
+        notes=cell_notes(cell, done, source),
         fingerprint=data.fingerprint,
     )
     cell = replace(cell, meta={**meta, "settings": settings})
     write_cell(folder, cell)
     # From the file where there is one: then a run that was killed sees the same numbers.
     return cell, read_anchors(folder) or kept, seconds
-
-
-def _cell_notes(cell: Cell, seeds: Sequence[Cell], source: Source) -> list[str]:
-    """What a reader should know of a cell: of all its seeds together."""
-    skipped = skipped_images(source)
-    notes = [] if skipped is None else [skipped]
-    if any("capped" not in c.meta for c in seeds):  # trained by an older version
-        return notes + list(dict.fromkeys(note for c in seeds for note in c.meta.get("notes", [])))
-    capped: dict[str, int] = {}
-    left_out: dict[str, str] = {}
-    # Seeds that were trained together tell of all of them.
-    for told in {tuple(c.meta["trained_with"]): c.meta for c in seeds}.values():
-        left_out |= told["left_out"]
-        for name, count in told["capped"].items():
-            capped[name] = capped.get(name, 0) + count
-    return notes + Grid(cell, left_out, capped, {}, {}, 0.0).notes
-
-
-def run_notes(cells: Iterable[Cell]) -> list[str]:
-    """Put the notes of many cells together: the same words once, with the cells they are of."""
-    methods: dict[tuple[str, str], list[str]] = {}
-    said: dict[str, list[str]] = {}
-    for cell in cells:
-        for note in cell.meta.get("notes", []):
-            name, left_out, why = note.partition(" is left out: ")
-            if not left_out:
-                said.setdefault(note, []).append(cell.name)
-            elif not (name in METHODS and METHODS[name].over_encoders):  # that is made of the cells
-                methods.setdefault((cell.name, why), []).append(name)
-    for (cell_name, why), names in methods.items():
-        text = f"{names[0]} is left out: {why}"
-        if len(names) > 1:
-            reason = why.replace("it needs", "they need", 1).replace("it is", "they are", 1)
-            text = f"{', '.join(names)} are left out: {reason}"
-        said.setdefault(text, []).append(cell_name)
-    return [f"{', '.join(names)}: {note}" for note, names in said.items()]
 
 
 def check_begun(
