@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.checks import InputError
-from scalecal.solvers import Mixtures, Scaling, Task, train
+from scalecal.solvers import Mixtures, Scaling, Task, adam, train
 from scalecal.solvers.arrays import Matrix, product
 from scalecal.solvers.losses import loss, residual
 from tests.solvers.problems import assert_same, data, grid, literal, mixtures, split
@@ -18,6 +18,13 @@ from tests.solvers.problems import assert_same, data, grid, literal, mixtures, s
 torch = pytest.importorskip("torch")
 
 
+@pytest.fixture(params=["gathered", "compiled"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With rows gathered for BLAS, and with the compiled loops."""
+    monkeypatch.setattr(adam, "LONG_SECONDS", np.inf if request.param == "gathered" else 0.0)
+
+
+@pytest.mark.usefixtures("way")
 def test_adam_equals_the_literal_algorithm() -> None:
     X, y = data()
     tasks = grid(X, y)
@@ -30,6 +37,7 @@ def test_adam_equals_the_literal_algorithm() -> None:
     assert all(f.converged != f.capped for f in fits)
 
 
+@pytest.mark.usefixtures("way")
 def test_a_batched_probe_equals_the_probe_trained_alone() -> None:
     X, y = data(seed=3)
     tasks = grid(X, y, seeds=3)
@@ -41,6 +49,7 @@ def test_a_batched_probe_equals_the_probe_trained_alone() -> None:
         assert (fit.n_iter, fit.best) == (alone.n_iter, alone.best)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("loss_name", ["log", "focal"])
 def test_several_classes_equal_the_literal_algorithm(loss_name: str) -> None:
     X, y = data(classes=3)
@@ -69,6 +78,7 @@ def test_several_classes_equal_the_literal_algorithm(loss_name: str) -> None:
         assert_same(fit, literal(X, task, 50, 12, 3))
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     "scaling",
     [
@@ -100,6 +110,7 @@ def test_scaling_equals_scaled_features(scaling: Scaling, wide: bool) -> None:
     np.testing.assert_allclose(raw @ coef.T + intercept, scaled @ fit.weights.T + fit.intercept)
 
 
+@pytest.mark.usefixtures("way")
 def test_zero_weights_leave_cases_out_and_whole_weights_repeat_them() -> None:
     X, y = data(60)
     weights = np.random.default_rng(1).integers(0, 3, 60).astype(float)

@@ -20,6 +20,10 @@ from scalecal.solvers.problem import Fit, Task, check_tasks, same_content
 
 __all__ = ["batchable", "train"]
 
+# Compiled loops make up for being loaded (half a second; the first time on a machine some seconds
+# more) where training without them may take this long.
+LONG_SECONDS = 1.5
+
 
 def train(
     X: Array,
@@ -74,17 +78,27 @@ def train(
     check_positive_int(max_epochs, "max_epochs")
     check_positive_int(patience, "patience")
     fits: dict[int, Fit] = {}
-    for groups in _side_by_side(tasks, data, batch_size):
+    together, limits, seconds = _side_by_side(tasks, data, batch_size), [], 0.0
+    for groups in together:
         first = tasks[groups[0][0]]
         steps = math.ceil((len(first.rows) + first.n_mixtures) / batch_size)
-        limit = max(max_epochs, math.ceil(min_steps / steps))
+        limits.append(max(max_epochs, math.ceil(min_steps / steps)))
+        columns = len(groups[0]) * first.n_columns
+        seconds += limits[-1] * steps * _step_seconds(batch_size, data.n_features, columns)
+    for groups, limit in zip(together, limits, strict=True):
         members = [[tasks[i] for i in group] for group in groups]
         if isinstance(data.X, np.ndarray):
-            done = Group(data, held, members[0], batch_size).run(limit, patience)
+            group = Group(data, held, members[0], batch_size, compiled=seconds >= LONG_SECONDS)
+            done = group.run(limit, patience)
         else:
             done = Lanes(data, held, members, batch_size).run(limit, patience)
         fits.update(zip((i for group in groups for i in group), done, strict=True))
     return [fits[i] for i in range(len(tasks))]
+
+
+def _step_seconds(batch_size: int, d: int, columns: int) -> float:
+    """About what a step takes on a processor: its calls, gathering rows, two products."""
+    return 6e-5 + batch_size * d * (2e-10 + 4.5e-11 * columns)
 
 
 def batchable(tasks: Sequence[Task]) -> list[list[int]]:

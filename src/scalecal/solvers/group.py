@@ -19,6 +19,7 @@ from threadpoolctl import ThreadpoolController
 from scalecal.checks import InputError
 from scalecal.solvers.arrays import Array, Matrix, product, to_host
 from scalecal.solvers.holding import Held, held_sets, stack_targets
+from scalecal.solvers.in_place import InPlace, kernels
 from scalecal.solvers.losses import loss, residual
 from scalecal.solvers.mixing import mixes
 from scalecal.solvers.problem import Fit, Scaling, Task
@@ -51,8 +52,19 @@ class _Selected(NamedTuple):
 class Group:
     """Probes that share batches: their weights, Adam's moments, and one epoch after another."""
 
-    def __init__(self, data: Matrix, held: Matrix, tasks: list[Task], batch_size: int) -> None:
+    in_place: InPlace | None = None  # few probes: compiled loops that gather no rows
+
+    def __init__(
+        self,
+        data: Matrix,
+        held: Matrix,
+        tasks: list[Task],
+        batch_size: int,
+        *,
+        compiled: bool = False,
+    ) -> None:
         self.data, self.tasks, self.batch_size = data, tasks, batch_size
+        self.compiled = compiled  # where that is faster
         self.xp = data.xp
         first = tasks[0]
         self.n_columns = first.n_columns
@@ -117,13 +129,20 @@ class Group:
 
     def _set_synthetic(self, live: list[Task]) -> None:
         """Gather the synthetic cases, and set up the memory a step works in."""
+        columns = self.weights.shape[0]
+        self.in_place = None
+        if self.compiled and InPlace.pays(self.data, live[0], self.scaling, columns):
+            factors = self.data.zeros(columns, 1) + self.factor
+            cases = self.rows, self.targets, self.case_weights
+            self.in_place = InPlace(self.data, live, *cases, factors[:, 0])
+            return
         per_batch = self.batch_size * self.n_synthetic / (self.n_real + self.n_synthetic)
         self.mixes, anchors = mixes(self.data, live, self.scaling, per_batch)
         self.n_anchors = len(anchors)
         longest = self.n_anchors + min(self.batch_size, self.n_real)
         self.buffer = self.data.room(longest, self.data.n_features)
         self.buffer[: self.n_anchors] = self.data.take(self.data.index(anchors), self.scaling)
-        self.every = self.data.room(self.weights.shape[0], self.n_anchors + self.batch_size)
+        self.every = self.data.room(columns, self.n_anchors + self.batch_size)
         self.ones = self.data.zeros(self.batch_size) + 1.0
 
     def _column_value(self, values: list[float]) -> Any:
@@ -162,8 +181,7 @@ class Group:
         )
         generator = np.random.default_rng(self.tasks[0].order)
         for epoch in range(1, limit + 1):
-            for batch in self._batches(generator):
-                self._step(batch)
+            self._epoch(generator)
             losses = self._evaluate()
             for i in self.live:
                 history[i].append(float(losses[i]))
@@ -193,18 +211,31 @@ class Group:
             for i in range(n)
         ]
 
+    def _epoch(self, generator: np.random.Generator) -> None:
+        """All cases in a new order, one step for each batch of them."""
+        if self.in_place is None:
+            for batch in self._batches(generator):
+                self._step(batch)
+            return
+        order = self._sorted(generator.permutation(self.n_real + self.n_synthetic))
+        trained = self.flat, self.gradient, self.moments, self.step_count
+        self.in_place.epoch(order, self.batch_size, *trained)
+        self.step_count += math.ceil(len(order) / self.batch_size)
+
     def _batches(self, generator: np.random.Generator) -> Iterator[Batch]:
-        """One epoch, all cases in a new order."""
+        """The batches of one epoch."""
         return self._in_order(generator.permutation(self.n_real + self.n_synthetic))
+
+    def _sorted(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sort inside each batch: changes no sum, reads memory in order, puts synthetic cases last."""
+        whole = len(order) // self.batch_size * self.batch_size
+        order[:whole].reshape(-1, self.batch_size).sort(axis=1)
+        order[whole:].sort()
+        return order
 
     def _in_order(self, order: NDArray[np.int64]) -> Iterator[Batch]:
         """Batches of these cases: everything is put in its order once, and batches are views."""
-        size = self.batch_size
-        whole = len(order) // size * size
-        # Sorting inside a batch changes no sum, reads memory maps in order and puts the
-        # synthetic numbers last.
-        order[:whole].reshape(-1, size).sort(axis=1)
-        order[whole:].sort()
+        size, order = self.batch_size, self._sorted(order)
         starts = range(0, len(order), size)
         real = order < self.n_real
         counts = np.add.reduceat(real, np.array(starts)).tolist()
@@ -279,6 +310,10 @@ class Group:
         """Move the flat state. The moments are kept undivided by 1 - beta: two products fewer."""
         self.step_count += 1
         first, second = self.moments
+        loops = kernels() if self.compiled and isinstance(self.rate, float) else None
+        if loops is not None:
+            loops.adam(self.flat, self.gradient, first, second, self.rate, self.step_count)
+            return
         root = math.sqrt((1.0 - BETA_2**self.step_count) / (1.0 - BETA_2))
         pace = (1.0 - BETA_1) / (1.0 - BETA_1**self.step_count) * root
         first *= BETA_1
@@ -325,7 +360,11 @@ class Group:
                 factor = factor if isinstance(factor, float) else factor[columns]
             total = 0.0
             for block, rows in held.chunks(self.scaling):
-                logits = product(weights, rows.T, self.data.empty(weights.shape[0], rows.shape[0]))
+                logits = self.data.empty(weights.shape[0], rows.shape[0])
+                if self.in_place is None:
+                    product(weights, rows.T, logits)
+                else:
+                    self.in_place.forward(rows, weights, logits)
                 logits *= factor
                 logits += intercept[:, None]
                 values = loss(self.xp, logits, targets[:, block], self.n_columns, None)

@@ -8,7 +8,7 @@ exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scalecal.solvers.arrays import CHUNK_ROWS, Array, Matrix, product, to_host
 from scalecal.solvers.problem import Mixtures, Scaling, Task
 
-__all__ = ["Batch", "Mix", "coefficients", "mixes", "same_rows"]
+__all__ = ["Batch", "Mix", "adjoining", "coefficients", "mixes", "same_rows"]
 
 FEW_ANCHORS = 64  # dearer to make interpolates one by one, however few of them a batch holds
 LARGEST_SHARES = 4_000_000  # entries of a mixing matrix
@@ -200,12 +200,8 @@ def mixes(
     """
     found: list[Mix] = []
     kept: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
-    start = 0
-    while start < len(tasks):
+    for start, stop in adjoining(tasks):
         mixtures = tasks[start].mixtures
-        stop = start + 1
-        while stop < len(tasks) and same_rows(mixtures, tasks[stop].mixtures):
-            stop += 1
         if mixtures is not None:
             c = tasks[0].n_columns
             mix, anchors = _mix(data, mixtures, scaling, max(per_batch, FEW_ANCHORS))
@@ -219,8 +215,16 @@ def mixes(
             mix.span = slice(used, used + len(anchors))
             found.append(mix)
             kept.append(anchors)
-        start = stop
     return _stacked(data.xp, found), np.concatenate(kept)
+
+
+def adjoining(tasks: Sequence[Task]) -> Iterator[tuple[int, int]]:
+    """Where runs of tasks with the same synthetic rows begin and end."""
+    start = 0
+    for stop in range(1, len(tasks) + 1):
+        if stop == len(tasks) or not same_rows(tasks[start].mixtures, tasks[stop].mixtures):
+            yield start, stop
+            start = stop
 
 
 def _stacked(xp: Any, found: list[Mix]) -> list[Mix]:

@@ -70,6 +70,7 @@ class StoredMatrix(Matrix):
         self.xp: Any = array_api_compat.array_namespace(self.X)
         self.device: Any = array_api_compat.device(self.X)
         self.dtype: Any = np.float64 if stored.dtype == np.float64 else np.float32
+        self.plain = False  # rows lie in the window, if anywhere
         self._window: Matrix | None = None
         self._window_rows: NDArray[np.int64] = np.empty(0, np.int64)
 
