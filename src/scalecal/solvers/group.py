@@ -27,6 +27,7 @@ from scalecal.solvers.problem import Fit, Scaling, Task
 __all__ = ["Batch", "Group", "column_numbers"]
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+STRETCH = 64  # batches whose targets are put in order together
 
 
 class Batch(NamedTuple):
@@ -89,7 +90,7 @@ class Group:
         self._set_state(self.best_weights[columns], self.best_intercept[columns])
         self.moments = [self.xp.zeros_like(self.flat), self.xp.zeros_like(self.flat)]
         live = [tasks[i] for i in self.slots]
-        self.targets = stack_targets(data, [t.all_targets() for t in live])
+        self.targets = stack_targets(data, (t.all_targets() for t in live), len(live) * c)
         self.case_weights: Array | None = None
         if any(t.is_weighted() for t in live):
             raw = np.stack([t.all_weights() for t in live])
@@ -234,16 +235,12 @@ class Group:
         return order
 
     def _in_order(self, order: NDArray[np.int64]) -> Iterator[Batch]:
-        """Batches of these cases: everything is put in its order once, and batches are views."""
+        """Batches of these cases: numbers are put in their order once, and batches are views."""
         size, order = self.batch_size, self._sorted(order)
         starts = range(0, len(order), size)
         real = order < self.n_real
         counts = np.add.reduceat(real, np.array(starts)).tolist()
         numbers = self.data.index(order)
-        targets = self.xp.take(self.targets, numbers, axis=1)
-        weights = self.case_weights
-        if weights is not None:
-            weights = self.xp.take(weights, numbers, axis=1)
         rows = self.rows[self.data.index(order[real])]
         if self.n_synthetic:
             synthetic = self.data.index(order[~real] - self.n_real)
@@ -251,7 +248,13 @@ class Group:
                 mix.arrange(synthetic)
         done = 0
         for start, count in zip(starts, counts, strict=True):
-            part = slice(start, start + size)
+            ahead = start % (STRETCH * size)
+            if ahead == 0:
+                coming = numbers[start : start + STRETCH * size]
+                targets, weights = self.xp.take(self.targets, coming, axis=1), self.case_weights
+                if weights is not None:
+                    weights = self.xp.take(weights, coming, axis=1)
+            part = slice(ahead, ahead + size)
             yield Batch(
                 size=min(size, len(order) - start),
                 rows=rows[done : done + count],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +43,18 @@ class Held:
             yield block, self.data.take(self.rows[block], scaling, buffer)
 
 
-def stack_targets(data: Matrix, targets: Sequence[NDArray[Any]]) -> Array:
-    """Targets of several probes as one (columns, cases) array."""
-    return data.array(np.concatenate([np.atleast_2d(t.T) for t in targets]))
+def stack_targets(data: Matrix, targets: Iterable[NDArray[Any]], n_columns: int) -> Array:
+    """Targets of several probes, given one after another, as one array of `n_columns` rows."""
+    out: NDArray[Any] | None = None
+    place = 0
+    for each in targets:
+        columns = np.atleast_2d(each.T)
+        if out is None:
+            double = data.dtype == data.xp.float64
+            out = np.empty((n_columns, columns.shape[1]), np.float64 if double else np.float32)
+        out[place : place + len(columns)] = columns
+        place += len(columns)
+    return data.array(out)
 
 
 def held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[Held]:
@@ -63,12 +72,13 @@ def held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[Held]:
         given = [t.validation_targets for t in mine if t.validation_targets is not None]
         if mine[0].validation is not None:
             index = held.index(mine[0].validation)
-            sets.append(Held(held, index, stack_targets(data, given), probes))
+            targets = stack_targets(data, given, len(mine) * mine[0].n_columns)
+            sets.append(Held(held, index, targets, probes))
             continue
         weights = None
         if any(t.weights is not None for t in mine):
             raw = np.stack([t.all_weights()[: len(t.rows)] for t in mine])
             weights = data.array(raw / raw.mean(axis=1, keepdims=True))
-        targets = stack_targets(data, [t.targets for t in mine])
+        targets = stack_targets(data, (t.targets for t in mine), len(mine) * mine[0].n_columns)
         sets.append(Held(data, data.index(mine[0].rows), targets, probes, weights))
     return sets
