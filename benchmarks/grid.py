@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.made import EVERY, table
-from benchmarks.solvers import LOOP, embeddings, usual_loop
+from benchmarks.solvers import LOOP, embeddings, start_loops, usual_loop
 from scalecal.engines import open_engine
 from scalecal.engines.local import cores
 from scalecal.experiments import grid as module
@@ -72,8 +72,8 @@ def spent_and_trained(
 
         return run
 
-    def fit_many(X: Any, asked: list[Job]) -> list[Trained]:
-        probes = original(X, asked)
+    def fit_many(X: Any, asked: list[Job], **options: Any) -> list[Trained]:
+        probes = original(X, asked, **options)
         jobs.extend(asked)
         found.extend(probes)
         return probes
@@ -82,7 +82,7 @@ def spent_and_trained(
     module.fit_many = fit_many  # type: ignore[attr-defined]
     fitting.train = timed("solver", solver)
     try:
-        timed("grid", module.run_grid)(data, methods=EVERY, seeds=seeds)
+        timed("grid", module.run_grid)(data, methods=EVERY, seeds=seeds, compiled=True)
     finally:
         module.fit_many, fitting.train = original, solver  # type: ignore[attr-defined]
     return seconds, jobs, found
@@ -182,6 +182,7 @@ def main() -> None:
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")
         data = features()
+        start_loops()
         spent, jobs, probes = spent_and_trained(data, SEEDS)
         loop = loop_seconds(jobs, probes, Epoch(data, usual_loop))
         title = f"One encoder's grid: {size}, {SEEDS} seeds"

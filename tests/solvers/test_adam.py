@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(params=["gathered", "compiled"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With rows gathered for BLAS, and with the compiled loops."""
+    """With rows gathered for BLAS, and with compiled loops: by what counts as long work."""
     monkeypatch.setattr(adam, "LONG_SECONDS", np.inf if request.param == "gathered" else 0.0)
 
 

@@ -10,18 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.checks import InputError
-from scalecal.solvers import Mixtures, Scaling, Task, adam, in_place, train
+from scalecal.solvers import Mixtures, Scaling, Task, in_place, train
 from scalecal.solvers.arrays import Matrix
 from tests.solvers.problems import data, grid, mixtures, split
 
 kernels = pytest.importorskip("scalecal.solvers.kernels")
 
-OPTIONS: dict[str, Any] = {"batch_size": 32, "max_epochs": 15, "min_steps": 0, "patience": 4}
+OPTIONS: dict[str, Any] = {
+    "batch_size": 32,
+    "max_epochs": 15,
+    "min_steps": 0,
+    "patience": 4,
+    "compiled": True,
+}
 
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Compiled loops for work of any length; the epochs taken with them."""
+    """The epochs taken with compiled loops."""
     taken: list[Any] = []
     epoch = in_place.InPlace.epoch
 
@@ -29,15 +35,12 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         taken.append(arguments)
         epoch(self, *arguments)
 
-    monkeypatch.setattr(adam, "LONG_SECONDS", 0.0)
     monkeypatch.setattr(in_place.InPlace, "epoch", counted)
     return taken
 
 
-def gathered(X: Any, tasks: list[Task], **options: Any) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adam, "LONG_SECONDS", np.inf)
-        return train(X, tasks, **options)
+def gathered(X: Any, tasks: list[Task]) -> Any:
+    return train(X, tasks, **{**OPTIONS, "compiled": False})
 
 
 def assert_equal(found: Any, expected: Any, atol: float = 1e-10) -> None:
@@ -151,7 +154,7 @@ def test_training_with_and_without_the_loops(compiled: list[Any]) -> None:
     tasks = grid(X, y, seeds=2)
     found = train(X, tasks, **OPTIONS)
     assert len(compiled) > 10
-    assert_equal(found, gathered(X, tasks, **OPTIONS))
+    assert_equal(found, gathered(X, tasks))
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["few anchors", "many anchors"])
@@ -175,7 +178,7 @@ def test_any_number_of_probes_and_anchors(compiled: list[Any], columns: int, wid
     found = train(X, tasks, **OPTIONS)
     # A set more than the loops take is trained on gathered rows until some probes have stopped.
     assert compiled or columns > in_place.FEW_COLUMNS
-    assert_equal(found, gathered(X, tasks, **OPTIONS))
+    assert_equal(found, gathered(X, tasks))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -187,7 +190,7 @@ def test_read_only_and_mapped_rows(compiled: list[Any], dtype: Any, tmp_path: An
     found = train(mapped, tasks, **OPTIONS)
     assert compiled
     atol = 1e-10 if dtype == np.float64 else 2e-4
-    for one, other in zip(found, gathered(mapped, tasks, **OPTIONS), strict=True):
+    for one, other in zip(found, gathered(mapped, tasks), strict=True):
         np.testing.assert_allclose(one.weights, other.weights, atol=atol)
 
 
@@ -222,7 +225,7 @@ def test_without_the_compiler_rows_are_gathered(
         monkeypatch.setattr(f"scalecal.solvers.{name}.kernels", lambda: None)
     found = train(X, tasks, **OPTIONS)
     assert not compiled
-    assert_equal(found, gathered(X, tasks, **OPTIONS), atol=0.0)
+    assert_equal(found, gathered(X, tasks), atol=0.0)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -26,7 +26,7 @@ _SYNTHETIC, _SWEPT = 150_000, 420_000
 _EPOCHS = 50
 # What was measured: seconds = rows x epochs x (width + _FIXED) x _FACTOR / (multiply-adds a second);
 # under the default preset probes stop after about this share of the further epochs they may take.
-_FACTOR, _FIXED = 2.0, 850
+_FACTOR, _FIXED = 1.4, 850
 _SHARE_TAKEN = 0.2
 
 # Processes take some seconds to start, and each holds its embeddings in memory.

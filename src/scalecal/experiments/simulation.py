@@ -231,7 +231,11 @@ def measure_setting(
             # not say so each.
             warnings.simplefilter("ignore", ScalecalWarning)
             grid = run_grid(
-                features_of(data), methods=methods, seeds=[replicate], preset=setting.preset
+                features_of(data),
+                methods=methods,
+                seeds=[replicate],
+                preset=setting.preset,
+                compiled=True,
             )
         test = np.flatnonzero(data.split == "test")
         vote, label = data.expected_vote_probability[test], data.label_probability[test]

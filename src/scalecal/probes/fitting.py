@@ -8,7 +8,7 @@ everything else in another. A job gives the same probe alone as among others.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ def fit_many(
     *,
     X_validation: Any = None,
     memory: int | str | None = None,
+    compiled: bool | None = None,
 ) -> list[Trained]:
     """Train every job.
 
@@ -52,6 +53,8 @@ def fit_many(
         Bytes that rows may take in memory, or text such as ``"2GB"``: X then stays on disk and may
         be a `scalecal.features.ShardedArray` of any length. Adam only; see
         `scalecal.solvers.streaming`.
+    compiled
+        See `scalecal.solvers.train`; True where this call is one of many.
 
     Returns
     -------
@@ -73,7 +76,7 @@ def fit_many(
     (6, (1, 5), 600)
     """
     prepared = prepare_all(jobs)
-    shared = _Shared(X, X_validation, memory)
+    shared = _Shared(X, X_validation, memory, compiled)
     trained: list[Trained | None] = [None] * len(jobs)
 
     # Jobs that need the same first probe share it, and a plain job is its own first probe.
@@ -112,9 +115,13 @@ class _RowFacts(NamedTuple):
 class _Shared:
     """The matrix, and what jobs over it have in common."""
 
-    def __init__(self, X: Any, X_validation: Any, memory: int | str | None = None) -> None:
+    def __init__(
+        self, X: Any, X_validation: Any, memory: int | str | None, compiled: bool | None
+    ) -> None:
         self.X, self.X_validation = X, X_validation
-        self.train = train if memory is None else partial(train_streaming, memory=memory)
+        self.train: Callable[..., list[Fit]] = partial(train, compiled=compiled)
+        if memory is not None:
+            self.train = partial(train_streaming, memory=memory)
         self.in_memory = memory is None
         self.known_logits: dict[Any, tuple[Trained, Float]] = {}
 

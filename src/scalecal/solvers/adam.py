@@ -20,9 +20,7 @@ from scalecal.solvers.problem import Fit, Task, check_tasks, same_content
 
 __all__ = ["batchable", "train"]
 
-# Compiled loops make up for being loaded (half a second; the first time on a machine some seconds
-# more) where training without them may take this long.
-LONG_SECONDS = 1.5
+LONG_SECONDS = 1.5  # where training may take so long, compiled loops make up for their start
 
 
 def train(
@@ -34,6 +32,7 @@ def train(
     max_epochs: int = 50,
     min_steps: int = 2000,
     patience: int = 10,
+    compiled: bool | None = None,
 ) -> list[Fit]:
     """Train every task with Adam (Kingma and Ba 2015), early-stopped, best weights kept.
 
@@ -54,6 +53,10 @@ def train(
     patience
         Epochs without a lower validation loss after which a probe stops; from then on it costs
         nothing.
+    compiled
+        Whether loops compiled by numba train the few probes they are faster for; the results are
+        the same but for rounding. None: where the work is long enough for their start (half a
+        second; the first time on a machine some seconds).
 
     Returns
     -------
@@ -78,17 +81,20 @@ def train(
     check_positive_int(max_epochs, "max_epochs")
     check_positive_int(patience, "patience")
     fits: dict[int, Fit] = {}
-    together, limits, seconds = _side_by_side(tasks, data, batch_size), [], 0.0
+    together = _side_by_side(tasks, data, batch_size)
+    limits, seconds = [], 0.0
     for groups in together:
         first = tasks[groups[0][0]]
         steps = math.ceil((len(first.rows) + first.n_mixtures) / batch_size)
         limits.append(max(max_epochs, math.ceil(min_steps / steps)))
         columns = len(groups[0]) * first.n_columns
         seconds += limits[-1] * steps * _step_seconds(batch_size, data.n_features, columns)
+    if compiled is None:
+        compiled = seconds >= LONG_SECONDS
     for groups, limit in zip(together, limits, strict=True):
         members = [[tasks[i] for i in group] for group in groups]
         if isinstance(data.X, np.ndarray):
-            group = Group(data, held, members[0], batch_size, compiled=seconds >= LONG_SECONDS)
+            group = Group(data, held, members[0], batch_size, compiled=compiled)
             done = group.run(limit, patience)
         else:
             done = Lanes(data, held, members, batch_size).run(limit, patience)

@@ -145,7 +145,11 @@ def train_streaming(
     budget = parse_bytes(memory)
     data = StoredMatrix(X)
     row_bytes = data.n_features * np.dtype(X.dtype).itemsize
-    options = {"batch_size": batch_size, "max_epochs": max_epochs, "min_steps": min_steps}
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "max_epochs": max_epochs,
+        "min_steps": min_steps,
+    }
     if data.n_rows * row_bytes <= budget:
         whole = X if isinstance(X, np.ndarray) else np.asarray(X)
         return adam.train(whole, tasks, X_validation=X_validation, patience=patience, **options)
