@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -226,6 +227,28 @@ def test_without_the_compiler_rows_are_gathered(
     found = train(X, tasks, **OPTIONS)
     assert not compiled
     assert_equal(found, gathered(X, tasks), atol=0.0)
+
+
+def test_a_missing_or_disabled_compiler_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = in_place.kernels.__wrapped__
+    assert look() is kernels
+    monkeypatch.setattr(kernels.numba.config, "DISABLE_JIT", 1)
+    assert look() is None
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "scalecal.solvers.kernels")
+    assert look() is None
+
+
+def test_without_a_folder_for_machine_code_it_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def njit(*, cache: bool = False, **options: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: (function, options)
+
+    monkeypatch.setattr(kernels.numba, "njit", njit)
+    function, options = kernels._compiled(len)
+    assert function is len
+    assert options["inline"] == "never"
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

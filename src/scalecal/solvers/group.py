@@ -1,8 +1,9 @@
 """Probes that share batches: one weight matrix, Adam's moments, early stopping.
 
 Tasks with the same training rows, batch order and number of synthetic cases see the same batches,
-so a step is two matrix products for all of them. The result is that of each probe trained alone.
-`Group` is for numpy arrays; `scalecal.solvers.lanes` runs several of them side by side elsewhere.
+so a step is two matrix products for all of them, or a compiled loop where they are few. The result
+is that of each probe trained alone. `Group` is for numpy arrays; `scalecal.solvers.lanes` runs
+several of them side by side elsewhere.
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ from scalecal.solvers.holding import Held, held_sets, stack_targets
 from scalecal.solvers.in_place import InPlace, kernels
 from scalecal.solvers.losses import loss, residual
 from scalecal.solvers.mixing import mixes
-from scalecal.solvers.problem import Fit, Scaling, Task
+from scalecal.solvers.problem import BETA_1, BETA_2, EPSILON, Fit, Scaling, Task
 
 __all__ = ["Batch", "Group", "column_numbers"]
 
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 STRETCH = 64  # batches whose targets are put in order together
 
 

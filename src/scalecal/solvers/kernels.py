@@ -17,12 +17,13 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.solvers.problem import BETA_1, BETA_2, EPSILON
+
 __all__ = ["Cases", "Pairs", "adam", "epoch", "forward"]
 
 Real = NDArray[Any]  # float32 or float64
 Numbers = NDArray[np.int64]
 
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 # Sums may be taken in another order, and a product and a sum in one rounding. No more than that:
 # values that are not finite must stay so, since training that diverges is found by them.
 REORDERED = {"reassoc", "contract", "nsz"}

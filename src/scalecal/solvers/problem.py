@@ -21,6 +21,7 @@ Float = NDArray[Any]
 Int = NDArray[np.int64]
 
 LOSSES = ("log", "focal")
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 
 
 @dataclass(frozen=True, eq=False)
