@@ -141,7 +141,7 @@ def _add_four(x0: Real, x1: Real, x2: Real, x3: Real, slopes: Real, out: Real) -
             g0[f] += a0 * x0[f] + a1 * x1[f] + a2 * x2[f] + a3 * x3[f]
 
 
-@_inlined
+@_compiled
 def _probabilities(logits: Real, count: int, classes: int) -> None:
     """Turn the logits of `count` cases into probabilities: logistic, or softmax over C columns."""
     one = logits.dtype.type(1)
