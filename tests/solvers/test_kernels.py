@@ -195,6 +195,22 @@ def test_read_only_and_mapped_rows(compiled: list[Any], dtype: Any, tmp_path: An
         np.testing.assert_allclose(one.weights, other.weights, atol=atol)
 
 
+def test_one_kind_of_array_is_compiled_for(compiled: list[Any]) -> None:
+    """Another would cost its user some seconds: views, read-only rows, weights, one batch only."""
+    X, y = data(d=16)
+    task: dict[str, Any] = {"rows": np.arange(len(X)), "targets": y.astype(float)}
+    train(X, [Task(**task)], **OPTIONS)
+    known = len(kernels.epoch.signatures), len(kernels.forward.signatures)
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    every_other = {"rows": task["rows"][::2], "targets": task["targets"][::2]}
+    train(frozen, [Task(**task, weights=np.linspace(0.5, 1.5, len(X)))], **OPTIONS)
+    train(X, [Task(**every_other)], **{**OPTIONS, "batch_size": 1000})
+    train(X[:200], grid(X[:200], y[:200], seeds=1), **OPTIONS)
+    assert len(compiled) > 40
+    assert (len(kernels.epoch.signatures), len(kernels.forward.signatures)) == known
+
+
 def test_other_rows_losses_and_scalings_are_gathered(compiled: list[Any]) -> None:
     X, y = data()
     rows = np.arange(len(X))

@@ -49,7 +49,8 @@ class InPlace:
         if counts is None:
             counts = np.ones((1, targets.shape[1]), dtype=data.dtype)
         self.factor, classes = factor, tasks[0].n_columns
-        self.known = self.loops.Cases(rows, np.ascontiguousarray(targets), counts, classes)
+        rows, targets = np.ascontiguousarray(rows), np.ascontiguousarray(targets)
+        self.known = self.loops.Cases(rows, targets, counts, classes)
         self.pairs = self._pairs(data, tasks)
         self.rates = np.repeat([float(t.learning_rate) for t in tasks], classes)
         self.decays = data.array(np.repeat([float(t.decay) for t in tasks], classes))
