@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from scalecal.checks import InputError
 from scalecal.solvers import Mixtures, Scaling, Task, in_place, train
@@ -69,6 +70,16 @@ def test_forward_is_the_product(columns: int, cases: int, d: int, seed: int, dty
     kernels.forward(X, index, weights, out)
     expected = weights.astype(float) @ X[index].astype(float).T
     np.testing.assert_allclose(out, expected, atol=1e-4 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(np.float32, 1e-7), (np.float64, 2e-16)])
+def test_the_logistic_is_right_to_the_last_digits(dtype: Any, most: float) -> None:
+    grids = [np.linspace(-700, 700, 20001), np.linspace(-40, 40, 100001), [np.inf, -np.inf, 0.0]]
+    z = np.concatenate(grids).astype(dtype)
+    found = z.copy()
+    kernels._logistic(found)
+    np.testing.assert_allclose(found, expit(z.astype(np.longdouble)), rtol=0, atol=most)
+    assert (np.diff(found[20001:-3]) >= -most).all()
 
 
 @given(

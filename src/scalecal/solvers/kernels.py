@@ -27,6 +27,9 @@ Numbers = NDArray[np.int64]
 # Sums may be taken in another order, and a product and a sum in one rounding. No more than that:
 # values that are not finite must stay so, since training that diverges is found by them.
 REORDERED = {"reassoc", "contract", "nsz"}
+# log2(e); ln 2 in two parts, the first short enough for exact multiples; powers of two.
+LOG2_E, LN_2_HIGH, LN_2_LOW = 1.4426950408889634, 0.693359375, -2.121944400546905827679e-4
+POWERS = 2.0 ** np.arange(-128, 129)
 
 
 class Cases(NamedTuple):
@@ -142,20 +145,49 @@ def _add_four(x0: Real, x1: Real, x2: Real, x3: Real, slopes: Real, out: Real) -
 
 
 @_compiled
-def _probabilities(logits: Real, count: int, classes: int) -> None:
-    """Turn the logits of `count` cases into probabilities: logistic, or softmax over C columns."""
-    one = logits.dtype.type(1)
-    if classes == 1:
-        for p in range(logits.shape[0]):
-            for q in range(count):
-                logits[p, q] = one / (one + np.exp(-logits[p, q]))
-        return
+def _logistic(values: Real) -> None:
+    """Turn flat logits into probabilities, to the last digit or two, many at a time.
+
+    Compilers call the library's exponential for one number after another. This one has no call:
+    exp(x) = 2^k exp(r) with k whole and |r| < 0.35, and thirteen terms of the series for exp(r).
+    Logits beyond +-80 count as +-80, which is 0 or 1 to the last digit; so do those that are no
+    numbers, but then the weights are none either, and training is found to diverge.
+    """
+    kind = values.dtype.type
+    one, half, most = kind(1), kind(0.5), kind(80)
+    per_log, log_high, log_low = kind(LOG2_E), kind(LN_2_HIGH), kind(LN_2_LOW)
+    for i in range(values.shape[0]):
+        x = -values[i]
+        x = x if x < most else most
+        x = x if x > -most else -most
+        k = np.floor(x * per_log + half)
+        r = x - k * log_high - k * log_low
+        total = kind(1 / 6227020800.0)
+        total = total * r + kind(1 / 479001600.0)
+        total = total * r + kind(1 / 39916800.0)
+        total = total * r + kind(1 / 3628800.0)
+        total = total * r + kind(1 / 362880.0)
+        total = total * r + kind(1 / 40320.0)
+        total = total * r + kind(1 / 5040.0)
+        total = total * r + kind(1 / 720.0)
+        total = total * r + kind(1 / 120.0)
+        total = total * r + kind(1 / 24.0)
+        total = total * r + kind(1 / 6.0)
+        total = total * r + half
+        total = total * r + one
+        total = total * r + one
+        values[i] = one / (one + total * kind(POWERS[np.int64(k) + 128]))
+
+
+@_compiled
+def _softmax(logits: Real, classes: int) -> None:
+    """Turn logits (columns, cases) into probabilities over each probe's C adjoining columns."""
     for p in range(0, logits.shape[0], classes):
-        for q in range(count):
+        for q in range(logits.shape[1]):
             highest = logits[p, q]
             for c in range(p + 1, p + classes):
                 highest = max(highest, logits[c, q])
-            total = one - one
+            total = logits.dtype.type(0)
             for c in range(p, p + classes):
                 logits[c, q] = np.exp(logits[c, q] - highest)
                 total += logits[c, q]
@@ -171,11 +203,14 @@ def _slopes(logits: Real, known: Cases, now: Numbers, share: float, probes: Prob
     become 0.
     """
     count = min(logits.shape[1], now.shape[0])
-    logits[:, count:] = 0
     for p in range(logits.shape[0]):
-        for q in range(count):
+        for q in range(logits.shape[1]):
             logits[p, q] = logits[p, q] * probes.factor[p] + probes.intercept[p]
-    _probabilities(logits, count, known.classes)
+    if known.classes == 1:
+        _logistic(logits.reshape(-1))
+    else:
+        _softmax(logits, known.classes)
+    logits[:, count:] = 0
     part = logits.dtype.type(share)
     for p in range(logits.shape[0]):
         counted = min(p, known.counts.shape[0] - 1)
