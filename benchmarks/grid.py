@@ -82,7 +82,7 @@ def spent_and_trained(
     module.fit_many = fit_many  # type: ignore[attr-defined]
     fitting.train = timed("solver", solver)
     try:
-        timed("grid", module.run_grid)(data, methods=EVERY, seeds=seeds, compiled=True)
+        timed("grid", module.run_grid)(data, methods=EVERY, seeds=seeds)
     finally:
         module.fit_many, fitting.train = original, solver  # type: ignore[attr-defined]
     return seconds, jobs, found

@@ -89,6 +89,12 @@ def grid(X: Any, y: Any, *, one_order: bool = False, seeds: int = SEEDS) -> list
     return tasks
 
 
+def together(y: Any, rows: Any, held: Any, probes: int) -> list[Task]:
+    """Probes on the same cases in the same order, each with targets of its own."""
+    shared: dict[str, Any] = {"rows": rows, "validation": held, "validation_targets": y[held]}
+    return [Task(targets=y[rows] * (1 - 0.01 * k), **shared) for k in range(probes)]
+
+
 def start_loops() -> None:
     """Load the solver's compiled loops, or compile them the first time on a machine."""
     X, y = embeddings(600, 64)
@@ -279,15 +285,7 @@ def growth() -> None:
         for n, d, probes in cases:
             X, y = embeddings(n, d)
             rows, held = np.arange(n // 10, n), np.arange(n // 10)
-            tasks = [
-                Task(
-                    rows=rows,
-                    targets=y[rows] * (1 - 0.01 * k),
-                    validation=held,
-                    validation_targets=y[held],
-                )
-                for k in range(probes)
-            ]
+            tasks = together(y, rows, held, probes)
             times.append(cpu_seconds(lambda: train(X, tasks, max_epochs=2, min_steps=0), 2))  # noqa: B023
         x = np.log([case[axis] for case in cases])
         print(f"| {name} | {np.polyfit(x, np.log(times), 1)[0]:.2f} |")

@@ -189,7 +189,7 @@ def test_any_number_of_probes_and_anchors(compiled: list[Any], columns: int, wid
     ]
     found = train(X, tasks, **OPTIONS)
     # A set more than the loops take is trained on gathered rows until some probes have stopped.
-    assert compiled or columns > in_place.FEW_COLUMNS
+    assert compiled or columns > in_place.MOST_COLUMNS
     assert_equal(found, gathered(X, tasks))
 
 

@@ -143,7 +143,6 @@ def train_cell(
                 more=SWEEP if group[0] in swept else None,
                 dataset=source.dataset,
                 device=device,
-                compiled=True,
             )
         if with_anchors and seeds[0] in group:
             kept = training_embeddings(data, grid, seeds[0])

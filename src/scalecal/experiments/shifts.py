@@ -69,7 +69,6 @@ def shift_cells(
                     seeds=[seed],
                     preset=preset,
                     dataset=dataset,
-                    compiled=True,
                 ).cell
             )
         progress(f"{dataset}/{encoder} trained on {trained}: {seeds} seed{'s' * (seeds > 1)}")

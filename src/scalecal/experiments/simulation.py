@@ -231,11 +231,7 @@ def measure_setting(
             # not say so each.
             warnings.simplefilter("ignore", ScalecalWarning)
             grid = run_grid(
-                features_of(data),
-                methods=methods,
-                seeds=[replicate],
-                preset=setting.preset,
-                compiled=True,
+                features_of(data), methods=methods, seeds=[replicate], preset=setting.preset
             )
         test = np.flatnonzero(data.split == "test")
         vote, label = data.expected_vote_probability[test], data.label_probability[test]

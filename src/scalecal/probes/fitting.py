@@ -54,7 +54,7 @@ def fit_many(
         be a `scalecal.features.ShardedArray` of any length. Adam only; see
         `scalecal.solvers.streaming`.
     compiled
-        See `scalecal.solvers.train`; True where this call is one of many.
+        See `scalecal.solvers.train`. Without effect where `memory` is given.
 
     Returns
     -------

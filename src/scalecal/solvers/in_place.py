@@ -16,7 +16,7 @@ from scalecal.solvers.problem import Scaling, Task
 
 __all__ = ["InPlace", "kernels"]
 
-FEW_COLUMNS = 16  # for so many, this is faster than gathering rows and calling BLAS
+MOST_COLUMNS = 16  # for so many, this is faster than gathering rows and calling BLAS
 
 
 @cache
@@ -59,7 +59,7 @@ class InPlace:
     def pays(data: Matrix, task: Task, scaling: Scaling | None, columns: int) -> bool:
         """Whether tasks as this one can be trained so, and faster than on gathered rows."""
         fits = data.plain and scaling is None and task.loss == "log"
-        return fits and columns <= FEW_COLUMNS and kernels() is not None
+        return fits and columns <= MOST_COLUMNS and kernels() is not None
 
     def _pairs(self, data: Matrix, tasks: Sequence[Task]) -> Any:
         """The synthetic cases: for each set of them, its columns, rows, places and shares."""

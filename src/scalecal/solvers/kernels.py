@@ -52,7 +52,7 @@ class Probes(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Sets of synthetic cases: case s mixes rows ``rows[k, places[k, 0, s]]`` and ``... 1, s]]``."""
+    """Sets of synthetic cases: case s of set k mixes the two rows ``rows[k, places[k, :, s]]``."""
 
     columns: Numbers  # (sets, 2), which adjoining columns train on a set: first, and one past
     rows: Numbers  # (sets, most), each row once
