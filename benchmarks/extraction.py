@@ -135,7 +135,7 @@ def compare_stores(n: int = 65536, few: int = 4000, dim: int = 1024) -> None:
     import h5py
     import torch
 
-    from scalecal.features.store import open_store
+    from scalecal.io.feature_store import open_store
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, dim)).astype(np.float32)

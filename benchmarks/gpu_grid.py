@@ -18,10 +18,10 @@ import numpy as np
 
 from benchmarks.made import EVERY, PAPER_WITHOUT_VOTES, table
 from scalecal.engines import open_engine
-from scalecal.experiments.reproduction import train_cell
-from scalecal.experiments.sources import Source
-from scalecal.experiments.spread import train_seeds_on
-from scalecal.features.files import FeatureTable
+from scalecal.io.features import FeatureTable
+from scalecal.paper.distributing import train_seeds_on
+from scalecal.paper.reproduction import train_cell
+from scalecal.paper.sources import Source
 
 DIMS = (1536, 1024, 512, 768, 768, 768, 512, 2048)  # the paper's eight encoders
 

@@ -29,12 +29,12 @@ from benchmarks.made import EVERY, table
 from benchmarks.solvers import LOOP, embeddings, start_loops, usual_loop
 from scalecal.engines import open_engine
 from scalecal.engines.local import cores
-from scalecal.experiments import grid as module
-from scalecal.experiments.reproduction import train_cell
-from scalecal.experiments.sources import Source
-from scalecal.experiments.spread import train_seeds_on
-from scalecal.features.files import FeatureTable
+from scalecal.io.features import FeatureTable
+from scalecal.paper.distributing import train_seeds_on
+from scalecal.paper.reproduction import train_cell
+from scalecal.paper.sources import Source
 from scalecal.probes import Job, Trained, fitting
+from scalecal.runs import grid as module
 from scalecal.solvers import Task
 
 CASES, DIM, SEEDS, TIMED_EPOCHS = (2175, 977), 1536, 3, 6

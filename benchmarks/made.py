@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.experiments.methods import METHODS
-from scalecal.features.files import FeatureTable
+from scalecal.io.features import FeatureTable
+from scalecal.runs.methods import METHODS
 
 EVERY = [name for name, method in METHODS.items() if not method.over_encoders]
 PAPER_WITHOUT_VOTES = [name for name, m in METHODS.items() if m.paper and not m.needs_votes]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.made import EVERY, PAPER_WITHOUT_VOTES, operations
-from scalecal.experiments.methods import METHODS
 from scalecal.probes import Job, fit_many
+from scalecal.runs.methods import METHODS
 
 SEEDS, DIM = 10, 16
 

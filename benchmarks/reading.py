@@ -31,7 +31,7 @@ def write_predictions(path: Path, n: int) -> None:
 
 
 def with_scalecal(path: Path) -> int:
-    from scalecal.tables import read_predictions
+    from scalecal.io import read_predictions
 
     return len(read_predictions(path))
 

@@ -35,12 +35,12 @@ from choosing_evidence import (
     measure,
     training_choices,
 )
+from scalecal.auditing.sentences import LEVEL, number
 from scalecal.checks import ScalecalWarning
-from scalecal.experiments.frontier import softened_name
-from scalecal.experiments.methods import METHODS
-from scalecal.experiments.resampled import Resampled
-from scalecal.features.files import FeatureTable
-from scalecal.wording import LEVEL, number
+from scalecal.io.features import FeatureTable
+from scalecal.runs.frontier import softened_name
+from scalecal.runs.methods import METHODS
+from scalecal.runs.resampled import Resampled
 
 RIVALS: tuple[tuple[str, float | str | None, bool], ...] = (
     ("none", 0.25, False),

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
+from scalecal.auditing.sentences import LEVEL
 from scalecal.calibrators import Calibrator, JuryScaling, TemperatureScaling
 from scalecal.checks import Float
 from scalecal.datasets import load_lidc, simulate
-from scalecal.experiments.cells import Cell
-from scalecal.experiments.frontier import with_softened
-from scalecal.experiments.grid import apply_probe, features_of, fit_calibrator, parts, run_grid
-from scalecal.experiments.methods import METHODS, Method
-from scalecal.experiments.resampled import Contrast, Resampled
-from scalecal.features.files import FeatureTable
+from scalecal.inference.paired import RecoveredShare
+from scalecal.inference.units import interval
+from scalecal.io.features import FeatureTable
 from scalecal.probes import Recipe
-from scalecal.resampling import interval
-from scalecal.statistics import RecoveredShare
-from scalecal.wording import LEVEL
+from scalecal.runs.cells import Cell
+from scalecal.runs.frontier import with_softened
+from scalecal.runs.grid import apply_probe, features_of, fit_calibrator, parts, run_grid
+from scalecal.runs.methods import METHODS, Method
+from scalecal.runs.resampled import Contrast, Resampled
 
 AIM = 0.83
 BASELINE, REFERENCE, DEFAULT = "none", "vote-fraction", "scale-default"

@@ -10,7 +10,7 @@ from scalecal import metrics
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
-from scalecal.experiments.methods import METHODS
+from scalecal.runs.methods import METHODS
 
 runner = CliRunner()
 # Tiny data under the paper's preset give rise to warnings that are right and expected.
@@ -126,8 +126,8 @@ def test_fit_then_predict_then_audit(features, tmp_path, method):
 
 
 def test_every_method_can_be_fitted_saved_and_loaded(features, tmp_path):
-    from scalecal.experiments.saved import fit_method, load_method, save_method
-    from scalecal.features.files import read_features
+    from scalecal.io.features import read_features
+    from scalecal.runs.fitted import fit_method, load_method, save_method
 
     data = read_features(features)
     for name, method in METHODS.items():
@@ -309,7 +309,7 @@ def test_demo_runs_small(tmp_path, monkeypatch):
 
 def test_compare_shows_the_images_behind_the_embeddings(tmp_path):
     image = pytest.importorskip("PIL.Image")
-    from scalecal.features.store import open_store
+    from scalecal.io.feature_store import open_store
 
     data = simulate(120, dim=4, auc=0.9, seed=0)
     (tmp_path / "images").mkdir()
@@ -348,7 +348,7 @@ def test_compare_shows_the_images_behind_the_embeddings(tmp_path):
 
 @pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
 def test_predictions_that_cannot_be_written_are_one_error(tmp_path, name):
-    from scalecal.experiments.predicting import write_table
+    from scalecal.runs.predicting import write_table
 
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="cannot write"):

@@ -12,10 +12,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "Audit": "scalecal.auditing",
-    "audit": "scalecal.auditing",
-    "compare": "scalecal.comparing",
-    "merge": "scalecal.comparing",
+    "Audit": "scalecal.auditing.audits",
+    "audit": "scalecal.auditing.audits",
+    "compare": "scalecal.auditing.differences",
+    "merge": "scalecal.auditing.differences",
     "LinearProbe": "scalecal.probes",
     "ScaleProbe": "scalecal.probes",
 }

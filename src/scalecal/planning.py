@@ -17,8 +17,8 @@ from scipy.stats import chi2, ncx2
 
 from scalecal.checks import Float, InputError, as_rng, check_choice, check_positive_int, check_unit
 from scalecal.datasets.simulated import simulate
+from scalecal.inference.units import NORMAL_95
 from scalecal.metrics import consistency, cox, noise_floor
-from scalecal.resampling import NORMAL_95
 from scalecal.votes import strata
 
 if TYPE_CHECKING:

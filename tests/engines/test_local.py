@@ -173,7 +173,7 @@ def test_a_run_begun_alone_is_finished_by_several(tiles, alone, tmp_path):
             raise Enough
         return real(store, *rest)
 
-    from scalecal.features.store import StoreWriter
+    from scalecal.io.feature_store import StoreWriter
 
     real = StoreWriter.write_shard
     with pytest.MonkeyPatch.context() as patch:

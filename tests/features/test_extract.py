@@ -21,12 +21,13 @@ from scalecal.checks import InputError
 from scalecal.datasets.images import ImageSet
 from scalecal.datasets.registry import open_dataset
 from scalecal.encoders import get_encoder, load_encoder
-from scalecal.features import import_features, load_features, shards
+from scalecal.features import import_features, load_features
 from scalecal.features.encoding import encode_shard
 from scalecal.features.extraction import pick_device, pick_precision
-from scalecal.features.files import read_features
 from scalecal.features.network import Recipe, out_of_memory
 from scalecal.features.progress import Progress
+from scalecal.io import shards
+from scalecal.io.features import read_features
 from tests.features.made import (
     DEVICES,
     contents,

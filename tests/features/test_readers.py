@@ -27,7 +27,7 @@ from scalecal.features.images import ImageError
 from scalecal.features.network import Recipe
 from scalecal.features.readers import Readers
 from scalecal.features.rows import Piece, read_rows
-from scalecal.features.shards import Skipped
+from scalecal.io.shards import Skipped
 from tests.features.made import open_tiles, tiny_encoder, write_tiles
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="decoding processes are POSIX's")

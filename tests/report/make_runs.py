@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from scalecal import metrics
-from scalecal.auditing import audit
+from scalecal.auditing.audits import audit
 from scalecal.datasets import simulate
 from scalecal.jury import jury_logit
 from scalecal.votes import strata

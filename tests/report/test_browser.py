@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from scalecal import metrics
-from scalecal.experiments.cells import read_cell
+from scalecal.auditing.sentences import number
+from scalecal.inference.selection import selection_null
 from scalecal.report import report_facts, write_report
 from scalecal.report.payload import MOST_CASES
 from scalecal.report.render import MOST_BYTES, MOST_WITH_IMAGES
-from scalecal.selection import selection_null
-from scalecal.wording import number
+from scalecal.runs.cells import read_cell
 from tests.report.conftest import many_methods
 from tests.report.make_runs import METHODS, make_run
 

@@ -15,19 +15,19 @@ import pytest
 from scipy.special import expit, logit
 
 from scalecal import metrics
-from scalecal.auditing import audit
+from scalecal.auditing.audits import audit
+from scalecal.auditing.sentences import number
 from scalecal.checks import InputError
-from scalecal.experiments.cells import read_cell, write_cell
-from scalecal.experiments.comparison import compare_cell
 from scalecal.report import audit_html, audit_page, newest_report, report_facts, write_report
 from scalecal.report.casework import add_images
 from scalecal.report.measures import first_bands, null_bands
 from scalecal.report.render import MOST_BYTES
 from scalecal.report.runs import read_runs
 from scalecal.report.sentences import best_method
-from scalecal.wording import number
-from tests.experiments.made import cell, sharp
+from scalecal.runs.cells import read_cell, write_cell
+from scalecal.runs.comparison import compare_cell
 from tests.report.make_runs import make_run
+from tests.runs.made import cell, sharp
 
 VOID = {"meta", "br", "img", "input", "link", "hr"}
 

@@ -12,7 +12,7 @@ from scalecal.cli.app import Out, Seed, app, columns, given, say
 from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
-    from scalecal.auditing import Audit
+    from scalecal.auditing.audits import Audit
 
 Column = Annotated[
     str | None, typer.Option(metavar="NAME", help="Name of this column in the file.")
@@ -72,9 +72,9 @@ def audit(
     FILE has the columns id, p (or p_<class>), label and/or votes + n_raters (or votes_<class>), and
     optionally group and stratum. Other names are given by the --...-column options.
     """
-    from scalecal.auditing import audit as run_audit
+    from scalecal.auditing.audits import audit as run_audit
     from scalecal.checks import InputError
-    from scalecal.tables import read_predictions
+    from scalecal.io import read_predictions
 
     roles = {
         "id": id_column,
@@ -104,7 +104,7 @@ def audit(
         columns=columns(roles), positive=positive, n_raters=n_raters, ties=ties, seed=seed
     )
     if stream:
-        from scalecal.streaming import stream_file
+        from scalecal.auditing.streaming import stream_file
 
         streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))
@@ -138,7 +138,7 @@ def audit(
 
 def _write(result: Audit, out: Path, **about: Any) -> None:
     """Write an audit's files and say which."""
-    from scalecal.experiments.runs import write_audit_run
+    from scalecal.runs.folder import write_audit_run
 
     close_run(out, write_audit_run(out, result, command=sys.argv, **about))
 
@@ -185,8 +185,8 @@ def plan(
     )
     say(str(result))
     if out is not None:
-        from scalecal.drawing import power_curve, save
-        from scalecal.tables import output_folder, write_csv
+        from scalecal.auditing.plots import power_curve, save
+        from scalecal.io import output_folder, write_csv
 
         with output_folder(out) as folder:
             write_csv(result.table, folder / "plan.csv")

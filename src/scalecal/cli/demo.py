@@ -26,12 +26,12 @@ def demo(
     methods are trained by the default preset: the paper's 50 epochs are too few for 600 cases.
     """
     from scalecal.datasets import load_lidc
-    from scalecal.experiments.claims import claims_json, claims_table, judge
-    from scalecal.experiments.comparison import compare_cell
-    from scalecal.experiments.evidence import Evidence
-    from scalecal.experiments.grid import features_of, run_grid
-    from scalecal.experiments.reproduction import training_embeddings
-    from scalecal.experiments.runs import audit_method
+    from scalecal.paper.claims import claims_json, claims_table, judge
+    from scalecal.paper.evidence import Evidence
+    from scalecal.paper.reproduction import training_embeddings
+    from scalecal.runs.comparison import compare_cell
+    from scalecal.runs.folder import audit_method
+    from scalecal.runs.grid import features_of, run_grid
 
     data = features_of(load_lidc(), encoder="geometry")
     grid = run_grid(data, dataset="lidc", preset=None, progress=tell, **given(seeds=seeds))

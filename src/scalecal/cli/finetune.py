@@ -22,7 +22,7 @@ from scalecal.cli.images import (
 )
 
 if TYPE_CHECKING:
-    from scalecal.experiments.cells import Cell
+    from scalecal.runs.cells import Cell
 
 _Strength = Annotated[
     float | None, typer.Option(help="Strength of this part of the colour jitter.")
@@ -98,7 +98,7 @@ def finetune(
     Writes the predictions of every label kind and seed on the test cases, for `report` and tables.
     """
     from scalecal.encoders.libraries import library
-    from scalecal.experiments.finetuning import finetune as run_finetune
+    from scalecal.paper.finetuning import finetune as run_finetune
 
     images = open_images(
         dataset,

@@ -13,7 +13,7 @@ from scalecal.cli.probes import Device, Preset, preset_option, tell
 from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
-    from scalecal.experiments.sources import Source
+    from scalecal.paper.sources import Source
 
 Names = Annotated[str | None, typer.Option(metavar="A,B,...", help="Names, with commas between.")]
 
@@ -29,7 +29,7 @@ def _sources(
 ) -> tuple[list[Source], dict[str, str]]:
     """Find what there is to reproduce, and why the rest is not."""
     from scalecal.encoders import ENCODERS
-    from scalecal.experiments.sources import (
+    from scalecal.paper.sources import (
         PAPER_DATASETS,
         embedded,
         find_features,
@@ -75,7 +75,7 @@ def _check_names(
     """Refuse data sets and encoders that are not known here; return the encoders of the features."""
     from scalecal.checks import lookup
     from scalecal.encoders import get_encoder
-    from scalecal.experiments.sources import PAPER_DATASETS, embedded, feature_folders
+    from scalecal.paper.sources import PAPER_DATASETS, embedded, feature_folders
 
     if datasets is None and encoders is None:
         return set()
@@ -145,11 +145,11 @@ def reproduce(
     A killed run goes on where it stopped.
     """
     from scalecal.checks import InputError, lookup
-    from scalecal.experiments.claims import claims_table
-    from scalecal.experiments.grid import seed_list
-    from scalecal.experiments.methods import METHODS
-    from scalecal.experiments.reproduction import check_begun, judge_run, nothing_found
-    from scalecal.experiments.reproduction import reproduce as run
+    from scalecal.paper.claims import claims_table
+    from scalecal.paper.reproduction import check_begun, judge_run, nothing_found
+    from scalecal.paper.reproduction import reproduce as run
+    from scalecal.runs.grid import seed_list
+    from scalecal.runs.methods import METHODS
 
     split = {
         name: None if value is None else [v.strip() for v in value.split(",") if v.strip()]
@@ -162,7 +162,7 @@ def reproduce(
     for name in split["methods"] or ():
         lookup(name, METHODS, "method")
     if split["datasets"] == ["simulated"]:
-        from scalecal.experiments.simulation import write_study
+        from scalecal.paper.simulation import write_study
 
         if dry_run:
             say(
@@ -236,10 +236,10 @@ def _train_on_workers(
     What is left, `reproduce` does itself.
     """
     from scalecal.engines import open_engine
-    from scalecal.experiments.estimating import worth_spreading
-    from scalecal.experiments.reproduction import cell_folder, seeds_left
-    from scalecal.experiments.sources import SourceError
-    from scalecal.experiments.spread import train_seeds_on
+    from scalecal.paper.distributing import train_seeds_on
+    from scalecal.paper.estimating import worth_spreading
+    from scalecal.paper.reproduction import cell_folder, seeds_left
+    from scalecal.paper.sources import SourceError
 
     on_card = options.get("device", "cpu") != "cpu"
     if engine is None and workers is None:
@@ -267,8 +267,8 @@ def _tell_plan(
     seeds: int,
     preset: str | None = "",
 ) -> None:
-    from scalecal.experiments.estimating import estimate_seconds, image_count
-    from scalecal.experiments.reproduction import cell_folder, seeds_left
+    from scalecal.paper.estimating import estimate_seconds, image_count
+    from scalecal.paper.reproduction import cell_folder, seeds_left
 
     total = 0.0
     for source in found:

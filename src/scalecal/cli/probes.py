@@ -14,9 +14,9 @@ from scalecal.cli.app import Address, Engine, Seed, Workers, app, columns, given
 from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
-    from scalecal.experiments.comparison import Comparison
-    from scalecal.experiments.grid import Grid
-    from scalecal.features.files import FeatureTable
+    from scalecal.io.features import FeatureTable
+    from scalecal.runs.comparison import Comparison
+    from scalecal.runs.grid import Grid
 
 FeaturesPath = Annotated[
     Path,
@@ -60,7 +60,7 @@ def read(
     **options: Any,
 ) -> FeatureTable:
     """Read embeddings with the options the user gave."""
-    from scalecal.features.files import read_features
+    from scalecal.io.features import read_features
 
     return read_features(
         features,
@@ -95,7 +95,7 @@ def fit(
     seed: Seed = None,
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
-    from scalecal.experiments.saved import fit_method, save_method
+    from scalecal.runs.fitted import fit_method, save_method
 
     data = read(
         features,
@@ -142,8 +142,8 @@ def predict(
     """Predict with a saved probe; the file written can be given to `audit`."""
     import numpy as np
 
-    from scalecal.experiments.predicting import predictions_table, write_table
-    from scalecal.experiments.saved import load_method
+    from scalecal.runs.fitted import load_method
+    from scalecal.runs.predicting import predictions_table, write_table
 
     fitted = load_method(probe)
     data = read(
@@ -165,7 +165,7 @@ def predict(
 @app.command()
 def methods() -> None:
     """List the methods that `fit`, `compare` and `reproduce` know."""
-    from scalecal.experiments.methods import METHODS
+    from scalecal.runs.methods import METHODS
 
     widest = max(map(len, METHODS))
     for name, method in METHODS.items():
@@ -209,8 +209,8 @@ def compare(
     predictions.parquet, results.csv, comparison.csv and the report.
     """
     from scalecal.checks import InputError
-    from scalecal.experiments.comparison import compare_cell
-    from scalecal.experiments.grid import run_grid
+    from scalecal.runs.comparison import compare_cell
+    from scalecal.runs.grid import run_grid
 
     open_features = partial(
         read,
@@ -237,7 +237,7 @@ def compare(
         grid = run_grid(data, **options)
     else:
         from scalecal.engines import open_engine
-        from scalecal.experiments.spread import run_grid_on
+        from scalecal.paper.distributing import run_grid_on
 
         with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
             grid = run_grid_on(pool, open_features, **options)
@@ -278,7 +278,7 @@ def write_comparison(
     claims: list[dict[str, Any]] | None = None,
 ) -> None:
     """Write a run folder and its report."""
-    from scalecal.experiments.runs import write_run
+    from scalecal.runs.folder import write_run
 
     names = write_run(
         out,

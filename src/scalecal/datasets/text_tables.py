@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalecal.checks import InputError
-from scalecal.tables.reading import column_names, read_table
+from scalecal.io.tables import column_names, read_table
 
 if TYPE_CHECKING:
     import pandas as pd

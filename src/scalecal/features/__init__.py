@@ -10,13 +10,13 @@ from typing import Any
 
 _HOME = {
     "ExtractionResult": "scalecal.features.extraction",
-    "FeatureTable": "scalecal.features.files",
-    "Features": "scalecal.features.reading",
-    "ShardedArray": "scalecal.features.reading",
+    "FeatureTable": "scalecal.io.features",
+    "Features": "scalecal.io.feature_folder",
+    "ShardedArray": "scalecal.io.feature_folder",
     "extract": "scalecal.features.extraction",
     "import_features": "scalecal.features.importing",
-    "load_features": "scalecal.features.reading",
-    "read_features": "scalecal.features.files",
+    "load_features": "scalecal.io.feature_folder",
+    "read_features": "scalecal.io.features",
 }
 
 __all__ = list(_HOME)

@@ -27,8 +27,8 @@ from scalecal.features.encoding import encode_shards
 from scalecal.features.network import Recipe, out_of_memory
 from scalecal.features.plan import load_anywhere, pick_device
 from scalecal.features.rows import EncodedShard, Images
-from scalecal.features.shards import Skipped, disk_errors, shard_done, write_shard
-from scalecal.features.store import StoreWriter
+from scalecal.io.feature_store import StoreWriter
+from scalecal.io.shards import Skipped, disk_errors, shard_done, write_shard
 
 if TYPE_CHECKING:
     from scalecal.encoders import Encoder, LoadedEncoder

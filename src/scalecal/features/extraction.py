@@ -16,7 +16,6 @@ from scalecal.engines import open_engine
 from scalecal.engines.local import cores
 from scalecal.features.distributed import Loader, ask_one, encode_on
 from scalecal.features.encoding import encode_shards
-from scalecal.features.manifests import MANIFEST, holds_shards, read_manifest
 from scalecal.features.network import Recipe, out_of_memory
 from scalecal.features.plan import (
     PRECISIONS,
@@ -30,7 +29,8 @@ from scalecal.features.plan import (
 )
 from scalecal.features.progress import Progress
 from scalecal.features.rows import EncodedShard, Images
-from scalecal.features.store import StoreWriter, open_store
+from scalecal.io.feature_store import StoreWriter, open_store
+from scalecal.io.manifests import MANIFEST, holds_shards, read_manifest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, MissingPackageError
-from scalecal.features.matrices import CASE_ROLES, matrix_from_npz, matrix_from_table
-from scalecal.tables.columns import NamedColumns, some
-from scalecal.tables.reading import read_table
+from scalecal.io.columns import NamedColumns, some
+from scalecal.io.matrices import CASE_ROLES, matrix_from_npz, matrix_from_table
+from scalecal.io.tables import read_table
 
 if TYPE_CHECKING:
     import pandas as pd

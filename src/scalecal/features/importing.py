@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError, ScalecalWarning, check_choice, lookup
 from scalecal.features.formats import FORMATS, format_of
-from scalecal.features.reading import Features, load_features
-from scalecal.features.store import open_store
-from scalecal.tables.columns import some
-from scalecal.tables.reading import read_table
-from scalecal.tables.votes_table import Panel, read_votes
-from scalecal.tables.writing import file_hash
+from scalecal.io.columns import some
+from scalecal.io.feature_folder import Features, load_features
+from scalecal.io.feature_store import open_store
+from scalecal.io.store import file_hash
+from scalecal.io.tables import read_table
+from scalecal.io.votes_file import Panel, read_votes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ def import_features(
         A table with ``id`` and any of ``label``, ``group``, ``split``, ...; its columns take the
         place of those of the same name.
     votes : path, optional
-        Votes as `scalecal.tables.read_votes` takes them.
+        Votes as `scalecal.io.read_votes` takes them.
     format : {"npz", "table", "trident", "eva"}, optional
         By default told from the path: its ending, or what the folder holds.
     encoder : str, optional

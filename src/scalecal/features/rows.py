@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.features.images import ImageError
-from scalecal.features.shards import Skipped
 from scalecal.features.transforms import pillow_pixels
+from scalecal.io.shards import Skipped
 
 if TYPE_CHECKING:
     import pandas as pd

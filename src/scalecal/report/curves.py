@@ -9,11 +9,11 @@ import numpy as np
 
 from scalecal import metrics
 from scalecal.checks import Float
-from scalecal.experiments.frontier import frontier_curve, frontier_methods
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.report.figures import bin_facts
 from scalecal.report.measures import bins_of
 from scalecal.report.runs import Cell
+from scalecal.runs.frontier import frontier_curve, frontier_methods
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from scalecal.auditing.sentences import number
 from scalecal.checks import check_choice
+from scalecal.io.store import write_text
 from scalecal.report import figures
 from scalecal.report.downloads import csv_text
 from scalecal.report.frontiers import frontier
@@ -15,8 +17,6 @@ from scalecal.report.runs import read_runs
 from scalecal.report.summary import collect
 from scalecal.report.svg import Drawing
 from scalecal.report.views import stratum_title
-from scalecal.tables.writing import write_text
-from scalecal.wording import number
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scalecal.auditing.sentences import number
 from scalecal.metrics import Bins, ConsistencyBars
 from scalecal.report.svg import Drawing, text_width
-from scalecal.wording import number
 
 __all__ = [
     "PANEL",

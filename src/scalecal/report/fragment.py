@@ -7,13 +7,13 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from scalecal import metrics
+from scalecal.auditing.sentences import number, p_value
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS
 from scalecal.report.views import stratum_title
-from scalecal.wording import number, p_value
 
 if TYPE_CHECKING:
-    from scalecal.auditing import Audit
+    from scalecal.auditing.audits import Audit
 
 __all__ = ["audit_html", "audit_page"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from scalecal.auditing.sentences import number
 from scalecal.report.figures import nice_top
 from scalecal.report.svg import Drawing, text_width
-from scalecal.wording import number
 
 __all__ = ["frontier"]
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal import metrics
-from scalecal.experiments.resampled import Resampled
-from scalecal.experiments.scores import score_cell
+from scalecal.inference.selection import selection_null
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.report.runs import Cell, Prediction
-from scalecal.selection import selection_null
+from scalecal.runs.resampled import Resampled
+from scalecal.runs.scores import score_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +106,7 @@ def _band(drawn: Any) -> dict[str, float]:
 def changes(cell: Cell, *, n_resamples: int) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
     """Method -> stratum -> metric -> change against the baseline, with its 95 % interval.
 
-    By `scalecal.experiments.resampled`: cases (groups, where there are any) are resampled, the same
+    By `scalecal.runs.resampled`: cases (groups, where there are any) are resampled, the same
     ones for all methods and seeds; values are means over seeds. `sd` is the change's spread over
     resamples.
     """

@@ -8,9 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from scalecal.auditing.sentences import number
 from scalecal.report import figures
 from scalecal.report.views import change_text, role_of, stratum_title, svg
-from scalecal.wording import number
 
 __all__ = ["page_view"]
 

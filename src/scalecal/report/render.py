@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalecal.checks import InputError
+from scalecal.io.store import write_text
 from scalecal.report.casework import add_images
 from scalecal.report.downloads import csv_text, data_uri
 from scalecal.report.page import page_view
@@ -15,7 +16,6 @@ from scalecal.report.payload import as_parsed, case_arrays, payload
 from scalecal.report.runs import Cell, read_runs
 from scalecal.report.summary import collect
 from scalecal.report.views import cell_view
-from scalecal.tables.writing import write_text
 
 if TYPE_CHECKING:
     import pandas as pd

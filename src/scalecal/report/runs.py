@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import Float, InputError, Int, check_groups
-from scalecal.experiments.cells import Cell as CellData
-from scalecal.experiments.cells import read_cell
+from scalecal.runs.cells import Cell as CellData
+from scalecal.runs.cells import read_cell
 
 if TYPE_CHECKING:
     import pandas as pd

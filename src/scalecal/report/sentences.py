@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.wording import LEVEL, number
+from scalecal.auditing.sentences import LEVEL, number
 
 __all__ = ["best_method", "lead"]
 

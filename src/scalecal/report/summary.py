@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal import __version__
+from scalecal.io.store import plain
 from scalecal.report import casework, curves, measures
 from scalecal.report.runs import Cell, Run, read_runs
 from scalecal.report.sentences import best_method, help_sentence, lead
-from scalecal.tables.writing import plain
 from scalecal.votes import STRATA
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _about(cell: Cell) -> dict[str, str]:
     """What each method does, in a sentence, where it is known."""
     if len(cell.data.methods) == len(cell.derived) + 1:
         return dict(cell.derived)
-    from scalecal.experiments.methods import METHODS
+    from scalecal.runs.methods import METHODS
 
     known = {m: f"{METHODS[m].label}. {METHODS[m].about}" for m in cell.methods if m in METHODS}
     return known | dict(cell.derived)
@@ -168,7 +168,7 @@ def _about(cell: Cell) -> dict[str, str]:
 
 def recommendable(methods: Sequence[str]) -> set[str]:
     """Methods that may be recommended: no negative control, and none trained on readers' votes."""
-    from scalecal.experiments.methods import METHODS
+    from scalecal.runs.methods import METHODS
 
     barred = {m for m in methods if m in METHODS and (METHODS[m].needs_votes or METHODS[m].control)}
     return set(methods) - barred
@@ -229,7 +229,7 @@ def _audit(cell: Cell, n_resamples: int) -> dict[str, Any]:
                 "notes": found["notes"],
                 "meta": found["meta"],
             }
-    from scalecal.auditing import audit
+    from scalecal.auditing.audits import audit
 
     _, given = cell.first(cell.baseline)
     rows = given.rows

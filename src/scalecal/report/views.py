@@ -7,12 +7,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from scalecal.auditing.sentences import number, p_value
 from scalecal.report import figures
 from scalecal.report.downloads import csv_cell, data_uri
 from scalecal.report.frontiers import frontier
 from scalecal.report.sentences import signed
 from scalecal.report.svg import Drawing
-from scalecal.wording import number, p_value
 
 __all__ = ["cell_view", "change_text", "role_of", "stratum_title", "svg"]
 

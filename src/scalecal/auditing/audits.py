@@ -1,0 +1,434 @@
+"""The audit: calibration by how far the readers agree, with its own noise floor.
+
+For all cases and for every stratum: the error, what a calibrated model would show there, tests,
+and scores against the readers' votes. `scalecal.compare` sets two audits side by
+side on the same cases; `scalecal.merge` joins audits of parts into the audit of the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal import __version__, metrics
+from scalecal.auditing import sentences as wording
+from scalecal.auditing.scores import TESTS, score
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    check_counts,
+    check_groups,
+    check_labels,
+    check_positive_int,
+    check_probs,
+    check_same_length,
+)
+from scalecal.inference.selection import leave_votes_out, selection_null
+from scalecal.inference.units import MOST_UNITS, Units
+from scalecal.io.store import plain, write_text
+from scalecal.metrics.arguments import read_hard_event
+from scalecal.metrics.proper import EPS
+from scalecal.metrics.resampling import EXACT_CASES
+from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha, stratum_codes
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["Audit", "Cases", "audit", "audit_cases"]
+
+Strata = ArrayLike | Callable[[Int, Float, "Int | None"], ArrayLike]
+Source = Literal["none", "agreement", "given"]
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """What an audit was made of, kept for comparing, merging and drawing.
+
+    `codes` number each case's stratum in `strata`, -1 for none.
+    """
+
+    y: Int
+    probs: Float
+    counts: Int | None
+    codes: NDArray[np.integer[Any]]
+    strata: tuple[str, ...]
+    groups: Int | None
+
+    def within(self, stratum: str) -> NDArray[np.intp] | slice:
+        """Row numbers of a stratum's cases; all of them for "overall"."""
+        if stratum == "overall":
+            return slice(None)
+        return np.flatnonzero(self.codes == self.strata.index(stratum))
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Calibration of one model, overall and by stratum. Made by `audit`.
+
+    Attributes
+    ----------
+    rows
+        One dict of numbers per stratum; the first is `overall`. Undefined numbers are NaN, and
+        `reason` says why.
+    references
+        The same for two predictors that know nothing: one half for every case, and the prevalence.
+    meta
+        What made it: version, seed, options, data hash, inter-reader statistics.
+    notes
+        What the reader of the numbers should know.
+    """
+
+    rows: list[dict[str, Any]]
+    references: list[dict[str, Any]]
+    meta: dict[str, Any]
+    notes: list[str]
+    cases: Cases = field(repr=False)
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        for row in self.rows:
+            if row["name"] == name:
+                return row
+        raise KeyError(f"no stratum {name!r}. Known: {', '.join(r['name'] for r in self.rows)}")
+
+    @property
+    def sentences(self) -> list[str]:
+        """Two or three plain sentences that claim no more than the tests bear."""
+        return wording.sentences(self.rows, agreement=self.meta["strata"] == "agreement")
+
+    def __str__(self) -> str:
+        shown = [
+            {**r, "name": f"{r['name']} ({r['stratum']})"}
+            for r in self.references
+            if r["stratum"] in (self.rows[0]["name"], self.rows[-1]["name"])
+        ]
+        parts = [wording.table(self.rows, shown), " ".join(self.sentences)]
+        if self.notes:
+            parts.append("\n".join(f"Note: {note}" for note in self.notes))
+        return "\n\n".join(parts)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per stratum."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the cases, ready for JSON; undefined numbers are None."""
+        whole = {
+            "strata": self.rows,
+            "references": self.references,
+            "sentences": self.sentences,
+            "notes": self.notes,
+            "meta": self.meta,
+        }
+        return dict(plain(whole))
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the audit as JSON text, and write it to `path` where one is given."""
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+        if path is not None:
+            write_text(path, text + "\n")
+        return text
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the audit as one small page and return its path."""
+        from scalecal.report import audit_page
+
+        write_text(path, audit_page(self))
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        from scalecal.report import audit_html
+
+        return audit_html(self)
+
+    def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
+        """Return a stratum's bins, and where a calibrated model's share of positives would lie."""
+        inside = self.cases.within(stratum)
+        y, p, n_bins = self.cases.y[inside], self.cases.probs[inside], self.meta["n_bins"]
+        bars = metrics.consistency_bars(p, n_bins=n_bins, seed=self.meta["seed"])
+        return metrics.bins(y, p, n_bins=n_bins), bars
+
+    def plot(self) -> Figure:
+        """Draw a reliability diagram per stratum, with counts and consistency bars."""
+        from scalecal.auditing.plots import reliability
+
+        return reliability(self)
+
+
+def audit(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    votes: ArrayLike | None = None,
+    n_raters: ArrayLike | None = None,
+    strata: Strata | None = None,
+    groups: ArrayLike | None = None,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Audit:
+    """Audit the calibration of predictions, overall and by stratum.
+
+    Parameters
+    ----------
+    y
+        Labels 0 / 1, or class numbers.
+    probs
+        Positive-class probabilities (n,), or (n, C). With more than two classes, ECE and the tests are
+        of the event "the top class is right".
+    votes, n_raters
+        Readers' votes: counts per class (n, C), or counts of the positive class with the panel's size.
+        Strata are made of them by `scalecal.votes.strata` unless `strata` is given.
+    strata
+        A stratum name per case, or a function of (y, probs, counts) that returns them. An empty name is no
+        stratum.
+    groups
+        Patient, slide, ... of each case: intervals then resample groups, not cases.
+    n_bins
+        Bins of equal width for ECE.
+    n_resamples, seed
+        For floors, nulls and intervals.
+
+    Returns
+    -------
+    Audit
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.beta(0.6, 0.8, size=600)
+    >>> votes = rng.binomial(7, chance)
+    >>> result = audit((votes >= 4).astype(int), chance, votes=votes, n_raters=7)
+    >>> [(row["name"], row["n"]) for row in result.rows]
+    [('overall', 600), ('high', 375), ('medium', 109), ('low', 116)]
+    >>> result["low"]["floor"] > result["overall"]["floor"]
+    True
+    """
+    p = check_probs(probs)
+    if p.ndim == 2 and p.shape[1] == 2:
+        p = np.ascontiguousarray(p[:, 1])
+    n_classes = 2 if p.ndim == 1 else p.shape[1]
+    labels = check_labels(y, n_classes)
+    counts = None if votes is None else check_counts(votes, n_raters)
+    n = check_same_length(y=labels, probs=p, votes=counts)
+    if counts is not None and counts.shape[1] != n_classes:
+        raise InputError(f"votes have {counts.shape[1]} classes but probs have {n_classes}")
+    check_positive_int(n_bins, "n_bins")
+    check_positive_int(n_resamples, "n_resamples", least=20)
+    group_codes = check_groups(groups, n)
+    codes, order, source = _strata(strata, labels, p, counts)
+    cases = Cases(labels, p, counts, codes, order, group_codes)
+    return audit_cases(cases, source=source, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+
+
+def _strata(
+    strata: Strata | None, y: Int, probs: Float, counts: Int | None
+) -> tuple[NDArray[np.integer[Any]], tuple[str, ...], Source]:
+    """Codes and names of the strata, and where they come from."""
+    if strata is None:
+        if counts is None:
+            return np.full(len(y), -1, dtype=np.int8), (), "none"
+        return stratum_codes(counts), STRATA, "agreement"
+    raw = np.asarray(strata(y, probs, counts) if callable(strata) else strata)
+    if raw.shape != y.shape:
+        raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
+    if raw.dtype.kind in "fO":
+        raw = np.array(["" if v is None or v != v else str(v) for v in raw.tolist()])
+    found, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
+    names = [name for name in found.tolist() if name]
+    if "overall" in names:
+        raise InputError("a stratum may not be called 'overall': that row holds all cases")
+    if set(names) <= set(STRATA):
+        names = [name for name in STRATA if name in names]
+    place = np.array([names.index(name) if name else -1 for name in found.tolist()])
+    return place[inverse], tuple(names), "given"
+
+
+def audit_cases(cases: Cases, *, source: Source, n_bins: int, n_resamples: int, seed: int) -> Audit:
+    """Audit checked cases whose strata are known; `source` says where these come from."""
+    y, p, counts = cases.y, cases.probs, cases.counts
+    units = Units.of(len(y), groups=cases.groups, seed=seed)
+    order = cases.strata
+    options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    rows: list[dict[str, Any]] = []
+    for name in ("overall", *order):
+        inside = cases.within(name)
+        votes = None if counts is None else counts[inside]
+        if len(y[inside]) == 0:
+            rows.append({"name": name, "n": 0, "reason": "no case in this stratum"})
+            continue
+        numbers = score(y[inside], p[inside], votes, units=units.within(inside), **options)
+        rows.append({"name": name, **numbers})
+    _add_selection(rows, cases, options)
+    _add_left_out_votes(rows, cases, source, seed)
+    rows = complete_rows(rows)
+    meta = _meta(cases, source, units) | options
+    return Audit(rows, _references(cases), meta, _notes(cases, rows, units), cases)
+
+
+def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Adjust p-values for the number of strata by Holm's rule, and give every row the same keys.
+
+    The first row is `overall`, which stands apart from the strata.
+    """
+    for test in (*TESTS, "selection"):
+        key = f"p_{test}"
+        if rows[1:]:
+            adjusted = metrics.holm([r.get(key, float("nan")) for r in rows[1:]])
+            for row, value in zip(rows[1:], adjusted, strict=True):
+                row[f"{key}_holm"] = float(value)
+        if key in rows[0]:
+            rows[0][f"{key}_holm"] = rows[0][key]
+    keys = list(dict.fromkeys(k for row in rows for k in row))
+    return [{k: row.get(k, "" if k == "reason" else float("nan")) for k in keys} for row in rows]
+
+
+def _add_selection(rows: list[dict[str, Any]], cases: Cases, options: dict[str, Any]) -> None:
+    if not cases.strata:
+        return
+    event = read_hard_event(cases.y, cases.probs)
+    null = selection_null(event.y, event.p, cases.codes, n_strata=len(cases.strata), **options)
+    for j, row in enumerate(rows[1:]):
+        drawn = null[np.isfinite(null[:, j]), j]
+        if row["n"] == 0 or len(drawn) == 0:
+            continue
+        row |= selection_numbers(row["ece"], drawn)
+
+
+def selection_numbers(ece: float, drawn: Float) -> dict[str, float]:
+    """Where an ECE stands among those of a calibrated model in the same stratum."""
+    return {
+        "null_mean": float(drawn.mean()),
+        "null_p95": float(np.quantile(drawn, 0.95)),
+        "null_place": float((drawn < ece).mean()),
+        "p_selection": float((1 + (drawn >= ece).sum()) / (len(drawn) + 1)),
+    }
+
+
+def _add_left_out_votes(
+    rows: list[dict[str, Any]], cases: Cases, source: Source, seed: int
+) -> None:
+    if cases.counts is None or source == "given":
+        return
+    # Splits are averaged, so large sets need few of them.
+    n_splits = 20 if len(cases.y) <= EXACT_CASES else 1
+    scores = leave_votes_out(
+        cases.counts, cases.probs, groups=cases.groups, n_splits=n_splits, seed=seed
+    )
+    for row in rows:
+        left = scores[row["name"]]
+        row["lvo_n"] = left.n
+        row["lvo_vote_nll"] = left.vote_nll
+        row["lvo_gap"] = left.gap
+        row["lvo_overconfidence"] = left.overconfidence
+        row["lvo_overconfidence_low"] = left.overconfidence_low
+        row["lvo_overconfidence_high"] = left.overconfidence_high
+
+
+def _references(cases: Cases) -> list[dict[str, Any]]:
+    """Score two predictors that know nothing, on the same strata; a constant needs no more than counts."""
+    n_classes = 2 if cases.probs.ndim == 1 else cases.probs.shape[1]
+    share = np.bincount(cases.y, minlength=n_classes) / len(cases.y)
+    even = np.full(n_classes, 1 / n_classes)
+    title = "constant 0.5" if n_classes == 2 else f"constant 1/{n_classes}"
+    out = []
+    for name, constant in ((title, even), ("prevalence", share)):
+        event = n_classes - 1 if n_classes == 2 else int(constant.argmax())
+        # A tie at one half goes to the positive class, as in `metrics.accuracy`.
+        called = int(constant[1] >= 0.5) if n_classes == 2 else event
+        with np.errstate(divide="ignore"):
+            log_c = np.log(np.clip(constant, EPS, 1.0 - EPS))
+        for stratum in ("overall", *cases.strata):
+            inside = cases.within(stratum)
+            found = np.bincount(cases.y[inside], minlength=n_classes)
+            row: dict[str, Any] = {"name": name, "stratum": stratum, "n": int(found.sum())}
+            if row["n"]:
+                rate = found / found.sum()
+                whole = float((rate * ((constant**2).sum() - 2 * constant + 1)).sum())
+                row |= {
+                    "mean_p": float(constant[event]),
+                    "ece": abs(float(constant[event] - rate[event])),
+                    "brier": whole / 2 if n_classes == 2 else whole,
+                    "log_loss": -float(rate @ log_c),
+                    "accuracy": float(rate[called]),
+                }
+                if cases.counts is not None:
+                    row["vote_nll"] = _constant_vote_nll(cases.counts[inside], log_c)
+            out.append(row)
+    return out
+
+
+def _constant_vote_nll(counts: Int, log_c: Float) -> float:
+    size = counts.sum(axis=1)
+    voted = size > 0
+    if not voted.any():
+        return float("nan")
+    return -float((counts[voted] / size[voted, None]).mean(axis=0) @ log_c)
+
+
+def _meta(cases: Cases, source: Source, units: Units) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for array in (cases.y, cases.probs, cases.counts):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
+    meta: dict[str, Any] = {
+        "version": __version__,
+        "n": len(cases.y),
+        "n_classes": 2 if cases.probs.ndim == 1 else cases.probs.shape[1],
+        "event": "positive class" if cases.probs.ndim == 1 else "top class is right",
+        "strata": source,
+        "resampled": "cases" if cases.groups is None else "groups",
+        "n_groups": None if units.group is None else int(units.group.max()) + 1,
+        "data_sha256": digest.hexdigest(),
+    }
+    if cases.counts is not None:
+        size = cases.counts.sum(axis=1)
+        meta |= {
+            "n_raters": [int(m) for m in np.unique(size)],
+            "fleiss_kappa": fleiss_kappa(cases.counts),
+            "krippendorff_alpha": krippendorff_alpha(cases.counts),
+        }
+    return meta
+
+
+def _notes(cases: Cases, rows: list[dict[str, Any]], units: Units) -> list[str]:
+    notes = []
+    n = len(cases.y)
+    if cases.strata and (none := int((cases.codes < 0).sum())):
+        notes.append(f"{none:,} of {n:,} cases have no stratum and count only in the overall row.")
+    empty = [r["name"] for r in rows if r["n"] == 0]
+    if empty:
+        notes.append(f"No case in stratum {', '.join(empty)}: numbers are undefined there.")
+    if cases.probs.ndim == 2:
+        notes.append(
+            "With more than two classes prev., mean p, ECE and tests are of the predicted class: "
+            "how often it is right, how sure the model is of it."
+        )
+    single = [
+        r["name"]
+        for r in rows
+        if r["n"] and cases.probs.ndim == 1 and r["prevalence"] in (0.0, 1.0)
+    ]
+    if single:
+        notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
+    if cases.groups is not None:
+        notes.append(
+            "Intervals resample groups; floors, nulls and tests take cases as independent given the model."
+        )
+    if n > EXACT_CASES:
+        notes.append(
+            f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."
+        )
+    if units.count == MOST_UNITS and n > MOST_UNITS:
+        notes.append(f"Intervals pool cases at random into {MOST_UNITS:,} units before resampling.")
+    return notes

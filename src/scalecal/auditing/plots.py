@@ -1,0 +1,180 @@
+"""Figures, by matplotlib: one style, colour-blind safe, readable in grey.
+
+Every function takes results and returns a Figure; `save` writes it in the formats asked for, the
+same bytes for the same figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scalecal.auditing.sentences import number
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from scalecal.auditing.audits import Audit
+
+__all__ = ["COLOURS", "INK", "QUIET", "power_curve", "reliability", "save", "style"]
+
+# Okabe and Ito's palette, ordered so that neighbours also differ in lightness.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+INK, QUIET, BAR = "#1a1a1a", "#8a8a8a", "#d4d4d4"
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the package's style: no frame, thin lines, text that stays text."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(
+        {
+            "figure.dpi": 110,
+            "savefig.dpi": 160,
+            "font.size": 9,
+            "font.family": "DejaVu Sans",
+            "axes.titlesize": 10,
+            "axes.titlelocation": "left",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.edgecolor": QUIET,
+            "axes.labelcolor": INK,
+            "xtick.color": QUIET,
+            "ytick.color": QUIET,
+            "xtick.labelcolor": INK,
+            "ytick.labelcolor": INK,
+            "legend.frameon": False,
+            "svg.fonttype": "none",
+            "svg.hashsalt": "scalecal",
+            "pdf.fonttype": 42,
+        }
+    ):
+        yield
+
+
+def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
+    """Write a figure as ``stem.svg``, ``stem.png``, ... without a date, so bytes repeat."""
+    import matplotlib.pyplot as plt
+
+    dateless: dict[str, dict[str, Any]] = {
+        "svg": {"Date": None},
+        "pdf": {"CreationDate": None},
+        "png": {"Software": None},
+    }
+    paths = []
+    with style():
+        for kind in formats:
+            path = Path(f"{stem}.{kind}")
+            figure.savefig(
+                path, metadata=dateless.get(kind), bbox_inches="tight", facecolor="white"
+            )
+            paths.append(path)
+    plt.close(figure)
+    return paths
+
+
+def _new(columns: int, rows: int, size: tuple[float, float], **grid: Any) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure as NewFigure
+
+    figure = NewFigure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, gridspec_kw=grid)
+
+
+def reliability(audit: Audit, *, most: int = 6) -> Figure:
+    """Reliability diagram of every stratum: observed share, counts, consistency bars.
+
+    Grey bars hold nine of ten calibrated models' points; a point outside its bar is surprising by
+    itself. Below each diagram: how many cases fall into each bin.
+    """
+    rows = [r for r in audit.rows if r["n"] > 0][:most]
+    with style():
+        figure, axes = _new(len(rows), 2, (2.6 * len(rows) + 0.6, 3.9), height_ratios=(4, 1))
+        for j, row in enumerate(rows):
+            _panel(audit, row, axes[0, j], axes[1, j])
+        event = "positive" if audit.meta["event"] == "positive class" else "right"
+        axes[0, 0].set_ylabel(f"share {event}")
+        axes[1, 0].set_ylabel("cases")
+    return figure
+
+
+def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
+    table, bars = audit.reliability(row["name"])
+    n_bins = audit.meta["n_bins"]
+    filled = table.n > 0
+    x = table.mean_p[filled]
+    top.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, zorder=1)
+    top.vlines(x, bars.lo[filled], bars.hi[filled], color=BAR, linewidth=6, zorder=0)
+    # Area tells how many cases a point stands for.
+    area = 12 + 90 * table.n[filled] / table.n.max()
+    top.scatter(
+        x,
+        table.mean_y[filled],
+        s=area,
+        color=COLOURS[0],
+        edgecolor="white",
+        linewidth=0.6,
+        zorder=3,
+        clip_on=False,
+    )
+    title = row["name"] if audit.meta["strata"] != "agreement" else _agreement_title(row["name"])
+    top.set_title(f"{title}, n = {number(row['n'])}")
+    null = row.get("null_mean", float("nan"))
+    calibrated = null if np.isfinite(null) else row["floor"]
+    top.text(
+        0.03,
+        0.97,
+        f"ECE {number(row['ece'])}\ncalibrated: {number(calibrated)}",
+        transform=top.transAxes,
+        va="top",
+        fontsize=8,
+        color=INK,
+    )
+    below.bar(table.lo, table.n, width=0.9 / n_bins, align="edge", color=QUIET)
+    for axis in (top, below):
+        axis.set_xlim(-0.02, 1.02)
+        axis.set_xticks([0, 0.5, 1])
+    top.set_ylim(-0.02, 1.02)
+    top.set_yticks([0, 0.5, 1])
+    top.set_aspect("equal")
+    below.set_xlabel("predicted probability")
+
+
+def _agreement_title(name: str) -> str:
+    return name if name == "overall" else f"{name} agreement"
+
+
+def power_curve(plan: pd.DataFrame, *, power: float) -> Figure:
+    """Power against the number of cases, one line per number of readers."""
+    with style():
+        figure, axes = _new(1, 1, (5.2, 3.4))
+        axis = axes[0, 0]
+        for j, (m, part) in enumerate(plan.groupby("n_raters")):
+            axis.plot(
+                part["n_cases"],
+                part["power"],
+                marker="osD^v"[j % 5],
+                color=COLOURS[j],
+                label=f"{m} readers",
+            )
+            axis.fill_between(
+                part["n_cases"],
+                part["power_low"],
+                part["power_high"],
+                color=COLOURS[j],
+                alpha=0.15,
+                lw=0,
+            )
+        axis.axhline(power, color=QUIET, linewidth=0.8, linestyle="--")
+        axis.set_xscale("log")
+        axis.set_ylim(0, 1.02)
+        axis.set_xlabel("cases in all")
+        axis.set_ylabel("chance of telling it")
+        axis.legend(loc="lower right")
+    return figure

@@ -1,0 +1,262 @@
+"""The numbers of one stratum: point values, floors, intervals and tests.
+
+`case_sums` lays down what every case adds to every sum, by resampling unit; `sum_values` turns sums
+into metrics. The same two functions give a point value, its bootstrap, and the bootstrap of a
+difference between two models on the same cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal import metrics
+from scalecal.checks import Float, Int
+from scalecal.inference.units import NORMAL_95, Units, bootstrap_sums, interval
+from scalecal.metrics.arguments import blocks, read_hard_event
+from scalecal.metrics.binning import bin_index
+from scalecal.metrics.proper import EPS
+from scalecal.metrics.resampling import EXACT_CASES
+
+__all__ = ["INTERVALS", "TESTS", "case_sums", "debiased_interval", "score", "sum_values"]
+
+TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
+"""Calibration tests run on every stratum; their p-values go by Holm over the strata."""
+
+INTERVALS = (
+    "gap",
+    "overconfidence",
+    "brier",
+    "log_loss",
+    "auc",
+    "accuracy",
+    "vote_nll",
+    "vote_error",
+    "dist_ce",
+)
+"""Metrics that are sums over cases, so that a bootstrap of them is honest (one of ECE is not)."""
+
+
+def _placements(p: Float, reference: Float) -> Float:
+    """Share of the reference values below each p, ties counted half."""
+    if len(p) + len(reference) <= EXACT_CASES:
+        ordered = np.sort(reference)
+        below = np.searchsorted(ordered, p, side="left")
+        return np.asarray((below + np.searchsorted(ordered, p, side="right")) / (2 * len(ordered)))
+    # A fine histogram is as good for an interval, at a cost that stays linear.
+    cells = 1 << 16
+    count = np.bincount((reference * (cells - 1)).astype(np.int64), minlength=cells)
+    middle = (np.cumsum(count) - 0.5 * count) / len(reference)
+    return np.asarray(middle[(p * (cells - 1)).astype(np.int64)])
+
+
+def _auc_terms(y: Float, p: Float) -> Float:
+    """Pseudo-values of AUC: their mean is AUC, their weighted mean its first-order change.
+
+    From the placements of DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44.
+    """
+    positive = y > 0.5
+    n1, n0 = int(positive.sum()), int((~positive).sum())
+    if n1 == 0 or n0 == 0:
+        return np.full(len(y), np.nan)
+    terms = np.empty(len(y))
+    up, down = p[positive], p[~positive]
+    above, beneath = _placements(up, down), 1.0 - _placements(down, up)
+    terms[positive] = (above - above.mean()) * len(y) / n1
+    terms[~positive] = (beneath - beneath.mean()) * len(y) / n0
+    terms += metrics.auc(y, p)
+    return terms
+
+
+def case_sums(
+    y: Int, probs: Float, counts: Int | None, *, units: Units, n_bins: int = 15
+) -> dict[str, Float]:
+    """What the cases of one stratum add to every sum, by unit: name -> (units, m).
+
+    Block by block, so that ten million cases need no arrays of that length beside their own.
+    """
+    out: dict[str, Float] = {}
+    event = read_hard_event(y, probs)
+    for part in blocks(len(y), 1 << 17):
+        here = units.within(part)
+        votes = None if counts is None else counts[part]
+        sums = _block_sums(y[part], probs[part], votes, event.y[part], event.p[part], here, n_bins)
+        for name, value in sums.items():
+            out[name] = out[name] + value if name in out else value
+    if probs.ndim == 1:
+        out["auc"] = units.total(_auc_terms(event.y, event.p))
+    return out
+
+
+def _block_sums(
+    y: Int,
+    probs: Float,
+    counts: Int | None,
+    happened: NDArray[Any],
+    p: Float,
+    here: Units,
+    n_bins: int,
+) -> dict[str, Float]:
+    table = np.column_stack([1.0 - probs, probs]) if probs.ndim == 1 else probs
+    each = np.arange(len(table))
+    top = table.argmax(axis=1) if probs.ndim == 2 else (probs >= 0.5).astype(np.int64)
+    right = (top == y).astype(np.float64)
+    of_label = table[each, y]
+    residual = p - happened
+    sums = {
+        "n": here.total(np.ones(len(table))),
+        "bins": here.total(residual, bin_index(p, n_bins=n_bins), n_bins),
+        "gap": here.total(residual),
+        "overconfidence": here.total(table[each, top] - right),
+        "brier": here.total(
+            residual**2 if probs.ndim == 1 else (table**2).sum(axis=1) - 2 * of_label + 1.0
+        ),
+        "log_loss": here.total(-np.log(np.clip(of_label, EPS, 1.0 - EPS))),
+        "accuracy": here.total(right),
+    }
+    return sums if counts is None else sums | _vote_sums(table, counts, here)
+
+
+def _vote_sums(table: Float, counts: Int, here: Units) -> dict[str, Float]:
+    m = counts.sum(axis=1)
+    voted = (m > 0).astype(np.float64)
+    share = counts / np.maximum(m, 1)[:, None]
+    paired = (m > 1).astype(np.float64)
+    spread = (share * (1 - share)).sum(axis=1) / np.maximum(m - 1, 1)
+    # For two classes both columns carry the same squared error: count it once.
+    half = 0.5 if table.shape[1] == 2 else 1.0
+    error = half * (((table - share) ** 2).sum(axis=1) - spread)
+    return {
+        "voted": here.total(voted),
+        "paired": here.total(paired),
+        "vote_nll": here.total(
+            -voted * (share * np.log(np.clip(table, EPS, 1.0 - EPS))).sum(axis=1)
+        ),
+        "vote_error": here.total(paired * error),
+        "dist_ce": here.total(voted * 0.5 * np.abs(table - share).sum(axis=1)),
+    }
+
+
+def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
+    """Metrics from (resampled) sums: name -> (resamples, m) in, name -> (resamples,) out."""
+    n = sums["n"][:, 0]
+    per = {"vote_nll": "voted", "dist_ce": "voted", "vote_error": "paired"}
+    out: dict[str, Float] = {}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out["ece"] = np.abs(sums["bins"]).sum(axis=1) / n
+        for name in INTERVALS:
+            if name in sums:
+                out[name] = sums[name][:, 0] / sums[per.get(name, "n")][:, 0]
+    return out
+
+
+def debiased_interval(
+    y: Int, probs: Float, *, units: Units, n_bins: int = 15, z: float = NORMAL_95
+) -> tuple[float, float, float]:
+    """Debiased squared calibration error with its interval: (value, low, high).
+
+    In each bin of equal mass, the mean product of the residuals of two different cases; with groups,
+    of two cases of different groups, since residuals of one patient go together. With S, n the sums
+    of residuals and cases of a bin, and s, m those of one group in it, that is
+    sum_b (n_b / N) (S_b^2 - sum s^2) / (n_b^2 - sum m^2): without groups, `metrics.debiased_error`.
+    The interval is by the jackknife over units. Where the model is calibrated the jackknife
+    overstates the variance of such a statistic (by about two), so the interval errs on the wide side.
+    """
+    event = read_hard_event(y, probs)
+    residual = event.p - event.y
+    cell = bin_index(event.p, n_bins=n_bins, binning="mass")
+    ones = np.ones(len(residual))
+    first, size = units.total(residual, cell, n_bins), units.total(ones, cell, n_bins)
+    if units.group is None:
+        own, pairs = units.total(residual * residual, cell, n_bins), size
+    else:
+        _, row, part = np.unique(
+            units.group * n_bins + cell, return_index=True, return_inverse=True
+        )
+        whole = Units(units.code[row], units.count)
+        own = whole.total(np.bincount(part, residual).astype(np.float64) ** 2, cell[row], n_bins)
+        pairs = whole.total(np.bincount(part).astype(np.float64) ** 2, cell[row], n_bins)
+    sums = (first, own, size, pairs)
+    value = _pair_product(*(s.sum(axis=0) for s in sums))
+    present = size.sum(axis=1) > 0
+    count = int(present.sum())
+    without = _pair_product(*(s.sum(axis=0) - s[present] for s in sums))
+    if count < 10 or not np.isfinite(without).all():
+        return float(value), float("nan"), float("nan")
+    spread = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
+    return float(value), float(value) - z * spread, float(value) + z * spread
+
+
+def _pair_product(first: Float, own: Float, size: Float, pairs: Float) -> Float:
+    """Mean product of residuals of different cases (or groups) in one bin, averaged over bins."""
+    free = size**2 - pairs
+    used = free > 1e-12 * size**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        product = np.where(used, size * (first**2 - own) / free, 0.0)
+        return np.asarray(product.sum(axis=-1) / np.where(used, size, 0.0).sum(axis=-1))
+
+
+def score(
+    y: Int,
+    probs: Float,
+    counts: Int | None,
+    *,
+    units: Units,
+    n_bins: int,
+    n_resamples: int,
+    seed: int,
+) -> dict[str, Any]:
+    """All numbers of one stratum that depend on its own cases alone."""
+    event = read_hard_event(y, probs)
+    error = metrics.ece(y, probs, n_bins=n_bins)
+    null = metrics.resampled_ece(event.p, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    debiased, low, high = debiased_interval(y, probs, units=units, n_bins=n_bins)
+    row: dict[str, Any] = {
+        "n": len(y),
+        "n_groups": None if units.group is None else len(np.unique(units.group)),
+        "prevalence": float(np.mean(event.y)),
+        "mean_p": float(event.p.mean()),
+        "ece": error,
+        "floor": float(null.mean()),
+        "floor_p95": float(np.quantile(null, 0.95)),
+        "excess": error - float(null.mean()),
+        "debiased": debiased,
+        "debiased_low": low,
+        "debiased_high": high,
+        "smece": metrics.smece(y, probs),
+    }
+    sums = case_sums(y, probs, counts, units=units, n_bins=n_bins)
+    point = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
+    drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
+    for name in INTERVALS:
+        if name in point:
+            row[name] = float(point[name][0])
+            row[f"{name}_low"], row[f"{name}_high"] = interval(drawn[name])
+            if name == "auc":  # resampled by its linear terms, which may leave [0, 1]
+                for end in ("auc_low", "auc_high"):
+                    row[end] = float(np.clip(row[end], 0.0, 1.0))
+    for name in TESTS:
+        options: dict[str, Any] = {}
+        if name == "consistency":
+            options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+        result = getattr(metrics, name)(y, probs, **options)
+        row[f"p_{name}"] = result.p_value
+        if name == "cox":
+            row["cox_intercept"] = result.details.get("intercept", float("nan"))
+            row["cox_slope"] = result.details.get("slope", float("nan"))
+    if counts is not None and (counts.sum(axis=1) > 0).any():
+        row |= _vote_extras(probs, counts)
+    return row
+
+
+def _vote_extras(p: Float, votes: Int) -> dict[str, float]:
+    """Vote metrics that are no plain sums, and the floors of those that have one."""
+    out = {"ent_ce": metrics.ent_ce(votes, p)}
+    size = votes.sum(axis=1)
+    some = size > 0
+    for name in ("vote_nll", "dist_ce", "ent_ce"):
+        out[f"{name}_floor"] = metrics.vote_floor(name, p[some], size[some])
+    return out

@@ -1,0 +1,226 @@
+"""The one record of cases: ids, labels, votes, groups, strata, split and classes, row by row.
+
+Every reader makes one, every writer and the page take one, and `Cases.take` is the only way to get
+some of the cases: a column can not be cut without the others, nor a code lose its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal.checks import Float, InputError, Int
+from scalecal.votes import STRATA, stratum_codes
+
+__all__ = ["Cases", "Factor", "Predictions", "Rows"]
+
+Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
+"""Some of the cases: row numbers, a mask, or a slice."""
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A column of names: `codes` number each case's name in `names`, -1 for none.
+
+    Examples
+    --------
+    >>> patients = Factor.of(["b", "a", None, "b"])
+    >>> patients.names, patients.codes.tolist()
+    (('a', 'b'), [1, 0, -1, 1])
+    >>> patients.take(np.array([0, 3])).values.tolist()
+    ['b', 'b']
+    """
+
+    codes: Int
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: ArrayLike, names: tuple[str, ...] | None = None) -> Factor:
+        """Return a factor of values; None, NaN and "" are no name. `names` fixes their order."""
+        raw = np.asarray(values)
+        if raw.dtype.kind in "fO":
+            raw = np.array(["" if v is None or v != v else str(v) for v in raw.tolist()], np.str_)
+        found, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
+        known = tuple(name for name in found.tolist() if name) if names is None else names
+        place = {name: code for code, name in enumerate(known)}
+        codes = np.array([place.get(name, -1) for name in found.tolist()], dtype=np.int64)
+        return cls(codes[inverse.reshape(raw.shape)], known)
+
+    @property
+    def values(self) -> NDArray[np.str_]:
+        """The names themselves, "" for none."""
+        return np.array([*self.names, ""], dtype=np.str_)[self.codes]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, rows: Rows) -> Factor:
+        """Return the factor of some cases; it keeps all names."""
+        return Factor(self.codes[rows], self.names)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Cases:
+    """What is known of n cases.
+
+    Attributes
+    ----------
+    n
+        Number of cases.
+    classes
+        Names of the classes, in the order of `y` and of the columns of `votes`.
+    ids
+        Names of the cases, all different: text in Arrow or numpy memory; None where they have none.
+    y
+        (n,) class numbers, -1 where a case has no label; None without labels.
+    votes
+        (n, C) readers per class, zeros where nobody voted; None without votes.
+    n_raters
+        (n,) readers behind each label where their number is known but not their votes; else None.
+    groups
+        Patient, slide, ...: what must not be split and is resampled as a whole.
+    strata
+        Difficulty strata, easiest first.
+    agreement
+        Whether the strata were made from these votes (`scalecal.votes.strata`).
+    split
+        "train", "val" or "test".
+    paths
+        (n,) image files below the images' folder, "" where unknown.
+    notes
+        What a reader of any result on these cases should know: plain sentences.
+
+    Examples
+    --------
+    >>> cases = Cases(n=3, classes=("HP", "SSA"), y=np.array([0, 1, 1]),
+    ...               votes=np.array([[7, 0], [3, 4], [0, 7]]), groups=Factor.of(["a", "b", "b"]))
+    >>> cases.stratified().strata.values.tolist()
+    ['high', 'low', 'high']
+    >>> cases.take(cases.y == 1).groups.values.tolist()
+    ['b', 'b']
+    """
+
+    n: int
+    classes: tuple[str, ...] = ()
+    ids: Any = None
+    y: Int | None = None
+    votes: Int | None = None
+    n_raters: Int | None = None
+    groups: Factor | None = None
+    strata: Factor | None = None
+    agreement: bool = False
+    split: Factor | None = None
+    paths: NDArray[np.str_] | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, values in self._columns().items():
+            if len(values) != self.n:
+                raise InputError(f"{name} has {len(values)} rows, but there are {self.n} cases")
+
+    def _columns(self) -> dict[str, Any]:
+        """Columns that are there, by name."""
+        plain = ("n", "classes", "agreement", "notes")
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in plain}
+        return {name: values for name, values in found.items() if values is not None}
+
+    def __len__(self) -> int:
+        return self.n
+
+    def take(self, rows: Rows) -> Cases:
+        """Return some of the cases, in this order."""
+        index = np.arange(self.n)[rows]
+        cut: dict[str, Any] = {
+            name: values.take(index) if isinstance(values, Factor) else values[index]
+            for name, values in self._columns().items()
+        }
+        return replace(self, n=len(index), **cut)
+
+    def note(self, *sentences: str) -> Cases:
+        """Return the same cases with further notes."""
+        return replace(self, notes=(*self.notes, *sentences))
+
+    @cached_property
+    def names(self) -> NDArray[np.str_]:
+        """Ids as text; the row numbers where the cases have none."""
+        if self.ids is None:
+            return np.arange(self.n).astype(np.str_)
+        return np.asarray(self.ids, dtype=np.str_)
+
+    @property
+    def readers(self) -> Int | None:
+        """How many readers stand behind each case, (n,); None where that is unknown."""
+        return self.n_raters if self.votes is None else np.asarray(self.votes.sum(axis=1))
+
+    @property
+    def stratum_names(self) -> tuple[str, ...]:
+        """Names of the strata, easiest first; no "overall"."""
+        return () if self.strata is None else self.strata.names
+
+    def within(self, stratum: str) -> NDArray[np.intp] | slice:
+        """Row numbers of a stratum's cases; all of them for "overall"."""
+        if stratum == "overall":
+            return slice(None)
+        if self.strata is None or stratum not in self.strata.names:
+            return np.zeros(0, dtype=np.intp)
+        return np.flatnonzero(self.strata.codes == self.strata.names.index(stratum))
+
+    def stratified(self) -> Cases:
+        """Return the cases with strata by agreement, unless they have strata or no votes."""
+        if self.strata is not None or self.votes is None:
+            return self
+        codes = stratum_codes(self.votes).astype(np.int64)
+        return replace(self, strata=Factor(codes, STRATA), agreement=True)
+
+    def labelled(self) -> Cases:
+        """Return the cases that have a label, and note how many have none."""
+        if self.y is None:
+            raise InputError(
+                "there are no labels: give them in the file, or by labels=FILE or votes=FILE "
+                "(on the command line --labels FILE, --votes FILE)"
+            )
+        kept = self.y >= 0
+        if kept.all():
+            return self
+        if not kept.any():
+            raise InputError("no case has a label")
+        left_out = int((~kept).sum())
+        return self.take(kept).note(f"{left_out} of {self.n} cases without a label were left out.")
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """One model's answers on some cases.
+
+    Attributes
+    ----------
+    cases
+        The cases.
+    p
+        Probability of the label: (n,) of the second class, or (n, C).
+    p_reader
+        Probability that one reader votes so, in the same form; None where the model gives none.
+    """
+
+    cases: Cases
+    p: Float
+    p_reader: Float | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in (("p", self.p), ("p_reader", self.p_reader)):
+            if values is not None and len(values) != self.cases.n:
+                raise InputError(
+                    f"{name} has {len(values)} rows, but there are {self.cases.n} cases"
+                )
+
+    def __len__(self) -> int:
+        return self.cases.n
+
+    def take(self, rows: Rows) -> Predictions:
+        """Return the answers on some of the cases."""
+        reader = None if self.p_reader is None else self.p_reader[rows]
+        return Predictions(self.cases.take(rows), self.p[rows], reader)

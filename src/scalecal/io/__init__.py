@@ -1,0 +1,31 @@
+"""Users' tables in, output folders out.
+
+`read_table` takes any CSV or Parquet file; `read_predictions` and `read_votes` know what the columns
+mean; `output_folder`, `write_json` and `write_csv` leave nothing half-written.
+"""
+
+from __future__ import annotations
+
+from scalecal.io.predictions import Predictions, read_predictions
+from scalecal.io.store import (
+    file_hash,
+    output_folder,
+    write_csv,
+    write_json,
+    write_text,
+)
+from scalecal.io.tables import read_table
+from scalecal.io.votes_file import Panel, read_votes
+
+__all__ = [
+    "Panel",
+    "Predictions",
+    "file_hash",
+    "output_folder",
+    "read_predictions",
+    "read_table",
+    "read_votes",
+    "write_csv",
+    "write_json",
+    "write_text",
+]

@@ -1,0 +1,351 @@
+"""Columns by the part they play: found by name, misspellings pointed out, turned into arrays."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import Float, InputError, Int, rows
+from scalecal.io.tables import column_names, read_arrow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "ROLES",
+    "NamedColumns",
+    "about",
+    "as_ids",
+    "check_headers",
+    "check_ids",
+    "check_named",
+    "name_columns",
+    "open_columns",
+    "some",
+]
+
+ROLES: Mapping[str, str] = MappingProxyType(
+    {
+        "id": "id",
+        "p": "p",
+        "label": "label",
+        "votes": "votes",
+        "n_raters": "n_raters",
+        "rater": "rater",
+        "group": "group",
+        "stratum": "stratum",
+        "split": "split",
+        "X": "f",
+    }
+)
+"""What a column may be used as, and the name it has unless another is given. `p`, `votes` and `X`
+may also be spread over columns: `p_<class>`, `votes_<class>`, `f0, f1, ...`."""
+
+FACTOR_ROLES = ("rater", "group", "stratum", "split")
+
+
+@contextmanager
+def about(name: str) -> Iterator[None]:
+    """Put the name of the file before the message of any `InputError` raised inside."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+def some(values: Any, most: int = 3) -> str:
+    """Name the first few of some values.
+
+    Examples
+    --------
+    >>> some(["a", "b", "c", "d"])
+    "'a', 'b', 'c', ..."
+    """
+    listed = list(values[: most + 1])
+    shown = ", ".join(repr(str(value)) for value in listed[:most])
+    return shown + (", ..." if len(listed) > most else "")
+
+
+@dataclass(frozen=True)
+class NamedColumns:
+    """A table and the names its columns go by, for one file.
+
+    Attributes
+    ----------
+    table
+        The `pyarrow.Table`.
+    file
+        Name of the file, for messages.
+    names
+        Column (or prefix of columns) of each role, in full.
+    header
+        Every column of the file, also those that were not read.
+    """
+
+    table: Any
+    file: str
+    names: Mapping[str, str]
+    header: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def has(self, role: str) -> bool:
+        """Whether the role has a column of its own."""
+        return self.names[role] in self.table.column_names
+
+    def spread(self, role: str) -> dict[str, str]:
+        """Columns `<name>_<class>` of a role: class -> column, in the order of the file."""
+        prefix = self.names[role] + "_"
+        return {
+            name.removeprefix(prefix): name
+            for name in self.table.column_names
+            if name.startswith(prefix) and name != prefix
+        }
+
+    def need(self, role: str, use: str) -> None:
+        """Fail, with the nearest name, unless the role has a column of its own."""
+        if not self.has(role):
+            raise self.missing(self.names[role], use)
+
+    def missing(self, name: str, use: str, *, role: str | None = None) -> InputError:
+        """Say that a column is missing, which there are, and which may be meant.
+
+        With `role`, also how to name another column.
+        """
+        return _missing(self.file, name, use, self.header, role)
+
+    def numbers(self, role: str, column: str | None = None) -> Float:
+        """Return a column as float64; missing values are NaN, anything else must be a number."""
+        import pandas as pd
+        import pyarrow as pa
+
+        name = column or self.names[role]
+        values = self.table.column(name)
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            series = values.to_pandas()
+            numbers: Float = pd.to_numeric(series, errors="coerce").to_numpy(
+                np.float64, na_value=np.nan
+            )
+            bad = np.isnan(numbers) & series.notna().to_numpy()
+            if bad.any():
+                first = series.iloc[int(np.flatnonzero(bad)[0])]
+                raise InputError(
+                    f"{self.file}: column {name!r} must hold numbers, got {first!r} at {rows(bad)}"
+                )
+            return numbers
+        try:
+            return np.asarray(values.cast(pa.float64()).to_numpy(), dtype=np.float64)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise InputError(
+                f"{self.file}: column {name!r} must hold numbers, got {values.type}"
+            ) from None
+
+    def tokens(self, role: str) -> tuple[Int, tuple[str, ...]]:
+        """Return a column as codes into its sorted distinct values, written as text; missing is -1.
+
+        Whole numbers are written without a point and booleans as 0 and 1, so that the same class is
+        the same text in every file.
+        """
+        import pyarrow as pa
+
+        values = self.table.column(self.names[role])
+        if isinstance(values, pa.ChunkedArray):
+            values = values.unify_dictionaries().combine_chunks()
+        if not pa.types.is_dictionary(values.type):
+            values = values.dictionary_encode()
+        written = [_token(value) for value in values.dictionary.to_pylist()]
+        names = sorted({name for name in written if name}, key=_natural)
+        place = {name: code for code, name in enumerate(names)}
+        codes = np.array([place.get(name, -1) for name in written] + [-1], dtype=np.int64)
+        index = values.indices.fill_null(len(written)).to_numpy(zero_copy_only=False)
+        return codes[index], tuple(names)
+
+    def ids(self) -> pd.api.extensions.ExtensionArray:
+        """Return the ids as text in Arrow memory: none missing, none twice."""
+        ids = as_ids(self.table.column(self.names["id"]))
+        check_ids(ids, f"{self.file}: column {self.names['id']!r}")
+        return ids
+
+    def texts(self, role: str) -> NDArray[np.object_]:
+        """Return a column as text; missing is the empty string. Equal texts share memory."""
+        codes, names = self.tokens(role)
+        return np.array([*names, ""], dtype=object)[codes]
+
+
+def check_named(
+    columns: Mapping[str, str] | None, roles: tuple[str, ...], *paths: str | Path
+) -> None:
+    """Fail unless each column that the caller named is in one of the files."""
+    check_headers(columns, roles, {Path(path).name: column_names(path) for path in paths})
+
+
+def check_headers(
+    columns: Mapping[str, str] | None,
+    roles: tuple[str, ...],
+    headers: Mapping[str, Iterable[str]],
+) -> None:
+    """Fail unless each column that the caller named is in one of these headers, by file.
+
+    Falling back on the usual name in silence would hide a misspelling.
+    """
+    known = tuple(column for header in headers.values() for column in header)
+    for role, name in (columns or {}).items():
+        if role not in roles:
+            raise InputError(f"unknown column role {role!r}. Known: {', '.join(roles)}")
+        if not any(_plays(role, name, column) for column in known):
+            raise _missing(" and ".join(headers), name, f"named as the {role} column", known)
+
+
+def open_columns(
+    path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
+) -> NamedColumns:
+    """Read those columns of a table file that play one of `roles`.
+
+    `columns` maps a role to the name of its column; a role that is not there, or whose column is not
+    in this file, goes by its usual name (see `ROLES`).
+    """
+    names, wanted = name_columns(path, columns, roles)
+    factors = [names[role] for role in FACTOR_ROLES if role in roles]
+    table = read_arrow(path, text=[names["id"]], factors=factors, keep=wanted.__contains__)
+    return NamedColumns(table, Path(path).name, MappingProxyType(names), column_names(path))
+
+
+def name_columns(
+    path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the name each role goes by in a file, and the file's columns that play one of `roles`."""
+    found = column_names(path)
+    names = {
+        role: name
+        for role, name in (columns or {}).items()
+        if any(_plays(role, name, column) for column in found)
+    }
+    names = {**ROLES, **names}
+    wanted = tuple(
+        column for column in found if any(_plays(role, names[role], column) for role in roles)
+    )
+    if not wanted:
+        # Of predictions the id may be missing, the probability may not.
+        if "p" in roles:
+            raise _missing(Path(path).name, names["p"], "the predicted probability", found, "p")
+        raise _missing(Path(path).name, names[roles[0]], "needed", found)
+    return names, wanted
+
+
+def _plays(role: str, name: str, column: str) -> bool:
+    if column == name:
+        return True
+    if role == "X":
+        return column.startswith(name) and column[len(name) :].isdigit()
+    return role in ("p", "votes") and column.startswith(name + "_") and len(column) > len(name) + 1
+
+
+def _missing(file: str, name: str, use: str, found: Any, role: str | None = None) -> InputError:
+    found = list(found)
+    lower = {column.lower(): column for column in reversed(found)}
+    near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+    near = near or [column for column in lower if column.startswith(name.lower())]
+    meant = f" Did you mean {lower[near[0]]!r}?" if near else ""
+    headless = ""
+    if found and all(_is_number(column) for column in found):
+        headless = " The first line must be a header with the columns' names."
+    elif role is not None:
+        other = lower[near[0]] if near else "NAME"
+        option = f"--{role.replace('_', '-')}-column {shlex.quote(other)}"
+        meant += f" Name it with {option} (in Python columns={{{role!r}: {other!r}}})."
+    shown = ", ".join(found[:20]) + (f", ... ({len(found)} in all)" if len(found) > 20 else "")
+    return InputError(
+        f"{file}: no column {name!r} ({use}). Columns found: {shown}.{meant}{headless}"
+    )
+
+
+def as_ids(values: Any) -> pd.api.extensions.ExtensionArray:
+    """Return ids (numbers or text, Arrow or numpy) as an Arrow-backed array of text.
+
+    Whole numbers are written without a point, so that 12 in one file is "12" in another.
+
+    Examples
+    --------
+    >>> list(as_ids(np.array([12.0, 7.0])))
+    ['12', '7']
+    """
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        values = np.asarray(values)
+        values = pa.array(values.astype(str) if values.dtype.kind in "SU" else values)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_floating(values.type):
+        whole = pc.all(pc.equal(values, pc.round(values))).as_py()
+        values = values.cast(pa.int64()) if whole else values
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        values = values.cast(pa.string())
+    ids: pd.api.extensions.ExtensionArray = pd.array(values, dtype=pd.StringDtype("pyarrow"))
+    return ids
+
+
+def check_ids(ids: pd.api.extensions.ExtensionArray, name: str) -> None:
+    """Fail unless every case has an id of its own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    missing = np.asarray(ids.isna())
+    if missing.any():
+        raise InputError(f"{name} must name every case, missing at {rows(missing)}")
+    if not _some_twice(ids):
+        return
+    counted = pc.value_counts(pa.array(ids))
+    twice = counted.filter(pc.greater(counted.field("counts"), 1)).field("values").to_pylist()
+    if twice:
+        first = np.asarray(ids == twice[0])
+        raise InputError(
+            f"{name} must be unique: {len(twice)} of the ids appear more than once "
+            f"({some(twice)}; {twice[0]!r} at {rows(first)})"
+        )
+
+
+def _some_twice(ids: pd.api.extensions.ExtensionArray) -> bool:
+    """Whether two ids may be equal: their 64-bit hashes are, which takes 8 bytes an id to find."""
+    import pandas as pd
+
+    hashes = np.empty(len(ids), dtype=np.uint64)
+    for start in range(0, len(ids), 1 << 18):
+        part = ids[start : start + (1 << 18)].to_numpy(object)
+        hashes[start : start + len(part)] = pd.util.hash_array(part, categorize=False)
+    hashes.sort()
+    return bool((hashes[1:] == hashes[:-1]).any())
+
+
+def _token(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        if value != value:
+            return ""
+        return str(int(value)) if value == np.floor(value) and abs(value) < 2**53 else repr(value)
+    return "" if value is None else str(value).strip()
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    """Sort numbers by value, before words."""
+    return (0, float(name), name) if _is_number(name) else (1, 0.0, name)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False

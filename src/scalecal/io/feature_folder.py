@@ -1,0 +1,297 @@
+"""Reading a feature folder: a matrix that stays on the disk, and the table that goes with it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from scalecal.checks import InputError
+from scalecal.io.manifests import MANIFEST, TABLE, read_manifest
+from scalecal.io.shards import SHARDS
+from scalecal.io.store import file_hash
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Features", "ShardedArray", "load_features"]
+
+
+class ShardedArray:
+    """A matrix whose rows lie in several npy files; only the rows asked for are read.
+
+    Slices, row numbers, lists of rows, boolean masks and ``X[rows, columns]`` work as in numpy and
+    give an ordinary array; ``np.asarray(X)`` reads the whole.
+
+    Parameters
+    ----------
+    files : list of path
+        The npy files, in order.
+    counts : list of int
+        Rows of each.
+    dim : int
+        Columns.
+    dtype : dtype
+        Number type of all of them.
+    """
+
+    def __init__(self, files: list[Path], counts: list[int], dim: int, dtype: DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        self._files = files
+        self._ends = np.cumsum(counts)
+        self.shape = (int(self._ends[-1]), dim)
+        self._maps: dict[int, NDArray[Any]] = {}
+
+    @property
+    def ndim(self) -> int:
+        """Always 2."""
+        return 2
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on disk, headers aside."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"ShardedArray(shape={self.shape}, dtype={self.dtype}, shards={len(self._files)})"
+
+    def shard(self, k: int) -> NDArray[Any]:
+        """Return shard `k` as a memory map (opened once)."""
+        if k not in self._maps:
+            self._maps[k] = np.load(self._files[k], mmap_mode="r", allow_pickle=False)
+        return self._maps[k]
+
+    def release(self) -> None:
+        """Close the memory maps: what was read no longer counts as this process's memory."""
+        self._maps.clear()
+
+    def _start(self, k: int) -> int:
+        return int(self._ends[k - 1]) if k else 0
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        if rows is None or rows is Ellipsis:
+            raise IndexError("index the rows with a number, a slice, a list of rows or a mask")
+        if isinstance(rows, int | np.integer):
+            row = int(rows) + (self.shape[0] if rows < 0 else 0)
+            if not 0 <= row < self.shape[0]:
+                raise IndexError(f"row {rows} is out of range for {self.shape[0]} rows")
+            k = int(np.searchsorted(self._ends, row, side="right"))
+            return np.array(self.shard(k)[row - self._start(k), columns])
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(self.shape[0])
+            if step == 1:
+                return self._span(start, stop)[:, columns]
+            index = np.arange(start, stop, step)
+        else:
+            index = np.asarray(rows)
+            if index.dtype == bool:
+                if index.shape != (self.shape[0],):
+                    raise IndexError(f"a mask needs {self.shape[0]} entries, got {index.shape}")
+                index = np.flatnonzero(index)
+            elif index.size == 0:
+                index = index.astype(np.int64)
+        return self._gather(index)[:, columns]
+
+    def _span(self, start: int, stop: int) -> NDArray[Any]:
+        out = np.empty((max(stop - start, 0), self.shape[1]), dtype=self.dtype)
+        k = int(np.searchsorted(self._ends, start, side="right"))
+        row = start
+        while row < stop:
+            end = min(int(self._ends[k]), stop)
+            first = self._start(k)
+            out[row - start : end - start] = self.shard(k)[row - first : end - first]
+            row, k = end, k + 1
+        return out
+
+    def read_into(self, start: int, out: NDArray[Any]) -> None:
+        """Fill `out` with the rows from `start` on, by plain reads: no memory map is touched."""
+        row, stop = start, start + len(out)
+        k = int(np.searchsorted(self._ends, start, side="right"))
+        while row < stop:
+            end = min(int(self._ends[k]), stop)
+            with open(self._files[k], "rb") as file:
+                version = np.lib.format.read_magic(file)
+                read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+                read_header(file)
+                file.seek((row - self._start(k)) * self.shape[1] * self.dtype.itemsize, 1)
+                file.readinto(out[row - start : end - start].reshape(-1).view(np.uint8).data)
+            row, k = end, k + 1
+
+    def _gather(self, index: NDArray[Any]) -> NDArray[Any]:
+        if index.ndim != 1 or index.dtype.kind not in "iu":
+            raise IndexError(f"rows must be a 1-d list of whole numbers, got {index.dtype}")
+        wanted = np.where(index < 0, index + self.shape[0], index).astype(np.int64)
+        if wanted.size and (wanted.min() < 0 or wanted.max() >= self.shape[0]):
+            raise IndexError(f"rows must lie in 0 .. {self.shape[0] - 1}")
+        # In the order of the file each shard is touched once, front to back.
+        order = np.argsort(wanted, kind="stable")
+        sorted_rows = wanted[order]
+        edges = np.concatenate([[0], self._ends])
+        borders: list[int] = np.searchsorted(sorted_rows, edges).tolist()
+        out = np.empty((len(wanted), self.shape[1]), dtype=self.dtype)
+        for k, (a, b) in enumerate(itertools.pairwise(borders)):
+            if a < b:
+                out[order[a:b]] = self.shard(k)[sorted_rows[a:b] - self._start(k)]
+        return out
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("the rows lie in several files: reading them as one array copies")
+        whole = self._span(0, self.shape[0])
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return (row for k in range(len(self._files)) for row in self.shard(k))
+
+
+@dataclass(frozen=True, repr=False)
+class Features:
+    """Embeddings of a data set by one encoder, as `load_features` finds them on disk.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    manifest : dict
+        What made the features: encoder, preprocessing, data hash, options, version.
+    X : numpy.memmap or ShardedArray, shape (n, dim)
+        The embeddings, read from the disk where they are used.
+    table : DataFrame
+        One row per embedding: ``id``, ``label``, ``votes``, ``group``, ``split``, ... as the data
+        set has them.
+    encoder : str
+        Name of the encoder.
+    classes : list of str or None
+        Class names, in the order of the labels.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @cached_property
+    def X(self) -> NDArray[Any] | ShardedArray:
+        """The embeddings: a memory map, or several behind one face."""
+        filled = [s for s in self.manifest["shards"] if s["rows"]]
+        array = ShardedArray(
+            [self.path / s["file"] for s in filled],
+            [s["rows"] for s in filled],
+            self.manifest["dim"],
+            self.manifest["dtype"],
+        )
+        return array.shard(0) if len(filled) == 1 else array
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The rows' ids, labels, votes and whatever else the data set says."""
+        import pandas as pd
+
+        table = pd.read_parquet(self.path / TABLE)
+        if len(table) != self.manifest["n"]:
+            raise InputError(
+                f"{self.path / TABLE} has {len(table)} rows, the manifest says "
+                f"{self.manifest['n']}: the folder was changed. Extract again."
+            )
+        return table
+
+    @property
+    def encoder(self) -> str:
+        """Name of the encoder."""
+        return str(self.manifest["encoder"]["name"])
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Class names, where the data set has them."""
+        classes = self.manifest.get("dataset", {}).get("classes")
+        return None if classes is None else list(classes)
+
+    def __len__(self) -> int:
+        return int(self.manifest["n"])
+
+    def __repr__(self) -> str:
+        shape = (len(self), self.manifest["dim"])
+        return f"Features({str(self.path)!r}, encoder={self.encoder!r}, shape={shape})"
+
+    def shards(self) -> Iterator[tuple[NDArray[Any], pd.DataFrame]]:
+        """Yield (embeddings, their part of the table) shard by shard, one in memory at a time."""
+        row = 0
+        for entry in self.manifest["shards"]:
+            if entry["rows"]:
+                x = np.load(self.path / entry["file"], mmap_mode="r", allow_pickle=False)
+                yield x, self.table.iloc[row : row + entry["rows"]]
+                row += entry["rows"]
+
+
+def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> Features:
+    """Open a folder of features written by ``scalecal extract`` or ``scalecal import``.
+
+    Nothing is read but the manifest; the matrix stays on the disk.
+
+    Parameters
+    ----------
+    path : path
+        The folder.
+    verify : bool, default=False
+        Read every file and compare its sha256 with the manifest.
+
+    Returns
+    -------
+    Features
+
+    Examples
+    --------
+    >>> load_features("no/such/folder")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: no features at no/such/folder. Run: scalecal extract ...
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    if not manifest.get("complete"):
+        raise InputError(_unfinished(folder, manifest))
+    for entry in manifest["shards"]:
+        file = folder / entry["file"]
+        found = file.stat().st_size if file.exists() else None
+        if found != entry["bytes"]:
+            state = "is missing" if found is None else f"has {found} bytes, not {entry['bytes']}"
+            raise InputError(f"{file} {state}: the folder was changed. Extract again.")
+    if verify:
+        parts = [*manifest["shards"], manifest["table"], manifest["skipped"]]
+        for entry in filter(None, parts):
+            if file_hash(folder / entry["file"]) != entry["sha256"]:
+                raise InputError(
+                    f"{folder / entry['file']} does not match its sha256 in {MANIFEST}: "
+                    "it was changed or the disk is failing. Extract again."
+                )
+    return Features(folder, manifest)
+
+
+def _unfinished(folder: Path, manifest: dict[str, Any]) -> str:
+    done = len(list((folder / SHARDS).glob("*.npy")))
+    data = manifest.get("dataset", {})
+    total = -(-data["n_images"] // manifest["shard_rows"]) if "n_images" in data else "?"
+    if "source" in manifest:
+        command = f"scalecal import PATH --out {folder}"
+    else:
+        written = data.get("form", data.get("name", "DATASET"))
+        where = "" if ":" in written else "--data DIR "
+        command = f"scalecal extract {written} {manifest['encoder']['name']} {where}--out {folder}"
+    return (
+        f"the features at {folder} are not finished ({done} of {total} shards). "
+        f"Run the command that began them again, it goes on where it stopped: {command}"
+    )

@@ -1,0 +1,1 @@
+"""The SCALE paper: its tables, figures and claims, made again and judged; nothing else imports it."""

@@ -1,0 +1,168 @@
+"""What a run has at hand: cells, their scores, embeddings and times; what tables and claims look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scalecal.checks import Float, Int
+from scalecal.runs.cells import Cell
+from scalecal.runs.joining import ENSEMBLE
+from scalecal.runs.resampled import Resampled
+from scalecal.runs.scores import score_cells
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ENSEMBLE", "Embeddings", "Evidence"]
+
+_PRIMARY = ("mhist", "lidc")
+_KEYS = ("dataset", "encoder", "method", "stratum", "metric")
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Training cases of one cell as the method saw them: what the premise is checked on.
+
+    `anchors` maps class 0 and 1 to row numbers, most confident first; `counts` are votes per class.
+    """
+
+    X: Float
+    y: Int
+    counts: Int | None
+    anchors: Mapping[int, Int]
+    n_raters: int = 7
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All that tables, figures and claims may look at. Made by `Evidence.of`.
+
+    Attributes
+    ----------
+    cells : tuple of Cell
+        Cells trained and tested on the same kind of data.
+    shifted : tuple of Cell
+        Cells tested elsewhere than trained.
+    results : DataFrame
+        Tidy scores of `cells`.
+    embeddings : mapping
+        (data set, encoder) -> training embeddings with their anchors, where at hand.
+    seconds : mapping
+        (data set, encoder) -> seconds of training the probe and retraining it on synthetic cases.
+    """
+
+    cells: tuple[Cell, ...]
+    shifted: tuple[Cell, ...]
+    results: pd.DataFrame
+    embeddings: Mapping[tuple[str, str], Embeddings] = field(default_factory=dict)
+    seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    n_resamples: int = 1000
+    seed: int = 0
+    _drawn: dict[str, Resampled] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        cells: Sequence[Cell],
+        *,
+        results: pd.DataFrame | None = None,
+        embeddings: Mapping[tuple[str, str], Embeddings] | None = None,
+        seconds: Mapping[tuple[str, str], float] | None = None,
+        n_resamples: int = 1000,
+        seed: int = 0,
+    ) -> Evidence:
+        """Gather evidence from cells; they are scored here unless `results` are given."""
+        return cls(
+            cells=tuple(cell for cell in cells if cell.shift is None),
+            shifted=tuple(cell for cell in cells if cell.shift is not None),
+            results=score_cells([c for c in cells if c.shift is None])
+            if results is None
+            else results,
+            embeddings=embeddings or {},
+            seconds=seconds or {},
+            n_resamples=n_resamples,
+            seed=seed,
+        )
+
+    @property
+    def datasets(self) -> list[str]:
+        """Names of the data sets, in the order they came."""
+        return list(dict.fromkeys(cell.dataset for cell in self.cells))
+
+    def of_dataset(self, dataset: str, *methods: str) -> list[Cell]:
+        """Cells of a data set that hold all these methods, without the ensemble."""
+        return [
+            cell
+            for cell in self.cells
+            if cell.dataset == dataset
+            and cell.encoder != ENSEMBLE
+            and set(methods) <= set(cell.methods)
+        ]
+
+    def encoders(self, dataset: str, *methods: str) -> list[str]:
+        """Names of the encoders of `of_dataset`."""
+        return [cell.encoder for cell in self.of_dataset(dataset, *methods)]
+
+    @property
+    def judged(self) -> list[str]:
+        """Data sets whose cases have agreement strata, the paper's own first."""
+        found = [
+            d
+            for d in self.datasets
+            if any("low" in c.stratum_names for c in self.of_dataset(d, "none"))
+        ]
+        return sorted(found, key=lambda d: _PRIMARY.index(d) if d in _PRIMARY else len(_PRIMARY))
+
+    @property
+    def primary(self) -> str | None:
+        """The data set that plays MHIST's part: MHIST itself, or the first with agreement strata."""
+        return self.judged[0] if self.judged else None
+
+    def resampled(self, dataset: str) -> Resampled:
+        """Return the bootstrap of a data set's cells; it is drawn once."""
+        if dataset not in self._drawn:
+            cells = self.of_dataset(dataset)
+            self._drawn[dataset] = Resampled(cells, n_resamples=self.n_resamples, seed=self.seed)
+        return self._drawn[dataset]
+
+    def mean(
+        self,
+        dataset: str,
+        encoder: str,
+        method: str,
+        metric: str,
+        stratum: str = "overall",
+        column: str = "value",
+    ) -> float:
+        """Mean over seeds of a number in the results; NaN where there is none."""
+        values = self.by_seed(dataset, encoder, method, metric, stratum, column)
+        return float(values.mean()) if len(values) else float("nan")
+
+    def by_seed(
+        self,
+        dataset: str,
+        encoder: str,
+        method: str,
+        metric: str,
+        stratum: str = "overall",
+        column: str = "value",
+    ) -> Float:
+        """Values of a number, one per seed."""
+        found = self._values.get((dataset, encoder, method, stratum, metric), [])
+        return np.array([pair[column == "floor"] for pair in found], dtype=np.float64)
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, ...], list[tuple[float, float]]]:
+        """(data set, encoder, method, stratum, metric) -> (value, floor) of every seed."""
+        frame = self.results
+        keys = zip(*(frame[c] for c in _KEYS), strict=True)
+        pairs = zip(frame["value"], frame["floor"], strict=True)
+        out: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+        for key, pair in zip(keys, pairs, strict=True):
+            out.setdefault(key, []).append(pair)
+        return out

@@ -1,0 +1,301 @@
+"""What the paper printed, as data: shown beside what was measured, never expected.
+
+Numbers are transcribed from the tables of "SCALE: Synthetic Calibration via Agreement Labeling in
+Embedding Space" (Liu and Hassanpour). ECE as a fraction, AUC and accuracy in per cent, as printed.
+`FACTS` lists statements of the paper that public sources contradict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalecal.runs.methods import METHODS
+
+__all__ = [
+    "ANCHORS",
+    "AUDIT",
+    "ENCODER_LABELS",
+    "FACTS",
+    "FINE_TUNED_LABELS",
+    "GENERALISATION",
+    "MAIN",
+    "PAIRWISE",
+    "REPLICATION",
+    "Fact",
+    "encoder_label",
+    "mean_over",
+    "method_label",
+]
+
+Pair = tuple[float, float]  # mean and standard deviation over ten seeds
+
+ENCODER_LABELS: Mapping[str, str] = {
+    "gigapath": "GigaPath",
+    "uni": "UNI",
+    "conch": "CONCH",
+    "chief": "CHIEF",
+    "ctranspath": "CTransPath",
+    "phikon": "Phikon",
+    "plip": "PLIP",
+    "resnet50": "ResNet-50",
+}
+"""The paper's eight encoders, in its order."""
+
+FINE_TUNED_LABELS: Mapping[str, str] = {
+    "resnet-hard": "Baseline",
+    "resnet-vanilla-ls": "Vanilla LS",
+    "resnet-linear": "Agree-Linear",
+    "resnet-piecewise": "Agree-Piecewise",
+    "resnet-nonlinear": "Agree-Nonlinear",
+}
+"""Labels of the end-to-end networks, in the paper's order."""
+
+
+def encoder_label(name: str) -> str:
+    """Return an encoder's name as the paper writes it; other names stay as they are."""
+    return ENCODER_LABELS.get(name, name)
+
+
+def method_label(name: str) -> str:
+    """Return a method's label; a name that is not known stays as it is.
+
+    Examples
+    --------
+    >>> method_label("none"), method_label("resnet-hard"), method_label("mine")
+    ('No calibration', 'Baseline', 'mine')
+    """
+    if name in METHODS:
+        return METHODS[name].label
+    return FINE_TUNED_LABELS.get(name, name)
+
+
+REPLICATION: Mapping[str, tuple[Pair, Pair, Pair, Pair]] = {
+    "resnet-hard": ((84.5, 0.9), (84.7, 0.8), (9.1, 1.5), (8.9, 1.4)),
+    "resnet-vanilla-ls": ((85.4, 0.7), (85.6, 0.6), (3.4, 0.7), (3.2, 0.6)),
+    "resnet-linear": ((85.9, 0.8), (86.1, 0.9), (5.5, 0.8), (5.3, 0.7)),
+    "resnet-piecewise": ((86.2, 0.5), (86.4, 0.4), (3.1, 0.5), (2.9, 0.4)),
+    "resnet-nonlinear": ((86.1, 0.8), (86.3, 0.7), (3.0, 0.7), (2.8, 0.6)),
+}
+"""Method -> AUC of the paper's replication, AUC of Wei et al. (2022), ECE of both; in per cent."""
+
+_STRATA = ("overall", "high", "medium", "low")
+AUDIT: Mapping[str, Mapping[str, float]] = {
+    encoder: dict(zip(_STRATA, values, strict=True))
+    for encoder, values in {
+        "gigapath": (0.045, 0.035, 0.065, 0.111),
+        "uni": (0.022, 0.018, 0.045, 0.150),
+        "conch": (0.045, 0.032, 0.058, 0.170),
+        "chief": (0.038, 0.028, 0.055, 0.198),
+        "ctranspath": (0.023, 0.019, 0.048, 0.180),
+        "phikon": (0.039, 0.030, 0.060, 0.210),
+        "plip": (0.033, 0.025, 0.075, 0.310),
+        "resnet50": (0.031, 0.024, 0.055, 0.195),
+    }.items()
+}
+"""Encoder -> stratum -> ECE of the uncalibrated probe on MHIST."""
+
+_MAIN_METHODS = ("none", "temperature", "vanilla-ls", "real-piecewise", "scale")
+_MAIN_COLUMNS = ("overall", "low", "auc", "accuracy")
+_MAIN_NUMBERS: Mapping[str, tuple[tuple[float, ...], ...]] = {
+    # overall ECE, low ECE, AUC, accuracy, then their standard deviations; in the methods' order
+    "gigapath": (
+        (0.045, 0.111, 93.5, 89.9, 0.004, 0.013, 0.5, 0.5),
+        (0.040, 0.095, 93.5, 89.9, 0.004, 0.011, 0.5, 0.5),
+        (0.039, 0.085, 93.4, 89.8, 0.004, 0.010, 0.4, 0.4),
+        (0.037, 0.070, 93.6, 90.0, 0.003, 0.008, 0.5, 0.6),
+        (0.039, 0.078, 93.5, 89.9, 0.003, 0.008, 0.5, 0.6),
+    ),
+    "uni": (
+        (0.022, 0.150, 91.2, 87.2, 0.002, 0.022, 0.6, 0.6),
+        (0.020, 0.140, 91.2, 87.2, 0.002, 0.020, 0.6, 0.6),
+        (0.019, 0.116, 91.3, 87.3, 0.002, 0.013, 0.5, 0.6),
+        (0.018, 0.092, 91.1, 87.1, 0.002, 0.012, 0.3, 0.6),
+        (0.019, 0.100, 91.2, 87.2, 0.002, 0.013, 0.3, 0.6),
+    ),
+    "conch": (
+        (0.045, 0.170, 92.1, 88.1, 0.004, 0.024, 0.6, 0.4),
+        (0.041, 0.160, 92.1, 88.1, 0.005, 0.025, 0.6, 0.4),
+        (0.040, 0.133, 92.0, 88.0, 0.004, 0.019, 0.4, 0.7),
+        (0.038, 0.105, 92.2, 88.2, 0.003, 0.012, 0.4, 0.5),
+        (0.040, 0.115, 92.0, 88.0, 0.003, 0.012, 0.6, 0.4),
+    ),
+    "chief": (
+        (0.038, 0.198, 90.5, 86.5, 0.004, 0.023, 0.4, 0.5),
+        (0.035, 0.185, 90.5, 86.5, 0.003, 0.026, 0.4, 0.4),
+        (0.034, 0.159, 90.6, 86.6, 0.004, 0.018, 0.3, 0.5),
+        (0.032, 0.130, 90.4, 86.4, 0.003, 0.014, 0.5, 0.6),
+        (0.034, 0.142, 90.5, 86.5, 0.003, 0.022, 0.6, 0.5),
+    ),
+    "ctranspath": (
+        (0.023, 0.180, 89.8, 85.8, 0.002, 0.019, 0.6, 0.4),
+        (0.021, 0.168, 89.8, 85.8, 0.002, 0.018, 0.6, 0.7),
+        (0.020, 0.145, 89.9, 85.9, 0.002, 0.017, 0.5, 0.6),
+        (0.019, 0.118, 89.7, 85.7, 0.002, 0.013, 0.6, 0.5),
+        (0.020, 0.130, 89.9, 85.9, 0.002, 0.015, 0.4, 0.7),
+    ),
+    "phikon": (
+        (0.039, 0.210, 90.1, 86.1, 0.004, 0.032, 0.5, 0.6),
+        (0.036, 0.195, 90.1, 86.1, 0.005, 0.031, 0.5, 0.5),
+        (0.035, 0.169, 90.0, 86.0, 0.003, 0.024, 0.5, 0.4),
+        (0.033, 0.140, 90.2, 86.2, 0.003, 0.017, 0.5, 0.5),
+        (0.035, 0.152, 90.1, 86.1, 0.004, 0.023, 0.5, 0.6),
+    ),
+    "plip": (
+        (0.033, 0.310, 88.3, 84.3, 0.003, 0.043, 0.4, 0.4),
+        (0.028, 0.280, 88.3, 84.3, 0.002, 0.040, 0.4, 0.5),
+        (0.027, 0.251, 88.4, 84.4, 0.002, 0.029, 0.3, 0.6),
+        (0.025, 0.215, 88.2, 84.2, 0.002, 0.030, 0.5, 0.6),
+        (0.027, 0.232, 88.3, 84.3, 0.003, 0.035, 0.6, 0.5),
+    ),
+    "resnet50": (
+        (0.031, 0.195, 87.5, 83.5, 0.004, 0.024, 0.3, 0.4),
+        (0.027, 0.178, 87.5, 83.5, 0.002, 0.024, 0.3, 0.5),
+        (0.026, 0.149, 87.4, 83.4, 0.002, 0.023, 0.4, 0.6),
+        (0.024, 0.118, 87.6, 83.6, 0.002, 0.016, 0.3, 0.5),
+        (0.026, 0.130, 87.5, 83.5, 0.003, 0.013, 0.3, 0.6),
+    ),
+}
+
+MAIN: Mapping[str, Mapping[str, Mapping[str, Pair]]] = {
+    encoder: {
+        method: {c: (row[j], row[j + 4]) for j, c in enumerate(_MAIN_COLUMNS)}
+        for method, row in zip(_MAIN_METHODS, table, strict=True)
+    }
+    for encoder, table in _MAIN_NUMBERS.items()
+}
+"""Encoder -> method -> overall, low (ECE), auc, accuracy -> mean and sd, on MHIST."""
+
+PAIRWISE: Mapping[str, tuple[float, float, float, float]] = {
+    "linear": (0.143, 0.154, 0.011, 0.77),
+    "piecewise": (0.123, 0.135, 0.011, 0.83),
+    "nonlinear": (0.127, 0.141, 0.014, 0.78),
+}
+"""Smoothing -> low-agreement ECE of real agreement, of SCALE, their gap, share recovered."""
+
+_GENERAL_METHODS = ("none", "vanilla-ls", "scale")
+_GENERAL_NUMBERS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    # ECE of none, vanilla LS and SCALE, AUC of SCALE, then the standard deviations
+    "pcam": {
+        "gigapath": (0.052, 0.046, 0.041, 96.2, 0.005, 0.005, 0.004, 0.3),
+        "uni": (0.038, 0.034, 0.030, 95.8, 0.004, 0.003, 0.003, 0.3),
+        "conch": (0.048, 0.043, 0.038, 95.5, 0.005, 0.004, 0.004, 0.3),
+        "chief": (0.045, 0.040, 0.036, 94.8, 0.004, 0.004, 0.004, 0.3),
+        "ctranspath": (0.035, 0.031, 0.028, 93.5, 0.004, 0.003, 0.003, 0.3),
+        "phikon": (0.042, 0.038, 0.034, 94.2, 0.004, 0.004, 0.003, 0.3),
+        "plip": (0.058, 0.051, 0.045, 93.0, 0.006, 0.005, 0.004, 0.3),
+        "resnet50": (0.040, 0.036, 0.033, 92.5, 0.004, 0.004, 0.003, 0.3),
+    },
+    "breakhis": {
+        "gigapath": (0.048, 0.043, 0.039, 94.5, 0.005, 0.004, 0.004, 0.4),
+        "uni": (0.042, 0.038, 0.035, 93.8, 0.004, 0.004, 0.004, 0.4),
+        "conch": (0.050, 0.045, 0.041, 93.2, 0.005, 0.005, 0.004, 0.4),
+        "chief": (0.055, 0.049, 0.045, 92.5, 0.006, 0.005, 0.005, 0.4),
+        "ctranspath": (0.046, 0.041, 0.038, 91.8, 0.005, 0.004, 0.004, 0.5),
+        "phikon": (0.051, 0.046, 0.042, 92.0, 0.005, 0.005, 0.004, 0.4),
+        "plip": (0.062, 0.055, 0.050, 90.5, 0.006, 0.006, 0.005, 0.5),
+        "resnet50": (0.058, 0.052, 0.048, 89.8, 0.006, 0.005, 0.005, 0.5),
+    },
+}
+
+GENERALISATION: Mapping[str, Mapping[str, Mapping[str, Pair]]] = {
+    dataset: {
+        encoder: {
+            **{m: (row[j], row[j + 4]) for j, m in enumerate(_GENERAL_METHODS)},
+            "auc": (row[3], row[7]),
+        }
+        for encoder, row in table.items()
+    }
+    for dataset, table in _GENERAL_NUMBERS.items()
+}
+"""Data set -> encoder -> none, vanilla-ls, scale (overall ECE) and auc (of SCALE) -> mean and sd."""
+
+ANCHORS: Mapping[str, Mapping[str, float]] = {
+    encoder: dict(zip(("vanilla-ls", "scale-random", "scale"), values, strict=True))
+    for encoder, values in {
+        "gigapath": (0.085, 0.081, 0.078),
+        "uni": (0.116, 0.106, 0.100),
+        "conch": (0.133, 0.122, 0.115),
+        "chief": (0.159, 0.149, 0.142),
+        "ctranspath": (0.145, 0.136, 0.130),
+        "phikon": (0.169, 0.159, 0.152),
+        "plip": (0.251, 0.240, 0.232),
+        "resnet50": (0.149, 0.138, 0.130),
+    }.items()
+}
+"""Encoder -> method -> low-agreement ECE on MHIST, the anchor ablation."""
+
+
+def mean_over(encoders: Iterable[str], values: Mapping[str, float]) -> float:
+    """Average printed numbers over the encoders at hand; NaN unless all of them were printed.
+
+    Examples
+    --------
+    >>> round(mean_over(["uni", "plip"], {e: AUDIT[e]["low"] for e in AUDIT}), 3)
+    0.23
+    >>> mean_over(["uni", "mine"], {"uni": 0.1})
+    nan
+    """
+    names = list(encoders)
+    if not names or any(name not in values for name in names):
+        return float("nan")
+    return float(np.mean([values[name] for name in names]))
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A statement of the paper beside what public sources say."""
+
+    id: str
+    claim: str
+    paper: str
+    found: str
+    source: str
+    n: int
+
+
+FACTS: tuple[Fact, ...] = (
+    Fact(
+        "fact-strata",
+        "MHIST's test set has 652 high-, 161 medium- and 164 low-agreement images",
+        "652 / 161 / 164",
+        "627 / 186 / 164",
+        "Counted in MHIST's annotations.csv (agreement of 7, 6, 5, 4: 323, 304, 186, 164).",
+        977,
+    ),
+    Fact(
+        "fact-licence-mhist",
+        "MHIST is under CC BY 4.0",
+        "CC BY 4.0",
+        "Dataset Research Use Agreement",
+        "MHIST is handed out on a form under its own research agreement; it may not be passed on.",
+        1,
+    ),
+    Fact(
+        "fact-licence-uni",
+        "UNI is under Apache 2.0",
+        "Apache 2.0",
+        "CC-BY-NC-ND 4.0, gated",
+        "UNI's model card.",
+        1,
+    ),
+    Fact(
+        "fact-licence-phikon",
+        "Phikon is under Apache 2.0",
+        "Apache 2.0",
+        "Owkin non-commercial",
+        "Phikon's model card.",
+        1,
+    ),
+    Fact(
+        "fact-licence-chief",
+        "CHIEF is under Apache 2.0",
+        "Apache 2.0",
+        "AGPL-3.0, weights on request",
+        "CHIEF's repository.",
+        1,
+    ),
+)
+"""What the paper says and public sources contradict."""

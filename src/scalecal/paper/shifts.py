@@ -1,0 +1,113 @@
+"""Calibration under shift: trained at one magnification and tested at the others, and slide by slide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.features import load_features
+from scalecal.io.features import FeatureTable, read_features
+from scalecal.runs.cells import Cell, write_cell
+from scalecal.runs.grid import SHARES, run_grid
+from scalecal.runs.joining import joined_cell, part_of_cell
+from scalecal.splits import split
+
+__all__ = ["SEEDS", "shift_cells", "shifted", "slides", "write_shifts"]
+
+SEEDS = 3
+"""The most seeds trained per kind."""
+
+MOST_SLIDES = 8
+"""Test slides shown one by one: those with the most patches."""
+
+
+def shifted(cell: Cell, keep: NDArray[np.bool_], train: str, test: str) -> Cell:
+    """Return some cases of a cell, marked with where it was trained and tested."""
+    part = part_of_cell(cell, keep)
+    told = {**dict(cell.meta.get("dataset", {})), "shift": {"train": train, "test": test}}
+    return replace(part, meta={**cell.meta, "dataset": told})
+
+
+def shift_cells(
+    data: FeatureTable,
+    kind: NDArray[Any],
+    *,
+    dataset: str,
+    encoder: str,
+    methods: Sequence[str] | None = None,
+    seeds: int = SEEDS,
+    preset: str | None = "",
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Cell]:
+    """Train on the cases of each kind in turn, test on all kinds of other groups (patients).
+
+    Parameters
+    ----------
+    kind
+        (n,) what the cases differ in, for example the magnification. One kind is no shift: no cells.
+    """
+    kinds = [k for k in np.unique(kind.astype(str)).tolist() if k]
+    if len(kinds) < 2:
+        return []
+    kinds.sort(key=lambda k: (len(k), k))
+    cells = []
+    for trained in kinds:
+        grids = []
+        for seed in range(seeds):
+            part = split(data.y, groups=data.groups, shares=SHARES, seed=seed)  # type: ignore[arg-type]
+            marked = part.astype(object)
+            marked[(part != "test") & (kind.astype(str) != trained)] = ""
+            grids.append(
+                run_grid(
+                    replace(data, split=marked),
+                    methods=methods,
+                    seeds=[seed],
+                    preset=preset,
+                    dataset=dataset,
+                ).cell
+            )
+        progress(f"{dataset}/{encoder} trained on {trained}: {seeds} seed{'s' * (seeds > 1)}")
+        ids = (
+            np.arange(len(data)).astype(str)
+            if data.ids is None
+            else np.asarray(data.ids, dtype=str)
+        )
+        of_id = dict(zip(ids.tolist(), kind.astype(str).tolist(), strict=True))
+        whole = replace(joined_cell(grids), encoder=encoder)
+        found = np.array([of_id[name] for name in whole.ids.tolist()])
+        cells += [shifted(whole, found == k, trained, k) for k in kinds]
+    return cells
+
+
+def slides(cell: Cell) -> list[Cell]:
+    """Split a cell's test cases by group (slide): each is a shift from the training slides."""
+    if cell.groups is None:
+        return []
+    names, count = np.unique(cell.groups, return_counts=True)
+    largest = names[np.argsort(-count, kind="stable")][:MOST_SLIDES]
+    return [shifted(cell, cell.groups == name, "other slides", str(name)) for name in largest]
+
+
+def write_shifts(
+    folder: str | Path,
+    out: str | Path,
+    dataset: str,
+    encoder: str,
+    **options: Any,
+) -> list[Cell]:
+    """Train the shifts of a feature folder whose table tells the magnification, and write their cells."""
+    table = load_features(folder).table
+    if "magnification" not in table:
+        return []
+    data = read_features(folder)
+    kind = np.array([f"{m}X" for m in table["magnification"].tolist()])
+    cells = shift_cells(data, kind, dataset=dataset, encoder=encoder, **options)
+    for cell in cells:
+        assert cell.shift is not None
+        write_cell(Path(out) / f"{encoder}@{cell.shift[0]}-{cell.shift[1]}", cell)
+    return cells

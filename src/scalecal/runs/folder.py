@@ -1,0 +1,200 @@
+"""What a run leaves on disk: a cell, its scores, its comparison, audits and figures."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalecal import __version__
+from scalecal.auditing.audits import Audit, audit
+from scalecal.runs.cells import Cell, write_cell
+from scalecal.runs.comparison import BASELINE, Comparison
+from scalecal.runs.methods import METHODS
+from scalecal.io.store import output_folder, write_csv, write_json
+
+__all__ = ["audit_method", "run_meta", "write_audit_run", "write_run"]
+
+MOST_CASES = 1_000_000
+"""Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
+
+AUDIT_EXTRAS = frozenset({"run.json", "cases.parquet", "predictions.parquet", "report.html"})
+"""Names of the files that some audits have and others do not."""
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
+
+
+def run_meta(
+    cell: Cell,
+    *,
+    kind: str,
+    title: str,
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    notes: Sequence[str],
+    fingerprint: str,
+) -> dict[str, Any]:
+    """Return what `run.json` says: everything that made the run, nothing about when and where.
+
+    The one exception is the folder of the images, where the run knows it: the report links to them.
+    """
+    seeds = sorted({seed for _, seed in cell.predictions})
+    packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    images = dict(cell.meta.get("dataset") or {}).get("data")
+    where = {} if images is None else {"data": images}
+    return {
+        "kind": kind,
+        "title": title,
+        "version": __version__,
+        "command": ["scalecal", *command[1:]],
+        "options": {k: v for k, v in options.items() if v is not None},
+        "seeds": seeds,
+        "dataset": {"name": cell.dataset, "sha256": fingerprint, "n": len(cell.ids), **where},
+        "encoder": {"name": cell.encoder},
+        "methods": cell.methods,
+        "notes": list(notes),
+        "packages": {"python": ".".join(map(str, sys.version_info[:3])), **packages},
+    }
+
+
+def audit_method(cell: Cell, method: str, seed: int | None = None, **options: Any) -> Audit:
+    """Audit one method's predictions of one seed (the first, unless named)."""
+    index, probs = cell.predictions[method, cell.seeds(method)[0] if seed is None else seed]
+    given = cell.strata[index]
+    # Agreement strata are made anew from the votes, so that the audit knows where they come from.
+    own = cell.counts is None and bool((given != "").any())
+    return audit(
+        cell.y[index],
+        probs,
+        votes=None if cell.counts is None else cell.counts[index],
+        strata=given if own else None,
+        groups=None if cell.groups is None else cell.groups[index],
+        **options,
+    )
+
+
+def write_run(
+    out: str | Path,
+    comparison: Comparison,
+    *,
+    kind: str,
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    notes: Sequence[str],
+    fingerprint: str,
+    title: str | None = None,
+    claims: Sequence[Mapping[str, Any]] | None = None,
+) -> list[str]:
+    """Write a run folder, all of it or nothing, and return the names of the files.
+
+    What an earlier run left there and this one does not have goes: audits of another best method,
+    say, would be taken for this run's.
+    """
+    from scalecal.auditing.plots import save
+    from scalecal.runs.frontier import frontier_curve, frontier_methods
+
+    cell = comparison.cell
+    meta = run_meta(
+        cell,
+        kind=kind,
+        title=title or f"Comparison of {len(cell.methods)} methods on {cell.dataset}",
+        command=command,
+        options=options,
+        notes=notes,
+        fingerprint=fingerprint,
+    )
+    with output_folder(out) as folder:
+        write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
+        write_csv(comparison.results, folder / "results.csv")
+        write_csv(comparison.table, folder / "comparison.csv")
+        if claims is not None:
+            write_json(folder / "claims.json", list(claims))
+        for method in dict.fromkeys((BASELINE, comparison.best)):
+            if method in cell.methods:
+                found = audit_method(cell, method)
+                found.to_json(folder / f"audit_{method}.json")
+                save(found.plot(), folder / f"reliability_{method}")
+        if BASELINE in cell.methods and np.any(cell.strata == "low"):
+            write_csv(frontier_curve(cell), folder / "frontier.csv")
+            write_csv(frontier_methods(cell), folder / "frontier_methods.csv")
+        names = sorted(p.name for p in folder.iterdir())
+    for name in _own_names() - set(names):
+        Path(out, name).unlink(missing_ok=True)
+    return names
+
+
+def _own_names() -> set[str]:
+    """Names of the files that some comparisons write and others do not."""
+    made = {"claims.json", "frontier.csv", "frontier_methods.csv"}
+    for method in METHODS:
+        made |= {f"audit_{method}.json", f"reliability_{method}.png", f"reliability_{method}.svg"}
+    return made
+
+
+def write_audit_run(
+    out: str | Path,
+    found: Audit,
+    *,
+    dataset: str,
+    classes: Sequence[str] = (),
+    ids: Any = None,
+    group_names: Sequence[str] = (),
+    command: Sequence[str] = ("scalecal",),
+    options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Write an audit: its numbers, its figure and its cases; return the names of the files.
+
+    What an earlier audit left there and this one does not have goes: the cases of another file, say,
+    would be taken for this one's. So does its report, which whoever made it makes anew.
+    """
+    from scalecal.auditing.plots import save
+
+    with output_folder(out) as folder:
+        found.to_json(folder / "audit.json")
+        write_csv(found.to_frame(), folder / "audit.csv")
+        save(found.plot(), folder / "reliability")
+        cases = found.cases
+        if 0 < len(cases.y) <= MOST_CASES:
+            cell = _audited_cell(found, dataset, classes, ids, group_names)
+            meta = run_meta(
+                cell,
+                kind="audit",
+                title=f"Audit of {dataset}",
+                command=command,
+                options=options or {},
+                notes=found.notes,
+                fingerprint=str(found.meta["data_sha256"]),
+            )
+            write_cell(folder, replace(cell, meta=meta))
+        names = sorted(p.name for p in folder.iterdir())
+    for name in AUDIT_EXTRAS - set(names):
+        Path(out, name).unlink(missing_ok=True)
+    return names
+
+
+def _audited_cell(
+    found: Audit, dataset: str, classes: Sequence[str], ids: Any, group_names: Sequence[str]
+) -> Cell:
+    cases = found.cases
+    n = len(cases.y)
+    n_classes = 2 if cases.probs.ndim == 1 else cases.probs.shape[1]
+    groups = None
+    if cases.groups is not None:
+        named = np.asarray(group_names or cases.groups.astype(str), dtype=np.str_)
+        groups = named[cases.groups] if group_names else named
+    return Cell(
+        dataset=dataset,
+        encoder="model",
+        ids=np.arange(n).astype(np.str_) if ids is None else np.asarray(ids, dtype=np.str_),
+        y=cases.y,
+        counts=cases.counts,
+        groups=groups,
+        strata=np.array([*cases.strata, ""], dtype=np.str_)[cases.codes],
+        classes=tuple(classes) or tuple(str(c) for c in range(n_classes)),
+        predictions={("model", 0): (np.arange(n), cases.probs)},
+    )

@@ -1,0 +1,221 @@
+"""The softening frontier: what one temperature alone would buy, and who does better.
+
+A softer model always looks better on the low-agreement stratum. Dividing the uncalibrated logits by a
+temperature traces what softening alone buys; a method that carries information about difficulty is
+better than the point of that curve with the same mean predictive entropy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import expit
+
+from scalecal import metrics
+from scalecal.checks import Float, InputError, Int
+from scalecal.runs.cells import Cell, Prediction
+from scalecal.runs.resampled import Resampled
+from scalecal.runs.scores import entropy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "PLANES",
+    "TEMPERATURES",
+    "equal_entropy",
+    "frontier_curve",
+    "frontier_methods",
+    "soften",
+    "softened_name",
+    "with_softened",
+]
+
+TEMPERATURES: Float = np.concatenate(
+    [np.geomspace(0.5, 1.0, 13)[:-1], np.geomspace(1.0, 2.0, 13)[:-1], np.geomspace(2.0, 5.0, 17)]
+)
+"""Temperatures of the curve, 0.5 to 5, with 1 (the predictions as they are) and 2 among them."""
+
+PLANES = {
+    "ece": ("overall", "ece"),
+    "ece_low": ("low", "ece"),
+    "nll": ("overall", "nll"),
+    "vote_nll": ("overall", "vote_nll"),
+}
+"""Coordinate of the frontier -> stratum, metric."""
+
+_EDGE = 1e-12  # keeps the logits of certain predictions finite
+
+
+def soften(probs: Float, temperature: float) -> Float:
+    """Divide the logits of predicted probabilities by a temperature.
+
+    Examples
+    --------
+    >>> soften(np.array([0.8, 0.5]), 2.0).round(3).tolist()
+    [0.667, 0.5]
+    >>> soften(np.array([[0.2, 0.3, 0.5]]), 1.0).round(3).tolist()
+    [[0.2, 0.3, 0.5]]
+    """
+    if probs.ndim == 1:
+        p = np.clip(probs, _EDGE, 1 - _EDGE)
+        return np.asarray(expit((np.log(p) - np.log1p(-p)) / temperature))
+    z = np.log(np.clip(probs, _EDGE, 1.0)) / temperature
+    z = np.exp(z - z.max(axis=1, keepdims=True))
+    return np.asarray(z / z.sum(axis=1, keepdims=True))
+
+
+def equal_entropy(probs: Float, wanted: float) -> float:
+    """Temperature at which the softened predictions have the wanted mean entropy.
+
+    Mean entropy grows with the temperature, so there is one answer; it is sought in [0.01, 100] and
+    the nearer end is returned where it lies outside.
+
+    Examples
+    --------
+    >>> p = np.array([0.9, 0.2, 0.6])
+    >>> round(equal_entropy(p, float(entropy(soften(p, 3.0)).mean())), 4)
+    3.0
+    """
+    from scipy.optimize import brentq
+
+    def excess(log_t: float) -> float:
+        return float(entropy(soften(probs, np.exp(log_t))).mean()) - wanted
+
+    low, high = np.log(0.01), np.log(100.0)
+    if excess(low) >= 0:
+        return float(np.exp(low))
+    if excess(high) <= 0:
+        return float(np.exp(high))
+    return float(np.exp(brentq(excess, low, high, xtol=1e-7)))
+
+
+def softened_name(method: str) -> str:
+    """Name of the softened baseline that matches a method."""
+    return f"softened to {method}"
+
+
+def _matched(cell: Cell, methods: Iterable[str], baseline: str) -> dict[tuple[str, int], float]:
+    """(method, seed) -> temperature of equal entropy, where the baseline has that seed too."""
+    out = {}
+    for method in methods:
+        for seed in cell.seeds(method):
+            if (baseline, seed) not in cell.predictions:
+                continue
+            index, probs = cell.predictions[method, seed]
+            same, plain = cell.predictions[baseline, seed]
+            if not np.array_equal(index, same):
+                raise InputError(
+                    f"cell {cell.name}: {method} and {baseline} have other test cases at seed {seed}"
+                )
+            out[method, seed] = equal_entropy(plain, float(entropy(probs).mean()))
+    return out
+
+
+def _softened(cell: Cell, matched: dict[tuple[str, int], float], baseline: str) -> Cell:
+    more: dict[tuple[str, int], Prediction] = {}
+    for (method, seed), temperature in matched.items():
+        index, plain = cell.predictions[baseline, seed]
+        more[softened_name(method), seed] = (index, soften(plain, temperature))
+    return cell.with_predictions(more)
+
+
+def with_softened(cell: Cell, methods: Iterable[str], *, baseline: str = "none") -> Cell:
+    """Return the cell with the baseline softened to each method's mean entropy, seed by seed."""
+    return _softened(cell, _matched(cell, methods, baseline), baseline)
+
+
+def _place(cell: Cell, index: Int, probs: Float) -> dict[str, float]:
+    """Where predictions lie in both planes."""
+    y, counts = cell.y[index], None if cell.counts is None else cell.counts[index]
+    low = cell.inside(index, "low")
+    out = {
+        "ece": metrics.ece(y, probs),
+        "ece_low": metrics.ece(y[low], probs[low]) if len(y[low]) else float("nan"),
+        "nll": metrics.log_loss(y, probs),
+        "vote_nll": float("nan") if counts is None else metrics.vote_nll(counts, probs),
+    }
+    return out | {"entropy": float(entropy(probs).mean())}
+
+
+def _mean(places: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {key: float(np.mean([place[key] for place in places])) for key in places[0]}
+
+
+def frontier_curve(
+    cell: Cell, *, baseline: str = "none", temperatures: Float = TEMPERATURES
+) -> pd.DataFrame:
+    """Return the curve that softening the baseline traces, averaged over seeds.
+
+    Returns
+    -------
+    DataFrame with columns temperature, ece, ece_low, nll, vote_nll, entropy.
+
+    Examples
+    --------
+    >>> rows = np.arange(4)
+    >>> cell = Cell("toy", "raw", rows.astype(str), np.array([0, 1, 1, 0]), None, None,
+    ...             np.full(4, ""), ("a", "b"), {("none", 0): (rows, np.array([.1, .9, .7, .6]))})
+    >>> curve = frontier_curve(cell)
+    >>> bool(np.all(np.diff(curve["entropy"]) > 0))
+    True
+    """
+    import pandas as pd
+
+    seeds = cell.seeds(baseline)
+    if not seeds:
+        raise InputError(f"cell {cell.name} has no predictions of {baseline} to soften")
+    rows: list[dict[str, Any]] = []
+    for temperature in temperatures.tolist():
+        places = []
+        for seed in seeds:
+            index, probs = cell.predictions[baseline, seed]
+            places.append(_place(cell, index, soften(probs, temperature)))
+        rows.append({"temperature": temperature, **_mean(places)})
+    return pd.DataFrame(rows)
+
+
+def frontier_methods(
+    cell: Cell,
+    methods: Sequence[str] | None = None,
+    *,
+    baseline: str = "none",
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return each method's place, and its differences to softening of equal mean entropy.
+
+    Returns
+    -------
+    DataFrame with columns method, ece, ece_low, nll, vote_nll, entropy, at_temperature, and for each
+    of the four coordinates x: difference_x (method minus softened baseline; negative is better),
+    difference_x_from and difference_x_to (95 % interval by paired bootstrap over cases or groups) and
+    difference_x_p.
+    """
+    import pandas as pd
+
+    chosen = [m for m in cell.methods if "@" not in m] if methods is None else list(methods)
+    matched = _matched(cell, [m for m in chosen if m != baseline], baseline)
+    drawn = Resampled([_softened(cell, matched, baseline)], n_resamples=n_resamples, seed=seed)
+    rows: list[dict[str, Any]] = []
+    for method in chosen:
+        seeds = [s for s in cell.seeds(method) if (baseline, s) in cell.predictions]
+        if not seeds:
+            continue
+        places = [_place(cell, *cell.predictions[method, s]) for s in seeds]
+        row: dict[str, Any] = {"method": method, **_mean(places)}
+        row["at_temperature"] = float(np.mean([matched.get((method, s), 1.0) for s in seeds]))
+        for name, (stratum, metric) in PLANES.items():
+            ends = (float("nan"),) * 4
+            if method == baseline:
+                ends = (0.0, 0.0, 0.0, 1.0)
+            elif np.isfinite(row[name]):
+                rival = softened_name(method)
+                found = drawn.contrast(method, rival, stratum=stratum, metric=metric)
+                ends = (found.difference, found.low, found.high, found.p_value)
+            keys = (f"difference_{name}{end}" for end in ("", "_from", "_to", "_p"))
+            row |= dict(zip(keys, ends, strict=True))
+        rows.append(row)
+    return pd.DataFrame(rows)

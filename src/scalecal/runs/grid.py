@@ -1,0 +1,402 @@
+"""The one loop: every method with every seed on one set of embeddings, trained together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from scalecal.calibrators import Calibrator
+from scalecal.checks import Float, InputError, Int, MissingPackageError, lookup
+from scalecal.runs.cells import Cell, Prediction
+from scalecal.runs.methods import METHODS, Method
+from scalecal.io.features import FeatureTable
+from scalecal.probes import Job, Trained, fit_many, probabilities
+from scalecal.splits import split
+from scalecal.votes import strata
+
+__all__ = [
+    "SHARES",
+    "Grid",
+    "applicable",
+    "apply_probe",
+    "features_of",
+    "fit_calibrator",
+    "on_device",
+    "panel_size",
+    "parts",
+    "run_grid",
+    "seed_list",
+]
+
+SHARES = (0.7, 0.1, 0.2)
+"""Training, validation and test part where the data name none."""
+
+MOST_WIDENED = 3 << 30
+"""Bytes up to which half-precision embeddings are kept in memory in single precision."""
+
+
+LEFT_OUT = " is left out: "
+"""Between a method and the reason, in notes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """What a run of the grid gave: predictions, and what the reader should know.
+
+    `left_out` says why a method was not run, `capped` counts probes ended by the limit of epochs,
+    `chosen` is the number of the recipe kept where a method has several, `seconds` is the time all
+    training took.
+    """
+
+    cell: Cell
+    left_out: dict[str, str]
+    capped: dict[str, int]
+    chosen: dict[tuple[str, int], int]
+    probes: dict[tuple[str, int], Trained]
+    seconds: float
+
+    @property
+    def notes(self) -> list[str]:
+        """Plain sentences on what was left out and what did not converge."""
+        said = [f"{name}{LEFT_OUT}{why}." for name, why in self.left_out.items()]
+        if self.capped:
+            total, worst = sum(self.capped.values()), max(self.capped, key=lambda m: self.capped[m])
+            said.append(
+                f"{total} probes were ended by the limit of epochs, not by early stopping "
+                f"(most often of {worst}): they may be under-trained."
+            )
+            if self.cell.meta.get("preset", "paper") is not None:
+                said[-1] += (
+                    " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
+                )
+        return said
+
+
+def seed_list(seeds: int | Sequence[int]) -> list[int]:
+    """Return seeds 0 .. n - 1 for a count, or the seeds themselves.
+
+    Examples
+    --------
+    >>> seed_list(3), seed_list([7])
+    ([0, 1, 2], [7])
+    """
+    chosen = list(range(seeds)) if isinstance(seeds, int) else [int(s) for s in seeds]
+    if not chosen:
+        raise InputError("at least one seed is needed")
+    return chosen
+
+
+def panel_size(data: FeatureTable) -> int | None:
+    """Return the usual number of readers (the median over cases that have any), or None."""
+    size = data.readers
+    if size is None or not (size > 0).any():
+        return None
+    return int(np.median(size[size > 0]))
+
+
+def panels(data: FeatureTable, rows: Int) -> Int | None:
+    """Return the readers behind some cases, the usual number where a case has no votes, or None."""
+    if data.readers is None:
+        return None
+    size = data.readers[rows]
+    return np.where(size > 0, size, panel_size(data) or 1)
+
+
+def applicable(
+    names: Sequence[str] | None, data: FeatureTable
+) -> tuple[dict[str, Method], dict[str, str]]:
+    """Return the methods that can be run on these data, and why the others cannot.
+
+    A method the user named is an error where it is unknown; one that does not apply is left out.
+    """
+    panel = panel_size(data)
+    run, out = {}, {}
+    for name in METHODS if names is None else names:
+        method = lookup(name, METHODS, "method")
+        if method.over_encoders:
+            out[name] = "it needs several encoders"
+        elif method.needs_votes and data.counts is None:
+            out[name] = "it needs readers' votes"
+        elif method.needs_panel and (panel is None or panel < 2):
+            out[name] = "it needs to know how many readers are behind each label"
+        elif len(data.classes) > 2 and any(r.smoothing == "confidence" for r in method.recipes()):
+            out[name] = "it is for two classes"
+        else:
+            run[name] = method
+    if not run:
+        raise InputError("no method applies: " + "; ".join(f"{k}: {v}" for k, v in out.items()))
+    return run, out
+
+
+def parts(data: FeatureTable, seed: int) -> tuple[Int, Int | None, Int]:
+    """Return the rows for training, validation (None: each method holds out its own) and testing.
+
+    Without a `split` column a grouped, stratified 70 / 10 / 20 split is drawn from the seed.
+    """
+    assert data.y is not None
+    if data.split is None:
+        part = split(data.y, groups=data.groups, shares=SHARES, seed=seed)
+    else:
+        part = np.asarray(data.split)
+    train, val, test = (np.flatnonzero(part == name) for name in ("train", "val", "test"))
+    for name, rows in (("train", train), ("test", test)):
+        if len(rows) == 0:
+            raise InputError(
+                f"no case has split = {name!r}: give train and test cases, or no split at all"
+            )
+    return train, (val if len(val) else None), test
+
+
+def run_grid(
+    data: FeatureTable,
+    *,
+    methods: Sequence[str] | None = None,
+    seeds: int | Sequence[int] = 10,
+    preset: str | None = "",
+    more: Mapping[str, Method] | None = None,
+    dataset: str = "data",
+    device: str = "cpu",
+    progress: Callable[[str], None] | None = None,
+) -> Grid:
+    """Train every applicable method with every seed and predict the test cases.
+
+    Parameters
+    ----------
+    data
+        Embeddings with labels and, where known, votes, groups and split.
+    methods
+        Names in `METHODS`; None: all that apply.
+    seeds
+        A count, or the seeds. A seed decides split, held-out part, initial weights and batch order, and is
+        shared by all methods: they are paired.
+    preset
+        Another preset for all methods (None: this package's default training); "" leaves each its own.
+    more
+        Further methods beside those in `METHODS`.
+    device
+        Where probes are trained: "cpu" (numpy), or a torch device such as "cuda".
+    progress
+        Told what is being done, in words.
+
+    Examples
+    --------
+    >>> from scalecal.datasets import simulate
+    >>> from scalecal.runs.grid import features_of
+    >>> data = features_of(simulate(300, dim=8, seed=0))
+    >>> grid = run_grid(data, methods=["none", "scale"], seeds=2)
+    >>> sorted(grid.cell.predictions)
+    [('none', 0), ('none', 1), ('scale', 0), ('scale', 1)]
+    """
+    data = data.labelled()
+    chosen = seed_list(seeds)
+    run, left_out = applicable(methods, data)
+    if preset is None and {"none", "none-default"} <= set(run):
+        del run["none-default"]
+        left_out["none-default"] = "under this preset it is the same as none"
+    run |= more or {}
+    say = progress or (lambda _: None)
+    panel = panel_size(data)
+    recipes = {name: method.recipes(panel, preset) for name, method in run.items()}
+    jobs: list[Job] = []
+    place: dict[tuple[str, int], list[int]] = {}
+    tested: dict[int, Int] = {}
+    for seed in chosen:
+        train, val, tested[seed] = parts(data, seed)
+        shared = _shared_arrays(data, train, val)
+        for name in run:
+            numbers = range(len(jobs), len(jobs) + len(recipes[name]))
+            place[name, seed] = list(numbers)
+            jobs += [Job(recipe=recipe, seed=seed, **shared) for recipe in recipes[name]]
+    say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
+    start = time.perf_counter()
+    data = replace(data, X=on_device(data.X, device))
+    # Whatever the work: a seed's probes are the same bytes alone, beside others, and on a worker.
+    trained = fit_many(data.X, jobs, compiled=True)
+    seconds = time.perf_counter() - start
+    predictions: dict[tuple[str, int], Prediction] = {}
+    capped: dict[str, int] = {}
+    best: dict[tuple[str, int], int] = {}
+    probes: dict[tuple[str, int], Trained] = {}
+    cases = np.unique(np.concatenate(list(tested.values())))
+    for seed in chosen:
+        say(f"seed {seed}: calibrating and predicting {len(tested[seed]):,} test cases")
+        for name, method in run.items():
+            rivals = [trained[i] for i in place[name, seed]]
+            best[name, seed] = int(np.argmin([_validation_loss(t) for t in rivals]))
+            probe = probes[name, seed] = rivals[best[name, seed]]
+            capped[name] = capped.get(name, 0) + int(probe.fit.capped)
+            val = parts(data, seed)[1]
+            if method.calibrator is not None and val is None and probe.validation is None:
+                left_out[name] = "too few training cases to hold out a validation part"
+                continue
+            try:
+                calibrator = fit_calibrator(method, probe, data, val)
+            except InputError as error:
+                # One class in a seed's validation cases must not cost the other methods their run.
+                left_out[name] = f"with seed {seed}, {str(error).rstrip('.')}"
+                continue
+            probs = apply_probe(probe, calibrator, data, tested[seed])
+            predictions[name, seed] = (np.searchsorted(cases, tested[seed]), probs)
+    order = {
+        (name, seed): predictions[name, seed]
+        for name in run
+        for seed in chosen
+        if (name, seed) in predictions and name not in left_out
+    }
+    if not order:
+        raise InputError(
+            "no method could be applied: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
+        )
+    cell = _cell(data, cases, order, dataset)
+    if preset != "":
+        cell = replace(cell, meta={**cell.meta, "preset": preset})
+    ended = {name: count for name, count in capped.items() if count}
+    return Grid(cell, left_out, ended, best, probes, seconds)
+
+
+def on_device(X: Any, device: str) -> Any:
+    """Return embeddings where they are to be used: a numpy array or memory map, or a torch tensor.
+
+    On the CPU, half-precision rows are made single precision once, where that takes little memory:
+    every batch of every probe would else do it again, at most of the cost of training.
+    """
+    if device == "cpu":
+        small = X.dtype == np.float16 and 4 * X.shape[0] * X.shape[1] <= MOST_WIDENED
+        return np.asarray(X, dtype=np.float32 if small else None)
+    try:
+        import torch
+    except ImportError:
+        raise MissingPackageError(
+            f"device {device!r} needs torch. Run: pip install 'scalecal[encoders]'"
+        ) from None
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError(f"device {device!r} is not available here: torch sees no CUDA card")
+    if isinstance(X, torch.Tensor):
+        return X.to(device)
+    return torch.from_numpy(np.array(X, copy=False)).to(device)
+
+
+def _shared_arrays(data: FeatureTable, train: Int, val: Int | None) -> dict[str, Any]:
+    """What all jobs of one seed have in common, as the same objects, so that they share batches."""
+    assert data.y is not None
+    return {
+        "rows": train,
+        "y": data.y[train],
+        "n_classes": len(data.classes),
+        "votes": None if data.counts is None else _with_label(data.counts[train], data.y[train]),
+        "groups": None if data.groups is None else data.groups[train],
+        "validation": val,
+        "validation_y": None if val is None else data.y[val],
+    }
+
+
+def _with_label(counts: Int, y: Int) -> Int:
+    """Votes of training cases; a case nobody voted on counts as one reader who said its label."""
+    empty = counts.sum(axis=1) == 0
+    if not empty.any():
+        return counts
+    filled = counts.copy()
+    filled[empty, y[empty]] = 1
+    return filled
+
+
+def _validation_loss(trained: Trained) -> float:
+    history = trained.fit.history
+    return float(np.min(history)) if len(history) else float("inf")
+
+
+def fit_calibrator(
+    method: Method, probe: Trained, data: FeatureTable, val: Int | None
+) -> Calibrator | None:
+    """Fit a method's calibrator to the validation cases; None where it has none."""
+    if method.calibrator is None:
+        return None
+    assert data.y is not None
+    rows = probe.validation if val is None else val
+    if rows is None:
+        raise InputError(
+            "too few training cases to hold out a validation part for the calibrator: "
+            "give one (split = 'val'), or more cases"
+        )
+    fitted: Calibrator = clone(method.calibrator)
+    return fitted.fit(probe.logits(data.X, rows), data.y[rows], n_raters=panels(data, rows))
+
+
+def apply_probe(
+    probe: Trained, calibrator: Calibrator | None, data: FeatureTable, rows: Int
+) -> Float:
+    """Return probabilities of some rows: (n,) of the positive class, or (n, C)."""
+    logits = probe.logits(data.X, rows)
+    if calibrator is None:
+        probs = probabilities(logits)
+        return probs[:, 1] if logits.ndim == 1 else probs
+    return calibrator.predict_proba(logits, n_raters=panels(data, rows))
+
+
+def _cell(
+    data: FeatureTable,
+    cases: Int,
+    predictions: dict[tuple[str, int], Prediction],
+    dataset: str,
+) -> Cell:
+    assert data.y is not None
+    names = np.asarray(data.group_names, dtype=np.str_)
+    ids = (
+        np.arange(len(data)).astype(np.str_)
+        if data.ids is None
+        else np.asarray(data.ids, dtype=np.str_)
+    )
+    return Cell(
+        dataset=dataset,
+        encoder=data.encoder or "embeddings",
+        ids=ids[cases],
+        y=data.y[cases],
+        counts=None if data.counts is None else data.counts[cases],
+        groups=None if data.groups is None else names[data.groups[cases]],
+        strata=np.full(len(cases), "") if data.counts is None else strata(data.counts[cases]),
+        classes=data.classes,
+        predictions=predictions,
+        meta={} if data.images is None else {"dataset": {"data": data.images}},
+        paths=None if data.paths is None else data.paths[cases],
+    )
+
+
+def features_of(data: Any, *, encoder: str | None = None) -> FeatureTable:
+    """Return a `CaseTable` (LIDC, simulated readers) as a table of embeddings.
+
+    Examples
+    --------
+    >>> from scalecal.datasets import load_lidc
+    >>> table = features_of(load_lidc())
+    >>> table.X.shape, table.classes
+    ((896, 5), ('0', '1'))
+    """
+    import hashlib
+
+    import pandas as pd
+
+    votes = np.asarray(data.votes)
+    counts = votes if votes.ndim == 2 else np.column_stack([data.n_raters - votes, votes])
+    names, codes = np.unique(np.asarray(data.groups).astype(np.str_), return_inverse=True)
+    marked: NDArray[Any] | None = getattr(data, "split", None)
+    digest = hashlib.sha256(np.ascontiguousarray(data.X).data)
+    digest.update(np.ascontiguousarray(counts).data)
+    return FeatureTable(
+        X=data.X,
+        y=data.y,
+        counts=counts,
+        groups=codes.astype(np.int64),
+        group_names=tuple(names.tolist()),
+        split=None if marked is None else np.asarray(marked, dtype=object),
+        ids=pd.array(np.asarray(data.ids).astype(str).tolist(), dtype="string"),
+        classes=tuple(str(c) for c in range(counts.shape[1])),
+        encoder=encoder,
+        fingerprint=digest.hexdigest(),
+        notes=(),
+    )

@@ -1,0 +1,285 @@
+"""Methods compared on the same cases: every difference with its noise over cases and over seeds.
+
+One bootstrap of a data set's cases (of its groups, where there are any) serves all its cells: the same
+draws for every encoder, method and seed, so that any difference, and any average over encoders, is
+paired. A seed's sums count the drawn cases that are in its test set; the metric is taken per seed and
+then averaged over seeds. A single ECE is never given an interval (it would be wrong), only differences
+between methods on the same cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import Float, InputError, Int
+from scalecal.runs.cells import Cell
+from scalecal.inference.units import Units, centred, interval, two_sided_p, weights
+from scalecal.auditing.scores import case_sums, sum_values
+from scalecal.inference.paired import RecoveredShare, paired_t
+
+__all__ = ["Contrast", "Drawn", "Resampled"]
+
+_METRICS = {"nll": "log_loss"}
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """One metric of one method: its value per seed, and its bootstrap averaged over seeds.
+
+    The bootstrap is moved to the value (see `scalecal.inference.units.centred`).
+    """
+
+    by_seed: dict[int, float]
+    samples: Float
+    n: int
+    units: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples", centred(self.samples, self.value))
+
+    @property
+    def value(self) -> float:
+        """Mean over seeds."""
+        return float(np.mean(list(self.by_seed.values())))
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A difference method - reference, with both kinds of noise.
+
+    `low`, `high` and `p_cases` come from the paired bootstrap over cases or groups; `p_seeds` from the
+    paired t-test across seeds (NaN with fewer than two). `n` counts cases, `units` what was resampled.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_cases: float
+    p_seeds: float
+    value: float
+    reference: float
+    n: int
+    units: int
+    n_seeds: int
+
+    @property
+    def change(self) -> float:
+        """The difference as a share of the reference's value."""
+        return self.difference / self.reference if self.reference else float("nan")
+
+    @property
+    def p_value(self) -> float:
+        """The larger of both p-values: a difference counts if it outlasts both kinds of noise."""
+        known = [p for p in (self.p_cases, self.p_seeds) if np.isfinite(p)]
+        return max(known) if known else float("nan")
+
+
+class Resampled:
+    """Bootstrap of the cells of one data set, drawn when first asked for and kept.
+
+    Parameters
+    ----------
+    cells
+        Cells of one data set; their cases may differ and are matched by id.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=400)
+    >>> y = (rng.uniform(size=400) < p).astype(int)
+    >>> sharp = np.clip(2 * p - 0.5, 0.01, 0.99)
+    >>> rows = np.arange(400)
+    >>> cell = Cell("toy", "raw", rows.astype(str), y, None, None, np.full(400, ""), ("a", "b"),
+    ...             {("none", 0): (rows, sharp), ("good", 0): (rows, p)})
+    >>> result = Resampled([cell]).contrast("good", "none", metric="nll")
+    >>> result.high < 0
+    True
+    """
+
+    def __init__(self, cells: Sequence[Cell], *, n_resamples: int = 1000, seed: int = 0) -> None:
+        if not cells:
+            raise InputError("nothing to resample: give at least one cell")
+        datasets = {cell.dataset for cell in cells}
+        if len(datasets) > 1:
+            raise InputError(
+                f"cells of one data set are needed, got those of {', '.join(sorted(datasets))}"
+            )
+        self.cells = {cell.encoder: cell for cell in cells}
+        place: dict[str, int] = {}
+        grouped = all(cell.groups is not None for cell in cells)
+        group: list[str] = []
+        self._rows: dict[str, Int] = {}
+        for cell in cells:
+            for i, name in enumerate(cell.ids.tolist()):
+                if name not in place:
+                    place[name] = len(place)
+                    group.append(str(cell.groups[i]) if cell.groups is not None else "")
+            self._rows[cell.encoder] = np.array([place[name] for name in cell.ids.tolist()])
+        self._units = Units.of(len(place), groups=group if grouped else None, seed=seed)
+        rng = np.random.default_rng(seed)
+        drawn = list(weights(self._units.count, n_resamples, rng))
+        # Single precision: exact for the weights, and far finer than the bootstrap's own noise.
+        self._weights: NDArray[np.float32] = np.concatenate(drawn).astype(np.float32)
+        self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
+
+    @property
+    def resampled(self) -> str:
+        """What is resampled, in a word."""
+        return "cases" if self._units.group is None else "groups"
+
+    def encoders(self, *methods: str) -> list[str]:
+        """Encoders that have predictions of all these methods."""
+        return [e for e, cell in self.cells.items() if set(methods) <= set(cell.methods)]
+
+    def drawn(
+        self, encoder: str, method: str, stratum: str = "overall", metric: str = "ece"
+    ) -> Drawn:
+        """Return a metric of one method with its bootstrap."""
+        key = (encoder, method, stratum)
+        if key not in self._kept:
+            self._kept[key] = self._draw(*key)
+        name = _METRICS.get(metric, metric)
+        if name not in self._kept[key]:
+            raise InputError(f"{metric} is not known for {method} on {encoder}, stratum {stratum}")
+        return self._kept[key][name]
+
+    def _draw(self, encoder: str, method: str, stratum: str) -> dict[str, Drawn]:
+        cell, place = self.cells[encoder], self._rows[encoder]
+        tested: dict[bytes, list[tuple[int, Int, Float]]] = {}
+        for seed in cell.seeds(method):
+            index, probs = cell.predictions[method, seed]
+            inside = cell.inside(index, stratum)
+            if len(index[inside]):
+                key = index[inside].tobytes()
+                tested.setdefault(key, []).append((seed, index[inside], probs[inside]))
+        by_seed: dict[str, dict[int, float]] = {}
+        samples: dict[str, list[Float]] = {}
+        cases: set[int] = set()
+        used: set[int] = set()
+        # Seeds with the same test cases share one matrix product.
+        for parts in tested.values():
+            here = parts[0][1]
+            present, code = np.unique(self._units.code[place[here]], return_inverse=True)
+            units = Units(code.astype(np.int64), len(present))
+            cases.update(here.tolist())
+            used.update(present.tolist())
+            counts = None if cell.counts is None else cell.counts[here]
+            sums = [case_sums(cell.y[here], p, counts, units=units) for _, _, p in parts]
+            names, widths = list(sums[0]), [part.shape[1] for part in sums[0].values()]
+            matrix = np.concatenate([one[name] for one in sums for name in names], axis=1)
+            drawn = (self._weights[:, present] @ matrix.astype(np.float32)).astype(np.float64)
+            for (seed, _, _), one, block in zip(
+                parts, sums, np.split(drawn, len(parts), axis=1), strict=True
+            ):
+                point = sum_values({k: v.sum(axis=0, keepdims=True) for k, v in one.items()})
+                split = np.split(block, np.cumsum(widths)[:-1], axis=1)
+                for name, values in sum_values(dict(zip(names, split, strict=True))).items():
+                    by_seed.setdefault(name, {})[seed] = float(point[name][0])
+                    samples.setdefault(name, []).append(values)
+        return {
+            name: Drawn(by_seed[name], np.mean(parts, axis=0), len(cases), len(used))
+            for name, parts in samples.items()
+        }
+
+    def averaged(
+        self, encoders: Iterable[str], method: str, stratum: str = "overall", metric: str = "ece"
+    ) -> Drawn:
+        """Return a metric averaged over encoders; seeds that all of them have are kept."""
+        parts = [self.drawn(e, method, stratum, metric) for e in encoders]
+        if not parts:
+            raise InputError(f"no encoder has predictions of {method}")
+        common = set.intersection(*(set(part.by_seed) for part in parts))
+        if not common:  # seeds without a name in common: number them in order
+            width = min(len(part.by_seed) for part in parts)
+            tables = [list(part.by_seed.values())[:width] for part in parts]
+            by_seed = dict(enumerate(np.mean(tables, axis=0).tolist()))
+        else:
+            by_seed = {s: float(np.mean([p.by_seed[s] for p in parts])) for s in sorted(common)}
+        samples: Float = np.mean([part.samples for part in parts], axis=0)
+        first = parts[0]
+        return Drawn(by_seed, samples, max(p.n for p in parts), first.units)
+
+    def contrast(
+        self,
+        method: str,
+        reference: str,
+        *,
+        stratum: str = "overall",
+        metric: str = "ece",
+        encoders: Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> Contrast:
+        """Compare two methods, averaged over encoders (all that have both, unless named)."""
+        names = self.encoders(method, reference) if encoders is None else list(encoders)
+        a = self.averaged(names, reference, stratum, metric)
+        b = self.averaged(names, method, stratum, metric)
+        return contrast_of(a, b, level=level)
+
+    def recovered(
+        self,
+        method: str,
+        reference: str,
+        *,
+        baseline: str = "none",
+        stratum: str = "low",
+        metric: str = "ece",
+        encoders: Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> RecoveredShare:
+        """Share of the reference's gain over the baseline that a method recovers.
+
+        As `scalecal.inference.paired.recovered_share`, for any metric: undefined where the reference's own
+        gain is not clearly above zero.
+        """
+        names = self.encoders(method, reference, baseline) if encoders is None else list(encoders)
+        base, best, own = (
+            self.averaged(names, name, stratum, metric) for name in (baseline, reference, method)
+        )
+        gain, nan = base.value - best.value, float("nan")
+        to_best = base.samples - best.samples
+        if gain <= 0:
+            return RecoveredShare(nan, nan, nan, gain, base.n, "the reference gains nothing here")
+        if interval(to_best, level)[0] <= 0:
+            return RecoveredShare(nan, nan, nan, gain, base.n, "the reference's gain may be chance")
+        low, high = interval((base.samples - own.samples) / to_best, level)
+        return RecoveredShare((base.value - own.value) / gain, low, high, gain, base.n)
+
+
+def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Contrast:
+    """Compare two metrics drawn from the same resamples."""
+    paired = [seed for seed in reference.by_seed if seed in method.by_seed]
+    if not paired:
+        raise InputError("the methods have no seed in common, so they cannot be paired")
+    # A metric may be undefined on some test sets: AUC where one class is missing.
+    common = [
+        s for s in paired if np.isfinite(reference.by_seed[s]) and np.isfinite(method.by_seed[s])
+    ]
+    n, units = min(reference.n, method.n), min(reference.units, method.units)
+    if not common:
+        nan = float("nan")
+        return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units, 0)
+    a: NDArray[np.float64] = np.array([reference.by_seed[s] for s in common])
+    b: NDArray[np.float64] = np.array([method.by_seed[s] for s in common])
+    difference = float((b - a).mean())
+    samples = centred(method.samples - reference.samples, difference)
+    low, high = interval(samples, level)
+    across = paired_t(a, b)
+    p_cases = two_sided_p(samples)
+    # Equal methods differ by nothing at all, on every resample.
+    p_seeds = 1.0 if np.array_equal(a, b) and len(common) > 1 else across.p_value
+    return Contrast(
+        difference=difference,
+        low=low,
+        high=high,
+        p_cases=p_cases,
+        p_seeds=p_seeds,
+        value=float(b.mean()),
+        reference=float(a.mean()),
+        n=n,
+        units=units,
+        n_seeds=len(common),
+    )

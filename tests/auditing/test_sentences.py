@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scalecal import audit
+from scalecal.auditing.sentences import sentences
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def overall(bend, n=2000, seed=0, centre=0.0):
+    """Row and first sentence of an audit of true logits z and the model's logits bend(z)."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(centre, 1.5, n)
+    y = (rng.random(n) < sigmoid(z)).astype(int)
+    result = audit(y, sigmoid(bend(z)), n_resamples=200)
+    return result.rows[0], result.sentences[0]
+
+
+@pytest.mark.parametrize("centre", [-2.0, 0.0, 2.0])
+@pytest.mark.parametrize(
+    ("bend", "kind"),
+    [
+        (lambda z: 2.0 * z, "mostly over-confident"),
+        (lambda z: 0.5 * z, "mostly under-confident"),
+        (lambda z: z - 1.5, "its probabilities mostly too low"),
+        (lambda z: z + 1.5, "its probabilities mostly too high"),
+    ],
+)
+def test_the_first_sentence_names_the_way_it_is_wrong(bend, kind, centre):
+    row, said = overall(bend, centre=centre)
+    assert f"it is miscalibrated, {kind} (p < 0.001" in said
+    if "over" in kind:
+        assert row["overconfidence_low"] > 0
+    if "under" in kind:
+        assert row["overconfidence_high"] < 0
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_shift_on_few_cases_is_called_neither_over_nor_under_confident(seed):
+    row, said = overall(lambda z: z - 1.5, n=250, seed=seed)
+    assert row["overconfidence"] > 0
+    assert "mostly under-confident" not in said
+    assert "mostly too low" in said
+
+
+def test_where_no_interval_tells_it_is_only_miscalibrated():
+    row, _ = overall(lambda z: 2.0 * z)
+    unsure = {"overconfidence_low": -0.01, "gap_low": -0.02, "gap_high": 0.01}
+    assert "it is miscalibrated (p < 0.001" in sentences([row | unsure], agreement=False)[0]
+
+
+def test_p_is_the_smaller_of_two_doubled():
+    row, said = overall(lambda z: 1.15 * z)
+    p = min(1.0, 2 * min(row["p_cox"], row["p_consistency"]))
+    assert f"(p = {p:.3f}, corrected for two tests)" in said
+
+
+def low_row(n, gap, *interval):
+    ends = dict(zip(("lvo_overconfidence_low", "lvo_overconfidence_high"), interval, strict=False))
+    return {"name": "low", "lvo_n": n, "lvo_overconfidence": gap, "lvo_vote_nll": 0.7} | ends
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (low_row(1.0, -0.165), None),
+        (low_row(9.9, 0.3, 0.1, 0.5), None),
+        (low_row(0.0, np.nan), None),
+        (
+            low_row(1065.3, 0.21),
+            "exceeds the share of readers who side with it by 0.210 (about 1,065",
+        ),
+        (low_row(40.0, 0.21, 0.1, 0.3), "by 0.210 (about 40 cases, 95 % interval 0.100 to 0.300"),
+        (low_row(40.0, -0.21, -0.3, -0.1), "falls short of the share"),
+        (low_row(40.0, 0.04, -0.1, 0.18), "cannot be told from the share of readers"),
+    ],
+)
+def test_left_out_votes_are_spoken_of_where_there_are_enough(row, expected):
+    first, _ = overall(lambda z: z, n=100)
+    judged = {"n": 50, "ece": 0.1, "null_mean": 0.1, "p_selection_holm": 0.5}
+    said = sentences([first, judged | row], agreement=True)
+    if expected is None:
+        assert len(said) == 2
+    else:
+        assert expected in said[2]
+
+
+@pytest.mark.parametrize("n", [1, 2, 12])
+def test_a_handful_of_cases_gives_no_sentence_on_left_out_votes(n):
+    rng = np.random.default_rng(n)
+    votes = rng.integers(3, 5, n)
+    result = audit(votes > 3, rng.uniform(0.1, 0.9, n), votes=votes, n_raters=7, n_resamples=20)
+    assert ("Judged by votes" in str(result)) == (result["low"]["lvo_n"] >= 10)

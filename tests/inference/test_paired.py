@@ -1,0 +1,165 @@
+import os
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import expit
+
+from scalecal.auditing.scores import case_sums, sum_values
+from scalecal.checks import InputError
+from scalecal.inference import paired as s
+from scalecal.inference.units import (
+    MOST_UNITS,
+    Units,
+    bootstrap_sums,
+    centred,
+    interval,
+    two_sided_p,
+)
+
+KEPT = ("n", "bins")  # the sums an ECE is made of
+SLOW = os.environ.get("SCALECAL_SLOW") == "1"
+
+
+def test_paired_t_equals_scipy():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 10))
+    ours, theirs = s.paired_t(a, b), stats.ttest_rel(b, a)
+    assert ours.p_value == pytest.approx(theirs.pvalue)
+    low, high = theirs.confidence_interval(0.95)
+    assert (ours.low, ours.high) == pytest.approx((low, high))
+    assert ours.effect == pytest.approx((b - a).mean() / (b - a).std(ddof=1))
+
+
+def test_paired_t_says_why_it_is_undefined():
+    assert s.paired_t([1.0], [2.0]).reason == "one pair only"
+    assert s.paired_t([1.0, 2.0], [2.0, 3.0]).reason == "the differences do not vary"
+    with pytest.raises(InputError, match="same number"):
+        s.paired_t([1.0], [2.0, 3.0])
+
+
+def test_paired_bootstrap_agrees_with_the_normal_interval():
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=800)
+    b = a + 0.1 + rng.normal(size=800)
+    result = s.paired_bootstrap(a, b, n_resamples=4000)
+    d = b - a
+    half = 1.96 * d.std() / np.sqrt(800)
+    assert (result.low, result.high) == pytest.approx((d.mean() - half, d.mean() + half), abs=0.01)
+
+
+def test_groups_are_resampled_whole():
+    rng = np.random.default_rng(2)
+    shift = np.repeat(rng.normal(size=30), 20)
+    zero = np.zeros(600)
+    alone = s.paired_bootstrap(zero, shift)
+    grouped = s.paired_bootstrap(zero, shift, groups=np.repeat(np.arange(30), 20))
+    assert grouped.high - grouped.low > 3 * (alone.high - alone.low)
+
+
+def test_recovered_share_limits():
+    rng = np.random.default_rng(3)
+    base = rng.normal(size=400) + 3
+    real = base - 0.3 + 0.05 * rng.normal(size=400)
+    assert s.recovered_share(base, real, real).share == pytest.approx(1.0)
+    assert s.recovered_share(base, real, base).share == pytest.approx(0.0)
+    worse = s.recovered_share(base, real, base + 0.3)
+    assert worse.share < -0.9
+    noise = base + rng.normal(size=400) * 5
+    undefined = s.recovered_share(base, noise, real)
+    assert np.isnan(undefined.share)
+    assert undefined.reason
+
+
+def test_equivalence_needs_both_sides():
+    rng = np.random.default_rng(4)
+    inside = s.equivalence(rng.normal(0, 0.002, 2000), 0.0, 0.01, n=10)
+    assert inside.equivalent
+    assert inside.p_value < 0.01
+    assert not s.equivalence(rng.normal(0.009, 0.002, 2000), 0.009, 0.01, n=10).equivalent
+    with pytest.raises(InputError, match="margin must be positive"):
+        s.equivalence([0.0], 0.0, 0.0, n=1)
+
+
+@pytest.mark.validity
+@pytest.mark.parametrize("grouped", [False, True])
+def test_paired_bootstrap_covers(grouped):
+    runs = 600 if SLOW else 200
+    covered = 0
+    groups = np.repeat(np.arange(60), 5) if grouped else None
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        d = rng.normal(size=300) + 0.2
+        if grouped:
+            d += np.repeat(rng.normal(size=60), 5)
+        result = s.paired_bootstrap(np.zeros(300), d, groups=groups, n_resamples=500, seed=seed)
+        covered += result.low <= 0.2 <= result.high
+    assert covered / runs > 0.95 - 3.5 * np.sqrt(0.05 * 0.95 / runs)
+
+
+@pytest.mark.validity
+def test_equivalence_holds_its_level_at_the_margin():
+    runs, called = 400, 0
+    rng = np.random.default_rng(5)
+    for _ in range(runs):
+        estimate = rng.normal(0.01, 0.003)
+        samples = rng.normal(estimate, 0.003, 500)
+        called += s.equivalence(samples, estimate, 0.01, n=1).equivalent
+    assert called / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_pooling_keeps_groups_whole_and_the_variance_as_it_was():
+    groups = np.repeat(np.arange(3 * MOST_UNITS), 2)
+    units = Units.of(len(groups), groups=groups)
+    assert units.count == MOST_UNITS
+    for pair in units.code.reshape(-1, 2)[:50]:
+        assert pair[0] == pair[1]
+    x = np.random.default_rng(6).normal(size=20_000)
+    pooled = Units.of(20_000)
+    sums = {"x": pooled.total(x), "n": pooled.total(np.ones(20_000))}
+    drawn = bootstrap_sums(sums, n_resamples=2000)
+    spread = (drawn["x"] / drawn["n"]).std()
+    assert spread == pytest.approx(x.std() / np.sqrt(20_000), rel=0.12)
+
+
+def test_totals_by_cell_equal_a_loop():
+    rng = np.random.default_rng(7)
+    values, cell = rng.normal(size=50), rng.integers(-1, 3, size=50)
+    units = Units.of(50, groups=rng.integers(8, size=50))
+    slow = np.zeros((units.count, 3))
+    for v, c, u in zip(values, cell, units.code, strict=True):
+        if c >= 0:
+            slow[u, c] += v
+    np.testing.assert_allclose(units.total(values, cell, 3), slow)
+
+
+def test_undefined_samples_stay_undefined():
+    nothing = np.full(5, np.nan)
+    assert np.isnan(interval(nothing)).all()
+    assert np.isnan(two_sided_p(nothing))
+
+
+def test_the_interval_of_an_ece_difference_covers_it_and_holds_the_value_found():
+    """Against predictions of few values, whose resampled ECE rises less."""
+    rng, n = np.random.default_rng(0), 200
+    units = Units.of(n)
+    plain, moved, found = [], [], []
+    for _ in range(250):
+        z = rng.normal(0, 1.5, n)
+        p = expit(z)
+        y = (rng.random(n) < p).astype(int)
+        value, drawn = [], []
+        for probs in (expit(1.3 * z), np.round(p) * 0.6 + 0.2):
+            sums = {k: v for k, v in case_sums(y, probs, None, units=units).items() if k in KEPT}
+            whole = {key: part.sum(axis=0, keepdims=True) for key, part in sums.items()}
+            value.append(sum_values(whole)["ece"][0])
+            drawn.append(sum_values(bootstrap_sums(sums, n_resamples=250, seed=0))["ece"])
+        found.append(value[1] - value[0])
+        plain.append(interval(drawn[1] - drawn[0]))
+        moved.append(interval(centred(drawn[1] - drawn[0], found[-1])))
+    low, high = np.array(moved).T
+    assert 0.90 <= np.mean((low <= np.mean(found)) & (np.mean(found) <= high)) <= 0.99
+    assert ((low <= found) & (found <= high)).all()
+    # Percentiles as they are lie to one side: averaged over seeds, they would miss the value.
+    assert np.mean(plain) < np.mean(found) - 0.01
+    assert np.mean(moved) == pytest.approx(np.mean(found), abs=0.005)

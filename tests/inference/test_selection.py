@@ -1,0 +1,173 @@
+import os
+
+import numpy as np
+import pytest
+
+from scalecal import metrics
+from scalecal.inference.selection import _nearest_window, leave_votes_out, selection_null
+from scalecal.metrics import resampling as floors
+from scalecal.votes import STRATA, strata, stratum_codes
+
+SLOW = os.environ.get("SCALECAL_SLOW") == "1"
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def test_nearest_window_equals_a_sort_by_distance():
+    rng = np.random.default_rng(0)
+    for k in (1, 3, 20):
+        values = np.sort(rng.normal(size=57))
+        queries = rng.normal(size=80) * 2
+        start = _nearest_window(values, queries, k)
+        for s, q in zip(start, queries, strict=True):
+            nearest = np.sort(np.abs(values - q))[:k]
+            np.testing.assert_allclose(np.sort(np.abs(values[s : s + k] - q)), nearest)
+
+
+def test_null_of_strata_unrelated_to_the_label_is_the_plain_floor():
+    rng = np.random.default_rng(1)
+    p = rng.beta(0.8, 0.8, size=2000)
+    y = (rng.random(2000) < p).astype(int)
+    codes = rng.integers(2, size=2000)
+    wide = selection_null(y, p, codes, n_strata=2, n_neighbours=300, n_resamples=400)
+    narrow = selection_null(y, p, codes, n_strata=2, n_resamples=400)
+    for s in range(2):
+        plain = metrics.resampled_ece(p[codes == s], n_resamples=400).mean()
+        assert wide[:, s].mean() == pytest.approx(plain, rel=0.1)
+        # Few neighbours show an association that is not there, which only makes the null cautious.
+        assert plain < narrow[:, s].mean() < 2 * plain
+
+
+def test_normal_limit_agrees_with_drawing_case_by_case(monkeypatch):
+    rng = np.random.default_rng(2)
+    n = 6000
+    x = 2 * rng.normal(size=n)
+    votes = rng.binomial(7, sigmoid(x + rng.normal(size=n)))
+    y, p = (votes >= 4).astype(int), sigmoid(1.4 * x)
+    codes = stratum_codes(np.column_stack([7 - votes, votes]))
+    exact = selection_null(y, p, codes, n_strata=3, n_resamples=400)
+    monkeypatch.setattr("scalecal.inference.selection.EXACT_CASES", 10)
+    limit = selection_null(y, p, codes, n_strata=3, n_resamples=400)
+    np.testing.assert_allclose(limit.mean(axis=0), exact.mean(axis=0), rtol=0.06)
+    np.testing.assert_allclose(limit.std(axis=0), exact.std(axis=0), rtol=0.25)
+    assert floors.EXACT_CASES == 100_000
+
+
+def test_one_label_only_has_no_null():
+    null = selection_null([1, 1], [0.2, 0.3], [0, 1], n_strata=2, n_resamples=5)
+    assert np.isnan(null).all()
+
+
+def test_equal_predictions_do_not_share_one_window():
+    """A constant prediction on sorted data must not copy the strata of the first rows alone."""
+    y = np.repeat([0, 1], 500)
+    codes = np.tile(np.repeat([0, 1], 250), 2)
+    null = selection_null(y, np.full(1000, 0.5), codes, n_strata=2, n_resamples=200)
+    assert np.isfinite(null).all()
+    assert null.mean() < 0.08
+
+
+def calibrated_study(rng, n, spread, noise, m=7):
+    """Votes with unexplained variance, and the exact P(majority = 1 | x) by quadrature."""
+    from scipy.stats import binom
+
+    x = spread * rng.normal(size=n) - 0.5
+    votes = rng.binomial(m, sigmoid(x + noise * rng.normal(size=n)))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(41)
+    chance = sigmoid(x[:, None] + noise * nodes)
+    p = (binom.sf(m // 2, m, chance) * weights).sum(axis=1) / weights.sum()
+    return (votes > m / 2).astype(int), p, votes
+
+
+@pytest.mark.validity
+@pytest.mark.parametrize(("spread", "noise"), [(0.9, 0.6), (1.6, 1.0), (3.2, 1.0)])
+def test_null_holds_its_level_for_calibrated_models(spread, noise):
+    """AUC about .80 to .97; at most one in twenty calibrated models may be called worse."""
+    runs = 200 if SLOW else 40
+    rng = np.random.default_rng(7)
+    rejected = np.zeros(3)
+    for _ in range(runs):
+        y, p, votes = calibrated_study(rng, 977, spread, noise)
+        codes = stratum_codes(np.column_stack([7 - votes, votes]))
+        null = selection_null(y, p, codes, n_strata=3, n_resamples=200, seed=rng)
+        for s in range(3):
+            observed = metrics.ece(y[codes == s], p[codes == s])
+            rejected[s] += (1 + (null[:, s] >= observed).sum()) / 201 <= 0.05
+    limit = 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert (rejected / runs <= limit).all(), rejected / runs
+
+
+@pytest.mark.validity
+def test_null_has_power_against_over_confidence():
+    runs = 100 if SLOW else 20
+    rng = np.random.default_rng(8)
+    told = 0
+    for _ in range(runs):
+        y, p, votes = calibrated_study(rng, 977, 1.6, 1.0)
+        sharp = sigmoid(1.5 * np.log(p / (1 - p)))
+        codes = stratum_codes(np.column_stack([7 - votes, votes]))
+        null = selection_null(y, sharp, codes, n_strata=3, n_resamples=200, seed=rng)
+        low = codes == 2
+        told += (1 + (null[:, 2] >= metrics.ece(y[low], sharp[low])).sum()) / 201 <= 0.05
+    assert told / runs > 0.6
+
+
+def test_left_out_votes_are_unbiased_for_the_true_vote_probability():
+    """Stratified on other votes, a model that knows the vote probability has no gap in any stratum."""
+    rng = np.random.default_rng(3)
+    chance = rng.beta(0.8, 0.8, size=20_000)
+    votes = rng.binomial(7, chance)
+    scores = leave_votes_out(votes, chance, 7, n_splits=3)
+    for name in ("overall", *STRATA):
+        assert abs(scores[name].gap) < 0.015
+        assert abs(scores[name].overconfidence) < 0.015
+    assert scores["low"].vote_nll > scores["medium"].vote_nll > scores["high"].vote_nll
+
+
+def test_left_out_votes_match_a_slow_reference():
+    rng = np.random.default_rng(4)
+    votes = rng.integers(0, 6, size=30)
+    p = rng.uniform(0.05, 0.95, size=30)
+    fast = leave_votes_out(votes, p, 5, n_splits=400, seed=1)
+    totals = {name: [] for name in ("overall", *STRATA)}
+    for _ in range(400):
+        for v, q in zip(votes, p, strict=True):
+            panel = rng.permutation([1] * v + [0] * (5 - v))
+            kept, scored = panel[:3], panel[3:]
+            f = scored.mean()
+            nll = -(f * np.log(q) + (1 - f) * np.log(1 - q))
+            name = str(strata([kept.sum()], 3)[0])
+            totals["overall"].append(nll)
+            totals[name].append(nll)
+    for name, values in totals.items():
+        if values:
+            assert fast[name].vote_nll == pytest.approx(np.mean(values), rel=0.03)
+            assert fast[name].n == pytest.approx(len(values) / 400, rel=0.05)
+
+
+def test_panels_too_small_to_split_are_undefined():
+    scores = leave_votes_out([1, 2], [0.3, 0.8], 2)
+    assert scores["overall"].n == 0
+    assert np.isnan(scores["low"].vote_nll)
+
+
+@pytest.mark.validity
+@pytest.mark.parametrize("size", [1, 5])
+def test_the_interval_on_left_out_votes_covers_the_truth(size):
+    def study(n, seed):
+        rng = np.random.default_rng(seed)
+        chance = rng.beta(1.5, 1.5, n // size).repeat(size)
+        off = rng.normal(0, 0.15, n // size).repeat(size)
+        p = np.clip(0.5 + 1.5 * (chance - 0.5) + off, 0.02, 0.98)
+        return rng.binomial(7, chance), p, np.arange(n) // size
+
+    votes, p, _ = study(200_000, 1)
+    truth = leave_votes_out(votes, p, 7, n_splits=3)["low"].overconfidence
+    covered = []
+    for seed in range(10, 310):
+        votes, p, groups = study(200, seed)
+        low = leave_votes_out(votes, p, 7, groups=groups)["low"]
+        covered.append(low.overconfidence_low <= truth <= low.overconfidence_high)
+    assert 0.89 < np.mean(covered) < 0.99

@@ -1,0 +1,218 @@
+"""What a run writes, and that a killed run loses nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+
+from scalecal.checks import InputError  # noqa: E402
+from scalecal.datasets.images import ImageSet  # noqa: E402
+from scalecal.datasets.registry import open_dataset  # noqa: E402
+from scalecal.datasets.sources import FileSource  # noqa: E402
+from scalecal.metrics import auc  # noqa: E402
+from scalecal.paper.finetuning import finetune  # noqa: E402
+from scalecal.paper.finetuning import run as run_module  # noqa: E402
+from scalecal.paper.finetuning.checkpoints import load_checkpoint  # noqa: E402
+from scalecal.paper.finetuning.network import (  # noqa: E402
+    build_network,
+    starting_weights,
+)
+from scalecal.paper.finetuning.training import Training  # noqa: E402
+from scalecal.runs.cells import read_cell  # noqa: E402
+from tests.datasets.trees import make_breakhis  # noqa: E402
+from tests.paper.finetuning.made import NO_JITTER, SMALL  # noqa: E402
+
+
+def test_learns_an_easy_task(images: ImageSet, tmp_path: Path) -> None:
+    options = {**SMALL, **NO_JITTER, "epochs": 6}
+    cell = finetune(images, tmp_path / "run", labels=["hard"], seeds=1, **options).cell
+    index, p = cell.predictions["resnet-hard", 0]
+    assert auc(cell.y[index], p) > 0.95
+
+
+def test_folder_of_a_run(images: ImageSet, whole: Path) -> None:
+    cell = read_cell(whole)
+    assert cell.methods == ["resnet-hard", "resnet-piecewise"]
+    assert cell.name == "mhist/resnet18"
+    test = images.table[images.table["split"] == "test"]
+    assert cell.ids.tolist() == test["id"].tolist()
+    assert cell.counts is not None
+    np.testing.assert_array_equal(cell.counts[:, 1], test["votes"].to_numpy(dtype=int))
+    assert cell.paths is not None
+    assert cell.paths[0].startswith("images/")
+    for index, p in cell.predictions.values():
+        np.testing.assert_array_equal(index, np.arange(len(test)))
+        assert ((p >= 0) & (p <= 1)).all()
+    told = json.loads((whole / "run.json").read_text())
+    assert told["kind"] == "finetune"
+    assert told["seeds"] == [0]
+    expected = {**SMALL, "learning_rate": 1e-3, "decay": 0.91, "weight_decay": 1e-4, "hue": 0.2}
+    expected |= {"omega": 0.4, "epsilon": 0.1, "phi": 5.0, "weights": "random", "keep": "best"}
+    del expected["progress"]
+    assert {name: told["options"][name] for name in expected} == expected
+    # Every parameter that decides a number is on record.
+    import inspect
+
+    free = {"images", "out", "labels", "seeds", "workers", "memory", "checkpoint_seconds"}
+    free |= {"progress", "command"}
+    assert set(inspect.signature(finetune).parameters) - free == set(told["options"])
+    assert not list(whole.glob("checkpoints/*"))
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    images: ImageSet, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, save = tmp_path / "run", Training.save
+    kills = 0
+
+    def save_and_die(self: Training, path: Path) -> None:
+        nonlocal kills
+        save(self, path)
+        kills += 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Training, "save", save_and_die)
+    for _ in range(10):
+        try:
+            finetune(
+                images, out, labels=["hard", "piecewise"], seeds=1, checkpoint_seconds=0, **SMALL
+            )
+            break
+        except KeyboardInterrupt:
+            (file,) = (out / "checkpoints").iterdir()
+            loaded = load_checkpoint(file)
+            assert loaded is not None
+            assert len(loaded[1]["history"]) in (1, 2)
+    assert kills == 4  # after the first two of three epochs, for both networks
+    for name in ("predictions.parquet", "cases.parquet", "training.csv", "run.json"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_finished_networks_are_kept_and_others_may_be_added(
+    images: ImageSet, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read_cell(whole).predictions
+    trained: list[str] = []
+    train = run_module.train
+
+    def noted(training: Training, checkpoint: Path, **options: Any) -> Any:
+        trained.append(checkpoint.name)
+        return train(training, checkpoint, **options)
+
+    monkeypatch.setattr(run_module, "train", noted)
+    again = finetune(images, whole, labels=["hard"], seeds=1, **SMALL).cell
+    assert not trained
+    assert again.methods == ["resnet-hard", "resnet-piecewise"]
+    for key, (_, p) in again.predictions.items():
+        np.testing.assert_array_equal(p, before[key][1])
+
+
+def test_other_settings_are_refused_by_name(images: ImageSet, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"begun with other settings: decay was 0.91, now 0.5\. "):
+        finetune(images, whole, seeds=1, decay=0.5, **SMALL)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds other files"):
+        finetune(images, tmp_path, seeds=1, **SMALL)
+
+
+def test_patience_stops_and_the_best_epoch_predicts(images: ImageSet, tmp_path: Path) -> None:
+    # At such a rate the first epochs cannot all be improvements.
+    options = {**SMALL, "epochs": 12, "patience": 1, "learning_rate": 0.02}
+    finetune(images, tmp_path / "run", labels=["hard"], seeds=1, **options)
+    result = json.loads((tmp_path / "run/finished/resnet-hard-seed0.json").read_text())
+    nll = [epoch["val_nll"] for epoch in result["history"]]
+    assert result["kept_epoch"] == int(np.argmin(nll)) + 1
+    assert len(nll) == result["kept_epoch"] + 1 or len(nll) == 12
+
+
+def test_pretrained_weights_keep_all_but_the_last_layer(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    donor = build_network("resnet18", 5, 7, starting_weights("resnet18", None)).state_dict()
+    file = tmp_path / "donor.safetensors"
+    save_file(donor, file)
+    start = starting_weights("resnet18", str(file))
+    assert start.source == "donor.safetensors"
+    found = build_network("resnet18", 2, 0, start).state_dict()
+    for name, tensor in donor.items():
+        if name.startswith("fc."):
+            assert found[name].shape[0] == 2
+        else:
+            assert torch.equal(found[name], tensor)
+    save_file({k: v for k, v in donor.items() if "layer4.1" not in k}, file)
+    with pytest.raises(InputError, match="does not fit resnet18: 10 weights missing"):
+        build_network("resnet18", 2, 0, starting_weights("resnet18", str(file)))
+
+
+def test_initial_weights_come_from_the_seed_alone() -> None:
+    start = starting_weights("resnet18", None)
+    torch.manual_seed(5)
+    one = build_network("resnet18", 2, 1, start).state_dict()
+    state = torch.get_rng_state()
+    two = build_network("resnet18", 2, 1, start).state_dict()
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    other = build_network("resnet18", 2, 2, start).state_dict()
+    assert not torch.equal(one["conv1.weight"], other["conv1.weight"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": ["soft"]}, "unknown label kind 'soft'. Known: hard, vanilla"),
+        ({"network": "vgg"}, "unknown network 'vgg'. Known: resnet18"),
+        ({"keep": "last", "patience": 3}, "patience stops by the validation loss"),
+        ({"decay": 1.5}, "decay must be above 0 and at most 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be a number above 0"),
+        ({"batch_size": 1}, "batch_size must be at least 2"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"seeds": 0}, "at least one seed"),
+        ({"weights": "no/such.pth"}, "No weight file at"),
+        ({"validation": 1.0}, "share must lie strictly between 0 and 1"),
+    ],
+)
+def test_bad_input(images: ImageSet, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        finetune(images, tmp_path / "run", **{"seeds": 1, **SMALL, **options})
+    assert not (tmp_path / "run").exists()
+
+
+def test_agreement_labels_need_votes(tmp_path: Path) -> None:
+    images = open_dataset("breakhis", make_breakhis(tmp_path / "data"), partial=True)
+    with pytest.raises(InputError, match="linear labels need readers' votes"):
+        finetune(images, tmp_path / "run", labels=["hard", "linear"], seeds=1, **SMALL)
+
+
+def test_a_loss_that_is_no_number_stops_the_run(images: ImageSet, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="training went astray in epoch 1"):
+        finetune(
+            images, tmp_path / "run", labels=["hard"], seeds=1, **{**SMALL, "learning_rate": 1e30}
+        )
+
+
+def test_command(images: ImageSet, whole: Path, tmp_path: Path) -> None:
+    import shutil
+
+    from typer.testing import CliRunner
+
+    import scalecal.cli.finetune  # noqa: F401
+    from scalecal.cli.app import app
+
+    assert isinstance(images.source, FileSource)
+    out = shutil.copytree(whole, tmp_path / "run")
+    line = f"finetune mhist --data {images.source.root} --partial --out {out} --labels hard "
+    line += "--seeds 1 --epochs 3 --batch-size 8 --image-size 32 --validation 0.25 --device cpu"
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == 0, result.output
+    assert "floor" in result.output
+    assert "resnet-piecewise         1     16" in result.output
+    result = CliRunner().invoke(app, [*line.split(), "--mean", "0.5,0.5"])
+    assert isinstance(result.exception, InputError)
+    assert "three numbers" in str(result.exception)

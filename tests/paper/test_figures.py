@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalecal.paper.evidence import Embeddings, Evidence
+from scalecal.paper.figures import FIGURES, write_figures
+from scalecal.paper.figures.geometry import interpolates
+from scalecal.paper.figures.marks import MARKS, STRATUM_MARKS, spread_labels
+from scalecal.synthesis import plan
+from tests.runs.made import cell, sharp, votes
+
+METHODS = {
+    "none": sharp(2.2),
+    "temperature": sharp(1.7),
+    "vanilla-ls": sharp(1.5),
+    "real-piecewise": lambda s, h, y, r: 0.2 * s + 0.7 * h,  # noqa: ARG005
+    "scale": sharp(1.1),
+    "platt": sharp(1.6),
+    **{f"scale@K={k}": sharp(1.2) for k in (5, 10, "all")},
+}
+
+
+def embeddings(n=200):
+    seen, _, counts = votes(n, seed=4)
+    X = np.column_stack([seen, np.random.default_rng(0).normal(size=(n, 4))])
+    order = np.argsort(seen)
+    y = (counts[:, 1] > 3).astype(np.int64)
+    return Embeddings(X, y, counts, {0: order[:4], 1: order[-4:][::-1]})
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    cells = [cell(METHODS, n=250, n_seeds=2, encoder=e) for e in ("uni", "mine")]
+    few = {name: METHODS[name] for name in ("none", "scale")}
+    meta = {"dataset": {"shift": {"train": "40X", "test": "400X"}}}
+    cells.append(cell(few, n=80, n_seeds=1, dataset="breakhis", panel=False, meta=meta))
+    return Evidence.of(cells, embeddings={("mhist", "uni"): embeddings()}, n_resamples=50)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_drawn_here(evidence, name):
+    made = FIGURES[name](evidence)
+    assert made.figure is not None, made.reason
+    assert made.caption.endswith(".")
+    assert all(axis.get_xlabel() or axis.get_xticklabels() for axis in made.figure.axes[:1])
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "smoothing"])
+def test_every_figure_says_why_where_it_cannot_be_drawn(name):
+    made = FIGURES[name](Evidence.of([]))
+    assert made.figure is None
+    assert made.reason
+
+
+def test_files_are_written_and_repeat(evidence, tmp_path, monkeypatch):
+    kept = {name: FIGURES[name] for name in ("audit", "map")}
+    monkeypatch.setattr("scalecal.paper.figures.FIGURES", kept)
+    for folder in ("a", "b"):
+        write_figures(tmp_path / folder, evidence)
+    listed = json.loads((tmp_path / "a" / "figures.json").read_text())
+    assert [one["name"] for one in listed] == ["audit", "map"]
+    for one in listed:
+        assert one["files"] == [f"{one['name']}.{kind}" for kind in ("svg", "png", "pdf")]
+        for name in one["files"]:
+            first, second = ((tmp_path / f / name).read_bytes() for f in ("a", "b"))
+            assert first == second
+            assert len(first) > 1000
+
+
+def test_the_audit_shows_the_results(evidence):
+    axis = FIGURES["audit"](evidence).figure.axes[0]
+    drawn = {
+        tuple(np.round(line.get_xdata(), 12))
+        for line in axis.lines
+        if len(np.atleast_1d(line.get_xdata())) == 2
+    }
+    for stratum in ("high", "medium", "low"):
+        for metric in ("ece", "null"):
+            values = [evidence.mean("mhist", e, "none", metric, stratum) for e in ("uni", "mine")]
+            assert tuple(np.round(values, 12)) in drawn
+
+
+def test_the_frontier_has_a_mark_for_every_method_in_both_planes(evidence):
+    axes = FIGURES["frontier"](evidence).figure.axes
+    plain = [name for name in METHODS if "@" not in name]
+    for axis, metric in zip(axes, ("ece", "nll"), strict=True):
+        points = [
+            float(np.atleast_1d(line.get_xdata())[0])
+            for line in axis.lines
+            if len(np.atleast_1d(line.get_xdata())) == 1
+        ]
+        for method in plain:
+            value = np.mean([evidence.mean("mhist", e, method, metric) for e in ("uni", "mine")])
+            assert any(point == pytest.approx(value) for point in points)
+
+
+def test_the_frontier_explains_its_dots_and_names_temperatures_that_are_on_the_line(evidence):
+    made = FIGURES["frontier"](evidence)
+    assert "Grey dots without a name: the other methods" in made.caption
+    for axis, metric in zip(made.figure.axes, ("ece", "nll"), strict=True):
+        value = np.mean([evidence.mean("mhist", e, "none", metric) for e in ("uni", "mine")])
+        told = [note.xy[0] for note in axis.texts if note.get_text() == "T = 1"]
+        assert told == [pytest.approx(value)]
+
+
+def test_the_references_of_a_sweep_have_its_seeds():
+    made = cell(METHODS, n=250, n_seeds=4)
+    kept = {k: v for k, v in made.predictions.items() if "@" not in k[0] or k[1] < 2}
+    made = replace(made, predictions=kept)
+    found = Evidence.of([made], n_resamples=50)
+    drawing = FIGURES["sensitivity"](found)
+    assert "encoders and 2 seeds." in drawing.caption
+    drawn = [float(line.get_ydata()[0]) for line in drawing.figure.axes[0].lines]
+    for method in ("none", "real-piecewise"):
+        by_seed = found.by_seed("mhist", made.encoder, method, "ece", "low")
+        assert any(value == pytest.approx(by_seed[:2].mean()) for value in drawn)
+
+
+def test_one_class_of_marks_differs_in_more_than_colour():
+    for marks in (MARKS, STRATUM_MARKS):
+        assert len({(mark.shape, mark.filled) for mark in marks.values()}) >= len(marks) - 1
+    main = [MARKS[m] for m in ("none", "temperature", "vanilla-ls", "real-piecewise", "scale")]
+    assert len({(mark.shape, mark.filled) for mark in main}) == 5
+
+
+def test_interpolates_are_those_of_the_synthesis():
+    data = embeddings()
+    logits = data.X[:, 0]
+    made, share = interpolates(data)
+    # The first probe ranks by its logit; with the axis as logit the anchors are the extremes.
+    planned = plan(data.y, logits, n_anchors=4, n_raters=7, anchors="prediction")
+    assert len(planned) == len(made)
+    reference = {tuple(np.round(row, 9)) for row in planned.interpolate(data.X)}
+    assert {tuple(np.round(row, 9)) for row in made} == reference
+    assert sorted(set(np.round(share, 9))) == pytest.approx(np.arange(1, 7) / 7)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=20), st.floats(0.01, 1))
+@settings(max_examples=50, deadline=None)
+def test_labels_are_spread_and_keep_their_order(values, least):
+    places = np.array(values)
+    spread = spread_labels(places, least)
+    gaps = np.diff(np.sort(spread))
+    assert (gaps >= least - 1e-9).all()
+    order = np.argsort(places, kind="stable")
+    assert (np.diff(spread[order]) > 0).all()
+    if len(values) == 1:
+        assert spread[0] == values[0]
+
+
+def test_cells_without_votes_still_have_reliability():
+    made = cell({"none": sharp(2.0)}, n=150, dataset="pcam", panel=False)
+    figure = FIGURES["reliability"](Evidence.of([made])).figure
+    assert len(figure.axes) == 2

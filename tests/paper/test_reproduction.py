@@ -1,0 +1,389 @@
+"""The paper regenerated, small: images in the published layouts, a real encoder, all the way to claims."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from scalecal.checks import InputError
+from scalecal.cli import app
+from scalecal.datasets import simulate
+from scalecal.paper.estimating import image_count
+from scalecal.paper.notes import run_notes
+from scalecal.paper.reproduction import SWEEP, judge_run, reproduce, train_cell
+from scalecal.paper.shifts import shift_cells, slides
+from scalecal.paper.sources import (
+    PAPER_DATASETS,
+    Source,
+    SourceError,
+    embedded,
+    find_features,
+    find_images,
+    skipped_images,
+)
+from scalecal.runs.cells import read_cell, write_cell
+from scalecal.runs.grid import features_of, run_grid
+from scalecal.runs.joining import contradiction, ensemble, joined_cell
+from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, make_mhist, make_pcam
+from tests.runs.made import cell as made_cell
+from tests.runs.made import sharp
+
+METHODS = ["none", "temperature", "vanilla-ls", "scale", "scale-shuffled"]
+runner = CliRunner()
+pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+
+
+def source(name="simulated", encoder="a", n=220, dim=5, seed=0):
+    data = features_of(simulate(n, dim=dim, auc=0.9, seed=seed), encoder=encoder)
+    return Source(name, encoder, "simulated", lambda: data)
+
+
+def quiet(_):
+    pass
+
+
+def test_seeds_are_kept_and_a_killed_run_goes_on(tmp_path):
+    options = {"methods": METHODS, "preset": None, "sweep": False, "progress": quiet}
+    whole, _, _ = train_cell(source(), tmp_path / "whole", seeds=[0, 1], **options)
+    train_cell(source(), tmp_path / "cut", seeds=[0], **options)
+    again, _, seconds = train_cell(source(), tmp_path / "cut", seeds=[0, 1], **options)
+    assert seconds is not None
+    for key, (index, probs) in whole.predictions.items():
+        np.testing.assert_array_equal(again.predictions[key][0], index)
+        np.testing.assert_array_equal(again.predictions[key][1], probs)
+    for name in ("cases.parquet", "predictions.parquet"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    _, _, nothing_left = train_cell(source(), tmp_path / "cut", seeds=[0, 1], **options)
+    assert nothing_left is None
+
+
+def test_other_options_on_the_same_folder_are_refused(tmp_path):
+    train_cell(source(), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet)
+    with pytest.raises(InputError, match="was begun with methods"):
+        train_cell(
+            source(), tmp_path, seeds=[0], methods=["none", "scale"], sweep=False, progress=quiet
+        )
+    with pytest.raises(InputError, match="preset = not given, now it is default"):
+        train_cell(*(source(), tmp_path), seeds=[0], methods=["none"], preset=None, progress=quiet)
+    with pytest.raises(InputError, match="data_sha256"):
+        train_cell(
+            source(seed=9), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet
+        )
+
+
+def test_the_sweep_over_anchors_covers_three_smoothings(tmp_path):
+    assert {name.partition("@K=")[2] for name in SWEEP} == {"5", "10", "20", "50", "100", "all"}
+    cell, _, _ = train_cell(source(), tmp_path, seeds=[0], methods=["none"], progress=quiet)
+    assert set(SWEEP) <= set(cell.methods)
+
+
+def test_encoders_join_to_an_ensemble():
+    cells = []
+    for encoder in ("a", "b"):
+        grid = run_grid(source(encoder=encoder).open(), methods=["none"], seeds=1, dataset="d")
+        cells.append(grid.cell)
+    joined = ensemble(cells)
+    assert joined is not None
+    assert joined.encoder == "ensemble"
+    key = ("none", 0)
+    parts = [c.predictions[key][1] for c in cells]
+    np.testing.assert_allclose(joined.predictions[key][1], parts[0])  # the same twice
+    assert ensemble(cells[:1]) is None
+
+
+def test_encoders_of_other_cases_are_not_averaged():
+    a, b = (made_cell({"none": sharp(1)}, n=60, encoder=e) for e in ("a", "b"))
+    assert contradiction([a, b]) is None
+    labels, votes = b.y.copy(), b.counts.copy()
+    labels[:3] = 1 - labels[:3]
+    votes[7] += 1
+    for changes, count in (({"y": labels}, 3), ({"counts": votes}, 1)):
+        other = replace(b, **changes)
+        assert ensemble([a, other]) is None
+        assert f"a and b contradict each other in the labels or votes of {count} of 60" in str(
+            contradiction([a, other])
+        )
+    renamed = replace(b, classes=("SSA", "HP"))
+    assert ensemble([a, renamed]) is None
+    assert "differ in their classes: HP, SSA and SSA, HP" in str(contradiction([a, renamed]))
+    joined = ensemble([replace(a, counts=None), b])
+    assert joined is not None
+    np.testing.assert_array_equal(joined.counts, b.counts)
+
+
+def test_a_contradiction_is_told_and_the_run_goes_on(tmp_path):
+    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    sources = [source("mhist", "a"), source("mhist", "b", seed=1), source("other", "a")]
+    outcome = reproduce(sources, tmp_path, seeds=[0], **options)
+    assert {c.name for c in outcome.evidence.cells} == {"mhist/a", "mhist/b", "other/a"}
+    assert "a and b contradict" in outcome.left_out["mhist/ensemble"]
+    told = json.loads((tmp_path / "run.json").read_text())
+    assert any(note.startswith("mhist/ensemble is left out: a and b") for note in told["notes"])
+    assert judge_run(tmp_path, progress=quiet).left_out == outcome.left_out
+
+
+def test_simulated_encoders_see_the_same_cases():
+    for dataset in ("simulated-mhist", "simulated-breakhis"):
+        narrow, wide = (s.open() for s in embedded() if s.dataset == dataset)
+        assert (narrow.X.shape[1], wide.X.shape[1]) == (64, 256)
+        np.testing.assert_array_equal(narrow.y, wide.y)
+        np.testing.assert_array_equal(narrow.groups, wide.groups)
+        assert narrow.fingerprint != wide.fingerprint
+        if narrow.counts is not None:
+            np.testing.assert_array_equal(narrow.counts, wide.counts)
+
+
+def test_one_kind_is_no_shift():
+    data = features_of(simulate(60, dim=4, n_groups=20, seed=0))
+    assert shift_cells(data, np.full(60, "400X"), dataset="breakhis", encoder="e") == []
+
+
+def test_what_did_not_converge_is_told_of_all_seeds(tmp_path, monkeypatch):
+    from scalecal.paper import reproduction
+
+    def capped(*args, **options):
+        grid = run_grid(*args, **options)
+        return replace(grid, capped={"none": 4}, left_out={"jury": "of a reason"})
+
+    monkeypatch.setattr(reproduction, "run_grid", capped)
+    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    outcome = reproduce([source(), source("d2")], tmp_path, seeds=[0, 1], **options)
+    both = "d2/a, simulated/a: "
+    assert outcome.notes[0].startswith(f"{both}8 probes were ended by the limit of epochs")
+    assert outcome.notes[1] == f"{both}jury is left out: of a reason."
+    assert json.loads((tmp_path / "run.json").read_text())["notes"] == outcome.notes
+    assert judge_run(tmp_path, progress=quiet).notes == outcome.notes
+    named = {"notes": ["ensemble is left out: it needs several encoders."]}
+    assert run_notes([made_cell({"none": sharp(1)}, n=20, meta=named)]) == []
+
+
+def test_shift_cells_train_on_one_kind_and_test_on_each():
+    data = features_of(simulate(300, dim=4, auc=0.9, n_groups=60, seed=0))
+    kind = np.array(["40X", "400X"] * 150)
+    cells = shift_cells(
+        data, kind, dataset="breakhis", encoder="e", methods=["none", "scale"], seeds=2
+    )
+    assert [c.shift for c in cells] == [(a, b) for a in ("40X", "400X") for b in ("40X", "400X")]
+    for cell in cells:
+        assert cell.shift is not None
+        tested = {kind[int(np.flatnonzero(np.asarray(data.ids) == name)[0])] for name in cell.ids}
+        assert tested == {cell.shift[1]}
+    assert len(slides(cells[0])) == 8
+
+
+def test_joined_seeds_keep_every_case_once():
+    table = features_of(simulate(150, dim=3, seed=1))
+    drawn = [run_grid(replace(table, split=None), methods=["none"], seeds=[s]).cell for s in (0, 1)]
+    joined = joined_cell(drawn)
+    assert len(np.unique(joined.ids)) == len(joined.ids)
+    for seed, cell in enumerate(drawn):
+        index, probs = joined.predictions["none", seed]
+        np.testing.assert_array_equal(
+            joined.ids[index], cell.ids[cell.predictions["none", seed][0]]
+        )
+        np.testing.assert_array_equal(probs, cell.predictions["none", seed][1])
+
+
+def test_embedded_data_need_nothing(tmp_path):
+    lidc = [s for s in embedded() if s.encoder == "geometry"]
+    outcome = reproduce(
+        lidc,
+        tmp_path,
+        seeds=[0, 1],
+        methods=[*METHODS, "real-piecewise", "vote-fraction"],
+        preset=None,
+        sweep=False,
+        progress=quiet,
+    )
+    claims = json.loads((tmp_path / "claims.json").read_text())
+    assert claims == outcome.claims
+    assert {"id", "claim", "paper", "measured", "n", "verdict", "reason"} <= set(claims[0])
+    assert {c["verdict"] for c in claims} <= {"holds", "does not hold", "cannot be told"}
+    results = pd.read_csv(tmp_path / "results.csv")
+    assert {"dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor"} <= set(
+        results
+    )
+    for name in ("replication", "audit", "main", "pairwise", "generalisation", "full", "anchors"):
+        for kind in ("csv", "md", "tex"):
+            assert (tmp_path / "tables" / f"{name}.{kind}").is_file()
+
+
+def trees(root):
+    make_mhist(root / "mhist", 80)
+    make_pcam(root / "pcam", {"train": 24, "valid": 10, "test": 12})
+    make_breakhis(root / "breakhis", slides=BREAKHIS_SLIDES, each=2)
+
+
+def test_images_in_the_published_layouts_to_claims(tmp_path):
+    """MHIST, PatchCamelyon and BreakHis trees, a real pretrained encoder, one command."""
+    pytest.importorskip("efficientnet_lite_pytorch")
+    trees(tmp_path / "data")
+    broken = sorted((tmp_path / "data" / "mhist").rglob("*.png"))[3]
+    broken.write_bytes(b"not an image")
+    out = tmp_path / "out"
+    command = [
+        *(
+            "reproduce",
+            "--data",
+            tmp_path / "data",
+            "--out",
+            out,
+            "--encoders",
+            "efficientnet-lite0",
+        ),
+        *("--seeds", 1, "--methods", ",".join(METHODS), "--partial", "--no-sweep"),
+    ]
+    planned = runner.invoke(app, [str(c) for c in (*command, "--dry-run")])
+    assert planned.exit_code == 0, planned.output
+    assert "mhist/efficientnet-lite0" in planned.output
+    assert not (out / "cells").exists()
+    result = runner.invoke(app, [str(c) for c in command], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    for dataset in PAPER_DATASETS:
+        cell = read_cell(out / "cells" / dataset / "efficientnet-lite0")
+        assert {"none", "vanilla-ls", "scale"} <= set(cell.methods)
+    assert read_cell(out / "cells" / "mhist" / "efficientnet-lite0").counts is not None
+    assert (out / "report.html").stat().st_size > 10_000
+    assert list((out / "cells" / "breakhis").glob("efficientnet-lite0@40X-400X"))
+    assert "cannot be told" in result.output
+    told = json.loads((out / "run.json").read_text())["notes"]
+    assert any("1 image of mhist could not be read and was left out" in note for note in told)
+    assert "1 image of mhist could not be read" in result.output.replace("\n", " ")
+    assert read_cell(next((out / "cells" / "breakhis").glob("*@40X-400X"))).seeds("none") == [0]
+    again = runner.invoke(
+        app, ["reproduce", "--out", str(out), "--tables-only"], catch_exceptions=False
+    )
+    assert again.exit_code == 0
+    found = {(s.dataset, s.encoder) for s in find_features(out / "features")}
+    assert found == {(d, "efficientnet-lite0") for d in PAPER_DATASETS}
+
+
+def test_what_is_missing_is_said(tmp_path):
+    make_mhist(tmp_path / "mhist", 12)
+    sources, why = find_images(tmp_path, PAPER_DATASETS, ["uni"], tmp_path / "f", partial_data=True)
+    assert sources == []
+    assert "accept the terms" in why["mhist/uni"]
+    assert "no folder" in why["pcam"] or "camelyonpatch" in why["pcam"]
+    with pytest.raises(InputError, match="nothing to reproduce"):
+        reproduce([], tmp_path / "out", seeds=[0], left_out=why, progress=quiet)
+
+
+def test_the_reason_is_that_of_the_folder_that_exists(tmp_path):
+    make_mhist(tmp_path / "mhist", 12)
+    _, why = find_images(tmp_path, ["mhist"], ["uni"], tmp_path / "f")
+    assert "12 found, 3,152 published" in why["mhist"]
+
+
+def test_images_that_were_skipped_are_counted(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"n_skipped": 1200}')
+    said = skipped_images(Source("mhist", "uni", str(tmp_path), quiet))
+    assert said is not None
+    assert said.startswith("1,200 images of mhist could not be read and were left out (see ")
+    assert skipped_images(source()) is None
+
+
+def test_folders_of_other_data_sets_may_be_there_twice(tmp_path):
+    for folder, dataset in (("a", "mhist"), ("b", "pcam"), ("c", "pcam")):
+        (tmp_path / folder).mkdir()
+        told = {"dataset": {"name": dataset}, "encoder": {"name": "uni"}}
+        (tmp_path / folder / "manifest.json").write_text(json.dumps(told))
+    assert [s.dataset for s in find_features(tmp_path, ["mhist"])] == ["mhist"]
+    assert list(find_features(tmp_path, None, ["conch"])) == []
+    with pytest.raises(InputError, match="are both of data set pcam"):
+        list(find_features(tmp_path, ["mhist", "pcam"]))
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--seeds", "0"], "at least one seed is needed"),
+        (["--seeds", "-1"], "at least one seed is needed"),
+        (["--methods", "foo"], "unknown method 'foo'. Known: none, "),
+        (["--datasets", "foo"], "unknown data set 'foo'. Known: lidc, simulated-mhist"),
+        (["--encoders", "foo"], "unknown encoder 'foo'. Known: geometry, "),
+        (["--datasets", "lidc", "--encoders", "simulated-64"], "nothing to reproduce"),
+        (["--datasets", ","], "--datasets names nothing"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(tmp_path, options, said, dry):
+    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path / "r"), *options, *dry])
+    assert isinstance(result.exception, InputError)
+    assert said in str(result.exception)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_dry_run_on_a_folder_begun_otherwise_is_refused(tmp_path):
+    chosen = next(s for s in embedded() if s.encoder == "geometry")
+    folder = tmp_path / "cells" / "lidc" / "geometry"
+    train_cell(
+        chosen, folder, seeds=[0], methods=["none"], preset=None, sweep=False, progress=quiet
+    )
+    command = ["reproduce", "--out", str(tmp_path), "--encoders", "geometry", "--methods", "none"]
+    for more in (["--dry-run"], []):
+        result = runner.invoke(app, [*command, "--preset", "paper", *more])
+        assert "was begun with preset = default, now it is paper" in str(result.exception)
+    assert runner.invoke(app, [*command, "--dry-run"]).exit_code == 0
+
+
+def test_a_source_that_cannot_be_opened_is_left_out_and_said(tmp_path):
+    def fail():
+        raise SourceError("its weights cannot be had")
+
+    bad = Source("simulated", "b", "nowhere", fail)
+    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    outcome = reproduce([bad, source()], tmp_path, seeds=[0], **options)
+    assert outcome.left_out == {"simulated/b": "its weights cannot be had"}
+    again = judge_run(tmp_path, progress=quiet)
+    assert again.left_out == outcome.left_out  # also where nothing is trained
+    with pytest.raises(InputError, match="nothing to reproduce: simulated/b: its weights"):
+        reproduce([bad], tmp_path / "none", seeds=[0], **options)
+
+
+def test_a_dry_run_neither_extracts_nor_guesses_the_images(tmp_path):
+    make_mhist(tmp_path / "mhist", n=30)
+    encoders = ["efficientnet-lite0", "ctranspath"]
+    images = {"partial_data": True, "progress": quiet}
+    found, out = find_images(tmp_path, ["mhist"], encoders, tmp_path / "f", **images)
+    assert [s.encoder for s in found] == ["efficientnet-lite0"]
+    assert "get them from https://github.com" in out["mhist/ctranspath"]
+    begun = tmp_path / "f" / "mhist" / "efficientnet-lite0"
+    begun.mkdir(parents=True)  # a killed extraction
+    assert image_count(found[0]) == 30
+    assert list(begun.iterdir()) == []
+
+
+def test_cells_know_the_files_of_their_cases(tmp_path):
+    data = source().open()
+    paths = np.array([f"images/{name}.png" for name in data.ids])
+    made = replace(data, paths=paths, images="folder/of/images")
+    known = Source("simulated", "a", "simulated", lambda: made)
+    cell, _, _ = train_cell(
+        known, tmp_path, seeds=[0, 1], methods=["none"], sweep=False, progress=quiet
+    )
+    assert cell.paths.tolist() == [f"images/{name}.png" for name in cell.ids]
+    assert read_cell(tmp_path).meta["dataset"]["data"] == "folder/of/images"
+
+
+def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
+    options = {"methods": ["none", "scale"], "preset": None, "sweep": False, "progress": quiet}
+    whole = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
+    resumed = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
+    rebuilt = judge_run(tmp_path, progress=quiet)
+    told = {c["id"]: c for c in whole.claims}
+    assert told["premise-axis"]["n"] > 100
+    assert resumed.claims == whole.claims
+    assert rebuilt.claims == whole.claims
+
+
+def test_a_fine_tuned_network_leaves_the_ensemble_of_encoders_alone(tmp_path):
+    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    sources = [source("mhist", "a"), source("mhist", "b", seed=0)]
+    network, _, _ = train_cell(source("mhist", "resnet18"), tmp_path / "ft", seeds=[0], **options)
+    renamed = {("resnet-hard", 0): network.predictions["none", 0]}
+    write_cell(tmp_path / "net", replace(network, predictions=renamed))
+    outcome = reproduce(sources, tmp_path / "r", seeds=[0], also=[tmp_path / "net"], **options)
+    assert {c.encoder for c in outcome.evidence.cells} == {"a", "b", "resnet18", "ensemble"}

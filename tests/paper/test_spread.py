@@ -1,0 +1,91 @@
+"""The grid spread over workers gives what one process gives."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalecal.datasets import simulate
+from scalecal.engines import open_engine
+from scalecal.paper import estimating
+from scalecal.paper.distributing import run_grid_on, train_seeds_on
+from scalecal.paper.estimating import worth_spreading
+from scalecal.paper.reproduction import train_cell
+from scalecal.paper.sources import Source
+from scalecal.runs.grid import features_of, run_grid
+
+
+def small():
+    """Four hundred simulated cases; every worker makes the same."""
+    return features_of(simulate(400, dim=5, seed=0), encoder="made")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_comparison_spread_over_workers_is_the_same(workers):
+    options = {"methods": ["none", "vanilla-ls", "platt"], "dataset": "simulated"}
+    alone = run_grid(small(), seeds=3, **options)
+    with open_engine("local", workers=workers) as engine:
+        spread = run_grid_on(engine, small, seeds=3, **options)
+    assert spread.cell.ids.tolist() == alone.cell.ids.tolist()
+    assert set(spread.cell.predictions) == set(alone.cell.predictions)
+    for key, (rows, probs) in alone.cell.predictions.items():
+        np.testing.assert_array_equal(spread.cell.predictions[key][0], rows)
+        np.testing.assert_allclose(spread.cell.predictions[key][1], probs, atol=1e-6)
+    assert spread.left_out == alone.left_out
+    assert spread.chosen == alone.chosen
+    np.testing.assert_array_equal(spread.cell.strata, alone.cell.strata)
+
+
+def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
+    source = Source("simulated", "made", "made", partial(small))
+    options = {"methods": ["none", "platt"], "sweep": False}
+    alone, *_ = train_cell(source, tmp_path / "a", seeds=[0, 1, 2], progress=str, **options)
+    told: list[str] = []
+    with open_engine("local") as engine:
+        spent = train_seeds_on(
+            engine, [(source, tmp_path / "b")], seeds=[0, 1, 2], progress=told.append, **options
+        )
+        assert list(spent) == [("simulated", "made")]
+        assert len(told) == 3
+        again = train_seeds_on(engine, [(source, tmp_path / "b")], seeds=[0, 1, 2], **options)
+        assert again == {}
+    said: list[str] = []
+    found, *_ = train_cell(source, tmp_path / "b", seeds=[0, 1, 2], progress=said.append, **options)
+    assert said == []
+    assert found.ids.tolist() == alone.ids.tolist()
+    for key, (rows, probs) in alone.predictions.items():
+        np.testing.assert_array_equal(found.predictions[key][0], rows)
+        np.testing.assert_allclose(found.predictions[key][1], probs, atol=1e-12)
+
+
+def test_what_one_worker_left_out_is_left_out_of_all():
+    from dataclasses import replace
+
+    from scalecal.datasets import simulate
+    from scalecal.paper.distributing import _together
+    from scalecal.runs.grid import features_of, run_grid
+
+    data = features_of(simulate(200, dim=3, seed=0))
+    first, second = (run_grid(data, methods=["none", "temperature"], seeds=[s]) for s in (0, 1))
+    second = replace(second, left_out={"temperature": "one class in its validation cases"})
+    joined = _together([first, second], lambda: data)
+    assert list(joined.cell.methods) == ["none"]
+    assert joined.left_out == second.left_out
+
+
+def test_processes_are_used_where_they_pay_and_have_room(monkeypatch):
+    sources = [Source("simulated", name, "simulated", partial(small)) for name in ("a", "b")]
+    few, many = (dict.fromkeys(sources, seeds) for seeds in (3, 30))
+    monkeypatch.setattr(estimating, "cores", lambda: 16)
+    assert worth_spreading(few) == 1, "over in a moment"
+    monkeypatch.setattr(estimating, "estimate_seconds", lambda *_: 100.0)
+    assert worth_spreading(few) == 6, "no more than there are tasks"
+    assert worth_spreading(many) == 16
+    assert worth_spreading(dict.fromkeys(sources, 0)) == 1, "nothing is left to train"
+    monkeypatch.setattr(estimating, "_memory", lambda: 10 * 4 * 400 * 5)
+    assert worth_spreading(many) == 5, "half the memory holds five"
+    monkeypatch.setattr(estimating, "cores", lambda: 1)
+    assert worth_spreading(many) == 1

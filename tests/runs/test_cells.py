@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scalecal import metrics
+from scalecal.checks import InputError
+from scalecal.runs.cells import Cell, read_cell, write_cell
+from scalecal.runs.resampled import Resampled
+from scalecal.runs.scores import COLUMNS, entropy, score_cell
+from scalecal.inference.paired import paired_bootstrap
+from tests.runs.made import cell, sharp
+
+
+def same(a: Cell, b: Cell) -> None:
+    assert (a.dataset, a.encoder, a.classes) == (b.dataset, b.encoder, b.classes)
+    for name in ("ids", "y", "counts", "groups", "strata", "paths"):
+        left, right = getattr(a, name), getattr(b, name)
+        assert (left is None) == (right is None)
+        if left is not None:
+            np.testing.assert_array_equal(left, right)
+    assert list(a.predictions) == list(b.predictions)
+    for key, (rows, probs) in a.predictions.items():
+        np.testing.assert_array_equal(rows, b.predictions[key][0])
+        np.testing.assert_array_equal(probs, b.predictions[key][1])
+
+
+@pytest.mark.parametrize("groups", [None, 7])
+@pytest.mark.parametrize("panel", [True, False])
+def test_a_cell_survives_the_disk(tmp_path, panel, groups):
+    made = cell({"none": sharp(2), "scale": sharp(1)}, n=60, panel=panel, groups=groups)
+    write_cell(tmp_path / "a", made)
+    same(made, read_cell(tmp_path / "a"))
+
+
+def test_the_same_cell_gives_the_same_bytes(tmp_path):
+    made = cell({"none": sharp(2), "scale": sharp(1)}, n=60)
+    for name in ("a", "b"):
+        write_cell(tmp_path / name, made)
+    for name in ("run.json", "cases.parquet", "predictions.parquet"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_several_classes_and_test_sets_that_differ(tmp_path):
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.ones(3), size=10)
+    made = Cell(
+        "three",
+        "raw",
+        np.array([f"case {i}" for i in range(10)]),
+        rng.integers(3, size=10),
+        rng.integers(4, size=(10, 3)),
+        None,
+        np.array(["low", "high"] * 5),
+        ("a", "b", "c"),
+        {
+            ("none", 3): (np.array([9, 0, 4]), probs[:3]),
+            ("none", 1): (np.arange(6), probs[:6]),
+            ("scale", 1): (np.arange(6), probs[4:]),
+        },
+        {"kind": "reproduce", "dataset": {"shift": {"train": "40X", "test": "400X"}}},
+        np.array([f"{i}.png" for i in range(10)]),
+    )
+    write_cell(tmp_path, made)
+    back = read_cell(tmp_path)
+    same(made, back)
+    assert back.shift == ("40X", "400X")
+    assert back.seeds("none") == [1, 3]
+    assert back.stratum_names == ("high", "low")
+
+
+def test_what_is_wrong_is_said(tmp_path):
+    with pytest.raises(InputError, match=r"run.json is missing"):
+        read_cell(tmp_path)
+    with pytest.raises(InputError, match="distinct"):
+        Cell("d", "e", np.array(["a", "a"]), np.zeros(2, int), None, None, np.full(2, ""), (), {})
+    with pytest.raises(InputError, match="y has 1 rows"):
+        Cell("d", "e", np.array(["a", "b"]), np.zeros(1, int), None, None, np.full(2, ""), (), {})
+    with pytest.raises(InputError, match="2 row numbers but 1 predictions"):
+        Cell(
+            *("d", "e", np.array(["a", "b"]), np.zeros(2, int), None, None, np.full(2, "")),
+            ("n", "y"),
+            {("none", 0): (np.arange(2), np.ones(1))},
+        )
+
+
+def test_scores_are_those_of_the_metrics():
+    made = cell({"none": sharp(2), "scale": sharp(1)}, n=300, n_seeds=2)
+    results = score_cell(made)
+    assert tuple(results.columns) == COLUMNS
+    table = results.set_index(["method", "seed", "stratum", "metric"]).sort_index()
+    for stratum in ("overall", "high", "medium", "low"):
+        probs = made.predictions["scale", 1][1]
+        inside = np.flatnonzero((made.strata == stratum) | (stratum == "overall"))
+        y, p, votes = made.y[inside], probs[inside], made.counts[inside]
+        expected = {
+            "ece": metrics.ece(y, p),
+            "nll": metrics.log_loss(y, p),
+            "brier": metrics.brier(y, p),
+            "auc": metrics.auc(y, p),
+            "accuracy": metrics.accuracy(y, p),
+            "vote_nll": metrics.vote_nll(votes, p),
+            "vote_error": metrics.vote_error(votes, p),
+            "dist_ce": metrics.dist_ce(votes, p),
+            "debiased": metrics.debiased_error(y, p),
+            "smece": metrics.smece(y, p),
+            "aurc": metrics.aurc(y, p),
+            "entropy": float(np.mean(-p * np.log(p) - (1 - p) * np.log(1 - p))),
+            "n": len(inside),
+        }
+        found = {m: float(table.loc[("scale", 1, stratum, m), "value"]) for m in expected}
+        assert found == pytest.approx(expected, abs=1e-12)
+        floor = float(table.loc[("scale", 1, stratum, "ece"), "floor"])
+        assert floor == pytest.approx(metrics.noise_floor(p, method="analytic"))
+    nulls = results[results["metric"] == "null"]
+    assert set(nulls["method"]) == {"none"}
+    assert set(nulls["stratum"]) == {"high", "medium", "low"}
+
+
+def test_entropy_is_that_of_scipy():
+    from scipy.stats import entropy as reference
+
+    table = np.random.default_rng(0).dirichlet(np.ones(4), size=20)
+    np.testing.assert_allclose(entropy(table), reference(table, axis=1))
+    assert entropy(np.array([0.0, 1.0])).tolist() == [0.0, 0.0]
+
+
+def test_resampled_differences_of_a_mean_are_those_of_the_plain_bootstrap():
+    made = cell({"none": sharp(2), "scale": sharp(1)}, n=400, n_seeds=1, groups=50)
+    drawn = Resampled([made], n_resamples=4000)
+    assert drawn.resampled == "groups"
+    found = drawn.contrast("scale", "none", metric="nll")
+    losses = []
+    for method in ("none", "scale"):
+        p = made.predictions[method, 0][1]
+        losses.append(-np.log(np.where(made.y == 1, p, 1 - p)))
+    plain = paired_bootstrap(*losses, groups=made.groups, n_resamples=4000)
+    assert found.difference == pytest.approx(plain.difference)
+    width = plain.high - plain.low
+    assert found.low == pytest.approx(plain.low, abs=0.1 * width)
+    assert found.high == pytest.approx(plain.high, abs=0.1 * width)
+
+
+def test_encoders_of_one_data_set_are_resampled_together():
+    made = [cell({"none": sharp(2), "scale": sharp(1)}, n=200, encoder=e) for e in ("a", "b")]
+    # The same cases in another order are still the same cases.
+    turn = np.random.default_rng(0).permutation(200)
+    place = np.argsort(turn)
+    other = made[1]
+    shuffled = Cell(
+        other.dataset,
+        other.encoder,
+        other.ids[turn],
+        other.y[turn],
+        other.counts[turn],
+        None,
+        other.strata[turn],
+        other.classes,
+        {key: (place[rows], probs) for key, (rows, probs) in other.predictions.items()},
+    )
+    for stratum in ("overall", "low"):
+        a = Resampled(made).contrast("scale", "none", stratum=stratum)
+        b = Resampled([made[0], shuffled]).contrast("scale", "none", stratum=stratum)
+        assert (a.difference, a.low, a.high) == pytest.approx((b.difference, b.low, b.high))
+
+
+def test_test_sets_that_differ_between_seeds_still_pair():
+    made = cell({"none": sharp(2), "scale": sharp(1)}, n=500, n_seeds=3)
+    rng = np.random.default_rng(1)
+    parts = {s: np.sort(rng.choice(500, 150, replace=False)) for s in range(3)}
+    predictions = {
+        (m, s): (parts[s], made.predictions[m, s][1][parts[s]])
+        for m in ("none", "scale")
+        for s in range(3)
+    }
+    part = Cell(
+        *("d", "e", made.ids, made.y, made.counts, None, made.strata, made.classes), predictions
+    )
+    found = Resampled([part]).contrast("scale", "none", metric="nll")
+    per_seed = [
+        metrics.log_loss(made.y[parts[s]], predictions["scale", s][1])
+        - metrics.log_loss(made.y[parts[s]], predictions["none", s][1])
+        for s in range(3)
+    ]
+    assert found.difference == pytest.approx(np.mean(per_seed))
+    assert found.low < found.difference < found.high
+    assert found.n == len(np.unique(np.concatenate(list(parts.values()))))
+
+
+def test_recovered_share_of_half_the_gain():
+    made = cell(
+        {
+            "none": lambda s, h, y, r: 3 * s,  # noqa: ARG005
+            "real-piecewise": lambda s, h, y, r: s,  # noqa: ARG005
+            "same": lambda s, h, y, r: 3 * s,  # noqa: ARG005
+        },
+        n=600,
+        jitter=0.0,
+    )
+    drawn = Resampled([made])
+    whole = drawn.recovered("real-piecewise", "real-piecewise")
+    assert whole.share == pytest.approx(1)
+    assert (whole.low, whole.high) == pytest.approx((1, 1))
+    assert drawn.recovered("same", "real-piecewise").share == pytest.approx(0)
+    nothing = drawn.recovered("real-piecewise", "same")
+    assert np.isnan(nothing.share)
+    assert "gains nothing" in nothing.reason

@@ -1,0 +1,281 @@
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scalecal.checks import InputError
+from scalecal.datasets import simulate
+from scalecal.runs.comparison import compare_cell
+from scalecal.runs.grid import applicable, features_of, parts, run_grid, seed_list
+from scalecal.runs.methods import METHODS
+from scalecal.probes import LinearProbe, ScaleProbe
+from scalecal.splits import hold_out
+
+PROMISED = [
+    "none",
+    "temperature",
+    "vanilla-ls",
+    "real-linear",
+    "real-piecewise",
+    "real-nonlinear",
+    "scale-linear",
+    "scale",
+    "scale-nonlinear",
+    "scale-random",
+    "scale-wide",
+    "jury",
+    "half-jury",
+    "confidence-ls",
+    "vote-fraction",
+    "mixup",
+    "platt",
+    "beta",
+    "isotonic",
+    "histogram",
+    "scale-default",
+    "focal",
+    "scale-shuffled",
+    "scale-auto",
+    "ensemble",
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    drawn = features_of(simulate(360, dim=6, auc=0.9, n_groups=120, seed=0))
+    return without(drawn, split=None)
+
+
+@pytest.fixture(scope="module")
+def grid(data):
+    return run_grid(data, seeds=2, preset=None)
+
+
+def without(data, **changes):
+    return replace(data, **changes)
+
+
+def test_the_registry_is_complete():
+    assert set(PROMISED) <= set(METHODS)
+    for name, method in METHODS.items():
+        assert method.label
+        assert method.about.endswith(".")
+        for recipe in method.recipes(5):
+            recipe.check()
+        assert name == name.lower()
+
+
+def test_papers_methods_train_by_the_papers_preset():
+    for method in METHODS.values():
+        if method.paper:
+            assert method.preset == "paper"
+            (recipe,) = method.recipes(7)
+            assert (recipe.scaling, recipe.initial, recipe.validation) == (
+                "none",
+                "random",
+                "random",
+            )
+            assert (recipe.max_epochs, recipe.min_steps) == (50, 0)
+
+
+def test_every_applicable_method_predicts_every_test_case(grid, data):
+    assert set(grid.cell.methods) | set(grid.left_out) == set(METHODS)
+    for (method, seed), (index, probs) in grid.cell.predictions.items():
+        test = parts(data, seed)[2]
+        np.testing.assert_array_equal(grid.cell.ids[index], np.asarray(data.ids)[test])
+        assert probs.shape == (len(test),), method
+        assert ((probs >= 0) & (probs <= 1)).all(), method
+
+
+def test_seeds_are_paired_and_differ(grid):
+    for seed in (0, 1):
+        first = grid.cell.predictions["none", seed][0]
+        for method in grid.cell.methods:
+            np.testing.assert_array_equal(grid.cell.predictions[method, seed][0], first)
+    assert not np.array_equal(
+        grid.cell.predictions["none", 0][0], grid.cell.predictions["none", 1][0]
+    )
+
+
+def test_groups_are_never_on_two_sides(data):
+    for seed in range(3):
+        train, val, test = parts(data, seed)
+        sides = [set(data.groups[rows]) for rows in (train, val, test)]
+        for one, other in itertools.combinations(sides, 2):
+            assert not one & other
+
+
+def test_the_grid_equals_the_estimators(data):
+    marked = np.array(["train"] * 300 + ["test"] * 60, dtype=object)
+    fixed = without(data, split=marked, groups=None, group_names=())
+    grid = run_grid(fixed, methods=["none-default", "vanilla-ls", "scale"], seeds=[3])
+    X, y, test = data.X[:300], data.y[:300], data.X[300:]
+    plain = LinearProbe(random_state=3).fit(X, y)
+    np.testing.assert_allclose(
+        grid.cell.predictions["none-default", 3][1], plain.predict_proba(test)[:, 1], atol=1e-6
+    )
+    smooth = LinearProbe(smoothing="vanilla", preset="paper", random_state=3).fit(X, y)
+    np.testing.assert_allclose(
+        grid.cell.predictions["vanilla-ls", 3][1], smooth.predict_proba(test)[:, 1], atol=1e-6
+    )
+    scale = ScaleProbe(
+        n_anchors=10, n_synthetic=None, mass=None, jury=None, preset="paper", random_state=3
+    ).fit(X, y)
+    np.testing.assert_allclose(
+        grid.cell.predictions["scale", 3][1], scale.predict_proba(test)[:, 1], atol=1e-6
+    )
+
+
+def test_scale_default_is_the_estimator(data):
+    marked = np.array(["train"] * 300 + ["test"] * 60, dtype=object)
+    fixed = without(data, split=marked, groups=None, group_names=())
+    grid = run_grid(fixed, methods=["scale-default"], seeds=[1])
+    probe = ScaleProbe(random_state=1).fit(data.X[:300], data.y[:300])
+    np.testing.assert_allclose(
+        grid.cell.predictions["scale-default", 1][1],
+        probe.predict_proba(data.X[300:])[:, 1],
+        atol=1e-6,
+    )
+
+
+def test_methods_that_need_votes_are_left_out_with_a_reason(data):
+    run, out = applicable(None, without(data, counts=None))
+    assert {"real-piecewise", "vote-fraction", "jury", "half-jury", "ensemble"} == set(out) & {
+        "real-piecewise",
+        "vote-fraction",
+        "jury",
+        "half-jury",
+        "ensemble",
+    }
+    assert "none" in run
+    assert out["jury"] == "it needs to know how many readers are behind each label"
+    with pytest.raises(InputError, match="no method applies: vote-fraction"):
+        applicable(["vote-fraction"], without(data, counts=None))
+    with pytest.raises(InputError, match="unknown method 'scael'"):
+        applicable(["scael"], data)
+
+
+def test_more_than_two_classes():
+    data = features_of(simulate(300, n_classes=3, dim=6, spread=3.0, seed=0))
+    grid = run_grid(
+        data, methods=["none", "temperature", "scale", "vote-fraction", "confidence-ls"], seeds=1
+    )
+    assert grid.left_out == {"confidence-ls": "it is for two classes"}
+    for _, probs in grid.cell.predictions.values():
+        np.testing.assert_allclose(probs.sum(axis=1), 1.0)
+    table = compare_cell(grid.cell, n_resamples=50).table
+    assert table["nll"].notna().all()
+
+
+def test_given_parts_are_used(data):
+    marked = np.array((["train"] * 6 + ["val"] * 1 + ["test"] * 3) * 36, dtype=object)
+    train, val, test = parts(without(data, split=marked), seed=5)
+    assert (len(train), len(val), len(test)) == (216, 36, 108)
+    with pytest.raises(InputError, match="no case has split = 'test'"):
+        parts(without(data, split=np.array(["train"] * 360, dtype=object)), seed=0)
+
+
+def test_seeds_are_a_count_or_a_list():
+    assert seed_list(2) == [0, 1]
+    with pytest.raises(InputError, match="at least one seed"):
+        seed_list(0)
+
+
+def test_capped_probes_are_told(data):
+    grid = run_grid(data, methods=["none"], seeds=1)
+    assert any("ended by the limit of epochs" in note for note in grid.notes)
+
+
+def test_comparison_numbers_are_the_means_over_seeds(grid):
+    comparison = compare_cell(grid.cell, n_resamples=100)
+    results = comparison.results
+    table = comparison.table.set_index("method")
+    for method in ("none", "scale", "jury"):
+        inside = (results["method"] == method) & (results["metric"] == "ece")
+        low = results[inside & (results["stratum"] == "low")]
+        assert table.loc[method, "ece_low"] == pytest.approx(low["value"].mean())
+        assert table.loc[method, "ece_low_floor"] == pytest.approx(low["floor"].mean())
+    assert table.loc["none", "nll_change"] == 0.0
+    assert table.loc["vote-fraction", "recovered"] in (
+        pytest.approx(1.0),
+        pytest.approx(np.nan, nan_ok=True),
+    )
+
+
+def test_a_negative_control_is_never_recommended(grid):
+    comparison = compare_cell(grid.cell, n_resamples=50)
+    table = comparison.table.copy()
+    table.loc[table["method"] == "scale-shuffled", ["vote_nll", "nll", "nll_change_low"]] = -9.0
+    assert replace(comparison, table=table).best != "scale-shuffled"
+    assert not METHODS[comparison.best].needs_votes
+    text = " ".join(comparison.sentences)
+    assert "negative control" in text or "Its labels matter" in text
+
+
+def test_scale_auto_takes_the_lowest_validation_loss(grid):
+    chosen = [v for (name, _), v in grid.chosen.items() if name == "scale-auto"]
+    assert all(0 <= v <= len(METHODS["scale-auto"].candidates) for v in chosen)
+    assert METHODS["scale-auto"].recipe.synthesis is None
+
+
+def test_the_papers_hold_out_is_plain_random():
+    y = np.repeat([0, 1], [90, 10])
+    sizes = {int(y[hold_out(y, stratify=False, seed=s)[1]].sum()) for s in range(20)}
+    assert len(sizes) > 1
+
+
+def one_class_in_validation():
+    """Train, validation and test cases as given, every validation case positive."""
+    data = features_of(simulate(240, dim=4, auc=0.9, seed=0))
+    split = np.array(["train"] * 150 + ["val"] * 30 + ["test"] * 60, dtype=object)
+    return replace(data, y=np.where(split == "val", 1, data.y), split=split, counts=None)
+
+
+def test_a_calibrator_that_cannot_be_fitted_is_left_out_not_the_others():
+    grid = run_grid(one_class_in_validation(), methods=["none", "isotonic"], seeds=2)
+    assert list(grid.cell.methods) == ["none"]
+    assert "no other class" in grid.left_out["isotonic"]
+    with pytest.raises(InputError, match="no method could be applied: isotonic"):
+        run_grid(one_class_in_validation(), methods=["isotonic"], seeds=1)
+
+
+def test_sentences_without_votes_say_each_thing_once():
+    data = features_of(simulate(300, dim=4, n_classes=3, seed=0))
+    grid = run_grid(replace(data, counts=None), methods=["none", "vanilla-ls", "scale"], seeds=1)
+    said = " ".join(compare_cell(grid.cell).sentences)
+    assert "of -" not in said
+    assert "by -." not in said
+    assert "at an accuracy of" in said
+    assert said.count("label NLL changes") == 0
+
+
+def test_scale_against_label_smoothing_is_judged_by_its_interval():
+    from scalecal.runs.comparison import _scale_sentence
+    from scalecal.runs.resampled import Contrast
+
+    def said(low, high, p, p_seeds=None):
+        middle, seeds = (low + high) / 2, p if p_seeds is None else p_seeds
+        found = Contrast(middle, low, high, p, seeds, 0.5 + middle, 0.5, 100, 100, 5)
+        return _scale_sentence(found, {"recovered": float("nan")}, "vote NLL")
+
+    assert "cannot be told from" in said(-0.01, 0.02, 0.4)
+    assert "is better than" in said(-0.03, -0.01, 0.001)
+    assert "is worse than" in said(0.01, 0.03, 0.001)
+    open_by_seeds = said(0.01, 0.03, 0.001, 0.2)
+    assert "cannot be told from" in open_by_seeds
+    assert "over cases, but p = 0.20 over seeds" in open_by_seeds
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_gain_across_presets_is_not_called_the_methods_own(alike):
+    """Too little data for the paper's 50 epochs: whatever trains longer wins."""
+    data = features_of(simulate(150, dim=40, auc=0.9, seed=2))
+    methods = ["none", "scale-default", *(["none-default"] if alike else [])]
+    comparison = compare_cell(run_grid(data, methods=methods, seeds=2).cell)
+    assert comparison.best != "none", "the longer training should win for this test to bite"
+    said = " ".join(comparison.sentences)
+    if not alike:
+        assert "none-default would tell" in said
+    else:
+        assert "trained alike" in said or "What helps here is the training" in said
