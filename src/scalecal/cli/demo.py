@@ -9,6 +9,7 @@ import typer
 
 from scalecal.cli.app import app, given, say
 from scalecal.cli.probes import show_comparison, tell, write_comparison
+from scalecal.cli.report import check_run
 
 TITLE = "Lung nodules read by three radiologists: calibration by their agreement"
 
@@ -30,9 +31,10 @@ def demo(
     from scalecal.paper.evidence import Evidence
     from scalecal.paper.reproduction import training_embeddings
     from scalecal.runs.comparison import compare_cell
-    from scalecal.runs.folder import audit_method
+    from scalecal.runs.folder import RUN_FILES, audit_method
     from scalecal.runs.grid import features_of, run_grid
 
+    check_run(out, "demo", RUN_FILES, ())
     data = features_of(load_lidc(), encoder="geometry")
     grid = run_grid(data, dataset="lidc", preset=None, progress=tell, **given(seeds=seeds))
     comparison = compare_cell(grid.cell)

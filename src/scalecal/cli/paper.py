@@ -10,7 +10,7 @@ import typer
 
 from scalecal.cli.app import Address, Engine, Workers, app, given, say
 from scalecal.cli.probes import Device, Preset, preset_option, tell
-from scalecal.cli.report import close_run
+from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.paper.sources import Source
@@ -172,6 +172,8 @@ def reproduce(
         say(write_study(out, seeds=seeds, progress=tell, **given(methods=split["methods"])))
         return
     also = [] if finetuned is None else [finetuned]
+    names = ("results.csv", "claims.json", "run.json")
+    check_run(out, "reproduce", names, [data, features, weights, finetuned])
     if tables_only:
         outcome = judge_run(out, also=also, command=sys.argv, progress=tell)
     else:

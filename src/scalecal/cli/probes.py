@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal.cli.app import Address, Engine, Seed, Workers, app, columns, given, say
-from scalecal.cli.report import close_run
+from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.io.features import FeatureTable
@@ -95,7 +96,10 @@ def fit(
     seed: Seed = None,
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
-    from scalecal.runs.fitted import fit_method, save_method
+    from scalecal.io.store import check_output_folder
+    from scalecal.runs.fitted import ABOUT, WEIGHTS, fit_method, save_method
+
+    check_output_folder(out, kind="fit", names=(WEIGHTS, ABOUT), inputs=[features, labels, votes])
 
     data = read(
         features,
@@ -142,9 +146,12 @@ def predict(
     """Predict with a saved probe; the file written can be given to `audit`."""
     import numpy as np
 
+    from scalecal.io.store import check_output_file
     from scalecal.runs.fitted import load_method
     from scalecal.runs.predicting import predictions_table, write_table
 
+    inputs = [features, labels, votes, probe]
+    check_output_file(out, kind="predict", inputs=inputs)
     fitted = load_method(probe)
     data = read(
         features,
@@ -158,7 +165,7 @@ def predict(
     if n_raters is not None and data.readers is None:  # also of cases that have no label yet
         data = replace(data, n_raters=np.full(len(data), n_raters))
     table = predictions_table(fitted, data)
-    write_table(table, out)
+    write_table(table, out, inputs=inputs)
     say(f"{len(table):,} predictions written to {out}")
 
 
@@ -210,8 +217,11 @@ def compare(
     """
     from scalecal.checks import InputError
     from scalecal.runs.comparison import compare_cell
+    from scalecal.runs.folder import RUN_FILES
     from scalecal.runs.grid import run_grid
 
+    inputs = [features, labels, votes, images]
+    check_run(out, "compare", RUN_FILES, inputs)
     open_features = partial(
         read,
         features,
@@ -248,7 +258,13 @@ def compare(
     show_comparison(comparison, [*data.notes, *grid.notes])
     told = {"features": features.name, "seeds": seeds, "methods": methods, "preset": preset}
     write_comparison(
-        comparison, grid, out, kind="compare", options=told, fingerprint=data.fingerprint
+        comparison,
+        grid,
+        out,
+        kind="compare",
+        options=told,
+        fingerprint=data.fingerprint,
+        inputs=inputs,
     )
 
 
@@ -276,6 +292,7 @@ def write_comparison(
     fingerprint: str,
     title: str | None = None,
     claims: list[dict[str, Any]] | None = None,
+    inputs: Sequence[Path | None] = (),
 ) -> None:
     """Write a run folder and its report."""
     from scalecal.runs.folder import write_run
@@ -290,5 +307,6 @@ def write_comparison(
         fingerprint=fingerprint,
         title=title,
         claims=claims,
+        inputs=inputs,
     )
     close_run(out, names)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scalecal.features.network import Network, Recipe
 from scalecal.features.readers import Readers
 from scalecal.features.rows import EncodedShard, Images, Piece, batches
-from scalecal.io.shards import Skipped
+from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
     import torch

@@ -27,8 +27,8 @@ from scalecal.features.encoding import encode_shards
 from scalecal.features.network import Recipe, out_of_memory
 from scalecal.features.plan import load_anywhere, pick_device
 from scalecal.features.rows import EncodedShard, Images
-from scalecal.io.feature_store import StoreWriter
-from scalecal.io.shards import Skipped, disk_errors, shard_done, write_shard
+from scalecal.io.feature_store import Skipped, StoreWriter, shard_done, write_shard
+from scalecal.io.store import disk_errors
 
 if TYPE_CHECKING:
     from scalecal.encoders import Encoder, LoadedEncoder
@@ -154,7 +154,7 @@ def _perform(station: Station, task: Callable[[Station], Any]) -> Any:
 @contextmanager
 def _marked(store: StoreWriter) -> Iterator[Folder]:
     """Leave a mark in the folder while workers look for it; a killed run's is swept up later."""
-    mark = f".seen-{secrets.token_hex(8)}.tmp"
+    mark = f".scalecal-{secrets.token_hex(8)}.partial"
     with disk_errors(store.path):
         (store.path / mark).touch()
     try:

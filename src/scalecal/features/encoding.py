@@ -25,7 +25,7 @@ from scalecal.engines.local import cores
 from scalecal.features.accelerator import on_accelerator
 from scalecal.features.network import Network, Recipe, full_float32
 from scalecal.features.rows import EncodedShard, Images, batches, read_rows
-from scalecal.io.shards import Skipped
+from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
     from scalecal.encoders import LoadedEncoder

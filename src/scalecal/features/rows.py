@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from scalecal.features.images import ImageError
 from scalecal.features.transforms import pillow_pixels
-from scalecal.io.shards import Skipped
+from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
     import pandas as pd

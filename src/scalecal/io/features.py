@@ -21,8 +21,7 @@ from scalecal.io.columns import (
     open_columns,
     some,
 )
-from scalecal.io.feature_folder import Features, load_features
-from scalecal.io.manifests import MANIFEST
+from scalecal.io.feature_folder import MANIFEST, Features, load_features
 from scalecal.io.matrices import (
     CASE_ROLES,
     FEATURE_ROLES,

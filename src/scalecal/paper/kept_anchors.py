@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scalecal.io.store import write_bytes
+from scalecal.io.store import write_file
 from scalecal.paper.evidence import Embeddings
 
 __all__ = ["read_anchors", "write_anchors"]
@@ -31,8 +31,7 @@ def write_anchors(folder: str | Path, found: Embeddings) -> None:
         arrays["counts"] = found.counts
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    write_bytes(Path(folder) / FILE, content.getvalue())
+    write_file(Path(folder) / FILE, content.getvalue(), kind="reproduce")
 
 
 def read_anchors(folder: str | Path) -> Embeddings | None:

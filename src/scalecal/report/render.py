@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalecal.checks import InputError
-from scalecal.io.store import write_text
+from scalecal.io.store import check_output_file, write_file
 from scalecal.report.casework import add_images
 from scalecal.report.downloads import csv_text, data_uri
 from scalecal.report.page import page_view
@@ -71,6 +71,8 @@ def write_report(
     out = Path(out)
     if images is not None and not Path(images).is_dir():
         raise InputError(f"no folder at {images}: --images names the folder of the images")
+    inputs = [*runs, images]
+    check_output_file(out, kind="report", inputs=inputs)
     read = read_runs(runs)
     facts, cells, tidy = collect(read)
     notes, thumbnails = _images(facts, cells, out, images)
@@ -79,8 +81,7 @@ def write_report(
         text = _page(facts, cells, tidy, detail, notes)
         if len(text.encode("utf-8")) - thumbnails <= MOST_BYTES:
             break
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, text)
+    write_file(out, text, kind="report", inputs=inputs)
     return out
 
 
