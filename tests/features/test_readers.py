@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import ImageFile
-from scalecal.io.shards import Skipped
 
 from scalecal.datasets.images import ImageSet
 from scalecal.datasets.sources import FileSource
@@ -28,6 +27,7 @@ from scalecal.features.images import ImageError
 from scalecal.features.network import Recipe
 from scalecal.features.readers import Readers
 from scalecal.features.rows import Piece, read_rows
+from scalecal.io.feature_store import Skipped
 from tests.features.made import open_tiles, tiny_encoder, write_tiles
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="decoding processes are POSIX's")

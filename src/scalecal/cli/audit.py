@@ -104,10 +104,13 @@ def audit(
         columns=columns(roles), positive=positive, n_raters=n_raters, ties=ties, seed=seed
     )
     if out is not None:
+        from scalecal.io.store import check_output_folder
         from scalecal.runs.folder import AUDIT_FILES, CASE_FILES
 
-        names = AUDIT_FILES if stream else (*AUDIT_FILES, *CASE_FILES)
-        check_run(out, "audit", names, [file, votes])
+        if stream:
+            check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=[file])
+        else:
+            check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), [file, votes])
     if stream:
         from scalecal.auditing.streaming import stream_file
 

@@ -13,10 +13,9 @@ from scalecal.cli.app import app, given, say
 
 def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path | None]) -> None:
     """Refuse, before any work, a folder in which a run's files may not be written."""
-    from scalecal.io.store import check_output_file, check_output_folder
+    from scalecal.io.store import check_output_folder
 
-    check_output_folder(out, kind=kind, names=names, inputs=inputs)
-    check_output_file(out / "report.html", kind="report", inputs=inputs)
+    check_output_folder(out, kind=kind, names=[*names, "report.html"], inputs=inputs)
 
 
 def close_run(out: Path, names: list[str]) -> None:

@@ -48,6 +48,7 @@ __all__ = [
     "write_file",
     "write_json",
     "write_text",
+    "written_by",
 ]
 
 RECORD = ".scalecal.json"
@@ -242,6 +243,13 @@ def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
     write_json(folder / RECORD, {**record, "files": {name: files[name] for name in sorted(files)}})
 
 
+def written_by(path: str | Path) -> str | None:
+    """Return the kind of command that wrote a file, or None where it is not on record."""
+    path = Path(path)
+    entry = _read_record(path.parent)["files"].get(path.name)
+    return None if entry is None else str(entry["by"])
+
+
 def is_whole(folder: str | Path) -> bool:
     """Whether a folder holds every file its record lists, as scalecal wrote it."""
     files = _read_record(Path(folder))["files"]
@@ -374,7 +382,6 @@ def _commit(
     kind: str,
     *,
     replace: bool = False,
-    derived: Iterable[str] = (),
 ) -> None:
     """Move finished files into a folder and note them; with `replace`, remove the kind's other files."""
     hashes = {name: file_hash(source) for name, source in new.items()}
@@ -384,8 +391,7 @@ def _commit(
         _refuse_obstacles(folder, new, kind, files, hashes)
         stale = []
         for name, entry in files.items():
-            own = entry["by"] == kind or name in derived
-            if replace and own and name not in new:
+            if replace and entry["by"] == kind and name not in new:
                 place = folder / name
                 if place.is_symlink() or not place.is_file():
                     stale.append((name, None))
@@ -417,7 +423,6 @@ def output_folder(
     kind: str = "files",
     inputs: Paths = (),
     replace: bool = False,
-    derived: Iterable[str] = (),
 ) -> Iterator[Path]:
     """Write a folder's files elsewhere and move them in place when all of them are done.
 
@@ -436,8 +441,6 @@ def output_folder(
         Files and folders that were read: none of them may be written to.
     replace
         Also remove the unchanged files that an earlier run of the same kind wrote and this one did not.
-    derived
-        Names of files made from the others (a report), which `replace` removes whoever made them.
 
     Examples
     --------
@@ -472,7 +475,7 @@ def output_folder(
             }
             _refuse_inputs((target / name for name in new), inputs)
             if target.exists():
-                _commit(target, new, kind, replace=replace, derived=tuple(derived))
+                _commit(target, new, kind, replace=replace)
             else:
                 files = {name: {"sha256": file_hash(p), "by": kind} for name, p in new.items()}
                 _write_record(partial, {"files": files})

@@ -374,9 +374,7 @@ def judge_run(
         seconds={**_timings(out), **(seconds or {})},
     )
     claims = claims_json(judge(evidence))
-    with output_folder(
-        out, kind="reproduce", inputs=also, replace=True, derived=["report.html"]
-    ) as folder:
+    with output_folder(out, kind="reproduce", inputs=also, replace=True) as folder:
         write_csv(evidence.results, folder / "results.csv")
         write_tables(folder / "tables", {name: make(evidence) for name, make in TABLES.items()})
         write_figures(folder / "figures", evidence)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalecal.checks import InputError
-from scalecal.io.store import check_output_file, write_file
+from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.report.casework import add_images
 from scalecal.report.downloads import csv_text, data_uri
 from scalecal.report.page import page_view
@@ -72,7 +72,9 @@ def write_report(
     if images is not None and not Path(images).is_dir():
         raise InputError(f"no folder at {images}: --images names the folder of the images")
     inputs = [*runs, images]
-    check_output_file(out, kind="report", inputs=inputs)
+    # The report in a run's own folder belongs to the run, which makes it anew when it is run again.
+    kind = (out.name == "report.html" and written_by(out.parent / "run.json")) or "report"
+    check_output_file(out, kind=kind, inputs=inputs)
     read = read_runs(runs)
     facts, cells, tidy = collect(read)
     notes, thumbnails = _images(facts, cells, out, images)
@@ -81,7 +83,7 @@ def write_report(
         text = _page(facts, cells, tidy, detail, notes)
         if len(text.encode("utf-8")) - thumbnails <= MOST_BYTES:
             break
-    write_file(out, text, kind="report", inputs=inputs)
+    write_file(out, text, kind=kind, inputs=inputs)
     return out
 
 

@@ -23,9 +23,12 @@ MOST_CASES = 1_000_000
 """Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
 
 CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet")
-RUN_FILES = (*CASE_FILES, "results.csv", "comparison.csv")
+RUN_FILES = (
+    *(*CASE_FILES, "results.csv", "comparison.csv"),
+    *("claims.json", "frontier.csv", "frontier_methods.csv"),
+)
 AUDIT_FILES = ("audit.json", "audit.csv", "reliability.svg", "reliability.png")
-"""Files that every run or audit has: whether they may be written is checked before any work."""
+"""Files of a run or audit: somebody else's of these names are refused before any work."""
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
 
@@ -111,7 +114,7 @@ def write_run(
         fingerprint=fingerprint,
     )
     with output_folder(
-        out, kind=kind, inputs=inputs, replace=True, derived=["report.html"]
+        out, kind=kind, inputs=inputs, replace=True
     ) as folder:
         write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
         write_csv(comparison.results, folder / "results.csv")
@@ -149,7 +152,7 @@ def write_audit_run(
     from scalecal.auditing.plots import save
 
     with output_folder(
-        out, kind="audit", inputs=inputs, replace=True, derived=["report.html"]
+        out, kind="audit", inputs=inputs, replace=True
     ) as folder:
         found.to_json(folder / "audit.json")
         write_csv(found.to_frame(), folder / "audit.csv")
