@@ -6,7 +6,8 @@ some of the cases: a column can not be cut without the others, nor a code lose i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -204,11 +205,14 @@ class Predictions:
         Probability of the label: (n,) of the second class, or (n, C).
     p_reader
         Probability that one reader votes so, in the same form; None where the model gives none.
+    sources
+        SHA-256 of each file they were read from, by file name.
     """
 
     cases: Cases
     p: Float
     p_reader: Float | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, values in (("p", self.p), ("p_reader", self.p_reader)):
@@ -223,4 +227,4 @@ class Predictions:
     def take(self, rows: Rows) -> Predictions:
         """Return the answers on some of the cases."""
         reader = None if self.p_reader is None else self.p_reader[rows]
-        return Predictions(self.cases.take(rows), self.p[rows], reader)
+        return replace(self, cases=self.cases.take(rows), p=self.p[rows], p_reader=reader)

@@ -25,7 +25,7 @@ from scalecal.paper.sources import (
     skipped_images,
 )
 from scalecal.runs.cells import read_cell, write_cell
-from scalecal.runs.grid import features_of, run_grid
+from scalecal.runs.grid import run_grid
 from scalecal.runs.joining import contradiction, ensemble, joined_cell
 from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, make_mhist, make_pcam
 from tests.runs.made import cell as made_cell
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning
 
 
 def source(name="simulated", encoder="a", n=220, dim=5, seed=0):
-    data = features_of(simulate(n, dim=dim, auc=0.9, seed=seed), encoder=encoder)
+    data = replace(simulate(n, dim=dim, auc=0.9, seed=seed), encoder=encoder)
     return Source(name, encoder, "simulated", lambda: data)
 
 
@@ -132,12 +132,12 @@ def test_simulated_encoders_see_the_same_cases():
         np.testing.assert_array_equal(narrow.y, wide.y)
         np.testing.assert_array_equal(narrow.groups, wide.groups)
         assert narrow.fingerprint != wide.fingerprint
-        if narrow.counts is not None:
-            np.testing.assert_array_equal(narrow.counts, wide.counts)
+        if narrow.votes is not None:
+            np.testing.assert_array_equal(narrow.votes, wide.votes)
 
 
 def test_one_kind_is_no_shift():
-    data = features_of(simulate(60, dim=4, n_groups=20, seed=0))
+    data = simulate(60, dim=4, n_groups=20, seed=0)
     assert shift_cells(data, np.full(60, "400X"), dataset="breakhis", encoder="e") == []
 
 
@@ -161,7 +161,7 @@ def test_what_did_not_converge_is_told_of_all_seeds(tmp_path, monkeypatch):
 
 
 def test_shift_cells_train_on_one_kind_and_test_on_each():
-    data = features_of(simulate(300, dim=4, auc=0.9, n_groups=60, seed=0))
+    data = simulate(300, dim=4, auc=0.9, n_groups=60, seed=0)
     kind = np.array(["40X", "400X"] * 150)
     cells = shift_cells(
         data, kind, dataset="breakhis", encoder="e", methods=["none", "scale"], seeds=2
@@ -169,14 +169,16 @@ def test_shift_cells_train_on_one_kind_and_test_on_each():
     assert [c.shift for c in cells] == [(a, b) for a in ("40X", "400X") for b in ("40X", "400X")]
     for cell in cells:
         assert cell.shift is not None
-        tested = {kind[int(np.flatnonzero(np.asarray(data.ids) == name)[0])] for name in cell.ids}
+        tested = {kind[int(np.flatnonzero(data.cases.names == name)[0])] for name in cell.ids}
         assert tested == {cell.shift[1]}
     assert len(slides(cells[0])) == 8
 
 
 def test_joined_seeds_keep_every_case_once():
-    table = features_of(simulate(150, dim=3, seed=1))
-    drawn = [run_grid(replace(table, split=None), methods=["none"], seeds=[s]).cell for s in (0, 1)]
+    table = simulate(150, dim=3, seed=1)
+    drawn = [
+        run_grid(table.with_cases(split=None), methods=["none"], seeds=[s]).cell for s in (0, 1)
+    ]
     joined = joined_cell(drawn)
     assert len(np.unique(joined.ids)) == len(joined.ids)
     for seed, cell in enumerate(drawn):
@@ -358,8 +360,8 @@ def test_a_dry_run_neither_extracts_nor_guesses_the_images(tmp_path):
 
 def test_cells_know_the_files_of_their_cases(tmp_path):
     data = source().open()
-    paths = np.array([f"images/{name}.png" for name in data.ids])
-    made = replace(data, paths=paths, images="folder/of/images")
+    paths = np.array([f"images/{name}.png" for name in data.cases.names])
+    made = replace(data.with_cases(paths=paths), images="folder/of/images")
     known = Source("simulated", "a", "simulated", lambda: made)
     cell, _, _ = train_cell(
         known, tmp_path, seeds=[0, 1], methods=["none"], sweep=False, progress=quiet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +16,12 @@ from scalecal.paper.distributing import run_grid_on, train_seeds_on
 from scalecal.paper.estimating import worth_spreading
 from scalecal.paper.reproduction import train_cell
 from scalecal.paper.sources import Source
-from scalecal.runs.grid import features_of, run_grid
+from scalecal.runs.grid import run_grid
 
 
 def small():
     """Four hundred simulated cases; every worker makes the same."""
-    return features_of(simulate(400, dim=5, seed=0), encoder="made")
+    return replace(simulate(400, dim=5, seed=0), encoder="made")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -62,13 +63,9 @@ def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
 
 
 def test_what_one_worker_left_out_is_left_out_of_all():
-    from dataclasses import replace
-
-    from scalecal.datasets import simulate
     from scalecal.paper.distributing import _together
-    from scalecal.runs.grid import features_of, run_grid
 
-    data = features_of(simulate(200, dim=3, seed=0))
+    data = simulate(200, dim=3, seed=0)
     first, second = (run_grid(data, methods=["none", "temperature"], seeds=[s]) for s in (0, 1))
     second = replace(second, left_out={"temperature": "one class in its validation cases"})
     joined = _together([first, second], lambda: data)

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalecal.datasets.cases import CaseTable
     from scalecal.datasets.images import Dataset, ImageSet
     from scalecal.datasets.lidc import load_lidc
     from scalecal.datasets.registry import DATASETS, open_dataset
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATASETS",
-    "CaseTable",
     "Dataset",
     "ImageSet",
     "SimulatedCases",
@@ -34,7 +32,6 @@ __all__ = [
 ]
 
 _HOME = {
-    "CaseTable": "cases",
     "DATASETS": "registry",
     "Dataset": "images",
     "ImageSet": "images",

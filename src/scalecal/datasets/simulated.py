@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
+from scalecal.cases import Cases, Factor
 from scalecal.checks import (
     Float,
     InputError,
@@ -21,8 +22,8 @@ from scalecal.checks import (
     check_same_length,
     check_unit,
 )
-from scalecal.datasets.cases import CaseTable
 from scalecal.datasets.reader_model import ReaderModel, best_auc, bumps, solve_intercept
+from scalecal.io.features import Features, array_hash
 from scalecal.votes import majority
 
 __all__ = ["SimulatedCases", "simulate", "simulate_paper", "true_calibration_error"]
@@ -33,29 +34,34 @@ _MOST_SPREAD = 12.0  # beyond it readers are all but unanimous and the AUC stand
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SimulatedCases(CaseTable):
-    """A `CaseTable` with the truth that made it.
+class SimulatedCases(Features):
+    """`Features` with the truth that made them.
 
     Attributes
     ----------
-    vote_probability : ndarray of shape (n,) or (n, C)
-        Chance that a reader of the panel votes for class 1 (for each class), the case being what
-        it is: what the vote share tends to with ever more such readers.
-    expected_vote_probability : ndarray of shape (n,) or (n, C)
-        The same given the features only: the best prediction of a vote.
-    label_probability : ndarray of shape (n,) or (n, C)
-        P(label | features): the best prediction of the label, calibrated by definition.
-    split : ndarray of shape (n,)
-        ``"train"`` or ``"test"``.
     model : ReaderModel
         The law of the votes; ``model.label_probability(X)`` works for any features.
     """
 
-    vote_probability: Float
-    expected_vote_probability: Float
-    label_probability: Float
-    split: NDArray[np.str_]
     model: ReaderModel
+
+    @property
+    def vote_probability(self) -> Float:
+        """Chance that a reader of the panel votes for class 1, (n,), or for each class, (n, C).
+
+        It is that of the case as it is: what the vote share tends to with ever more such readers.
+        """
+        return self.extra["vote_probability"]
+
+    @property
+    def expected_vote_probability(self) -> Float:
+        """The same given the features only: the best prediction of a vote."""
+        return self.extra["expected_vote_probability"]
+
+    @property
+    def label_probability(self) -> Float:
+        """P(label | features): the best prediction of the label, calibrated by definition."""
+        return self.extra["label_probability"]
 
 
 def simulate(
@@ -161,19 +167,25 @@ def simulate(
     X = _draw_features(groups, model.directions, noise, rng)
     vote_probability, votes = _draw_votes(model, model.scores(X), rng)
     counts = votes if votes.ndim == 2 else np.column_stack([model.n_raters - votes, votes])
-    return SimulatedCases(
-        name="simulated",
-        X=X,
-        feature_names=tuple(f"f{j}" for j in range(X.shape[1])),
+    cases = Cases(
+        n=n,
+        classes=tuple(str(c) for c in range(model.n_classes)),
+        ids=np.arange(n).astype(np.str_),
         y=majority(counts, ties="random", seed=rng).labels,
-        votes=votes,
-        n_raters=np.full(n, model.n_raters, dtype=np.int64),
-        groups=groups,
-        ids=np.arange(n),
-        vote_probability=vote_probability,
-        expected_vote_probability=model.vote_probability(X),
-        label_probability=model.label_probability(X),
-        split=_split(groups, n_train),
+        votes=counts,
+        groups=Factor.of(groups),
+        split=Factor.of(_split(groups, n_train)),
+    )
+    return SimulatedCases(
+        X=X,
+        cases=cases,
+        dataset="simulated",
+        fingerprint=array_hash(X, counts),
+        extra={
+            "vote_probability": vote_probability,
+            "expected_vote_probability": model.vote_probability(X),
+            "label_probability": model.label_probability(X),
+        },
         model=model,
     )
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError, ScalecalWarning, check_choice, lookup
 from scalecal.features.formats import FORMATS, format_of
 from scalecal.io.columns import some
-from scalecal.io.feature_folder import Features, load_features
+from scalecal.io.feature_folder import FeatureFolder, load_features
 from scalecal.io.feature_store import open_store
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_table
@@ -42,7 +42,7 @@ def import_features(
     match: str = "id",
     shard_rows: int = 16384,
     dtype: str = "float16",
-) -> Features:
+) -> FeatureFolder:
     """Bring embeddings made elsewhere into a feature folder.
 
     Parameters
@@ -71,7 +71,7 @@ def import_features(
 
     Returns
     -------
-    Features
+    FeatureFolder
 
     Raises
     ------

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from scalecal.engines import Engine, Worker
-from scalecal.io.features import FeatureTable
+from scalecal.io.features import Features
 from scalecal.paper.evidence import Embeddings
 from scalecal.paper.kept_anchors import write_anchors
 from scalecal.paper.reproduction import SWEEP_SEEDS, seeds_left, train_cell, write_timing
@@ -34,7 +34,7 @@ __all__ = ["run_grid_on", "train_seeds_on"]
 class _GridTask:
     """Some seeds of one comparison; `open` gives the embeddings on the worker."""
 
-    open: Callable[[], FeatureTable]
+    open: Callable[[], Features]
     seeds: tuple[int, ...]
     options: Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def _do_grid(_: Any, task: _GridTask) -> Grid:
 
 def run_grid_on(
     engine: Engine,
-    open_features: Callable[[], FeatureTable],
+    open_features: Callable[[], Features],
     *,
     seeds: int | Sequence[int] = 10,
     progress: Callable[[str], None] | None = None,
@@ -83,7 +83,7 @@ def run_grid_on(
     return _together([found[k] for k in sorted(found)], open_features)
 
 
-def _together(grids: Sequence[Grid], open_features: Callable[[], FeatureTable]) -> Grid:
+def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> Grid:
     if len(grids) == 1:
         return grids[0]
     capped: dict[str, int] = {}
@@ -104,11 +104,10 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], FeatureTable]) 
     )
 
 
-def _in_file_order(cell: Cell, open_features: Callable[[], FeatureTable]) -> Cell:
+def _in_file_order(cell: Cell, open_features: Callable[[], Features]) -> Cell:
     """Put the cases in the order of the file, as one run of all seeds has them."""
     data = open_features().labelled()
-    ids = np.arange(len(data)).astype(np.str_) if data.ids is None else np.asarray(data.ids)
-    place = {str(name): i for i, name in enumerate(ids.tolist())}
+    place = {name: i for i, name in enumerate(data.cases.names.tolist())}
     order = np.argsort([place[name] for name in cell.ids.tolist()], kind="stable")
     new = np.empty(len(order), dtype=np.int64)
     new[order] = np.arange(len(order))
@@ -140,10 +139,10 @@ def _quiet(_: str) -> None:
 
 
 # What this worker opened last: the next seed is most often of the same cell of the same run.
-_opened: dict[tuple[str, ...], FeatureTable] = {}
+_opened: dict[tuple[str, ...], Features] = {}
 
 
-def _open_once(run: str, source: Source, device: str) -> FeatureTable:
+def _open_once(run: str, source: Source, device: str) -> Features:
     key = (run, source.dataset, source.encoder, device)
     if key not in _opened:
         _opened.clear()

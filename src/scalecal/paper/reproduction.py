@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.io.features import FeatureTable
+from scalecal.io.features import Features
 from scalecal.io.store import write_csv, write_json
 from scalecal.paper.evidence import ENSEMBLE, Embeddings, Evidence
 from scalecal.paper.kept_anchors import read_anchors, write_anchors
@@ -82,9 +82,7 @@ class Outcome:
     notes: list[str]
 
 
-def _settings(
-    data: FeatureTable, methods: Sequence[str] | None, preset: str | None
-) -> dict[str, Any]:
+def _settings(data: Features, methods: Sequence[str] | None, preset: str | None) -> dict[str, Any]:
     """What decides a seed's predictions, beside the seed."""
     return {"data_sha256": data.fingerprint, "methods": methods and list(methods), "preset": preset}
 
@@ -124,7 +122,9 @@ def train_cell(
     _refuse_other(folder, settings)
     seconds: float | None = None
     missing = seeds_left(folder, seeds)
-    swept = [s for s in missing if sweep and data.counts is not None and s in seeds[:SWEEP_SEEDS]]
+    swept = [
+        s for s in missing if sweep and data.cases.votes is not None and s in seeds[:SWEEP_SEEDS]
+    ]
     plain = [s for s in missing if s not in swept]
     # One by one, a kill costs one seed; on a card, seeds trained together keep it busier.
     kept: Embeddings | None = None
@@ -222,15 +222,15 @@ def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
                 )
 
 
-def training_embeddings(data: FeatureTable, grid: Grid, seed: int) -> Embeddings | None:
+def training_embeddings(data: Features, grid: Grid, seed: int) -> Embeddings | None:
     """Training cases of one seed with SCALE's anchors, for the checks of the premise."""
     probe = grid.probes.get(("scale", seed))
-    if probe is None or probe.plan is None or len(data.classes) != 2:
+    if probe is None or probe.plan is None or len(data.cases.classes) != 2:
         return None
-    if data.counts is None or data.y is None:
+    if data.cases.votes is None or data.y is None:
         return None  # the premise is about votes
     rows = np.sort(probe.rows)
-    counts = data.counts[rows]
+    counts = data.cases.votes[rows]
     anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
     panel = int(np.median(counts.sum(axis=1)))
     return Embeddings(host_rows(data.X, rows), data.y[rows], counts, anchors, panel)

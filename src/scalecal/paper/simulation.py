@@ -24,7 +24,7 @@ from scalecal.datasets import simulate, true_calibration_error
 from scalecal.datasets.simulated import SimulatedCases
 from scalecal.io.store import output_folder, write_csv, write_json, write_text
 from scalecal.runs.frontier import equal_entropy, soften
-from scalecal.runs.grid import features_of, run_grid
+from scalecal.runs.grid import run_grid
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import entropy
 
@@ -230,10 +230,9 @@ def measure_setting(
             # A validation part without an error leaves the temperature at 1; 200 data sets need
             # not say so each.
             warnings.simplefilter("ignore", ScalecalWarning)
-            grid = run_grid(
-                features_of(data), methods=methods, seeds=[replicate], preset=setting.preset
-            )
+            grid = run_grid(data, methods=methods, seeds=[replicate], preset=setting.preset)
         test = np.flatnonzero(data.split == "test")
+        assert data.y is not None
         vote, label = data.expected_vote_probability[test], data.label_probability[test]
         found = {method: probs for (method, _), (_, probs) in grid.cell.predictions.items()}
         baseline = found[BASELINE]

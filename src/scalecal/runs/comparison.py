@@ -95,8 +95,8 @@ def compare_cell(cell: Cell, *, n_resamples: int = 1000, seed: int = 0) -> Compa
     Examples
     --------
     >>> from scalecal.datasets import simulate
-    >>> from scalecal.runs.grid import features_of, run_grid
-    >>> data = features_of(simulate(400, dim=8, seed=0))
+    >>> from scalecal.runs.grid import run_grid
+    >>> data = simulate(400, dim=8, seed=0)
     >>> grid = run_grid(data, methods=["none", "temperature"], seeds=2)
     >>> compare_cell(grid.cell).table["method"].tolist()
     ['none', 'temperature']
