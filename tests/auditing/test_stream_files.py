@@ -64,8 +64,8 @@ def test_several_classes(tmp_path):
     frame = pd.DataFrame(probs, columns=["p_b", "p_a", "p_c"])
     frame["label"] = np.array(["b", "a", "c"])[y]
     streamed = stream_file(write(frame, tmp_path / "p.parquet"), n_resamples=20)
-    assert streamed["overall"]["log_loss"] == pytest.approx(
-        audit(y, probs, n_resamples=20)["overall"]["log_loss"], rel=1e-9
+    assert streamed["overall"]["nll"] == pytest.approx(
+        audit(y, probs, n_resamples=20)["overall"]["nll"], rel=1e-9
     )
 
 

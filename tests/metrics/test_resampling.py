@@ -21,15 +21,17 @@ def test_analytic_floor_against_its_formula(cases):
     rows = slow.members([slow.width_bin(q, 15) for q in p]).values()
     expected = sum(np.sqrt(2 / np.pi * (p[r] * (1 - p[r])).sum()) for r in rows) / len(p)
     assert noise_floor(p, method="analytic") == pytest.approx(expected)
-    weighted = noise_floor(p, method="analytic", weights=np.full(len(p), 7.0))
+    weighted = noise_floor(p, method="analytic", sample_weight=np.full(len(p), 7.0))
     assert weighted == pytest.approx(expected)
 
 
 def test_draws_against_plain_simulation(rng):
     p, w = rng.beta(0.5, 1, 120), rng.random(120)
     for weights in (None, w):
-        direct = [ece((rng.random(120) < p).astype(int), p, weights=weights) for _ in range(3000)]
-        drawn = resampled_ece(p, n_resamples=3000, weights=weights)
+        direct = [
+            ece((rng.random(120) < p).astype(int), p, sample_weight=weights) for _ in range(3000)
+        ]
+        drawn = resampled_ece(p, n_resamples=3000, sample_weight=weights)
         error = np.hypot(np.std(direct), np.std(drawn)) / np.sqrt(3000)
         assert drawn.mean() == pytest.approx(np.mean(direct), abs=4 * error)
         assert np.quantile(drawn, 0.95) == pytest.approx(np.quantile(direct, 0.95), rel=0.05)

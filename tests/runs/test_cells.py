@@ -95,7 +95,7 @@ def test_scores_are_those_of_the_metrics():
         y, p, votes = made.y[inside], probs[inside], made.counts[inside]
         expected = {
             "ece": metrics.ece(y, p),
-            "nll": metrics.log_loss(y, p),
+            "nll": metrics.nll(y, p),
             "brier": metrics.brier(y, p),
             "auc": metrics.auc(y, p),
             "accuracy": metrics.accuracy(y, p),
@@ -178,8 +178,8 @@ def test_test_sets_that_differ_between_seeds_still_pair():
     )
     found = Resampled([part]).contrast("scale", "none", metric="nll")
     per_seed = [
-        metrics.log_loss(made.y[parts[s]], predictions["scale", s][1])
-        - metrics.log_loss(made.y[parts[s]], predictions["none", s][1])
+        metrics.nll(made.y[parts[s]], predictions["scale", s][1])
+        - metrics.nll(made.y[parts[s]], predictions["none", s][1])
         for s in range(3)
     ]
     assert found.difference == pytest.approx(np.mean(per_seed))

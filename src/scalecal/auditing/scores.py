@@ -30,7 +30,7 @@ INTERVALS = (
     "gap",
     "overconfidence",
     "brier",
-    "log_loss",
+    "nll",
     "auc",
     "accuracy",
     "vote_nll",
@@ -114,7 +114,7 @@ def _block_sums(
         "brier": here.total(
             residual**2 if probs.ndim == 1 else (table**2).sum(axis=1) - 2 * of_label + 1.0
         ),
-        "log_loss": here.total(-np.log(np.clip(of_label, EPS, 1.0 - EPS))),
+        "nll": here.total(-np.log(np.clip(of_label, EPS, 1.0 - EPS))),
         "accuracy": here.total(right),
     }
     return sums if counts is None else sums | _vote_sums(table, counts, here)
@@ -221,7 +221,7 @@ def score(
         "mean_p": float(event.p.mean()),
         "ece": error,
         "floor": float(null.mean()),
-        "floor_p95": float(np.quantile(null, 0.95)),
+        "floor_high": float(np.quantile(null, 0.95)),
         "excess": error - float(null.mean()),
         "debiased": debiased,
         "debiased_low": low,

@@ -16,7 +16,7 @@ from scalecal.metrics.calibration import (
     top_label_ece,
 )
 from scalecal.metrics.discrimination import accuracy, auc
-from scalecal.metrics.proper import Corp, brier, corp, log_loss
+from scalecal.metrics.proper import Corp, brier, corp, nll
 from scalecal.metrics.registry import METRICS, Metric
 from scalecal.metrics.resampling import (
     ConsistencyBars,
@@ -63,8 +63,8 @@ __all__ = [
     "ent_ce",
     "holm",
     "kuiper",
-    "log_loss",
     "mce",
+    "nll",
     "noise_floor",
     "resampled_ece",
     "resampled_residuals",

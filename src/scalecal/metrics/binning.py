@@ -48,7 +48,7 @@ class Bins:
     n : array of int
         Cases.
     weight : array
-        Sum of the cases' weights; equals `n` without weights.
+        Sum of the cases' sample_weight; equals `n` without sample_weight.
     mean_p, mean_y : array
         Weighted means of probability and label; NaN in an empty bin.
     residual : array
@@ -94,13 +94,13 @@ def _width_binner(n_bins: int) -> Binner:
     return index
 
 
-def distinct(p: Float, weights: Float | None = None) -> tuple[Float, Float]:
+def distinct(p: Float, sample_weight: Float | None = None) -> tuple[Float, Float]:
     """Return the distinct values of `p`, in order, and the mass of each."""
-    if weights is None:
+    if sample_weight is None:
         values, counts = np.unique(p, return_counts=True)
         return values, counts.astype(np.float64)
     values, inverse = np.unique(p, return_inverse=True)
-    return values, np.bincount(inverse, weights).astype(np.float64, copy=False)
+    return values, np.bincount(inverse, sample_weight).astype(np.float64, copy=False)
 
 
 def mass_cuts(middle: Float, total: float, n_bins: int) -> NDArray[np.intp]:
@@ -112,8 +112,8 @@ def mass_cuts(middle: Float, total: float, n_bins: int) -> NDArray[np.intp]:
     return np.searchsorted(middle, wanted)
 
 
-def _mass_binner(p: Float, n_bins: int, weights: Float | None) -> Binner:
-    values, mass = distinct(p, weights)
+def _mass_binner(p: Float, n_bins: int, sample_weight: Float | None) -> Binner:
+    values, mass = distinct(p, sample_weight)
     cumulative = np.cumsum(mass)
     cuts = mass_cuts(cumulative - 0.5 * mass, float(cumulative[-1]), n_bins)
     begins = np.append(values, np.inf)[cuts]
@@ -124,11 +124,11 @@ def _mass_binner(p: Float, n_bins: int, weights: Float | None) -> Binner:
     return index
 
 
-def binner(p: Float, n_bins: int, binning: Binning, weights: Float | None = None) -> Binner:
+def binner(p: Float, n_bins: int, binning: Binning, sample_weight: Float | None = None) -> Binner:
     """Return the function that gives the bin of each probability of a block."""
     check_positive_int(n_bins, "n_bins")
     check_choice(binning, ("width", "mass"), "binning")
-    return _width_binner(n_bins) if binning == "width" else _mass_binner(p, n_bins, weights)
+    return _width_binner(n_bins) if binning == "width" else _mass_binner(p, n_bins, sample_weight)
 
 
 def bin_index(
@@ -136,7 +136,7 @@ def bin_index(
     *,
     n_bins: int = 15,
     binning: Binning = "width",
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Int:
     """Return the bin, 0 .. n_bins - 1, of each case.
 
@@ -147,7 +147,7 @@ def bin_index(
         largest of each row is binned.
     n_bins : int
     binning : {"width", "mass"}
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
         Used by bins of equal mass alone.
 
     Examples
@@ -158,7 +158,7 @@ def bin_index(
     array([0, 0, 0, 1])
     """
     p = event_probs(probs)
-    index = binner(p, n_bins, binning, check_weights(weights, len(p)))
+    index = binner(p, n_bins, binning, check_weights(sample_weight, len(p)))
     out = np.empty(len(p), dtype=np.int64)
     for part in blocks(len(p)):
         out[part] = index(p[part])
@@ -183,7 +183,7 @@ def bins(
     *,
     n_bins: int = 15,
     binning: Binning = "width",
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Bins:
     """Return what fell into each bin: the table behind a reliability diagram.
 
@@ -194,7 +194,7 @@ def bins(
         For more than two classes the event is "the top label is right".
     n_bins : int
     binning : {"width", "mass"}
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     Returns
     -------
@@ -206,7 +206,7 @@ def bins(
     >>> table.n, table.mean_y, table.gap
     (array([2, 1]), array([0.5, 1. ]), array([-0.25,  0.  ]))
     """
-    event = read_event(y, probs, weights)
+    event = read_event(y, probs, sample_weight)
     index = binner(event.p, n_bins, binning, event.weights)
     count = np.zeros(n_bins, dtype=np.int64)
     weight, sum_p, residual = np.zeros((3, n_bins))

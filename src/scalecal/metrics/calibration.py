@@ -30,7 +30,7 @@ def ece(
     *,
     n_bins: int = 15,
     binning: Binning = "width",
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Expected calibration error: ``sum_b |sum_{i in b} (p_i - y_i)| / n``.
 
@@ -46,7 +46,7 @@ def ece(
     binning : {"width", "mass"}
         Bins are closed on the left; the last one holds p = 1 as well. See
         `scalecal.metrics.binning` for edges and ties.
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     References
     ----------
@@ -57,7 +57,7 @@ def ece(
     >>> round(ece([0, 1, 1, 1], [0.1, 0.4, 0.9, 1.0]), 6)
     0.2
     """
-    event = read_event(y, probs, weights)
+    event = read_event(y, probs, sample_weight)
     index = binner(event.p, n_bins, binning, event.weights)
     return float(np.abs(residual_sums(event, index, n_bins)).sum() / event.total)
 
@@ -68,7 +68,7 @@ def mce(
     *,
     n_bins: int = 15,
     binning: Binning = "width",
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Maximum calibration error: the largest gap between mean label and mean probability of a bin.
 
@@ -80,7 +80,7 @@ def mce(
     >>> round(mce([0, 1, 1, 1], [0.1, 0.4, 0.9, 1.0]), 6)
     0.6
     """
-    table = bins(y, probs, n_bins=n_bins, binning=binning, weights=weights)
+    table = bins(y, probs, n_bins=n_bins, binning=binning, sample_weight=sample_weight)
     return float(np.nanmax(np.abs(table.gap)))
 
 
@@ -102,7 +102,7 @@ def classwise_ece(
     *,
     n_bins: int = 15,
     binning: Binning = "width",
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Mean over the classes of the ECE of each class against the rest.
 
@@ -121,7 +121,7 @@ def classwise_ece(
     if p.ndim == 1:
         p = np.column_stack([1.0 - p, p])
     errors = [
-        ece(target, p[:, c], n_bins=n_bins, binning=binning, weights=weights)
+        ece(target, p[:, c], n_bins=n_bins, binning=binning, sample_weight=sample_weight)
         for c, target in enumerate(_one_against_rest(y, p.shape[1]))
     ]
     return float(np.mean(errors))
@@ -133,7 +133,7 @@ def top_label_ece(
     *,
     n_bins: int = 15,
     binning: Binning = "width",
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """ECE of the predicted class: is it right as often as its probability says?
 
@@ -147,15 +147,15 @@ def top_label_ece(
     """
     p = read_probs(probs)
     if p.ndim == 2 and p.shape[1] > 2:
-        return ece(y, p, n_bins=n_bins, binning=binning, weights=weights)
-    event = read_event(y, p, weights)
+        return ece(y, p, n_bins=n_bins, binning=binning, sample_weight=sample_weight)
+    event = read_event(y, p, sample_weight)
     positive = event.p >= 0.5
     return ece(
         np.where(positive, event.y, 1 - event.y),
         np.where(positive, event.p, 1.0 - event.p),
         n_bins=n_bins,
         binning=binning,
-        weights=weights,
+        sample_weight=sample_weight,
     )
 
 
@@ -165,15 +165,15 @@ def debiased_error(
     *,
     n_bins: int = 15,
     binning: Binning = "mass",
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Squared calibration error without the bias of finite bins; below zero is possible.
 
     With residuals r in bin b this is ``sum_b (n_b / N) [mean(r)^2 - var(r) / n_b]``, the variance
     taken with ``n_b - 1``: in each bin the mean product of the residuals of two different cases.
     Its mean is zero for a calibrated model. Bins of one case tell nothing and are left out; if
-    none is left the answer is NaN. With weights the product of two cases counts by the product of
-    their weights.
+    none is left the answer is NaN. With sample_weight the product of two cases counts by the product of
+    their sample_weight.
 
     Parameters as `ece`.
 
@@ -187,7 +187,7 @@ def debiased_error(
     >>> round(debiased_error([0, 0, 1, 1], [0.3, 0.3, 0.9, 0.9], n_bins=2), 6)
     0.05
     """
-    event = read_event(y, probs, weights)
+    event = read_event(y, probs, sample_weight)
     index = binner(event.p, n_bins, binning, event.weights)
     weight, square, first, second = np.zeros((4, n_bins))
     for part in blocks(len(event.p)):
@@ -217,7 +217,7 @@ def ece_sweep(
     probs: ArrayLike,
     *,
     max_bins: int = 4096,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """ECE with as many bins of equal mass as keep the bins' mean label increasing.
 
@@ -226,7 +226,7 @@ def ece_sweep(
 
     Parameters
     ----------
-    y, probs, weights
+    y, probs, sample_weight
         As `ece`.
     max_bins : int
         Where the sweep ends at the latest (or at the number of distinct probabilities).
@@ -241,7 +241,7 @@ def ece_sweep(
     0.1
     """
     check_positive_int(max_bins, "max_bins")
-    groups = group_by_p(read_event(y, probs, weights))
+    groups = group_by_p(read_event(y, probs, sample_weight))
     values = len(groups.p)
     # Prefix sums with a leading zero, so that a bin's sum is one difference.
     weight, positive = np.zeros((2, values + 1))

@@ -23,7 +23,7 @@ def _auc(event: Event) -> float:
     return float(groups.positive @ below / (positives * negatives))
 
 
-def auc(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> float:
+def auc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     """Area under the ROC curve: the chance that a positive case ranks above a negative one.
 
     Ties count half. For more than two classes the mean over the classes of each against the rest;
@@ -34,7 +34,7 @@ def auc(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> 
     ----------
     y : array of shape (n,), or (n, C) soft labels
     probs : array of shape (n,) or (n, C)
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     Examples
     --------
@@ -43,7 +43,7 @@ def auc(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> 
     >>> auc([1, 1], [0.3, 0.4])
     nan
     """
-    target, p, w = read_classes(y, probs, weights)
+    target, p, w = read_classes(y, probs, sample_weight)
     if p.ndim == 1:
         return _auc(Event(target, p, w))
     areas = np.array([_auc(Event(target[:, c], p[:, c], w)) for c in range(p.shape[1])])
@@ -58,7 +58,7 @@ def hits(target: Float, p: Float) -> Float:
     return np.take_along_axis(target, p.argmax(axis=1)[:, None], axis=1)[:, 0]
 
 
-def accuracy(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> float:
+def accuracy(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     """Share of the cases whose most probable class is the label.
 
     Two classes: p >= 0.5 predicts the positive class. More: the largest of the row, the first
@@ -68,14 +68,14 @@ def accuracy(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None
     ----------
     y : array of shape (n,), or (n, C) soft labels
     probs : array of shape (n,) or (n, C)
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     Examples
     --------
     >>> accuracy([0, 1, 1, 1], [0.1, 0.4, 0.5, 0.9])
     0.75
     """
-    target, p, w = read_classes(y, probs, weights)
+    target, p, w = read_classes(y, probs, sample_weight)
     total = 0.0
     for part in blocks(len(p)):
         right = hits(target[part], p[part])

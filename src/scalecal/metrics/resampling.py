@@ -42,20 +42,20 @@ DRAWS_AT_ONCE = 1 << 21  # 8 MB of single-precision random numbers
 
 
 def _bin_moments(
-    p: Float, n_bins: int, binning: Binning, weights: Float | None
+    p: Float, n_bins: int, binning: Binning, sample_weight: Float | None
 ) -> tuple[Float, Float, Float]:
     """Return each bin's mass, sum of w p, and variance of its residual sum."""
-    index = binner(p, n_bins, binning, weights)
+    index = binner(p, n_bins, binning, sample_weight)
     mass, mean, variance = np.zeros((3, n_bins))
     for part in blocks(len(p)):
         q = p[part]
         k = index(q)
-        if weights is None:
+        if sample_weight is None:
             mass += np.bincount(k, minlength=n_bins)
             mean += np.bincount(k, q, n_bins)
             variance += np.bincount(k, q * (1.0 - q), n_bins)
         else:
-            w = weights[part]
+            w = sample_weight[part]
             mass += np.bincount(k, w, n_bins)
             mean += np.bincount(k, w * q, n_bins)
             variance += np.bincount(k, w * w * q * (1.0 - q), n_bins)
@@ -69,7 +69,7 @@ def resampled_residuals(
     binning: Binning = "width",
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Float:
     """Return the bins' sums of ``p - y*`` under calibration, shape (n_resamples, n_bins).
 
@@ -81,7 +81,7 @@ def resampled_residuals(
     binning : {"width", "mass"}
     n_resamples : int
     seed : int or Generator
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     Examples
     --------
@@ -89,7 +89,7 @@ def resampled_residuals(
     array([[0., 0.]])
     """
     p = event_probs(probs)
-    w = check_weights(weights, len(p))
+    w = check_weights(sample_weight, len(p))
     check_positive_int(n_resamples, "n_resamples")
     rng = as_rng(seed)
     if len(p) > EXACT_CASES:
@@ -119,7 +119,7 @@ def resampled_ece(
     binning: Binning = "width",
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Float:
     """Return the ECEs a calibrated model with these probabilities would show, (n_resamples,).
 
@@ -132,9 +132,14 @@ def resampled_ece(
     """
     p = event_probs(probs)
     sums = resampled_residuals(
-        p, n_bins=n_bins, binning=binning, n_resamples=n_resamples, seed=seed, weights=weights
+        p,
+        n_bins=n_bins,
+        binning=binning,
+        n_resamples=n_resamples,
+        seed=seed,
+        sample_weight=sample_weight,
     )
-    total = len(p) if weights is None else float(np.sum(weights))
+    total = len(p) if sample_weight is None else float(np.sum(sample_weight))
     return np.asarray(np.abs(sums).sum(axis=1) / total)
 
 
@@ -146,7 +151,7 @@ def noise_floor(
     method: Literal["auto", "analytic", "resampled"] = "auto",
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Mean ECE of a perfectly calibrated model with these probabilities.
 
@@ -163,7 +168,7 @@ def noise_floor(
     method : {"auto", "analytic", "resampled"}
     n_resamples : int
     seed : int or Generator
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     Examples
     --------
@@ -172,10 +177,10 @@ def noise_floor(
     """
     check_choice(method, ("auto", "analytic", "resampled"), "method")
     p = event_probs(probs)
-    w = check_weights(weights, len(p))
+    w = check_weights(sample_weight, len(p))
     if method == "resampled" or (method == "auto" and len(p) < AUTO_CASES):
         draws = resampled_ece(
-            p, n_bins=n_bins, binning=binning, n_resamples=n_resamples, seed=seed, weights=w
+            p, n_bins=n_bins, binning=binning, n_resamples=n_resamples, seed=seed, sample_weight=w
         )
         return float(draws.mean())
     mass, _, variance = _bin_moments(p, n_bins, binning, w)
@@ -197,7 +202,7 @@ def consistency_bars(
     binning: Binning = "width",
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> ConsistencyBars:
     """Return, per bin, the central range of the mean label under calibration.
 
@@ -208,7 +213,7 @@ def consistency_bars(
     ----------
     level : float
         Between 0 and 1.
-    probs, n_bins, binning, n_resamples, seed, weights
+    probs, n_bins, binning, n_resamples, seed, sample_weight
         As `resampled_residuals`.
 
     References
@@ -224,10 +229,10 @@ def consistency_bars(
     if not 0.0 < level < 1.0:
         raise InputError(f"level must lie between 0 and 1, got {level!r}")
     p = event_probs(probs)
-    w = check_weights(weights, len(p))
+    w = check_weights(sample_weight, len(p))
     mass, mean, _ = _bin_moments(p, n_bins, binning, w)
     sums = resampled_residuals(
-        p, n_bins=n_bins, binning=binning, n_resamples=n_resamples, seed=seed, weights=w
+        p, n_bins=n_bins, binning=binning, n_resamples=n_resamples, seed=seed, sample_weight=w
     )
     # Positives are expected less residual, so the residual's upper tail is the bar's lower end.
     tails = np.quantile(sums, [0.5 + level / 2, 0.5 - level / 2], axis=0)

@@ -23,9 +23,9 @@ class RiskCoverage(NamedTuple):
     confidence: Float
 
 
-def _errors(y: ArrayLike, probs: ArrayLike, weights: ArrayLike | None) -> Event:
+def _errors(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None) -> Event:
     """Return each case's error and confidence, as an event of that "probability"."""
-    target, p, w = read_classes(y, probs, weights)
+    target, p, w = read_classes(y, probs, sample_weight)
     error = 1.0 - hits(target, p)
     return Event(error, np.maximum(p, 1.0 - p) if p.ndim == 1 else p.max(axis=1), w)
 
@@ -35,7 +35,7 @@ def _from_the_top(groups: Groups) -> Groups:
 
 
 def risk_coverage(
-    y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None
+    y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None
 ) -> RiskCoverage:
     """Error rate among the most confident cases, as a function of the share kept.
 
@@ -45,7 +45,7 @@ def risk_coverage(
     ----------
     y : array of shape (n,), or (n, C) soft labels
     probs : array of shape (n,) or (n, C)
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     References
     ----------
@@ -57,18 +57,18 @@ def risk_coverage(
     >>> curve.coverage, curve.risk.round(3)
     (array([0.25, 0.5 , 0.75, 1.  ]), array([0.   , 0.   , 0.333, 0.25 ]))
     """
-    groups = _from_the_top(group_by_p(_errors(y, probs, weights)))
+    groups = _from_the_top(group_by_p(_errors(y, probs, sample_weight)))
     kept = np.cumsum(groups.weight)
     return RiskCoverage(kept / kept[-1], np.cumsum(groups.positive) / kept, groups.p)
 
 
-def aurc(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> float:
+def aurc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     """Area under the risk-coverage curve: the error rate averaged over all shares kept.
 
     The mean over k of the error rate among the k most confident cases. Cases of equal confidence
     come in no particular order, so the mean over all their orders is taken.
 
-    Parameters as `risk_coverage`; with weights each case's point on the curve counts by its weight.
+    Parameters as `risk_coverage`; with sample_weight each case's point on the curve counts by its weight.
 
     References
     ----------
@@ -79,7 +79,7 @@ def aurc(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) ->
     >>> round(aurc([0, 1, 0, 1], [0.1, 0.8, 0.7, 0.6]), 6)
     0.145833
     """
-    event = _errors(y, probs, weights)
+    event = _errors(y, probs, sample_weight)
     groups = _from_the_top(group_by_p(event))
     rate = groups.positive / groups.weight
     if event.weights is None:

@@ -333,7 +333,7 @@ def consistency(
     p_value = (1 + int((draws >= found - 1e-9).sum())) / (n_resamples + 1)
     details = {
         "floor": float(draws.mean()),
-        "floor_95": float(np.quantile(draws, 0.95)),
+        "floor_high": float(np.quantile(draws, 0.95)),
         "exact": float(len(event.p) <= EXACT_CASES),
     }
     return CalibrationTest("consistency", found, p_value, details)

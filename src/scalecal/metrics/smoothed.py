@@ -13,7 +13,7 @@ __all__ = ["smece"]
 GRID = 4096  # cells of [0, 1]; a power of two, so that p * GRID is exact
 
 
-def smece(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> float:
+def smece(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     """Smooth calibration error, at the bandwidth that equals the error itself.
 
     The residuals ``y - p`` are smoothed along p by a Gaussian reflected at 0 and 1; the error at
@@ -29,7 +29,7 @@ def smece(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -
     y : array of shape (n,), or (n, C) soft labels
     probs : array of shape (n,) or (n, C)
         For more than two classes the event is "the top label is right".
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     References
     ----------
@@ -44,7 +44,7 @@ def smece(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -
     """
     from scipy.fft import dct, idct
 
-    event = read_event(y, probs, weights)
+    event = read_event(y, probs, sample_weight)
     residual = residual_sums(event, binner(event.p, GRID, "width"), GRID) / event.total
     spectrum = dct(residual, norm="ortho")
     decay = -0.5 * (np.pi * np.arange(GRID)) ** 2

@@ -64,7 +64,7 @@ def _mean_over_cases(
     votes: ArrayLike,
     probs: ArrayLike,
     n_raters: ArrayLike | None,
-    weights: ArrayLike | None,
+    sample_weight: ArrayLike | None,
     least: int = 1,
 ) -> float:
     counts, p = check_counts(votes, n_raters), read_probs(probs)
@@ -72,7 +72,7 @@ def _mean_over_cases(
     n_classes = 2 if p.ndim == 1 else p.shape[1]
     if counts.shape[1] != n_classes:
         raise InputError(f"votes have {counts.shape[1]} classes but probs have {n_classes}")
-    w = check_weights(weights, n)
+    w = check_weights(sample_weight, n)
     total = mass = 0.0
     for part in blocks(n):
         cast = counts[part].sum(axis=1)
@@ -90,7 +90,7 @@ def dist_ce(
     probs: ArrayLike,
     *,
     n_raters: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Mean total variation distance between probabilities and vote shares.
 
@@ -101,7 +101,7 @@ def dist_ce(
     votes : array of shape (n, C), or (n,) with `n_raters`
     probs : array of shape (n,) or (n, C)
     n_raters : int or array of shape (n,), optional
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     References
     ----------
@@ -112,7 +112,7 @@ def dist_ce(
     >>> round(dist_ce([4, 7], [0.5, 0.9], n_raters=7), 6)
     0.085714
     """
-    return _mean_over_cases(_distance, votes, probs, n_raters, weights)
+    return _mean_over_cases(_distance, votes, probs, n_raters, sample_weight)
 
 
 def ent_ce(
@@ -120,7 +120,7 @@ def ent_ce(
     probs: ArrayLike,
     *,
     n_raters: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Mean distance between the entropy of the probabilities and that of the votes, in nats.
 
@@ -138,7 +138,7 @@ def ent_ce(
     >>> round(ent_ce([7], [1.0], n_raters=7), 6)
     0.0
     """
-    return _mean_over_cases(_entropy_gap, votes, probs, n_raters, weights)
+    return _mean_over_cases(_entropy_gap, votes, probs, n_raters, sample_weight)
 
 
 def vote_nll(
@@ -146,7 +146,7 @@ def vote_nll(
     probs: ArrayLike,
     *,
     n_raters: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Mean negative log likelihood of a vote, ``-sum_c f_c log p_c``, in nats.
 
@@ -159,7 +159,7 @@ def vote_nll(
     >>> round(vote_nll([4, 3], [0.5, 0.5], n_raters=7), 6)
     0.693147
     """
-    return _mean_over_cases(_cross_entropy, votes, probs, n_raters, weights)
+    return _mean_over_cases(_cross_entropy, votes, probs, n_raters, sample_weight)
 
 
 def vote_error(
@@ -167,7 +167,7 @@ def vote_error(
     probs: ArrayLike,
     *,
     n_raters: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Mean squared distance to the vote probability, free of the noise of finite votes.
 
@@ -182,7 +182,7 @@ def vote_error(
     >>> round(vote_error([4, 7], [0.5, 0.9], n_raters=7), 6)
     -0.012857
     """
-    return _mean_over_cases(_squared, votes, probs, n_raters, weights, least=2)
+    return _mean_over_cases(_squared, votes, probs, n_raters, sample_weight, least=2)
 
 
 def _binomial(m: Float, v: Float, p: Float) -> Float:
@@ -227,7 +227,7 @@ def vote_floor(
     probs: ArrayLike,
     n_raters: ArrayLike,
     *,
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
     n_resamples: int = 100,
     seed: int | np.random.Generator | None = 0,
 ) -> float:
@@ -242,7 +242,7 @@ def vote_floor(
     probs : array of shape (n,) or (n, C)
     n_raters : int or array of shape (n,)
         Votes per case; cases without votes (for "vote_error" with fewer than two) are left out.
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
     n_resamples : int
     seed : int or Generator
 
@@ -258,7 +258,7 @@ def vote_floor(
     p = read_probs(probs)
     # No case has a vote yet, so this only checks and spreads the number of raters.
     raters: Int = check_counts(np.zeros(len(p)), n_raters)[:, 0]
-    w, rng = check_weights(weights, len(p)), as_rng(seed)
+    w, rng = check_weights(sample_weight, len(p)), as_rng(seed)
     total = mass = 0.0
     for part in blocks(len(p)):
         used: NDArray[np.bool_] = raters[part] >= (2 if metric == "vote_error" else 1)

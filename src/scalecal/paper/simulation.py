@@ -200,9 +200,7 @@ def score_against_truth(
 
 
 def _expected_nll(truth: Float, probs: Float) -> float:
-    return metrics.log_loss(
-        np.column_stack([1.0 - truth, truth]), np.column_stack([1.0 - probs, probs])
-    )
+    return metrics.nll(np.column_stack([1.0 - truth, truth]), np.column_stack([1.0 - probs, probs]))
 
 
 def measure_setting(

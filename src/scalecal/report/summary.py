@@ -213,7 +213,7 @@ def _rows(
 def _as_audited(bands: dict[str, dict[str, float]], rows: Sequence[Mapping[str, Any]]) -> None:
     """Take the null's mean from the audit where it has one: one page, one number."""
     for row in rows:
-        mean = row.get("floor" if row["name"] == "overall" else "null_mean")
+        mean = row.get("floor" if row["name"] == "overall" else "null")
         if mean is not None and row["name"] in bands:
             bands[row["name"]]["null"] = mean
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from scalecal import __version__
-from scalecal.auditing.audits import Audit, audit
+from scalecal.auditing.audits import Audit, audit, labels_of
 from scalecal.runs.cells import Cell, write_cell
 from scalecal.runs.comparison import BASELINE, Comparison
 from scalecal.runs.methods import METHODS
@@ -158,8 +158,7 @@ def write_audit_run(
         found.to_json(folder / "audit.json")
         write_csv(found.to_frame(), folder / "audit.csv")
         save(found.plot(), folder / "reliability")
-        cases = found.cases
-        if 0 < len(cases.y) <= MOST_CASES:
+        if 0 < len(found.predictions) <= MOST_CASES:
             cell = _audited_cell(found, dataset, classes, ids, group_names)
             meta = run_meta(
                 cell,
@@ -180,21 +179,20 @@ def write_audit_run(
 def _audited_cell(
     found: Audit, dataset: str, classes: Sequence[str], ids: Any, group_names: Sequence[str]
 ) -> Cell:
-    cases = found.cases
-    n = len(cases.y)
-    n_classes = 2 if cases.probs.ndim == 1 else cases.probs.shape[1]
+    cases, probs = found.predictions.cases, found.predictions.p
+    n, n_classes = cases.n, 2 if probs.ndim == 1 else probs.shape[1]
     groups = None
     if cases.groups is not None:
-        named = np.asarray(group_names or cases.groups.astype(str), dtype=np.str_)
-        groups = named[cases.groups] if group_names else named
+        named = np.asarray(group_names or cases.groups.names, dtype=np.str_)
+        groups = named[cases.groups.codes]
     return Cell(
         dataset=dataset,
         encoder="model",
         ids=np.arange(n).astype(np.str_) if ids is None else np.asarray(ids, dtype=np.str_),
-        y=cases.y,
-        counts=cases.counts,
+        y=labels_of(cases),
+        counts=cases.votes,
         groups=groups,
-        strata=np.array([*cases.strata, ""], dtype=np.str_)[cases.codes],
+        strata=np.full(n, "") if cases.strata is None else cases.strata.values,
         classes=tuple(classes) or tuple(str(c) for c in range(n_classes)),
-        predictions={("model", 0): (np.arange(n), cases.probs)},
+        predictions={("model", 0): (np.arange(n), probs)},
     )

@@ -134,7 +134,7 @@ def _place(cell: Cell, index: Int, probs: Float) -> dict[str, float]:
     out = {
         "ece": metrics.ece(y, probs),
         "ece_low": metrics.ece(y[low], probs[low]) if len(y[low]) else float("nan"),
-        "nll": metrics.log_loss(y, probs),
+        "nll": metrics.nll(y, probs),
         "vote_nll": float("nan") if counts is None else metrics.vote_nll(counts, probs),
     }
     return out | {"entropy": float(entropy(probs).mean())}

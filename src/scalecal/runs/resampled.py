@@ -23,8 +23,6 @@ from scalecal.inference.paired import RecoveredShare, paired_t
 
 __all__ = ["Contrast", "Drawn", "Resampled"]
 
-_METRICS = {"nll": "log_loss"}
-
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
@@ -142,10 +140,9 @@ class Resampled:
         key = (encoder, method, stratum)
         if key not in self._kept:
             self._kept[key] = self._draw(*key)
-        name = _METRICS.get(metric, metric)
-        if name not in self._kept[key]:
+        if metric not in self._kept[key]:
             raise InputError(f"{metric} is not known for {method} on {encoder}, stratum {stratum}")
-        return self._kept[key][name]
+        return self._kept[key][metric]
 
     def _draw(self, encoder: str, method: str, stratum: str) -> dict[str, Drawn]:
         cell, place = self.cells[encoder], self._rows[encoder]

@@ -23,8 +23,7 @@ __all__ = ["COLUMNS", "entropy", "score_cell", "score_cells"]
 COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor")
 
 _BASELINE = "none"
-_NAMES = {"log_loss": "nll"}  # names in results where they differ from those of `sum_values`
-_KEPT = ("ece", "log_loss", "brier", "auc", "accuracy", "vote_nll", "vote_error", "dist_ce")
+_KEPT = ("ece", "nll", "brier", "auc", "accuracy", "vote_nll", "vote_error", "dist_ce")
 
 
 def entropy(probs: Float) -> Float:
@@ -47,7 +46,7 @@ def _score(
     nan = float("nan")
     whole = Units(np.zeros(len(y), dtype=np.int64), 1)
     sums = sum_values(case_sums(y, probs, counts, units=whole))
-    out = {_NAMES.get(k, k): (float(sums[k][0]), nan) for k in _KEPT if k in sums}
+    out = {k: (float(sums[k][0]), nan) for k in _KEPT if k in sums}
     out["ece"] = (out["ece"][0], metrics.noise_floor(probs, method="analytic"))
     out["entropy"] = (float(entropy(probs).mean()), nan)
     out["n"] = (float(len(y)), nan)
