@@ -10,8 +10,8 @@ from scipy.special import bdtr, expit
 
 from scalecal.io.store import write_json
 from scalecal.paper.claims import CLAIMS, claims_json, claims_table, judge
+from scalecal.paper.decisions import low_over_high
 from scalecal.paper.evidence import Embeddings, Evidence
-from scalecal.paper.nulls import low_over_high
 from scalecal.paper.premise import check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict, lower, lower_everywhere
@@ -28,7 +28,7 @@ def mixed(seen_part, hidden_part):
 
 
 def verdict(claim, evidence):
-    return CLAIMS[claim].decide(evidence)
+    return CLAIMS[claim].judge(evidence)
 
 
 def evidence_of(methods, encoders=ENCODERS, **options):
@@ -59,10 +59,10 @@ def contrast(difference, half, *, p, n=500, reference=0.2, p_seeds=0.001, units=
         (contrast(0.05, 0.02, p=0.002), "does not hold"),
         (contrast(0.0, 0.002, p=0.9), "does not hold"),  # nothing, and surely nothing
         (contrast(-0.001, 0.0005, p=0.002), "does not hold"),  # surely lower, by next to nothing
-        (contrast(-0.05, 0.08, p=0.2), "cannot be told"),
-        (contrast(-0.05, 0.02, p=0.002, p_seeds=0.3), "cannot be told"),  # unsteady over seeds
-        (contrast(-0.05, 0.02, p=0.002, n=12), "cannot be told"),
-        (contrast(-0.05, 0.02, p=0.002, units=4), "cannot be told"),
+        (contrast(-0.05, 0.08, p=0.2), "inconclusive"),
+        (contrast(-0.05, 0.02, p=0.002, p_seeds=0.3), "inconclusive"),  # unsteady over seeds
+        (contrast(-0.05, 0.02, p=0.002, n=12), "inconclusive"),
+        (contrast(-0.05, 0.02, p=0.002, units=4), "inconclusive"),
     ],
 )
 def test_the_rule_for_a_difference(found, expected):
@@ -82,7 +82,7 @@ def test_holm_over_encoders():
     borderline = contrast(-0.05, 0.049, p=0.03)
     assert lower_everywhere({"uni": borderline}, "x").verdict == "holds"
     eight = {str(k): borderline for k in range(8)}
-    assert lower_everywhere(eight, "x").verdict == "cannot be told"
+    assert lower_everywhere(eight, "x").verdict == "inconclusive"
 
 
 def test_a_method_that_truly_helps():
@@ -130,7 +130,7 @@ def test_few_cases_decide_nothing():
     found = evidence_of({"none": sharp(2.6), "scale": sharp(1.0)}, n=60)
     for claim in ("scale-below-none", "low-above-high", "beats-softening"):
         one = verdict(claim, found)
-        assert one.verdict == "cannot be told"
+        assert one.verdict == "inconclusive"
         assert one.n < 30
 
 
@@ -139,7 +139,7 @@ def test_where_real_agreement_gains_nothing_no_share_is_given():
         {"none": sharp(1.0), "scale": sharp(1.0), "real-piecewise": sharp(2.0)}, n=500
     )
     one = verdict("recovers-real", found)
-    assert one.verdict == "cannot be told"
+    assert one.verdict == "inconclusive"
     assert "gains nothing" in one.reason
 
 
@@ -155,7 +155,7 @@ def test_generalisation_is_judged_encoder_by_encoder():
     found = verdict("pcam-vanilla", one)
     assert found.verdict == "does not hold"
     assert "fails for PLIP" in found.reason
-    assert verdict("breakhis-ece", one).verdict == "cannot be told"
+    assert verdict("breakhis-ece", one).verdict == "inconclusive"
 
 
 def test_a_plateau_and_a_slope():
@@ -172,8 +172,8 @@ def test_time_and_replication():
     assert verdict("five-minutes", quick).verdict == "holds"
     slow = evidence_of(methods, n=100, seconds={("mhist", "uni"): 400.0})
     assert verdict("five-minutes", slow).verdict == "does not hold"
-    assert verdict("five-minutes", evidence_of(methods, n=100)).verdict == "cannot be told"
-    assert verdict("replication", quick).verdict == "cannot be told"
+    assert verdict("five-minutes", evidence_of(methods, n=100)).verdict == "inconclusive"
+    assert verdict("replication", quick).verdict == "inconclusive"
     tuned = Evidence.of([cell({"resnet-hard": sharp(9.0)}, encoder="resnet18")], n_resamples=50)
     assert verdict("replication", tuned).verdict == "does not hold"
 
@@ -235,7 +235,7 @@ def test_a_true_gap_is_seldom_refuted(n_low, n_high, times):
 def test_a_gap_is_refuted_where_the_data_exclude_one_that_matters():
     rng = np.random.default_rng(1)
     few, many = (Evidence.of([stratified(n, n, 1.0, rng)], n_resamples=10) for n in (60, 6000))
-    assert verdict("low-above-high", few).verdict == "cannot be told"
+    assert verdict("low-above-high", few).verdict == "inconclusive"
     told = verdict("low-above-high", many)
     assert told.verdict == "does not hold"
     assert "a gap of 0.038, half the paper's smallest, is excluded" in told.reason
@@ -253,7 +253,7 @@ def test_few_cases_do_not_refute_a_bound_that_calibrated_models_miss_too():
     few = evidence_of({"none": sharp(1.7)}, n=200, n_seeds=1, encoders=("uni",))
     told = verdict("high-stays-low", few)
     assert float(told.measured.split()[0]) > 0.035
-    assert told.verdict == "cannot be told"
+    assert told.verdict == "inconclusive"
     assert verdict("high-stays-low", evidence_of({"none": sharp(0.2)}, n=900)).verdict == (
         "does not hold"
     )
@@ -320,7 +320,7 @@ def test_facts_contradict_the_paper_whatever_the_data():
     found = judge(Evidence.of([]))
     for one in FACTS:
         assert found[one.id].verdict == "does not hold"
-        assert found[one.id].measured == one.found != one.paper
+        assert found[one.id].measured == one.public != one.paper
     assert "627 / 186 / 164" in found["fact-strata"].measured
 
 
@@ -339,7 +339,7 @@ def test_every_claim_has_a_verdict_with_n_and_reason_whatever_is_missing(tmp_pat
         text = claims_table(listed, reasons=True)
         assert max(map(len, text.splitlines())) <= 100
     decided = [one for one in claims_json(judge(Evidence.of([]))) if "fact" not in one["id"]]
-    assert {one["verdict"] for one in decided} == {"cannot be told"}
+    assert {one["verdict"] for one in decided} == {"inconclusive"}
 
 
 def test_the_table_wraps_long_words_and_counts_verdicts():

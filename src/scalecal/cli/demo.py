@@ -28,9 +28,7 @@ def demo(
     import numpy as np
 
     from scalecal.datasets import load_lidc
-    from scalecal.paper.claims import claims_json, claims_table, judge
-    from scalecal.paper.evidence import Evidence
-    from scalecal.paper.reproduction import training_embeddings
+    from scalecal.paper.claims import claims_table, judge_comparison
     from scalecal.runs.comparison import compare_cell
     from scalecal.runs.folder import audit_method
     from scalecal.runs.grid import run_grid
@@ -44,14 +42,7 @@ def demo(
     for method in dict.fromkeys(("none", comparison.best)):
         say(f"\nAudit of {method} (first seed's test patients):\n")
         say(str(audit_method(grid.cell, method)))
-    here = (grid.cell.dataset, grid.cell.encoder)
-    looked_at = training_embeddings(data, grid, grid.cell.seeds("scale")[0])
-    evidence = Evidence.of(
-        [grid.cell],
-        embeddings={} if looked_at is None else {here: looked_at},
-        seconds={here: grid.seconds},
-    )
-    claims = claims_json(judge(evidence))
+    claims = judge_comparison(data, grid)
     say("\nThe paper's claims, on these nodules:\n")
     say(claims_table(claims))
     options = {"seeds": seeds, "preset": "default"}

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scalecal.checks import Float, Int
+from scalecal.io.features import Features
+from scalecal.paper.printed import SMOOTHINGS
+from scalecal.probes.jobs import host_rows
 from scalecal.runs.cells import Cell
+from scalecal.runs.grid import Grid
 from scalecal.runs.joining import ENSEMBLE
 from scalecal.runs.resampled import Resampled
 from scalecal.runs.scores import score_cells
@@ -18,7 +22,7 @@ from scalecal.runs.scores import score_cells
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ENSEMBLE", "Embeddings", "Evidence"]
+__all__ = ["ENSEMBLE", "Embeddings", "Evidence", "training_embeddings"]
 
 _PRIMARY = ("mhist", "lidc")
 _KEYS = ("dataset", "encoder", "method", "stratum", "metric")
@@ -36,6 +40,20 @@ class Embeddings:
     counts: Int | None
     anchors: Mapping[int, Int]
     n_raters: int = 7
+
+
+def training_embeddings(data: Features, grid: Grid, seed: int) -> Embeddings | None:
+    """Training cases of one seed with SCALE's anchors, for the checks of the premise."""
+    probe = grid.probes.get(("scale", seed))
+    if probe is None or probe.plan is None or len(data.cases.classes) != 2:
+        return None
+    if data.cases.votes is None or data.y is None:
+        return None  # the premise is about votes
+    rows = np.sort(probe.rows)
+    counts = data.cases.votes[rows]
+    anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
+    panel = int(np.median(counts.sum(axis=1)))
+    return Embeddings(host_rows(data.X, rows), data.y[rows], counts, anchors, panel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +125,21 @@ class Evidence:
     def encoders(self, dataset: str, *methods: str) -> list[str]:
         """Names of the encoders of `of_dataset`."""
         return [cell.encoder for cell in self.of_dataset(dataset, *methods)]
+
+    def sweep_over_k(self, dataset: str) -> dict[str, dict[str, str]]:
+        """Smoothing -> number of anchors K -> method's name, where every encoder has it."""
+        cells = self.of_dataset(dataset, "none")
+        out: dict[str, dict[str, str]] = {}
+        for smoothing, (_, method) in SMOOTHINGS.items():
+            sizes = [
+                {m.partition("@K=")[2] for m in c.methods if m.startswith(f"{method}@K=")}
+                for c in cells
+            ]
+            common = set.intersection(*sizes) if sizes else set()
+            order = sorted(common, key=lambda k: float("inf") if k == "all" else float(k))
+            if order:
+                out[smoothing] = {k: f"{method}@K={k}" for k in order}
+        return out
 
     @property
     def judged(self) -> list[str]:

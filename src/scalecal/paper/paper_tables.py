@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -186,20 +186,12 @@ def _paper_main(encoders: list[str], method: str) -> Row:
     }
 
 
-SMOOTHINGS: Mapping[str, tuple[str, str]] = {
-    "linear": ("real-linear", "scale-linear"),
-    "piecewise": ("real-piecewise", "scale"),
-    "nonlinear": ("real-nonlinear", "scale-nonlinear"),
-}
-"""Smoothing function -> method with real agreement, method with synthetic agreement."""
-
-
 def table_pairwise(evidence: Evidence) -> Table:
     """Table 4: real against synthetic agreement, smoothing by smoothing."""
     rows: list[Row] = []
     for dataset in evidence.judged:
         drawn = evidence.resampled(dataset)
-        for smoothing, (real, scale) in SMOOTHINGS.items():
+        for smoothing, (real, scale) in paper.SMOOTHINGS.items():
             encoders = evidence.encoders(dataset, "none", real, scale)
             if not encoders:
                 continue

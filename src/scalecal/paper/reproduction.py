@@ -10,22 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.io.features import Features
 from scalecal.io.store import write_csv, write_json
-from scalecal.paper.evidence import ENSEMBLE, Embeddings, Evidence
+from scalecal.paper.evidence import ENSEMBLE, Embeddings, Evidence, training_embeddings
 from scalecal.paper.kept_anchors import read_anchors, write_anchors
 from scalecal.paper.notes import cell_notes, run_notes
 from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.paper.shifts import slides, write_shifts
 from scalecal.paper.sources import Source, SourceError
 from scalecal.probes import Recipe
-from scalecal.probes.jobs import host_rows
 from scalecal.runs.cells import Cell, read_cell, write_cell
 from scalecal.runs.folder import run_meta
-from scalecal.runs.grid import Grid, on_device, run_grid, seed_list
+from scalecal.runs.grid import on_device, run_grid, seed_list
 from scalecal.runs.joining import cell_of_seed, contradiction, ensemble, joined_cell
 from scalecal.runs.methods import METHODS, Method
 
@@ -39,7 +36,6 @@ __all__ = [
     "reproduce",
     "seeds_left",
     "train_cell",
-    "training_embeddings",
     "write_timing",
 ]
 
@@ -220,20 +216,6 @@ def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
                     f"{folder} was begun with {key} = {_as_typed(key, stored.get(key))}, now it is "
                     f"{_as_typed(key, value)}: take another --out, or the same options"
                 )
-
-
-def training_embeddings(data: Features, grid: Grid, seed: int) -> Embeddings | None:
-    """Training cases of one seed with SCALE's anchors, for the checks of the premise."""
-    probe = grid.probes.get(("scale", seed))
-    if probe is None or probe.plan is None or len(data.cases.classes) != 2:
-        return None
-    if data.cases.votes is None or data.y is None:
-        return None  # the premise is about votes
-    rows = np.sort(probe.rows)
-    counts = data.cases.votes[rows]
-    anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
-    panel = int(np.median(counts.sum(axis=1)))
-    return Embeddings(host_rows(data.X, rows), data.y[rows], counts, anchors, panel)
 
 
 def reproduce(

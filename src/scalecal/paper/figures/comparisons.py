@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal.auditing.plots import INK, QUIET, style
-from scalecal.paper.deciding.methods import sweep_over_k
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.figures.marks import (
     MARKS,
@@ -160,7 +159,7 @@ def figure_sensitivity(evidence: Evidence) -> Drawing:
     dataset = evidence.primary
     if dataset is None:
         return cannot(unseen, _NO_STRATA)
-    sweep = sweep_over_k(evidence, dataset)
+    sweep = evidence.sweep_over_k(dataset)
     if not sweep:
         return cannot(unseen, "no sweep over K here (methods such as scale@K=20)")
     drawn = evidence.resampled(dataset)
