@@ -97,7 +97,7 @@ def finetune(
 
     Writes the predictions of every label kind and seed on the test cases, for `report` and tables.
     """
-    from scalecal.encoders.libraries import library
+    from scalecal.encoders.loading import library
     from scalecal.paper.finetuning import finetune as run_finetune
 
     images = open_images(

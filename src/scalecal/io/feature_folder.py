@@ -288,7 +288,7 @@ def _unfinished(folder: Path, manifest: dict[str, Any]) -> str:
     if "source" in manifest:
         command = f"scalecal import PATH --out {folder}"
     else:
-        written = data.get("form", data.get("name", "DATASET"))
+        written = manifest.get("form", data.get("name", "DATASET"))
         where = "" if ":" in written else "--data DIR "
         command = f"scalecal extract {written} {manifest['encoder']['name']} {where}--out {folder}"
     return (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from scalecal.io.features import FeatureTable
+from scalecal.io.features import Features
 from scalecal.paper import decisions
 from scalecal.paper.evidence import Evidence, training_embeddings
 from scalecal.paper.printed import FACTS
@@ -235,7 +235,7 @@ def judge(evidence: Evidence) -> dict[str, Verdict]:
     return {name: claim.judge(evidence) for name, claim in CLAIMS.items()}
 
 
-def judge_comparison(data: FeatureTable, grid: Grid) -> list[dict[str, Any]]:
+def judge_comparison(data: Features, grid: Grid) -> list[dict[str, Any]]:
     """Judge every claim on one comparison, of `data` by `grid`; returns what `claims_json` returns."""
     key = (grid.cell.dataset, grid.cell.encoder)
     embeddings = training_embeddings(data, grid, grid.cell.seeds("scale")[0])

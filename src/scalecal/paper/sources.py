@@ -152,7 +152,7 @@ def find_images(
     -------
     The sources, and why a data set or an encoder is left out.
     """
-    from scalecal.datasets.registry import open_dataset
+    from scalecal.datasets import open_dataset
 
     root, target = Path(root), Path(target)
     found, out = [], {}

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
 from scalecal.checks import InputError  # noqa: E402
-from scalecal.datasets.images import ImageSet  # noqa: E402
-from scalecal.datasets.registry import open_dataset  # noqa: E402
-from scalecal.datasets.sources import FileSource  # noqa: E402
+from scalecal.datasets import open_dataset  # noqa: E402
+from scalecal.datasets.image_sets import ImageSet  # noqa: E402
+from scalecal.datasets.image_sources import FileSource  # noqa: E402
 from scalecal.metrics import auc  # noqa: E402
 from scalecal.paper.finetuning import finetune  # noqa: E402
 from scalecal.paper.finetuning import run as run_module  # noqa: E402

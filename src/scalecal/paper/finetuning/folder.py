@@ -21,7 +21,7 @@ from scalecal.runs.cells import Cell, Prediction, write_cell
 from scalecal.votes import strata
 
 if TYPE_CHECKING:
-    from scalecal.datasets.images import ImageSet
+    from scalecal.datasets.image_sets import ImageSet
 
 __all__ = ["Finetuned", "begin", "checkpoint_file", "collect", "finish", "result_file"]
 
