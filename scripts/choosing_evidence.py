@@ -19,7 +19,7 @@ from scalecal.inference.paired import RecoveredShare
 from scalecal.inference.units import interval
 from scalecal.io.features import Features
 from scalecal.probes import Recipe
-from scalecal.runs.cells import Cell
+from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.frontier import with_softened
 from scalecal.runs.grid import apply_probe, fit_calibrator, parts, run_grid
 from scalecal.runs.methods import METHODS, Method
@@ -129,9 +129,9 @@ def measure(data: Features, name: str, seeds: int) -> Cell:
         ):
             trained = grid.probes[probe, seed]
             method = Method(label="", about="", calibrator=steps_after(jury, temperature))
-            index, _ = grid.cell.predictions[probe, seed]
+            index = grid.cell.predictions[probe, seed].rows
             probs = apply_probe(trained, fit_calibrator(method, trained, data, val), data, test)
-            added[candidate_name(probe, jury, temperature), seed] = (index, probs)
+            added[candidate_name(probe, jury, temperature), seed] = Prediction(index, probs)
     centred = replace(data, X=data.X - data.X.mean(axis=0, dtype=np.float64).astype(data.X.dtype))
     choices = {
         f"centred {k}": training_choices()[k] for k in ("rms, 10,000 steps", "rms, 2,000 steps")
@@ -154,7 +154,8 @@ class Evidence:
     def has(self, key: tuple[str, str], method: str, metric: str) -> bool:
         """Whether a metric of a method is known on a set."""
         cell = self.cells[key]
-        known = {"nll": True, "vote_nll": cell.counts is not None, "auc": len(cell.classes) == 2}
+        known = {"nll": True, "vote_nll": cell.cases.votes is not None}
+        known["auc"] = len(cell.cases.classes) == 2
         return known[metric] and method in cell.methods
 
     def sets(self, method: str, metric: str) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import bdtr, expit
 
+from scalecal.cases import Cases
 from scalecal.io.store import write_json
 from scalecal.paper.claims import CLAIMS, claims_json, claims_table, judge
 from scalecal.paper.decisions import low_over_high
@@ -15,7 +16,7 @@ from scalecal.paper.evidence import Embeddings, Evidence
 from scalecal.paper.premise import check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict, lower, lower_everywhere
-from scalecal.runs.cells import Cell
+from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.resampled import Contrast
 from tests.runs.made import cell, sharp, votes
 
@@ -206,17 +207,10 @@ def stratified(n_low, n_high, overconfidence, rng):
     y = (rng.random(len(z)) < expit(np.where(low, z / overconfidence, z))).astype(np.int64)
     positive = np.where(low, 3 + y, 7 * y)
     rows = np.arange(len(z))
-    return Cell(
-        "made",
-        "one",
-        rows.astype(str),
-        y,
-        np.column_stack([7 - positive, positive]),
-        None,
-        np.where(low, "low", "high"),
-        ("a", "b"),
-        {("none", 0): (rows, expit(z))},
+    cases = Cases(
+        n=len(z), classes=("a", "b"), y=y, votes=np.column_stack([7 - positive, positive])
     )
+    return Cell("made", "one", cases.stratified(), {("none", 0): Prediction(rows, expit(z))})
 
 
 @pytest.mark.validity

@@ -240,7 +240,7 @@ def compare(
         grid = run_grid(data, **options)
     else:
         from scalecal.engines import open_engine
-        from scalecal.paper.distributing import run_grid_on
+        from scalecal.runs.grid import run_grid_on
 
         with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
             grid = run_grid_on(pool, open_features, **options)

@@ -95,10 +95,10 @@ def _encoders(evidence: Evidence, dataset: str, *methods: str) -> list[str]:
 def _test_sets(cell: Cell, method: str = "none") -> Iterator[tuple[Event, dict[str, Int]]]:
     """Each seed's test cases with their predictions, and the rows of every stratum among them."""
     for seed in cell.seeds(method):
-        index, probs = cell.predictions[method, seed]
-        strata = cell.strata[index]
-        rows = {name: np.flatnonzero(strata == name) for name in cell.stratum_names}
-        yield read_hard_event(cell.y[index], probs), rows
+        part = cell.predictions[method, seed]
+        codes = cell.codes[part.rows]
+        rows = {name: np.flatnonzero(codes == j) for j, name in enumerate(cell.stratum_names)}
+        yield read_hard_event(cell.y[part.rows], part.p), rows
 
 
 @dataclass(frozen=True)
@@ -469,7 +469,7 @@ def beats_softening(
 ) -> Verdict:
     """A method is better than the uncalibrated probe softened to the same mean entropy."""
     dataset = _primary(evidence)
-    cells = [c for c in evidence.of_dataset(dataset, "none", method) if c.counts is not None]
+    cells = [c for c in evidence.of_dataset(dataset, "none", method) if c.cases.votes is not None]
     if not cells:
         raise Inconclusive(f"{dataset}: no encoder has predictions of both none and {method}")
     softened = [with_softened(cell, [method]) for cell in cells]
@@ -596,8 +596,9 @@ def contradicts(evidence: Evidence, *, fact: paper.Fact) -> Verdict:
     reason = fact.source
     if fact.id == "fact-strata":
         for cell in evidence.of_dataset("mhist"):
-            if len(cell.ids) == 977 and cell.stratum_names:
-                counts = [str(int((cell.strata == s).sum())) for s in ("high", "medium", "low")]
+            if cell.cases.n == 977 and cell.cases.strata is not None:
+                strata = cell.cases.strata.values
+                counts = [str(int((strata == s).sum())) for s in ("high", "medium", "low")]
                 reason += f" The test set at hand has {' / '.join(counts)}."
                 break
     return Verdict(fact.public, fact.n, "does not hold", reason)

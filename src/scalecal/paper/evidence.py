@@ -11,11 +11,11 @@ import numpy as np
 
 from scalecal.checks import Float, Int
 from scalecal.io.features import Features
+from scalecal.paper.ensembles import ENSEMBLE
 from scalecal.paper.printed import SMOOTHINGS
 from scalecal.probes.jobs import host_rows
 from scalecal.runs.cells import Cell
 from scalecal.runs.grid import Grid
-from scalecal.runs.joining import ENSEMBLE
 from scalecal.runs.resampled import Resampled
 from scalecal.runs.scores import score_cells
 

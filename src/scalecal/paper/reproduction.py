@@ -13,6 +13,7 @@ from typing import Any
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.io.features import Features
 from scalecal.io.store import write_csv, write_json
+from scalecal.paper.ensembles import contradiction, ensemble
 from scalecal.paper.evidence import ENSEMBLE, Embeddings, Evidence, training_embeddings
 from scalecal.paper.kept_anchors import read_anchors, write_anchors
 from scalecal.paper.notes import cell_notes, run_notes
@@ -20,10 +21,9 @@ from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.paper.shifts import slides, write_shifts
 from scalecal.paper.sources import Source, SourceError
 from scalecal.probes import Recipe
-from scalecal.runs.cells import Cell, read_cell, write_cell
+from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, write_cell
 from scalecal.runs.folder import run_meta
 from scalecal.runs.grid import on_device, run_grid, seed_list
-from scalecal.runs.joining import cell_of_seed, contradiction, ensemble, joined_cell
 from scalecal.runs.methods import METHODS, Method
 
 __all__ = [
@@ -60,6 +60,7 @@ def _sweep() -> dict[str, Method]:
                 label=f"{METHODS[base].label}, K = {size}",
                 about="SCALE with another number of anchors per class.",
                 recipe=Recipe(synthesis=options),
+                variant_of=base,
             )
     return out
 

@@ -232,7 +232,7 @@ def measure_setting(
         test = np.flatnonzero(data.split == "test")
         assert data.y is not None
         vote, label = data.expected_vote_probability[test], data.label_probability[test]
-        found = {method: probs for (method, _), (_, probs) in grid.cell.predictions.items()}
+        found = {method: part.p for (method, _), part in grid.cell.predictions.items()}
         baseline = found[BASELINE]
         found |= {"true-label": label, "true-vote": vote}
         for method, probs in found.items():

@@ -142,11 +142,11 @@ def _before_after(axis: Axes, cell: Cell | None) -> None:
     pairs = (
         [] if cell is None else [s for s in cell.seeds("scale") if ("none", s) in cell.predictions]
     )
-    if cell is None or not pairs or len(cell.classes) != 2:
+    if cell is None or not pairs or len(cell.cases.classes) != 2:
         axis.text(0.5, 0.5, "no predictions", ha="center", va="center", color=QUIET)
         return
-    rows, before = cell.predictions["none", pairs[0]]
-    after = cell.predictions["scale", pairs[0]][1]
+    rows = cell.predictions["none", pairs[0]].rows
+    before, after = (cell.predictions[method, pairs[0]].p for method in ("none", "scale"))
     few = _some(len(rows))
     for label, colour in ((0, _NEGATIVE), (1, _POSITIVE)):
         here = cell.y[rows[few]] == label

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalecal.auditing.audits import audit
 from scalecal.auditing.plots import INK, QUIET, reliability, style
 from scalecal.checks import Float
 from scalecal.paper.evidence import Evidence
@@ -19,6 +18,7 @@ from scalecal.paper.figures.marks import (
     spread_labels,
 )
 from scalecal.paper.printed import encoder_label, method_label
+from scalecal.runs.folder import audit_method
 from scalecal.runs.frontier import frontier_curve
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def figure_frontier(evidence: Evidence) -> Drawing:
     )
     dataset = evidence.primary
     cells = [] if dataset is None else evidence.of_dataset(dataset, "none")
-    cells = [cell for cell in cells if cell.counts is not None]
+    cells = [cell for cell in cells if cell.cases.votes is not None]
     if dataset is None or not cells:
         return cannot(caption, "no data set here has readers' votes")
     curves = [frontier_curve(cell) for cell in cells]
@@ -128,13 +128,7 @@ def _reliability(evidence: Evidence, method: str, caption: str) -> Drawing:
         return cannot(caption, f"no encoder has predictions of {method}")
     cell = cells[0]
     seed = cell.seeds(method)[0]
-    rows, probs = cell.predictions[method, seed]
-    options: dict[str, Any] = {"n_resamples": 200, "seed": evidence.seed}
-    if cell.counts is not None:
-        options["votes"] = cell.counts[rows]
-    elif cell.stratum_names:
-        options["strata"] = cell.strata[rows]
-    figure = reliability(audit(cell.y[rows], probs, **options))
+    figure = reliability(audit_method(cell, method, seed, n_resamples=200))
     with style():
         title = (
             f"{method_label(method)}, {encoder_label(cell.encoder)} on {cell.dataset}, seed {seed}"
