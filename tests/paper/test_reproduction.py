@@ -51,9 +51,9 @@ def test_seeds_are_kept_and_a_killed_run_goes_on(tmp_path):
     train_cell(source(), tmp_path / "cut", seeds=[0], **options)
     again, _, seconds = train_cell(source(), tmp_path / "cut", seeds=[0, 1], **options)
     assert seconds is not None
-    for key, (index, probs) in whole.predictions.items():
-        np.testing.assert_array_equal(again.predictions[key].rows, index)
-        np.testing.assert_array_equal(again.predictions[key].p, probs)
+    for key, part in whole.predictions.items():
+        np.testing.assert_array_equal(again.predictions[key].rows, part.rows)
+        np.testing.assert_array_equal(again.predictions[key].p, part.p)
     for name in ("cases.parquet", "predictions.parquet"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     _, _, nothing_left = train_cell(source(), tmp_path / "cut", seeds=[0, 1], **options)

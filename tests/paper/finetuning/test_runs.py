@@ -110,8 +110,8 @@ def test_finished_networks_are_kept_and_others_may_be_added(
     again = finetune(images, whole, labels=["hard"], seeds=1, **SMALL).cell
     assert not trained
     assert again.methods == ["resnet-hard", "resnet-piecewise"]
-    for key, (_, p) in again.predictions.items():
-        np.testing.assert_array_equal(p, before[key][1])
+    for key, part in again.predictions.items():
+        np.testing.assert_array_equal(part.p, before[key].p)
 
 
 def test_other_settings_are_refused_by_name(images: ImageSet, whole: Path, tmp_path: Path) -> None:
