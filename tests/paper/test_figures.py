@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.paper.evidence import Embeddings, Evidence
-from scalecal.paper.figures import FIGURES, write_figures
-from scalecal.paper.figures.geometry import interpolates
-from scalecal.paper.figures.marks import MARKS, STRATUM_MARKS, spread_labels
+from scalecal.paper.figures import (
+    FIGURES,
+    MARKS,
+    STRATUM_MARKS,
+    interpolates,
+    spread_labels,
+    write_figures,
+)
 from scalecal.synthesis import plan
 from tests.runs.made import cell, sharp, votes
 

@@ -126,6 +126,11 @@ class Evidence:
         """Names of the encoders of `of_dataset`."""
         return [cell.encoder for cell in self.of_dataset(dataset, *methods)]
 
+    def methods(self, dataset: str) -> list[str]:
+        """Methods of a data set's encoders, without the points of the sweep over K."""
+        known = dict.fromkeys(m for c in self.of_dataset(dataset, "none") for m in c.methods)
+        return [method for method in known if "@" not in method]
+
     def sweep_over_k(self, dataset: str) -> dict[str, dict[str, str]]:
         """Smoothing -> number of anchors K -> method's name, where every encoder has it."""
         cells = self.of_dataset(dataset, "none")

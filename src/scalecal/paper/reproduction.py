@@ -328,8 +328,7 @@ def judge_run(
     """
     from scalecal.paper.claims import claims_json, judge
     from scalecal.paper.figures import write_figures
-    from scalecal.paper.paper_tables import TABLES
-    from scalecal.paper.table_files import write_tables
+    from scalecal.paper.tables import TABLES, write_tables
 
     out = Path(out)
     told = out / "run.json"
