@@ -20,8 +20,8 @@ from scalecal.inference.selection import selection_null
 from scalecal.metrics import bin_index, holm
 from scalecal.metrics.arguments import Event, read_hard_event
 from scalecal.paper import printed as paper
-from scalecal.paper.evidence import Embeddings, Evidence
-from scalecal.paper.premise import check_axis, check_neighbours
+from scalecal.paper.evidence import Evidence
+from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import encoder_label, method_label
 from scalecal.paper.verdicts import (
     LEAST_CASES,
@@ -534,8 +534,7 @@ def premise_axis(evidence: Evidence) -> Verdict:
     """Real votes follow the position between the anchors, beyond the label."""
 
     def test(data: Embeddings) -> Part:
-        assert data.counts is not None
-        axis = check_axis(data.X, data.y, data.counts, data.anchors, seed=evidence.seed)
+        axis = check_axis(data, seed=evidence.seed)
         why = (
             f"{axis.within:+.2f} ({axis.low:+.2f} to {axis.high:+.2f}), {axis.overall:+.2f} overall"
         )
@@ -549,10 +548,7 @@ def premise_neighbours(evidence: Evidence) -> Verdict:
     """Real cases next to an interpolate have the vote share it is given."""
 
     def test(data: Embeddings) -> Part:
-        assert data.counts is not None
-        near = check_neighbours(
-            data.X, data.counts, data.anchors, n_raters=data.n_raters, seed=evidence.seed
-        )
+        near = check_neighbours(data, seed=evidence.seed)
         middle = float(near.disagreement[len(near.levels) // 2])
         ends = float((near.disagreement[0] + near.disagreement[-1]) / 2)
         why = (

@@ -16,8 +16,7 @@ from typing import Any
 
 from scalecal.engines import Engine, Worker
 from scalecal.io.features import Features
-from scalecal.paper.evidence import Embeddings
-from scalecal.paper.kept_anchors import write_anchors
+from scalecal.paper.premise import Embeddings, write_anchors
 from scalecal.paper.reproduction import SWEEP_SEEDS, seeds_left, train_cell, write_timing
 from scalecal.paper.sources import Source
 from scalecal.runs.cells import Cell, read_cell, write_cell

@@ -17,7 +17,8 @@ from scalecal.auditing.audits import audit
 from scalecal.auditing.plots import COLOURS, INK, QUIET, reliability, save, style
 from scalecal.checks import Float
 from scalecal.io.store import write_json
-from scalecal.paper.evidence import Embeddings, Evidence
+from scalecal.paper.evidence import Evidence
+from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import encoder_label, method_label
 from scalecal.paper.tables import TABLES
 from scalecal.runs.cells import Cell
@@ -35,7 +36,6 @@ __all__ = [
     "STRATUM_MARKS",
     "Drawing",
     "Mark",
-    "interpolates",
     "mark_of",
     "panels",
     "spread_labels",
@@ -519,19 +519,6 @@ _NEGATIVE, _POSITIVE = COLOURS[1], COLOURS[0]
 _MOST_POINTS = 2_000
 
 
-def interpolates(data: Embeddings) -> tuple[Float, Float]:
-    """Synthetic cases between all anchors, and the share of votes each stands for."""
-    share = np.arange(1, data.n_raters) / data.n_raters
-    first, second, level = np.meshgrid(data.anchors[1], data.anchors[0], share, indexing="ij")
-    weight = level.reshape(-1, 1)
-    X = np.asarray(data.X, dtype=np.float64)
-    made = (
-        weight * X[first.ravel().astype(np.int64)]
-        + (1 - weight) * X[second.ravel().astype(np.int64)]
-    )
-    return np.asarray(made), weight[:, 0]
-
-
 def _principal(X: Float, n: int) -> tuple[Float, Float, Float]:
     """Mean, n principal axes and their shares of the variance."""
     from sklearn.decomposition import PCA
@@ -558,7 +545,7 @@ def _first(evidence: Evidence) -> tuple[Cell | None, Embeddings] | None:
 def _plane(data: Embeddings) -> tuple[Float, Float]:
     """Real and synthetic cases in the plane of the anchor axis and the main direction beside it."""
     X = np.asarray(data.X, dtype=np.float64)
-    made, _ = interpolates(data)
+    made, _ = data.interpolates()
     start = X[data.anchors[0]].mean(axis=0)
     way = X[data.anchors[1]].mean(axis=0) - start
     way = way / (way @ way)
@@ -586,7 +573,7 @@ def figure_overview(evidence: Evidence) -> Drawing:
         return cannot(caption, _NO_EMBEDDINGS)
     cell, data = found
     real, made = _plane(data)
-    _, share = interpolates(data)
+    _, share = data.interpolates()
     with style():
         figure, axes = panels(4, (11.4, 3.0))
         first, second, third, fourth = axes[0]
@@ -682,7 +669,7 @@ def figure_map(evidence: Evidence) -> Drawing:
     mean, axes_, explained = _principal(X, 2)
     if len(axes_) < 2:
         return cannot(caption, "the embeddings have one dimension only")
-    made, share = interpolates(data)
+    made, share = data.interpolates()
     real, synthetic = (X - mean) @ axes_.T, (made - mean) @ axes_.T
     colour = data.y.astype(np.float64)
     if data.counts is not None:

@@ -14,9 +14,9 @@ from scalecal.checks import InputError, ScalecalWarning
 from scalecal.io.features import Features
 from scalecal.io.store import write_csv, write_json
 from scalecal.paper.ensembles import contradiction, ensemble
-from scalecal.paper.evidence import ENSEMBLE, Embeddings, Evidence, training_embeddings
-from scalecal.paper.kept_anchors import read_anchors, write_anchors
+from scalecal.paper.evidence import ENSEMBLE, Evidence
 from scalecal.paper.notes import cell_notes, run_notes
+from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
 from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.paper.shifts import slides, write_shifts
 from scalecal.paper.sources import Source, SourceError
