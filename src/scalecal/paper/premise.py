@@ -56,6 +56,8 @@ class Embeddings:
     @property
     def voted(self) -> tuple[NDArray[np.bool_], Float]:
         """Which cases have votes and are no anchors, and the share of positive votes of these."""
+        if self.counts is None:
+            raise InputError("these embeddings have no votes: the premise is about votes")
         votes = check_counts(self.counts, None)
         total = votes.sum(axis=1)
         kept = total > 0
