@@ -96,8 +96,6 @@ def training_choices() -> dict[str, Method]:
     out = {}
     for scaling, steps in product(("rms", "none", "zscore", "l2"), (10_000, 2_000)):
         out[f"{scaling}, {steps:,} steps"] = Recipe(scaling=scaling, min_steps=steps)
-    for scaling in ("rms", "zscore"):
-        out[f"{scaling}, L-BFGS"] = Recipe(scaling=scaling, solver="lbfgs")
     return {k: Method(label="", about="", preset=None, recipe=recipe) for k, recipe in out.items()}
 
 

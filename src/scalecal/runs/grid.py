@@ -216,8 +216,7 @@ def run_grid(
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
     start = time.perf_counter()
     data = replace(data, X=on_device(data.X, device))
-    # Whatever the work: a seed's probes are the same bytes alone, beside others, and on a worker.
-    trained = fit_many(data.X, jobs, compiled=True)
+    trained = fit_many(data.X, jobs)
     seconds = time.perf_counter() - start
     predictions: dict[tuple[str, int], Prediction] = {}
     capped: dict[str, int] = {}
