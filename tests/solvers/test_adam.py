@@ -27,7 +27,6 @@ def test_adam_equals_the_literal_algorithm() -> None:
     epochs = {f.n_iter for f in fits}
     assert len(epochs) > 3, "the probes should stop at different epochs for this test to bite"
     assert {f.capped for f in fits} == {True, False}
-    assert all(f.converged != f.capped for f in fits)
 
 
 def test_a_batched_probe_equals_the_probe_trained_alone() -> None:

@@ -12,7 +12,7 @@ from scalecal.checks import InputError, check_positive_int
 from scalecal.solvers.group import Group
 from scalecal.solvers.lanes import STACK_BYTES, Lanes
 from scalecal.solvers.matrix import Matrix
-from scalecal.solvers.problem import Fit, Task, check_tasks, same_content
+from scalecal.solvers.problem import Fit, Task, check_tasks, same_content, same_mixtures
 from scalecal.solvers.windows import StoredMatrix, Windowed, open_rows
 
 __all__ = ["train"]
@@ -68,12 +68,9 @@ def train(
     >>> bool(fit.weights[0, 0] > 1.0), fit.capped
     (True, True)
     """
-    for name, value in (
-        ("batch_size", batch_size),
-        ("max_epochs", max_epochs),
-        ("patience", patience),
-    ):
-        check_positive_int(value, name)
+    check_positive_int(batch_size, "batch_size")
+    check_positive_int(max_epochs, "max_epochs")
+    check_positive_int(patience, "patience")
     data = Matrix(X) if memory is None else open_rows(X, memory, batch_size)
     held = data if X_validation is None else Matrix(X_validation)
     if held.n_features != data.n_features:
@@ -98,15 +95,13 @@ def train(
 def _batchable(tasks: Sequence[Task]) -> list[list[int]]:
     """Task numbers that can share batches, those with the same synthetic rows side by side."""
     rows = same_content([t.rows for t in tasks])
-    plans = same_content([None if t.mixtures is None else t.mixtures.first for t in tasks])
-    seconds = same_content([None if t.mixtures is None else t.mixtures.second for t in tasks])
-    alphas = same_content([None if t.mixtures is None else t.mixtures.alpha for t in tasks])
+    sets = same_mixtures(tasks)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, task in enumerate(tasks):
         key = (rows[i], task.order, *_shape(task))
         groups.setdefault(key, []).append(i)
     for members in groups.values():
-        members.sort(key=lambda i: (plans[i], seconds[i], alphas[i], i))
+        members.sort(key=lambda i: (sets[i], i))
     return list(groups.values())
 
 

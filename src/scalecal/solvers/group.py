@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,9 +30,10 @@ from scalecal.solvers.problem import (
     loss,
     residual,
     same_content,
+    same_mixtures,
 )
 
-__all__ = ["Batch", "Group", "coefficients", "column_numbers", "mix", "same_rows", "unmix"]
+__all__ = ["Batch", "Group", "coefficients", "column_numbers", "mix", "unmix"]
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 STRETCH = 64  # batches whose targets are put in order together
@@ -83,18 +85,6 @@ def mix(logits: Array, shares: Array) -> Array:
 def unmix(slopes: Array, shares: Array) -> Array:
     """Bring slopes (..., cases) back to the rows the cases are made of: the transpose of `mix`."""
     return slopes[..., None, :] * shares
-
-
-def same_rows(one: Mixtures | None, other: Mixtures | None) -> bool:
-    """Whether two sets of synthetic cases are the same rows (their targets may differ)."""
-    if one is None or other is None:
-        return one is other
-    pairs: list[tuple[Any, Any]] = [
-        (one.first, other.first),
-        (one.second, other.second),
-        (one.alpha, other.alpha),
-    ]
-    return all(a is b or np.array_equal(a, b) for a, b in pairs)
 
 
 class _Synthetic:
@@ -179,26 +169,16 @@ class _Held:
                 self.kept = self.data.take(self.rows, scaling, room)
             yield slice(0, n), self.kept
             return
-        buffer = None  # devices keep freed memory at hand themselves
-        if isinstance(self.data.X, np.ndarray):
-            buffer = self.data.empty(CHUNK_ROWS, self.data.n_features)
+        buffer = self.data.empty(CHUNK_ROWS, self.data.n_features)
         for start in range(0, n, CHUNK_ROWS):
             block = slice(start, min(start + CHUNK_ROWS, n))
             yield block, self.data.take(self.rows[block], scaling, buffer)
 
 
-def _stack_targets(data: Matrix, targets: Iterable[NDArray[Any]], n_columns: int) -> Array:
-    """Targets of several probes, given one after another, as one array of `n_columns` rows."""
-    out: NDArray[Any] | None = None
-    place = 0
-    for each in targets:
-        columns = np.atleast_2d(each.T)
-        if out is None:
-            double = data.dtype == data.xp.float64
-            out = np.empty((n_columns, columns.shape[1]), np.float64 if double else np.float32)
-        out[place : place + len(columns)] = columns
-        place += len(columns)
-    return data.array(out)
+def _stack_targets(data: Matrix, targets: Iterable[NDArray[Any]]) -> Array:
+    """Targets of several probes as one array (columns, cases)."""
+    precision = np.float64 if data.dtype == data.xp.float64 else np.float32
+    return data.array(np.vstack([each.T.astype(precision, copy=False) for each in targets]))
 
 
 def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]:
@@ -206,25 +186,24 @@ def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]
 
     Probes without one are measured on their training cases (rows of `data`).
     """
-    given_sets = same_content([t.validation for t in tasks])
+    validation = same_content([t.validation for t in tasks])
     own_rows = same_content([t.rows if t.validation is None else None for t in tasks])
-    numbers = np.asarray(given_sets) * len(tasks) + np.asarray(own_rows)
+    numbers = np.asarray(validation) * len(tasks) + np.asarray(own_rows)
     sets = []
     for number in np.unique(numbers):
         probes = np.flatnonzero(numbers == number)
         mine = [tasks[i] for i in probes.tolist()]
-        given = [t.validation_targets for t in mine if t.validation_targets is not None]
-        if mine[0].validation is not None:
-            index = held.index(mine[0].validation)
-            targets = _stack_targets(data, given, len(mine) * mine[0].n_columns)
-            sets.append(_Held(held, index, targets, probes))
-            continue
-        weights = None
-        if any(t.weights is not None for t in mine):
-            raw = np.stack([t.all_weights()[: len(t.rows)] for t in mine])
-            weights = data.array(raw / raw.mean(axis=1, keepdims=True))
-        targets = _stack_targets(data, (t.targets for t in mine), len(mine) * mine[0].n_columns)
-        sets.append(_Held(data, data.index(mine[0].rows), targets, probes, weights))
+        source, rows, weights = held, mine[0].validation, None
+        targets = [
+            t.targets if t.validation_targets is None else t.validation_targets for t in mine
+        ]
+        if rows is None:
+            source, rows = data, mine[0].rows
+            if any(t.weights is not None for t in mine):
+                raw = np.stack([t.all_weights()[: len(t.rows)] for t in mine])
+                weights = data.array(raw / raw.mean(axis=1, keepdims=True))
+        index = source.index(rows)
+        sets.append(_Held(source, index, _stack_targets(data, targets), probes, weights))
     return sets
 
 
@@ -254,6 +233,7 @@ class Group:
         self.scaling: Scaling | None = None if first.scaling.is_number else first.scaling
         self.rows = data.index(first.rows)
         self.n_real, self.n_synthetic = len(first.rows), first.n_mixtures
+        self.sets = np.array(same_mixtures(tasks))
         self.held = _held_sets(tasks, data, held)
         self.live = np.arange(len(tasks))
         self.slots = self._padded(self.live)
@@ -270,7 +250,7 @@ class Group:
         self._set_state(self.best_weights[columns], self.best_intercept[columns])
         self.moments = [self.xp.zeros_like(self.flat), self.xp.zeros_like(self.flat)]
         live = [tasks[i] for i in self.slots]
-        self.targets = _stack_targets(data, (t.all_targets() for t in live), len(live) * c)
+        self.targets = _stack_targets(data, (t.all_targets() for t in live))
         self.case_weights: Array | None = None
         if any(t.is_weighted() for t in live):
             raw = np.stack([t.all_weights() for t in live])
@@ -320,14 +300,15 @@ class Group:
         most = max(per_batch, FEW_ANCHORS)
         c = self.n_columns
         self.synthetic: list[_Synthetic] = []
-        for start, stop in _runs_of_same_rows(live):
+        # Tasks with the same synthetic rows stand side by side.
+        edges = np.flatnonzero(np.diff(self.sets[self.slots], prepend=-1, append=-1))
+        for start, stop in pairwise(edges.tolist()):
             mixtures, columns = live[start].mixtures, slice(start * c, stop * c)
             if mixtures is not None:
                 made = _Synthetic(self.data, mixtures, self.scaling, columns, most)
                 self.synthetic.append(made)
         self.buffer = self.data.room(min(self.batch_size, self.n_real), self.data.n_features)
         self.logits = self.data.room(self.weights.shape[0], self.batch_size)
-        self.ones = self.data.zeros(self.batch_size) + 1.0
 
     def _column_value(self, values: list[float]) -> Any:
         """One number if all probes agree, else one per column as a (columns, 1) array."""
@@ -351,7 +332,7 @@ class Group:
         With one thread: products are too small to gain from more, and lose several times over where
         other processes want the same cores.
         """
-        with _arithmetic().limit(limits=1, user_api="blas"):
+        with _blas().limit(limits=1, user_api="blas"):
             return self._run(limit, patience)
 
     def _run(self, limit: int, patience: int) -> list[Fit]:
@@ -390,7 +371,6 @@ class Group:
                 history=np.array(history[i]),
                 n_iter=len(history[i]),
                 best=int(best[i]),
-                converged=bool(done[i]),
                 capped=not done[i],
             )
             for i in range(n)
@@ -447,7 +427,7 @@ class Group:
         if batch.weights is not None:
             slopes *= batch.weights
         slopes *= 1.0 / batch.size
-        self._sum_cases(slopes)
+        self.slope_intercept[...] = slopes.sum(1)
         if not isinstance(self.factor, float) or self.factor != 1.0:
             slopes *= self.factor
         self._backward(batch, slopes)
@@ -474,10 +454,6 @@ class Group:
         if slopes.shape[1] > n_real:
             for made in self.synthetic:
                 self.slope[made.columns] += made.backward(slopes[made.columns, n_real:])
-
-    def _sum_cases(self, slopes: Array) -> None:
-        """Set the gradient of the intercepts."""
-        np.matmul(slopes, self.ones[: slopes.shape[1]], out=self.slope_intercept)
 
     def _adam(self) -> None:
         """Move the flat state. The moments are kept undivided by 1 - beta: two products fewer."""
@@ -586,7 +562,7 @@ class Group:
 
 
 @cache
-def _arithmetic() -> ThreadpoolController:
+def _blas() -> ThreadpoolController:
     """The BLAS libraries in memory, looked up once: that takes as long as many steps."""
     return ThreadpoolController()
 
@@ -595,12 +571,3 @@ def column_numbers(probes: NDArray[np.int64], n_columns: int) -> NDArray[np.int6
     """Column numbers of these probes."""
     columns: NDArray[np.int64] = (probes[:, None] * n_columns + np.arange(n_columns)).reshape(-1)
     return columns
-
-
-def _runs_of_same_rows(tasks: Sequence[Task]) -> Iterator[tuple[int, int]]:
-    """Where runs of tasks with the same synthetic rows begin and end."""
-    start = 0
-    for stop in range(1, len(tasks) + 1):
-        if stop == len(tasks) or not same_rows(tasks[start].mixtures, tasks[stop].mixtures):
-            yield start, stop
-            start = stop

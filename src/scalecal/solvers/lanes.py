@@ -17,17 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.solvers.group import (
-    Batch,
-    Group,
-    coefficients,
-    column_numbers,
-    mix,
-    same_rows,
-    unmix,
-)
+from scalecal.solvers.group import Batch, Group, coefficients, column_numbers, mix, unmix
 from scalecal.solvers.matrix import Matrix, to_host
-from scalecal.solvers.problem import Array, Fit, Mixtures, Task, loss
+from scalecal.solvers.problem import Array, Fit, Task, loss
 
 __all__ = ["STACK_BYTES", "Lanes", "Layout", "lay_out"]
 
@@ -154,20 +146,20 @@ class Lanes(Group):
 
     def _all_pairs(self) -> _Pairs:
         """Number the sets of synthetic cases in every lane."""
-        found: list[list[Mixtures]] = []
         number = np.zeros(len(self.tasks), dtype=np.int64)
-        for i, task in enumerate(self.tasks):
-            if i % self.per_lane == 0:
-                found.append([])
-            assert task.mixtures is not None
-            known = (k for k, one in enumerate(found[-1]) if same_rows(one, task.mixtures))
-            number[i] = next(known, len(found[-1]))
-            if number[i] == len(found[-1]):
-                found[-1].append(task.mixtures)
-        most = max(len(lane) for lane in found)
+        lanes: list[list[Task]] = []  # of each lane, one task for each of its sets
+        for start in range(0, len(self.tasks), self.per_lane):
+            mine = slice(start, start + self.per_lane)
+            _, firsts, number[mine] = np.unique(
+                self.sets[mine], return_index=True, return_inverse=True
+            )
+            lanes.append([self.tasks[start + i] for i in firsts])
+        most = max(map(len, lanes))
         rows, shares = [], []
-        for lane in found:
-            sets = lane + lane[-1:] * (most - len(lane))
+        for lane in lanes:
+            sets = [
+                t.mixtures for t in lane + lane[-1:] * (most - len(lane)) if t.mixtures is not None
+            ]
             rows.append([m.first for m in sets] + [m.second for m in sets])
             both = [coefficients(self.data, m, self.scaling) for m in sets]
             shares.append([left for left, _ in both] + [right for _, right in both])
@@ -270,9 +262,6 @@ class Lanes(Group):
             pairs = xp.reshape(unmix(back[..., size - extra :], self.now), (*shape, -1))
             back = xp.concat([back[..., : size - extra], pairs], axis=2)
         xp.matmul(back, self.gathered, out=self.stacked_slope)
-
-    def _sum_cases(self, slopes: Array) -> None:
-        self.slope_intercept[...] = slopes.sum(1)
 
     def _arranged(self, values: Array, numbers: Array) -> Array:
         """Columns of each lane's rows of `values` by its own `numbers`."""

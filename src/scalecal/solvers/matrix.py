@@ -23,6 +23,7 @@ __all__ = ["Matrix", "product", "to_host"]
 SMALL_PRODUCT = 1_000_000
 TALLEST_BLOCK, NARROWEST_BLOCK = 32, 16
 CHUNK_ROWS = 4096
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 CACHE_LINE, PAGE = 64, 4096  # bytes
 
 
@@ -80,12 +81,7 @@ class Matrix:
         self.xp: Any = array_api_compat.array_namespace(X)
         self.X = X
         self.device: Any = array_api_compat.device(X)
-        if str(X.dtype).rsplit(".", maxsplit=1)[-1] not in (
-            "float16",
-            "bfloat16",
-            "float32",
-            "float64",
-        ):
+        if str(X.dtype).rsplit(".", maxsplit=1)[-1] not in FLOATS:
             raise InputError(f"X must be float16, float32 or float64, got {X.dtype}")
         self.dtype: Any = self.xp.float64 if X.dtype == self.xp.float64 else self.xp.float32
         self.n_rows, self.n_features = (int(size) for size in X.shape)

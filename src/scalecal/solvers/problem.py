@@ -26,6 +26,7 @@ __all__ = [
     "loss",
     "residual",
     "same_content",
+    "same_mixtures",
 ]
 
 Array = Any  # a numpy array or a torch tensor
@@ -165,8 +166,6 @@ class Task:
 
     def is_weighted(self) -> bool:
         """Whether any case counts differently from another."""
-        if self.weights is None and (self.mixtures is None or np.all(self.mixtures.weight == 1.0)):
-            return False
         weights = self.all_weights()
         return bool((weights != weights[0]).any())
 
@@ -186,10 +185,8 @@ class Fit:
         Epochs done.
     best
         The epoch (from 1) whose weights were kept.
-    converged
-        Early stopping ended the training.
     capped
-        The limit of epochs ended it.
+        The limit of epochs ended the training, not early stopping.
     """
 
     weights: Float
@@ -197,7 +194,6 @@ class Fit:
     history: Float
     n_iter: int
     best: int
-    converged: bool
     capped: bool
 
 
@@ -219,6 +215,16 @@ def same_content(arrays: Sequence[Any]) -> list[int]:
             by_identity[id(array)] = by_content.setdefault(key, len(by_content))
         numbers.append(by_identity[id(array)])
     return numbers
+
+
+def same_mixtures(tasks: Sequence[Task]) -> list[int]:
+    """Number tasks so that those with the same synthetic rows get the same number."""
+    parts = [
+        same_content([None if t.mixtures is None else getattr(t.mixtures, name) for t in tasks])
+        for name in ("first", "second", "alpha")
+    ]
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in zip(*parts, strict=True)]
 
 
 def check_tasks(tasks: Sequence[Task], n_rows: int, n_features: int, n_held: int) -> None:

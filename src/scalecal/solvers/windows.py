@@ -61,16 +61,9 @@ class StoredMatrix(Matrix):
     """Rows behind anything with a shape, a dtype and row indexing, and a window of them in memory."""
 
     def __init__(self, stored: Any, window_rows: int) -> None:
-        if np.dtype(stored.dtype).kind != "f":
-            raise InputError(f"X must be float16, float32 or float64, got {stored.dtype}")
-        self.stored, self.window_rows = stored, window_rows
-        self.n_rows, self.n_features = (int(size) for size in stored.shape)
         # Says which kind of array the rows are once they are read.
-        self.X: Array = np.empty((0, self.n_features), dtype=stored.dtype)
-        self.xp: Any = array_api_compat.array_namespace(self.X)
-        self.device: Any = array_api_compat.device(self.X)
-        self.dtype: Any = np.float64 if stored.dtype == np.float64 else np.float32
-        self.plain = False  # rows lie in the window, if anywhere
+        super().__init__(np.empty((0, stored.shape[1]), dtype=stored.dtype))
+        self.stored, self.window_rows, self.n_rows = stored, window_rows, int(stored.shape[0])
         self._window: Matrix | None = None
         self._window_rows: NDArray[np.int64] = np.empty(0, np.int64)
 
