@@ -140,6 +140,7 @@ class Recipe:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
     "paper": {
         "scaling": "none",
         "initial": "random",
@@ -153,7 +154,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def with_preset(recipe: Recipe, preset: str | None) -> Recipe:
-    """Return the recipe with a preset's options.
+    """Return the recipe with a preset's options; None is ``"default"``, the recipe as it is.
 
     ``"paper"`` is the paper to the letter: raw embeddings, random initial weights, at most 50
     epochs, a plain random tenth for validation, and anchors by the first probe's prediction alone
@@ -166,7 +167,10 @@ def with_preset(recipe: Recipe, preset: str | None) -> Recipe:
     """
     if preset is None:
         return recipe
-    changed = replace(recipe, **lookup(preset, PRESETS, "preset"))
-    if recipe.synthesis is None or recipe.synthesis.get("anchors", "confident") != "confident":
+    check_choice(preset, PRESETS, "preset")
+    changed = replace(recipe, **PRESETS[preset])
+    if preset != "paper" or recipe.synthesis is None:
+        return changed
+    if recipe.synthesis.get("anchors", "confident") != "confident":
         return changed
     return replace(changed, synthesis={**recipe.synthesis, "anchors": "prediction"})
