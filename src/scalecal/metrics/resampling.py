@@ -128,7 +128,7 @@ def noise_floor(
     >>> round(noise_floor([0.5, 0.5]), 6)
     0.25
     >>> round(noise_floor([0.5] * 400), 5)
-    0.01994
+    0.01993
     """
     p = event_probs(probs)
     w = read_counts(sample_weight, len(p))
