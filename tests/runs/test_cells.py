@@ -117,7 +117,7 @@ def test_scores_are_those_of_the_metrics():
         found = {m: float(table.loc[("scale", 1, stratum, m), "value"]) for m in expected}
         assert found == pytest.approx(expected, abs=1e-12)
         floor = float(table.loc[("scale", 1, stratum, "ece"), "floor"])
-        assert floor == pytest.approx(metrics.noise_floor(p, method="analytic"))
+        assert floor == pytest.approx(metrics.noise_floor(p))
     nulls = results[results["metric"] == "null"]
     assert set(nulls["method"]) == {"none"}
     assert set(nulls["stratum"]) == {"high", "medium", "low"}
