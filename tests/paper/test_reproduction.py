@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
-from scalecal.paper.ensembles import contradiction, ensemble
 from scalecal.paper.estimating import image_count
+from scalecal.paper.evidence import contradiction, ensemble
 from scalecal.paper.notes import run_notes
 from scalecal.paper.reproduction import SWEEP, judge_run, reproduce, train_cell
 from scalecal.paper.shifts import shift_cells, slides

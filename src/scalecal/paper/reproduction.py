@@ -13,8 +13,7 @@ from typing import Any
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.io.features import Features
 from scalecal.io.store import write_csv, write_json
-from scalecal.paper.ensembles import contradiction, ensemble
-from scalecal.paper.evidence import ENSEMBLE, Evidence
+from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
 from scalecal.paper.notes import cell_notes, run_notes
 from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
 from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
