@@ -91,7 +91,7 @@ def fingerprint(out: Path) -> str:
 
 def once(tiles: Path, out: Path, **options: Any) -> tuple[float, float, str]:
     """Seconds of the whole extraction, images a second at work, and the hash of what it wrote."""
-    from scalecal.datasets.registry import open_dataset
+    from scalecal.datasets import open_dataset
     from scalecal.features import extract
 
     images = open_dataset(f"folder:{tiles}")

@@ -6,7 +6,8 @@ some of the cases: a column can not be cut without the others, nor a code lose i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -140,6 +141,23 @@ class Cases:
         }
         return replace(self, n=len(index), **cut)
 
+    @classmethod
+    def concat(cls, parts: Sequence[Cases]) -> Cases:
+        """Return the cases of all parts, one after the other; a column that some part lacks is left out."""
+        first = parts[0]
+        joined: dict[str, Any] = {}
+        for name in first._columns():
+            columns = [getattr(part, name) for part in parts]
+            if any(column is None for column in columns):
+                joined[name] = None
+            elif isinstance(columns[0], Factor):
+                names = tuple(dict.fromkeys(n for column in columns for n in column.names))
+                joined[name] = Factor.of(np.concatenate([c.values for c in columns]), names)
+            else:
+                joined[name] = np.concatenate([np.asarray(column) for column in columns])
+        notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+        return replace(first, n=sum(part.n for part in parts), notes=notes, **joined)
+
     def note(self, *sentences: str) -> Cases:
         """Return the same cases with further notes."""
         return replace(self, notes=(*self.notes, *sentences))
@@ -204,11 +222,14 @@ class Predictions:
         Probability of the label: (n,) of the second class, or (n, C).
     p_reader
         Probability that one reader votes so, in the same form; None where the model gives none.
+    sources
+        SHA-256 of each file they were read from, by file name.
     """
 
     cases: Cases
     p: Float
     p_reader: Float | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, values in (("p", self.p), ("p_reader", self.p_reader)):
@@ -223,4 +244,4 @@ class Predictions:
     def take(self, rows: Rows) -> Predictions:
         """Return the answers on some of the cases."""
         reader = None if self.p_reader is None else self.p_reader[rows]
-        return Predictions(self.cases.take(rows), self.p[rows], reader)
+        return replace(self, cases=self.cases.take(rows), p=self.p[rows], p_reader=reader)

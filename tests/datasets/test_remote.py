@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from scalecal.checks import InputError, MissingPackageError
+from scalecal.datasets import open_dataset
 from scalecal.datasets.decoding import ImageError
-from scalecal.datasets.registry import open_dataset
-from scalecal.datasets.remote import RemoteSource, remote_url
+from scalecal.datasets.image_sources import RemoteSource, remote_url
 from scalecal.features import extract
 from tests.features.made import contents, tiny_encoder, write_tiles
 

@@ -272,9 +272,9 @@ def test_a_hundred_thousand_cases(open_page, tmp_path):
     assert "n = 100,000" in page.locator("figure.reliability").first.inner_text()
     slide(page, 30)
     cell = read_cell(run)
-    rows, p = cell.predictions["none", 0]
+    found = cell.predictions["none", 0]
     assert shown(page, 0, "overall", "ece") == pytest.approx(
-        metrics.ece(cell.y[rows], p, n_bins=30), abs=0.01
+        metrics.ece(cell.y[found.rows], found.p, n_bins=30), abs=0.01
     )
 
 

@@ -36,7 +36,7 @@ def _values(column: Any) -> NDArray[Any]:
     """Return a column of cases as an array, empty where there is none."""
     if column is None:
         return np.zeros(0)
-    return column.values if isinstance(column, Factor) else column  # noqa: PD011
+    return column.values if isinstance(column, Factor) else column
 
 
 def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import typer
 from scalecal.cli.app import Address, Engine, Workers, app, given, say
 
 if TYPE_CHECKING:
-    from scalecal.datasets.images import ImageSet
+    from scalecal.datasets.image_sets import ImageSet
 
 DatasetName = Annotated[
     str,
@@ -51,7 +51,7 @@ def open_images(
     verify: bool | None = None,
 ) -> ImageSet:
     """Open a data set with the options the user gave; warnings go to standard error."""
-    from scalecal.datasets.registry import open_dataset
+    from scalecal.datasets import open_dataset
 
     images = open_dataset(
         dataset,
@@ -74,7 +74,7 @@ def open_images(
 @app.command()
 def datasets() -> None:
     """List the data sets: how they are written, their terms, where to get them."""
-    from scalecal.datasets.registry import DATASETS
+    from scalecal.datasets import DATASETS
 
     for record in DATASETS.values():
         size = "" if record.n is None else f" ({record.n:,} images)"

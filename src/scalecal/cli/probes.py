@@ -14,7 +14,7 @@ from scalecal.cli.app import Address, Engine, Seed, Workers, app, columns, given
 from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
-    from scalecal.io.features import FeatureTable
+    from scalecal.io.features import Features
     from scalecal.runs.comparison import Comparison
     from scalecal.runs.grid import Grid
 
@@ -58,7 +58,7 @@ def read(
     *,
     roles: dict[str, str | None] | None = None,
     **options: Any,
-) -> FeatureTable:
+) -> Features:
     """Read embeddings with the options the user gave."""
     from scalecal.io.features import read_features
 
@@ -142,6 +142,7 @@ def predict(
     """Predict with a saved probe; the file written can be given to `audit`."""
     import numpy as np
 
+    from scalecal.cases import Predictions
     from scalecal.runs.fitted import load_method
     from scalecal.runs.predicting import predictions_table, write_table
 
@@ -155,9 +156,11 @@ def predict(
         ties=ties or "drop",
         n_raters=n_raters,
     )
-    if n_raters is not None and data.readers is None:  # also of cases that have no label yet
-        data = replace(data, n_raters=np.full(len(data), n_raters))
-    table = predictions_table(fitted, data)
+    cases = data.cases if data.cases.classes else replace(data.cases, classes=fitted.classes)
+    if n_raters is not None and cases.readers is None:  # also of cases that have no label yet
+        cases = replace(cases, n_raters=np.full(len(cases), n_raters))
+    probs = fitted.predict_proba(replace(data, cases=cases))
+    table = predictions_table(Predictions(cases, probs))
     write_table(table, out)
     say(f"{len(table):,} predictions written to {out}")
 
@@ -237,7 +240,7 @@ def compare(
         grid = run_grid(data, **options)
     else:
         from scalecal.engines import open_engine
-        from scalecal.paper.distributing import run_grid_on
+        from scalecal.runs.grid import run_grid_on
 
         with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
             grid = run_grid_on(pool, open_features, **options)
@@ -245,7 +248,7 @@ def compare(
     if images is not None:
         cell = replace(cell, meta={**cell.meta, "dataset": {"data": str(images.resolve())}})
     comparison = compare_cell(cell)
-    show_comparison(comparison, [*data.notes, *grid.notes])
+    show_comparison(comparison, [*data.cases.notes, *grid.notes])
     told = {"features": features.name, "seeds": seeds, "methods": methods, "preset": preset}
     write_comparison(
         comparison, grid, out, kind="compare", options=told, fingerprint=data.fingerprint

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.cases import Cases, Factor, Rows
 from scalecal.checks import InputError, Int, check_choice, check_positive_int, rows
 from scalecal.io.classes import resolve_classes
 from scalecal.io.columns import (
@@ -21,7 +23,7 @@ from scalecal.io.columns import (
     open_columns,
     some,
 )
-from scalecal.io.feature_folder import Features, load_features
+from scalecal.io.feature_folder import FeatureFolder, load_features
 from scalecal.io.manifests import MANIFEST
 from scalecal.io.matrices import (
     CASE_ROLES,
@@ -38,100 +40,108 @@ from scalecal.votes import Ties
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FEATURE_ROLES", "FeatureTable", "read_features"]
+__all__ = ["FEATURE_ROLES", "Features", "array_hash", "read_features"]
 
 SPLITS = ("train", "val", "test")
 
 
-@dataclass(frozen=True)
-class FeatureTable:
+@dataclass(frozen=True, eq=False)
+class Features:
     """Embeddings of n cases and what is known about them.
 
     Attributes
     ----------
     X
         (n, d) embeddings, float16, 32 or 64: an array, a memory map, or rows in several files.
-    y
-        (n,) class numbers, -1 where a case has no label; None without labels and votes.
-    counts
-        (n, C) readers per class, zeros where nobody voted; None without votes.
-    groups, group_names
-        (n,) group numbers (patient, slide) and the groups' names; None and () without groups.
-    split
-        (n,) "train", "val" or "test"; None without such a column.
-    ids
-        Names of the cases, text in Arrow memory; None where the file has none.
-    classes
-        Names of the classes, sorted unless the source orders them; () without labels and votes.
-    encoder
-        Name of the encoder, where the source tells it.
+    cases
+        Ids, labels, votes, groups and split of the rows of `X`.
+    encoder, dataset
+        Names of the encoder and the data set, where the source tells them.
     fingerprint
-        SHA-256 of the file, or of the folder's manifest.
-    notes
-        What a reader of the result should know: plain sentences.
-    paths
-        (n,) image files below the images' folder, "" where unknown; None where the source has none.
+        SHA-256 of the file, of the folder's manifest, or of the arrays (`array_hash`).
     images
         The images' folder on this machine, where it is known.
-    n_raters
-        (n,) readers behind each label, where their number is known but not their votes; else None.
-    dataset
-        Name of the data set, where the source tells it.
+    extra
+        Further columns by name, one row per case.
+
+    Examples
+    --------
+    >>> data = Features(np.eye(3), Cases(n=3, classes=("0", "1"), y=np.array([0, 1, -1])))
+    >>> data.take([0, 1]).y.tolist(), len(data.labelled())
+    ([0, 1], 2)
     """
 
     X: Any
-    y: Int | None
-    counts: Int | None
-    groups: Int | None
-    group_names: tuple[str, ...]
-    split: NDArray[np.object_] | None
-    ids: pd.api.extensions.ExtensionArray | None
-    classes: tuple[str, ...]
-    encoder: str | None
-    fingerprint: str
-    notes: tuple[str, ...]
-    paths: NDArray[np.str_] | None = None
-    images: str | None = None
-    n_raters: Int | None = None
+    cases: Cases
+    encoder: str | None = None
     dataset: str | None = None
+    fingerprint: str = ""
+    images: str | None = None
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
-    @property
-    def readers(self) -> Int | None:
-        """How many readers stand behind each case, (n,); None where that is unknown."""
-        return self.n_raters if self.counts is None else self.counts.sum(axis=1)
+    def __post_init__(self) -> None:
+        if self.X.shape[0] != self.cases.n:
+            raise InputError(f"X has {self.X.shape[0]} rows, but there are {self.cases.n} cases")
 
     def __len__(self) -> int:
-        return int(self.X.shape[0])
+        return self.cases.n
 
-    def labelled(self) -> FeatureTable:
-        """Leave out the cases without a label; the same table where every case has one."""
-        if self.y is None:
-            raise InputError(
-                "there are no labels: give them in the file, or by labels=FILE or votes=FILE "
-                "(on the command line --labels FILE, --votes FILE)"
-            )
-        kept = self.y >= 0
-        if kept.all():
+    @property
+    def ids(self) -> Any:
+        """(n,) names of the cases."""
+        return self.cases.ids
+
+    @property
+    def y(self) -> Int | None:
+        """(n,) class numbers, -1 where a case has no label."""
+        return self.cases.y
+
+    @property
+    def votes(self) -> Int | None:
+        """Votes as functions take them beside `n_raters`: (n,) for the second of two classes, or (n, C)."""
+        votes = self.cases.votes
+        return votes[:, 1] if votes is not None and votes.shape[1] == 2 else votes
+
+    @property
+    def n_raters(self) -> Int | None:
+        """(n,) readers behind each case."""
+        return self.cases.readers
+
+    @property
+    def groups(self) -> NDArray[np.str_] | None:
+        """(n,) names of the groups, such as patients."""
+        return None if self.cases.groups is None else self.cases.groups.values
+
+    @property
+    def split(self) -> NDArray[np.str_] | None:
+        """(n,) "train", "val" or "test"."""
+        return None if self.cases.split is None else self.cases.split.values
+
+    def take(self, rows: Rows | Sequence[int]) -> Self:
+        """Return some of the cases (row numbers or a mask), every column alike."""
+        index = np.arange(len(self))[rows]
+        extra = {name: values[index] for name, values in self.extra.items()}
+        return replace(self, X=self.X[index], cases=self.cases.take(index), extra=extra)
+
+    def with_cases(self, **columns: Any) -> Self:
+        """Return the same embeddings with other columns of cases, such as ``split=None``."""
+        return replace(self, cases=replace(self.cases, **columns))
+
+    def labelled(self) -> Self:
+        """Return the cases that have a label; the same object where all have."""
+        cases = self.cases.labelled()
+        if cases is self.cases:
             return self
-        if not kept.any():
-            raise InputError("no case has a label")
+        assert self.y is not None
+        return replace(self.take(self.y >= 0), cases=cases)
 
-        def part(values: Any) -> Any:
-            return None if values is None else values[kept]
 
-        note = f"{int((~kept).sum())} of {len(kept)} cases without a label were left out."
-        return replace(
-            self,
-            X=self.X[kept],
-            y=self.y[kept],
-            counts=part(self.counts),
-            groups=part(self.groups),
-            split=part(self.split),
-            ids=part(self.ids),
-            paths=part(self.paths),
-            n_raters=part(self.n_raters),
-            notes=(*self.notes, note),
-        )
+def array_hash(X: NDArray[Any], votes: NDArray[Any] | None = None) -> str:
+    """Return the SHA-256 of embeddings in memory and of the votes beside them."""
+    digest = hashlib.sha256(np.ascontiguousarray(X).data)
+    if votes is not None:
+        digest.update(np.ascontiguousarray(votes).data)
+    return digest.hexdigest()
 
 
 def read_features(
@@ -145,7 +155,7 @@ def read_features(
     n_raters: int | None = None,
     ties: Ties = "error",
     seed: int = 0,
-) -> FeatureTable:
+) -> Features:
     """Read embeddings with labels, votes, groups and splits where they are known.
 
     Parameters
@@ -172,8 +182,8 @@ def read_features(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder, "f.npz"), X=np.eye(3), y=["HP", "SSA", "HP"])
-    ...     found = read_features(Path(folder, "f.npz"))
-    >>> found.X.shape, found.y.tolist(), found.classes
+    ...     data = read_features(Path(folder, "f.npz"))
+    >>> data.X.shape, data.y.tolist(), data.cases.classes
     ((3, 3), [0, 1, 0], ('HP', 'SSA'))
     """
     path = Path(path)
@@ -206,32 +216,29 @@ def read_features(
     readers = None if votes is not None else _readers_alone(table, n_raters)
     asked = n_raters if readers is None else None
     truth = _truth(table, ids, votes, columns, classes, positive, asked, ties, seed)
-    groups, group_names = table.tokens("group") if table.has("group") else (None, ())
-    if groups is not None and (groups < 0).all():
-        groups, group_names = None, ()  # a column that is there but says nothing
-    if groups is not None and (groups < 0).any():
+    groups = Factor(*table.tokens("group")) if table.has("group") else None
+    if groups is not None and (groups.codes < 0).all():
+        groups = None  # a column that is there but says nothing
+    if groups is not None and (groups.codes < 0).any():
         raise InputError(
-            f"{table.file}: {table.names['group']!r} is empty at {rows(groups < 0)}: "
+            f"{table.file}: {table.names['group']!r} is empty at {rows(groups.codes < 0)}: "
             "every case needs a group"
         )
     # Columns of votes that are there but empty say nothing: no method may learn from them.
     voted = truth is not None and truth.counts is not None and bool(truth.counts.any())
-    return FeatureTable(
-        X=X,
-        y=None if truth is None else truth.y,
-        counts=truth.counts if truth is not None and voted else None,
-        groups=groups,
-        group_names=group_names,
-        split=_split(table),
+    cases = Cases(
+        n=X.shape[0],
         ids=ids,
-        classes=() if truth is None else truth.classes,
-        encoder=encoder,
-        fingerprint=fingerprint,
-        notes=(*notes, *(() if truth is None else truth.notes)),
-        paths=paths,
+        y=None if truth is None else truth.y,
+        votes=truth.counts if truth is not None and voted else None,
         n_raters=readers,
-        dataset=dataset,
+        classes=() if truth is None else truth.classes,
+        groups=groups,
+        split=_split(table),
+        paths=paths,
+        notes=(*notes, *(() if truth is None else truth.notes)),
     )
+    return Features(X, cases, encoder, dataset, fingerprint)
 
 
 def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
@@ -263,7 +270,7 @@ def _paths(table: pd.DataFrame) -> NDArray[np.str_] | None:
     return np.asarray(table["path"].fillna("").astype(str), dtype=np.str_)
 
 
-def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns, Features]:
+def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns, FeatureFolder]:
     import pyarrow as pa
 
     features = load_features(path)
@@ -377,17 +384,17 @@ def _truth(
     )
 
 
-def _split(table: NamedColumns) -> NDArray[np.object_] | None:
+def _split(table: NamedColumns) -> Factor | None:
     if not table.has("split"):
         return None
-    split = table.texts("split")
-    for name in np.unique(split[split != ""].astype(str)).tolist():
+    split = Factor(*table.tokens("split"))
+    for name in split.names:
         check_choice(name, SPLITS, f"{table.file}: column {table.names['split']!r}")
-    if (split == "").all():
+    if (split.codes < 0).all():
         return None  # a column that is there but says nothing
-    if (split == "").any():
+    if (split.codes < 0).any():
         raise InputError(
-            f"{table.file}: column {table.names['split']!r} is empty at {rows(split == '')}: "
+            f"{table.file}: column {table.names['split']!r} is empty at {rows(split.codes < 0)}: "
             "every case belongs to train, val or test"
         )
     return split

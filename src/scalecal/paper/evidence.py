@@ -9,33 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalecal.checks import Float, Int
+from scalecal.checks import Float
+from scalecal.paper.ensembles import ENSEMBLE
+from scalecal.paper.premise import Embeddings
+from scalecal.paper.printed import SMOOTHINGS
 from scalecal.runs.cells import Cell
-from scalecal.runs.joining import ENSEMBLE
 from scalecal.runs.resampled import Resampled
 from scalecal.runs.scores import score_cells
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ENSEMBLE", "Embeddings", "Evidence"]
+__all__ = ["ENSEMBLE", "Evidence"]
 
 _PRIMARY = ("mhist", "lidc")
 _KEYS = ("dataset", "encoder", "method", "stratum", "metric")
-
-
-@dataclass(frozen=True, eq=False)
-class Embeddings:
-    """Training cases of one cell as the method saw them: what the premise is checked on.
-
-    `anchors` maps class 0 and 1 to row numbers, most confident first; `counts` are votes per class.
-    """
-
-    X: Float
-    y: Int
-    counts: Int | None
-    anchors: Mapping[int, Int]
-    n_raters: int = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +95,26 @@ class Evidence:
     def encoders(self, dataset: str, *methods: str) -> list[str]:
         """Names of the encoders of `of_dataset`."""
         return [cell.encoder for cell in self.of_dataset(dataset, *methods)]
+
+    def methods(self, dataset: str) -> list[str]:
+        """Methods of a data set's encoders, without the points of the sweep over K."""
+        known = dict.fromkeys(m for c in self.of_dataset(dataset, "none") for m in c.methods)
+        return [method for method in known if "@" not in method]
+
+    def sweep_over_k(self, dataset: str) -> dict[str, dict[str, str]]:
+        """Smoothing -> number of anchors K -> method's name, where every encoder has it."""
+        cells = self.of_dataset(dataset, "none")
+        out: dict[str, dict[str, str]] = {}
+        for smoothing, (_, method) in SMOOTHINGS.items():
+            sizes = [
+                {m.partition("@K=")[2] for m in c.methods if m.startswith(f"{method}@K=")}
+                for c in cells
+            ]
+            common = set.intersection(*sizes) if sizes else set()
+            order = sorted(common, key=lambda k: float("inf") if k == "all" else float(k))
+            if order:
+                out[smoothing] = {k: f"{method}@K={k}" for k in order}
+        return out
 
     @property
     def judged(self) -> list[str]:

@@ -54,6 +54,9 @@ class Method:
         Whether it is a negative control: shown, never recommended.
     paper
         Whether the paper reports it.
+    variant_of
+        Name of the method it is another setting of, "" for none: a point of a sweep, which is scored
+        in brief and not shown among the methods.
     """
 
     label: str
@@ -66,6 +69,7 @@ class Method:
     over_encoders: bool = False
     control: bool = False
     paper: bool = False
+    variant_of: str = ""
 
     @property
     def needs_votes(self) -> bool:

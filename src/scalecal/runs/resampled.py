@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import Float, InputError, Int
-from scalecal.runs.cells import Cell
-from scalecal.inference.units import Units, weights
 from scalecal.auditing.scores import case_sums, sum_values
+from scalecal.checks import Float, InputError, Int
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
+from scalecal.inference.units import Units, weights
+from scalecal.runs.cells import Cell
 
 __all__ = ["Contrast", "Drawn", "Resampled", "contrast_of"]
 
@@ -38,8 +38,8 @@ class Resampled:
     >>> y = (rng.uniform(size=400) < p).astype(int)
     >>> sharp = np.clip(2 * p - 0.5, 0.01, 0.99)
     >>> rows = np.arange(400)
-    >>> cell = Cell("toy", "raw", rows.astype(str), y, None, None, np.full(400, ""), ("a", "b"),
-    ...             {("none", 0): (rows, sharp), ("good", 0): (rows, p)})
+    >>> cell = Cell("toy", "raw", Cases(n=400, classes=("a", "b"), y=y),
+    ...             {("none", 0): Prediction(rows, sharp), ("good", 0): Prediction(rows, p)})
     >>> result = Resampled([cell]).contrast("good", "none", metric="nll")
     >>> result.high < 0
     True
@@ -55,15 +55,17 @@ class Resampled:
             )
         self.cells = {cell.encoder: cell for cell in cells}
         place: dict[str, int] = {}
-        grouped = all(cell.groups is not None for cell in cells)
+        grouped = all(cell.cases.groups is not None for cell in cells)
         group: list[str] = []
         self._rows: dict[str, Int] = {}
         for cell in cells:
-            for i, name in enumerate(cell.ids.tolist()):
+            names = cell.cases.names.tolist()
+            groups = None if cell.cases.groups is None else cell.cases.groups.values.tolist()
+            for i, name in enumerate(names):
                 if name not in place:
                     place[name] = len(place)
-                    group.append(str(cell.groups[i]) if cell.groups is not None else "")
-            self._rows[cell.encoder] = np.array([place[name] for name in cell.ids.tolist()])
+                    group.append("" if groups is None else groups[i])
+            self._rows[cell.encoder] = np.array([place[name] for name in names])
         self._units = Units.of(len(place), groups=group if grouped else None, seed=seed)
         rng = np.random.default_rng(seed)
         drawn = list(weights(self._units.count, n_resamples, rng))
@@ -95,11 +97,10 @@ class Resampled:
         cell, place = self.cells[encoder], self._rows[encoder]
         tested: dict[bytes, list[tuple[int, Int, Float]]] = {}
         for seed in cell.seeds(method):
-            index, probs = cell.predictions[method, seed]
-            inside = cell.inside(index, stratum)
-            if len(index[inside]):
-                key = index[inside].tobytes()
-                tested.setdefault(key, []).append((seed, index[inside], probs[inside]))
+            part = cell.predictions[method, seed]
+            part = part.take(cell.inside(part.rows, stratum))
+            if len(part.rows):
+                tested.setdefault(part.rows.tobytes(), []).append((seed, part.rows, part.p))
         by_seed: dict[str, dict[int, float]] = {}
         samples: dict[str, list[Float]] = {}
         cases: set[int] = set()
@@ -111,7 +112,7 @@ class Resampled:
             units = Units(code.astype(np.int64), len(present))
             cases.update(here.tolist())
             used.update(present.tolist())
-            counts = None if cell.counts is None else cell.counts[here]
+            counts = None if cell.cases.votes is None else cell.cases.votes[here]
             sums = [case_sums(cell.y[here], p, counts, units=units) for _, _, p in parts]
             names, widths = list(sums[0]), [part.shape[1] for part in sums[0].values()]
             matrix = np.concatenate([one[name] for one in sums for name in names], axis=1)

@@ -10,11 +10,11 @@ from typing import Any
 
 from scalecal.checks import InputError, lookup
 from scalecal.datasets.breakhis import BREAKHIS
-from scalecal.datasets.folder import FOLDER
-from scalecal.datasets.images import Dataset, ImageSet, shorten
+from scalecal.datasets.class_folders import FOLDER
+from scalecal.datasets.image_sets import Dataset, ImageSet, shorten
+from scalecal.datasets.image_table import TABLE
 from scalecal.datasets.mhist import MHIST
 from scalecal.datasets.pcam import PCAM
-from scalecal.datasets.table import TABLE
 
 __all__ = ["DATASETS", "open_dataset"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_choice, rows
-from scalecal.datasets.arrays import HDF5_SUFFIXES, ArraySource, rows_of_files
-from scalecal.datasets.folder import SPLIT_NAMES
-from scalecal.datasets.folders import data_folder
-from scalecal.datasets.images import (
+from scalecal.datasets.class_folders import SPLIT_NAMES
+from scalecal.datasets.image_sets import (
     UNLABELLED,
     Dataset,
     Findings,
@@ -23,15 +21,65 @@ from scalecal.datasets.images import (
     case_table,
     shorten,
 )
-from scalecal.datasets.remote import RemoteSource, list_names, remote_url
-from scalecal.datasets.sources import FileSource
-from scalecal.datasets.text_tables import need_columns, read_text_table, whole_numbers
+from scalecal.datasets.image_sources import (
+    HDF5_SUFFIXES,
+    ArraySource,
+    FileSource,
+    RemoteSource,
+    data_folder,
+    list_names,
+    remote_url,
+    rows_of_files,
+)
+from scalecal.io.tables import column_names, read_table
 from scalecal.votes import TIES, Ties, majority
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TABLE", "open_table"]
+__all__ = ["TABLE", "need_columns", "open_table", "read_text_table", "whole_numbers"]
+
+
+def read_text_table(path: Path) -> pd.DataFrame:
+    """Read a table file with every value as text, so that ids and class names stay as written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "cases.csv"
+    >>> _ = file.write_text("id;label\\n007;1\\nb;", encoding="utf-8-sig")
+    >>> read_text_table(file).values.tolist()
+    [['007', '1'], ['b', <NA>]]
+    """
+    table = read_table(path, text=column_names(path))
+    # An empty cell may come as text of length nought, depending on quotes.
+    return table.astype("string").replace("", None)
+
+
+def need_columns(table: pd.DataFrame, columns: Iterable[str], path: Path) -> None:
+    """Fail, naming what is there, unless the table has these columns."""
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise InputError(
+            f"{path} has no column {', '.join(map(repr, missing))}. "
+            f"It has: {', '.join(map(repr, table.columns))}"
+        )
+
+
+def whole_numbers(table: pd.DataFrame, column: str, path: Path) -> pd.Series[int]:
+    """Return a column as whole numbers >= 0, NA where empty."""
+    import pandas as pd
+
+    values = pd.to_numeric(table[column], errors="coerce")
+    bad = table[column].notna() & (values.isna() | (values < 0) | (values % 1 != 0))
+    if bad.fillna(True).any():
+        found = table[column][bad.fillna(True)].iloc[0]
+        line = int(bad.fillna(True).to_numpy().argmax()) + 2
+        raise InputError(
+            f"{path}: column {column!r} must hold whole numbers >= 0, got {found!r} in row {line}"
+        )
+    return values.astype("Int64")
+
 
 _PREFIX = "votes_"
 
@@ -65,7 +113,7 @@ def open_table(
         The table.
     data : path, optional
         Folder the paths are relative to; the table's own by default. No path may lead out of it.
-        Also an address such as ``s3://bucket/tiles`` (see `scalecal.datasets.remote`).
+        Also an address such as ``s3://bucket/tiles`` (see `scalecal.datasets.image_sources`).
     classes : sequence of str, optional
         Class names in the order of their labels.
     ties : {"drop", "first", "last", "random", "error"}

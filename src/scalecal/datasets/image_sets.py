@@ -13,10 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, rows
-from scalecal.datasets.arrays import ArraySource
 from scalecal.datasets.decoding import ImageError
-from scalecal.datasets.remote import RemoteSource
-from scalecal.datasets.sources import FULL_HASH_LIMIT, FileSource, ZipSource
+from scalecal.datasets.image_sources import (
+    FULL_HASH_LIMIT,
+    ArraySource,
+    FileSource,
+    RemoteSource,
+    ZipSource,
+)
 from scalecal.votes import majority, strata
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from scalecal.checks import InputError
-from scalecal.features.images import ImageError, decode_image, image_header
+from scalecal.datasets.decoding import ImageError, decode_image, image_header
 from tests.datasets.trees import picture
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from scalecal.checks import InputError
-from scalecal.datasets.folders import data_folder, image_files
-from scalecal.datasets.images import (
+from scalecal.datasets.image_sets import (
     SPLITS,
     UNLABELLED,
     Dataset,
@@ -20,8 +19,14 @@ from scalecal.datasets.images import (
     case_table,
     shorten,
 )
-from scalecal.datasets.remote import RemoteSource, list_images, remote_url
-from scalecal.datasets.sources import FileSource
+from scalecal.datasets.image_sources import (
+    FileSource,
+    RemoteSource,
+    data_folder,
+    image_files,
+    list_images,
+    remote_url,
+)
 
 __all__ = ["FOLDER", "SPLIT_NAMES", "open_folder"]
 
@@ -51,7 +56,7 @@ def open_folder(
     ----------
     where : path
         The folder, relative to `data` where that is given; also an address such as
-        ``s3://bucket/tiles`` (see `scalecal.datasets.remote`).
+        ``s3://bucket/tiles`` (see `scalecal.datasets.image_sources`).
     classes : sequence of str, optional
         Class folders in the order of their labels; sorted by name by default. Others are an error.
 
