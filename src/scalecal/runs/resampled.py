@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import Float, InputError, Int
-from scalecal.runs.cells import Cell
-from scalecal.inference.units import Units, weights
 from scalecal.auditing.scores import case_sums, sum_values
+from scalecal.checks import Float, InputError, Int
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
+from scalecal.inference.units import Units, weights
+from scalecal.runs.cells import Cell
 
 __all__ = ["Contrast", "Drawn", "Resampled", "contrast_of"]
 
