@@ -39,8 +39,16 @@ class _GridTask:
     options: Mapping[str, Any]
 
 
-def _do_grid(_: Any, task: _GridTask) -> Grid:
-    return run_grid(task.open(), seeds=task.seeds, **task.options)
+def _do_grid(worker: Worker, task: _GridTask) -> Grid:
+    options = _on_own_gpu(worker, task.options)
+    return run_grid(task.open(), seeds=task.seeds, **options)
+
+
+def _on_own_gpu(worker: Worker, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the worker's own GPU as the device, where it has one and a GPU is wanted."""
+    device = options.get("device", "cpu")
+    own = device if device == "cpu" or worker.device is None else worker.device
+    return {**options, "device": own}
 
 
 def run_grid_on(
@@ -135,7 +143,7 @@ class _SeedsTask:
 
 
 def _quiet(_: str) -> None:
-    """Workers have nobody to talk to."""
+    """Show no progress: a worker has no terminal."""
 
 
 # What this worker opened last: the next seed is most often of the same cell of the same run.
@@ -154,18 +162,17 @@ def _open_once(run: str, source: Source, device: str) -> Features:
 def _do_seeds(
     worker: Worker, task: _SeedsTask
 ) -> tuple[list[tuple[int, Cell]], Embeddings | None, float]:
-    device = task.options.get("device", "cpu")
-    if device != "cpu" and worker.device is not None:
-        device = worker.device  # a card of its own
+    options = _on_own_gpu(worker, task.options)
+    open_here = partial(_open_once, task.run, task.source, options["device"])
     with tempfile.TemporaryDirectory() as folder:
         _, found, seconds = train_cell(
-            replace(task.source, open=partial(_open_once, task.run, task.source, device)),
+            replace(task.source, open=open_here),
             folder,
             seeds=task.seeds,
             sweep=task.sweep,
             progress=_quiet,
             with_anchors=task.looked_at,
-            **{**task.options, "device": device},
+            **options,
         )
         cells = [(seed, read_cell(Path(folder, "seeds", str(seed)))) for seed in task.seeds]
     return cells, found, seconds or 0.0
