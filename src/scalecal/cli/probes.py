@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import Address, Engine, Seed, Workers, app, columns, given, say
+from scalecal.cli.app import (
+    Address,
+    Engine,
+    NumGpus,
+    Seed,
+    Workers,
+    app,
+    columns,
+    given,
+    open_workers,
+    say,
+)
 from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
@@ -200,7 +211,8 @@ def compare(
     preset: Preset = None,
     device: Device = None,
     engine: Engine = None,
-    num_gpus: Workers = None,
+    workers: Workers = None,
+    num_gpus: NumGpus = None,
     address: Address = None,
     images: Annotated[
         Path | None,
@@ -237,17 +249,16 @@ def compare(
         **given(
             methods=None if methods is None else methods.split(","),
             seeds=seeds,
-            device=device,
+            device=device or ("cuda" if num_gpus else None),
             preset=preset,
         ),
     }
-    if engine is None and num_gpus is None:
+    if engine is None and workers is None and num_gpus is None:
         grid = run_grid(data, **options)
     else:
-        from scalecal.engines import open_engine
         from scalecal.runs.grid import run_grid_on
 
-        with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
+        with open_workers(engine, workers, num_gpus, address, device) as pool:
             grid = run_grid_on(pool, open_features, **options)
     cell = grid.cell
     if images is not None:

@@ -20,7 +20,7 @@ from scalecal.paper.premise import Embeddings, write_anchors
 from scalecal.paper.reproduction import SWEEP_SEEDS, seeds_left, train_cell, write_timing
 from scalecal.paper.sources import Source
 from scalecal.runs.cells import Cell, read_cell, write_cell
-from scalecal.runs.grid import on_device
+from scalecal.runs.grid import on_device, on_own_gpu
 
 __all__ = ["train_seeds_on"]
 
@@ -37,7 +37,7 @@ class _SeedsTask:
 
 
 def _quiet(_: str) -> None:
-    """Workers have nobody to talk to."""
+    """Show no progress: a worker has no terminal."""
 
 
 # What this worker opened last: the next seed is most often of the same cell of the same run.
@@ -56,18 +56,17 @@ def _open_once(run: str, source: Source, device: str) -> Features:
 def _do_seeds(
     worker: Worker, task: _SeedsTask
 ) -> tuple[list[tuple[int, Cell]], Embeddings | None, float]:
-    device = task.options.get("device", "cpu")
-    if device != "cpu" and worker.device is not None:
-        device = worker.device  # a card of its own
+    options = on_own_gpu(worker, task.options)
+    open_here = partial(_open_once, task.run, task.source, options["device"])
     with tempfile.TemporaryDirectory() as folder:
         _, found, seconds = train_cell(
-            replace(task.source, open=partial(_open_once, task.run, task.source, device)),
+            replace(task.source, open=open_here),
             folder,
             seeds=task.seeds,
             sweep=task.sweep,
             progress=_quiet,
             with_anchors=task.looked_at,
-            **{**task.options, "device": device},
+            **options,
         )
         cells = [(seed, read_cell(Path(folder, "seeds", str(seed)))) for seed in task.seeds]
     return cells, found, seconds or 0.0

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from scalecal.calibrators import Calibrator
 from scalecal.checks import Float, InputError, Int, MissingPackageError, lookup
-from scalecal.engines import Engine
+from scalecal.engines import Engine, Worker
 from scalecal.io.features import Features
 from scalecal.probes import Job, Trained, fit_many, probabilities
 from scalecal.runs.cells import Cell, Prediction, joined_cell
@@ -26,6 +26,7 @@ __all__ = [
     "apply_probe",
     "fit_calibrator",
     "on_device",
+    "on_own_gpu",
     "panel_size",
     "parts",
     "run_grid",
@@ -273,8 +274,15 @@ class _GridTask:
     options: Mapping[str, Any]
 
 
-def _do_grid(_: Any, task: _GridTask) -> Grid:
-    return run_grid(task.open(), seeds=task.seeds, **task.options)
+def _do_grid(worker: Worker, task: _GridTask) -> Grid:
+    return run_grid(task.open(), seeds=task.seeds, **on_own_gpu(worker, task.options))
+
+
+def on_own_gpu(worker: Worker, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the worker's own GPU as the device, where it has one and a GPU is wanted."""
+    device = options.get("device", "cpu")
+    own = device if device == "cpu" or worker.device is None else worker.device
+    return {**options, "device": own}
 
 
 def run_grid_on(
