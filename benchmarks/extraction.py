@@ -77,10 +77,10 @@ def images_per_second(calls: dict[str, Callable[[], Any]], n: int) -> dict[str, 
 def compare_extraction() -> None:
     import torch
 
-    from scalecal.datasets.registry import open_dataset
+    from scalecal.datasets import open_dataset
     from scalecal.encoders import get_encoder, load_encoder
+    from scalecal.engines.local import cores
     from scalecal.features import extract, load_features
-    from scalecal.features.encoding import cores
 
     torch.set_num_threads(cores())
     print(f"### Extraction on {cores()} CPU cores, PNG tiles of 224 px, images/s\n")

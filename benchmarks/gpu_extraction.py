@@ -82,7 +82,7 @@ def pipeline(
     images: Any,
     n: int,
     encoder: Any,
-    recipe: Any,
+    options: Any,
     out: Path,
     workers: int | None = None,
     on_batch: Callable[[int], object] | None = None,
@@ -96,7 +96,7 @@ def pipeline(
     start = time.perf_counter()
     with ThreadPoolExecutor(1) as disk:
         writes = []
-        shards = encode_shards(images, ranges, encoder, recipe, workers=workers, on_batch=on_batch)
+        shards = encode_shards(images, ranges, encoder, options, workers=workers, on_batch=on_batch)
         for k, shard in enumerate(shards):
             names = [str(row) for row in range(shard.start, shard.stop)]
             writes.append(disk.submit(write_shard, out, k, shard.features, names))
@@ -128,19 +128,19 @@ def measure(name: str, patches: Any, folder: Path, seconds: float, compiled: boo
     import torch
 
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.network import Network, Recipe, full_float32
+    from scalecal.features.encoding import EncodingOptions, Network, full_float32
 
     encoder = load_encoder(get_encoder(name), weights="random", device="cuda")
-    recipe = Recipe("cuda", "bf16", BATCH, compile=compiled)
+    options = EncodingOptions("cuda", "bf16", BATCH, compile=compiled)
     with full_float32():
-        network = Network(encoder, recipe)
+        network = Network(encoder, options)
         raw = torch.from_numpy(patches.read_block(0, BATCH)).cuda()
         ready = network.transform(raw)
         pure = on_card(lambda: network(ready), BATCH, min(seconds / 4, 5))
         resized = on_card(lambda: network(network.transform(raw)), BATCH, min(seconds / 4, 5))
     # As many whole shards as take about `seconds`, at least one.
     n = min(patches.n, max(SHARD, int(resized * seconds) // SHARD * SHARD))
-    rate = pipeline(patches, n, encoder, recipe, folder / name)
+    rate = pipeline(patches, n, encoder, options, folder / name)
     gigabytes = torch.cuda.max_memory_allocated() / 1e9
     torch.cuda.reset_peak_memory_stats()
     print(

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.made import EVERY, PAPER_WITHOUT_VOTES, table
 from scalecal.engines import open_engine
-from scalecal.io.features import FeatureTable
+from scalecal.io.features import Features
 from scalecal.paper.distributing import train_seeds_on
 from scalecal.paper.reproduction import train_cell
 from scalecal.paper.sources import Source
@@ -26,7 +26,7 @@ from scalecal.paper.sources import Source
 DIMS = (1536, 1024, 512, 768, 768, 768, 512, 2048)  # the paper's eight encoders
 
 
-def read(path: Path, split: tuple[int, int, int], votes: bool) -> FeatureTable:
+def read(path: Path, split: tuple[int, int, int], votes: bool) -> Features:
     """Read features from disk and dress them with labels, votes and split."""
     X = np.load(path, mmap_mode="r")
     rng = np.random.default_rng(1)

@@ -50,7 +50,7 @@ class Tiles:
     name, kind, classes, table = "tiles", "files", ("0", "1"), None
 
     def __init__(self, files: list[Path], n: int) -> None:
-        from scalecal.datasets.sources import FileSource
+        from scalecal.datasets.image_sources import FileSource
 
         names = tuple(file.name for file in files)
         self.source = FileSource(files[0].parent, (names * (n // len(names) + 1))[:n])
@@ -123,13 +123,12 @@ def decoding(files: list[Path], n: int, workers: int) -> tuple[str, float]:
     """Return the pace from file to (pinned) batches, and the caller's own CPU ms per image."""
     import torch
 
-    from scalecal.features.accelerator import _host_batches
-    from scalecal.features.network import Recipe
+    from scalecal.features.encoding import EncodingOptions, _host_batches
 
-    recipe, pin = Recipe("cuda", "bf16", BATCH), torch.cuda.is_available()
+    options, pin = EncodingOptions("cuda", "bf16", BATCH), torch.cuda.is_available()
     encoder: Any = None  # of which reading needs nothing but what an exact resize would
     pace, used = Pace(), time.process_time()
-    for batch in _host_batches(Tiles(files, n), [(0, n)], encoder, recipe, workers, False, pin):
+    for batch in _host_batches(Tiles(files, n), [(0, n)], encoder, options, workers, False, pin):
         pace.count(batch.rows)
     return str(pace), 1e3 * (time.process_time() - used) / n
 
@@ -176,25 +175,25 @@ def embedding(files: list[Path], folder: Path, rows: dict[int, int], names: list
     import torch
 
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.network import Network, Recipe, full_float32
+    from scalecal.features.encoding import EncodingOptions, Network, full_float32
 
     print("\n### The same tiles, images/s from file to shard, bf16, batch 512\n")
     print("| encoder | card alone | decoded by | " + " | ".join(f"{k}" for k in rows) + " |")
     print("|---|---:|---|" + "---:|" * len(rows), flush=True)
     for name in names:
         encoder = load_encoder(get_encoder(name), weights="random", device="cuda")
-        recipe = Recipe("cuda", "bf16", BATCH)
+        options = EncodingOptions("cuda", "bf16", BATCH)
         with full_float32():
-            network = Network(encoder, recipe)
+            network = Network(encoder, options)
             raw = torch.randint(0, 256, (BATCH, 224, 224, 3), dtype=torch.uint8, device="cuda")
             card = on_card(lambda n=network, r=raw: n(n.transform(r)), BATCH, 3)
-        pipeline(Tiles(files, 1024), 1024, encoder, recipe, folder / f"warm_{name}")
+        pipeline(Tiles(files, 1024), 1024, encoder, options, folder / f"warm_{name}")
         for kind in ("threads", "processes"):
             rates = []
             for k, n in rows.items():
                 pace, out = Pace(), folder / f"{name}_{kind}_{k}"
                 with decoded_by(kind == "processes"):
-                    pipeline(Tiles(files, n), n, encoder, recipe, out, k, pace.count)
+                    pipeline(Tiles(files, n), n, encoder, options, out, k, pace.count)
                 rates.append(str(pace))
             shown = " | ".join(rates)
             print(f"| {name} | {card:,.0f} | {kind} | {shown} |", flush=True)

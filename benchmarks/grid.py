@@ -29,7 +29,7 @@ from benchmarks.made import EVERY, table
 from benchmarks.solvers import LOOP, embeddings, start_loops, usual_loop
 from scalecal.engines import open_engine
 from scalecal.engines.local import cores
-from scalecal.io.features import FeatureTable
+from scalecal.io.features import Features
 from scalecal.paper.distributing import train_seeds_on
 from scalecal.paper.reproduction import train_cell
 from scalecal.paper.sources import Source
@@ -41,14 +41,14 @@ CASES, DIM, SEEDS, TIMED_EPOCHS = (2175, 977), 1536, 3, 6
 ENCODERS, ALL_SEEDS = 8, 10
 
 
-def features(seed: int = 0) -> FeatureTable:
+def features(seed: int = 0) -> Features:
     """Embeddings with seven readers' votes."""
     X, y = embeddings(sum(CASES), DIM, seed)
     counts = np.random.default_rng(seed).binomial(7, 0.2 + 0.6 * y)
     return table(X.astype(np.float16), counts >= 4, counts, CASES, ("train", "test"))
 
 
-def stored(path: Path) -> FeatureTable:
+def stored(path: Path) -> Features:
     """The same from a file."""
     with np.load(path) as file:
         X, counts = file["X"], file["counts"]
@@ -56,7 +56,7 @@ def stored(path: Path) -> FeatureTable:
 
 
 def spent_and_trained(
-    data: FeatureTable, seeds: int
+    data: Features, seeds: int
 ) -> tuple[dict[str, float], list[Job], list[Trained]]:
     """CPU seconds of the grid and of the solver alone; the jobs and their probes."""
     seconds = {"grid": 0.0, "solver": 0.0}
@@ -98,7 +98,7 @@ class Loop(NamedTuple):
 class Epoch:
     """Seconds of an epoch of the usual loop, measured once for each number of cases."""
 
-    def __init__(self, data: FeatureTable, loop: Callable[..., float]) -> None:
+    def __init__(self, data: Features, loop: Callable[..., float]) -> None:
         assert data.y is not None
         self.X, self.y, self.loop = np.asarray(data.X, dtype=np.float32), data.y, loop
         self.known: dict[int, float] = {}
@@ -145,8 +145,8 @@ def seconds_by_the_clock(folder: Path) -> float:
     cells = []
     for number in range(ENCODERS):
         data, path = features(number), folder / f"{number}.npz"
-        assert data.counts is not None
-        np.savez(path, X=data.X, counts=data.counts[:, 1])
+        assert data.votes is not None
+        np.savez(path, X=data.X, counts=data.votes)
         source = Source("made", f"encoder{number}", "memory", partial(stored, path))
         cells.append((source, folder / "cells" / str(number)))
     options: dict[str, Any] = {"seeds": list(range(ALL_SEEDS)), "methods": EVERY, "sweep": False}

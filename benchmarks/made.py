@@ -6,30 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.io.features import FeatureTable
+from scalecal.cases import Cases, Factor
+from scalecal.io.features import Features
 from scalecal.runs.methods import METHODS
 
 EVERY = [name for name, method in METHODS.items() if not method.over_encoders]
 PAPER_WITHOUT_VOTES = [name for name, m in METHODS.items() if m.paper and not m.needs_votes]
 
 
-def table(
-    X: Any, y: Any, counts: Any, split: tuple[int, ...], parts: tuple[str, ...]
-) -> FeatureTable:
+def table(X: Any, y: Any, counts: Any, split: tuple[int, ...], parts: tuple[str, ...]) -> Features:
     """Embeddings with labels and, where there are any, seven readers' votes (the positive ones)."""
-    return FeatureTable(
-        X=X,
-        y=np.asarray(y, dtype=np.int64),
-        counts=None if counts is None else np.column_stack([7 - counts, counts]),
-        groups=None,
-        group_names=(),
-        split=np.repeat(np.array(parts, dtype=object), split),
-        ids=None,
+    cases = Cases(
+        n=len(X),
         classes=("0", "1"),
-        encoder=f"d{X.shape[1]}",
-        fingerprint=f"{X.shape[0]}x{X.shape[1]}",
-        notes=(),
+        y=np.asarray(y, dtype=np.int64),
+        votes=None if counts is None else np.column_stack([7 - counts, counts]),
+        split=Factor.of(np.repeat(np.array(parts), split)),
     )
+    return Features(X, cases, f"d{X.shape[1]}", fingerprint=f"{X.shape[0]}x{X.shape[1]}")
 
 
 def operations() -> Any:

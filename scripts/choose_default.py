@@ -37,7 +37,7 @@ from choosing_evidence import (
 )
 from scalecal.auditing.sentences import LEVEL, number
 from scalecal.checks import ScalecalWarning
-from scalecal.io.features import FeatureTable
+from scalecal.io.features import Features
 from scalecal.runs.frontier import softened_name
 from scalecal.runs.methods import METHODS
 from scalecal.runs.resampled import Resampled
@@ -71,7 +71,7 @@ def signed(value: float, low: float = float("nan"), high: float = float("nan")) 
     return "0" if value == low == high == 0 else f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
-def set_table(evidence: Evidence, tables: dict[tuple[str, str], FeatureTable]) -> str:
+def set_table(evidence: Evidence, tables: dict[tuple[str, str], Features]) -> str:
     """Return the sets, and what real votes give and cost there."""
     rows = []
     for key, cell in evidence.cells.items():
@@ -83,7 +83,7 @@ def set_table(evidence: Evidence, tables: dict[tuple[str, str], FeatureTable]) -
             for m in ("nll", "vote_nll", "auc")
         ]
         gain = ["-", "-"]
-        if cell.counts is not None:
+        if cell.cases.votes is not None:
             found = [evidence.contrast(key, REFERENCE, m) for m in ("vote_nll", "nll")]
             gain = [signed(c.difference, c.low, c.high) for c in found]
         name = f"{key[0]}, {key[1]}" if key[1] != "simulated" else key[0]

@@ -12,15 +12,16 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from scalecal.auditing.sentences import LEVEL
 from scalecal.calibrators import Calibrator, JuryScaling, TemperatureScaling
+from scalecal.cases import Cases, Factor
 from scalecal.checks import Float
 from scalecal.datasets import load_lidc, simulate
 from scalecal.inference.paired import RecoveredShare
 from scalecal.inference.units import interval
-from scalecal.io.features import FeatureTable
+from scalecal.io.features import Features
 from scalecal.probes import Recipe
-from scalecal.runs.cells import Cell
+from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.frontier import with_softened
-from scalecal.runs.grid import apply_probe, features_of, fit_calibrator, parts, run_grid
+from scalecal.runs.grid import apply_probe, fit_calibrator, parts, run_grid
 from scalecal.runs.methods import METHODS, Method
 from scalecal.runs.resampled import Contrast, Resampled
 
@@ -42,33 +43,24 @@ SIMULATED = (
 )
 
 
-def plain_table(X: Any, y: Any, groups: Any = None, encoder: str = "table") -> FeatureTable:
+def plain_table(X: Any, y: Any, groups: Any = None, encoder: str = "table") -> Features:
     """Return features with labels and no votes."""
     y = np.asarray(y, dtype=np.int64)
-    names, codes = (None, None) if groups is None else np.unique(groups, return_inverse=True)
-    return FeatureTable(
-        X=np.asarray(X),
-        y=y,
-        counts=None,
-        groups=None if codes is None else codes.astype(np.int64),
-        group_names=() if names is None else tuple(map(str, names)),
-        split=None,
-        ids=None,
+    cases = Cases(
+        n=len(y),
         classes=tuple(map(str, range(int(y.max()) + 1))),
-        encoder=encoder,
-        fingerprint="",
-        notes=(),
+        y=y,
+        groups=None if groups is None else Factor.of(groups),
     )
+    return Features(np.asarray(X), cases, encoder)
 
 
-def data_sets(breakhis: Path | None) -> dict[tuple[str, str], FeatureTable]:
+def data_sets(breakhis: Path | None) -> dict[tuple[str, str], Features]:
     """(data set, feature set) -> table; a split is redrawn for every seed."""
     out = {
-        ("lidc", "geometry"): features_of(load_lidc(), encoder="geometry"),
-        ("lidc", "geometry-raw"): features_of(
-            load_lidc(features="geometry-raw"), encoder="geometry-raw"
-        ),
-        ("lidc", "four readers"): features_of(
+        ("lidc", "geometry"): load_lidc(),
+        ("lidc", "geometry-raw"): load_lidc(features="geometry-raw"),
+        ("lidc", "four readers"): replace(
             load_lidc(panel=4, ties="rating"), encoder="four readers"
         ),
     }
@@ -82,7 +74,7 @@ def data_sets(breakhis: Path | None) -> dict[tuple[str, str], FeatureTable]:
     for seed, (dim, auc, unexplained, readers, n) in enumerate(SIMULATED):
         drawn = simulate(n, dim=dim, auc=auc, unexplained=unexplained, n_raters=readers, seed=seed)
         name = f"sim d={dim} auc={auc:g} u={unexplained:g} m={readers} n={n:,}"
-        out[name, "simulated"] = replace(features_of(drawn, encoder="simulated"), split=None)
+        out[name, "simulated"] = replace(drawn.with_cases(split=None), encoder="simulated")
     return out
 
 
@@ -92,7 +84,7 @@ def candidate_probes() -> dict[str, Method]:
         f"share {share:g}, mass {mass:g}": Method(
             label="",
             about="",
-            preset=None,
+            preset="default",
             recipe=Recipe(synthesis={"n_anchors": share, "n_synthetic": 1.0, "mass": mass}),
         )
         for share, mass in product(SHARES, MASSES)
@@ -104,9 +96,9 @@ def training_choices() -> dict[str, Method]:
     out = {}
     for scaling, steps in product(("rms", "none", "zscore", "l2"), (10_000, 2_000)):
         out[f"{scaling}, {steps:,} steps"] = Recipe(scaling=scaling, min_steps=steps)
-    for scaling in ("rms", "zscore"):
-        out[f"{scaling}, L-BFGS"] = Recipe(scaling=scaling, solver="lbfgs")
-    return {k: Method(label="", about="", preset=None, recipe=recipe) for k, recipe in out.items()}
+    return {
+        k: Method(label="", about="", preset="default", recipe=recipe) for k, recipe in out.items()
+    }
 
 
 def steps_after(jury: float | str | None, temperature: bool) -> Calibrator | None:
@@ -123,12 +115,12 @@ def candidate_name(probe: str, jury: float | str | None, temperature: bool) -> s
     return " + ".join([*steps, "no jury" if jury is None else f"jury {jury}"])
 
 
-def measure(data: FeatureTable, name: str, seeds: int) -> Cell:
+def measure(data: Features, name: str, seeds: int) -> Cell:
     """Run everything on one set of features."""
     free = [m for m in METHODS if not METHODS[m].over_encoders and m != "none-default"]
     probes = candidate_probes()
     more = {**probes, **training_choices()}
-    grid = run_grid(data, methods=free, seeds=seeds, preset=None, more=more, dataset=name)
+    grid = run_grid(data, methods=free, seeds=seeds, preset="default", more=more, dataset=name)
     added = {}
     for seed in range(seeds):
         _, val, test = parts(data, seed)
@@ -137,14 +129,14 @@ def measure(data: FeatureTable, name: str, seeds: int) -> Cell:
         ):
             trained = grid.probes[probe, seed]
             method = Method(label="", about="", calibrator=steps_after(jury, temperature))
-            index, _ = grid.cell.predictions[probe, seed]
+            index = grid.cell.predictions[probe, seed].rows
             probs = apply_probe(trained, fit_calibrator(method, trained, data, val), data, test)
-            added[candidate_name(probe, jury, temperature), seed] = (index, probs)
+            added[candidate_name(probe, jury, temperature), seed] = Prediction(index, probs)
     centred = replace(data, X=data.X - data.X.mean(axis=0, dtype=np.float64).astype(data.X.dtype))
     choices = {
         f"centred {k}": training_choices()[k] for k in ("rms, 10,000 steps", "rms, 2,000 steps")
     }
-    other = run_grid(centred, methods=["none"], seeds=seeds, preset=None, more=choices)
+    other = run_grid(centred, methods=["none"], seeds=seeds, preset="default", more=choices)
     for key, prediction in other.cell.predictions.items():
         if key[0] in choices:
             added[key] = prediction
@@ -162,7 +154,8 @@ class Evidence:
     def has(self, key: tuple[str, str], method: str, metric: str) -> bool:
         """Whether a metric of a method is known on a set."""
         cell = self.cells[key]
-        known = {"nll": True, "vote_nll": cell.counts is not None, "auc": len(cell.classes) == 2}
+        known = {"nll": True, "vote_nll": cell.cases.votes is not None}
+        known["auc"] = len(cell.cases.classes) == 2
         return known[metric] and method in cell.methods
 
     def sets(self, method: str, metric: str) -> list[tuple[str, str]]:

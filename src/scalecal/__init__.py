@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 _HOME = {
     "Audit": "scalecal.auditing.audits",
     "audit": "scalecal.auditing.audits",
-    "compare": "scalecal.auditing.differences",
-    "merge": "scalecal.auditing.differences",
+    "compare_audits": "scalecal.auditing.differences",
+    "merge_audits": "scalecal.auditing.differences",
     "LinearProbe": "scalecal.probes",
     "ScaleProbe": "scalecal.probes",
 }

@@ -6,7 +6,8 @@ some of the cases: a column can not be cut without the others, nor a code lose i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, InputError, Int
 from scalecal.votes import STRATA, stratum_codes
 
-__all__ = ["Cases", "Factor", "Predictions", "Rows"]
+__all__ = ["Cases", "Factor", "Predictions", "Rows", "left_out_note"]
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
@@ -57,6 +58,11 @@ class Factor:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Names that some case has."""
+        return tuple(self.names[code] for code in np.unique(self.codes) if code >= 0)
 
     def take(self, rows: Rows) -> Factor:
         """Return the factor of some cases; it keeps all names."""
@@ -140,6 +146,23 @@ class Cases:
         }
         return replace(self, n=len(index), **cut)
 
+    @classmethod
+    def concat(cls, parts: Sequence[Cases]) -> Cases:
+        """Return the cases of all parts, one after the other; a column that some part lacks is left out."""
+        first = parts[0]
+        joined: dict[str, Any] = {}
+        for name in first._columns():
+            columns = [getattr(part, name) for part in parts]
+            if any(column is None for column in columns):
+                joined[name] = None
+            elif isinstance(columns[0], Factor):
+                names = tuple(dict.fromkeys(n for column in columns for n in column.names))
+                joined[name] = Factor.of(np.concatenate([c.values for c in columns]), names)
+            else:
+                joined[name] = np.concatenate([np.asarray(column) for column in columns])
+        notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+        return replace(first, n=sum(part.n for part in parts), notes=notes, **joined)
+
     def note(self, *sentences: str) -> Cases:
         """Return the same cases with further notes."""
         return replace(self, notes=(*self.notes, *sentences))
@@ -187,9 +210,13 @@ class Cases:
         if kept.all():
             return self
         if not kept.any():
-            raise InputError("no case has a label")
-        left_out = int((~kept).sum())
-        return self.take(kept).note(f"{left_out} of {self.n} cases without a label were left out.")
+            raise InputError(" ".join(["no case has a label or a clear majority.", *self.notes]))
+        return self.take(kept).note(left_out_note(int((~kept).sum()), self.n))
+
+
+def left_out_note(left_out: int, n: int) -> str:
+    """Say how many of n cases were left out for want of a label."""
+    return f"{left_out:,} of {n:,} cases without a label were left out."
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,11 +231,14 @@ class Predictions:
         Probability of the label: (n,) of the second class, or (n, C).
     p_reader
         Probability that one reader votes so, in the same form; None where the model gives none.
+    sources
+        SHA-256 of each file they were read from, by file name.
     """
 
     cases: Cases
     p: Float
     p_reader: Float | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, values in (("p", self.p), ("p_reader", self.p_reader)):
@@ -220,7 +250,15 @@ class Predictions:
     def __len__(self) -> int:
         return self.cases.n
 
+    def labelled(self) -> Predictions:
+        """Return the answers on the cases that have a label; the same object where all have."""
+        cases = self.cases.labelled()
+        if cases is self.cases:
+            return self
+        assert self.cases.y is not None
+        return replace(self.take(self.cases.y >= 0), cases=cases)
+
     def take(self, rows: Rows) -> Predictions:
         """Return the answers on some of the cases."""
         reader = None if self.p_reader is None else self.p_reader[rows]
-        return Predictions(self.cases.take(rows), self.p[rows], reader)
+        return replace(self, cases=self.cases.take(rows), p=self.p[rows], p_reader=reader)

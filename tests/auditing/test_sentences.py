@@ -81,7 +81,7 @@ def low_row(n, gap, *interval):
 )
 def test_left_out_votes_are_spoken_of_where_there_are_enough(row, expected):
     first, _ = overall(lambda z: z, n=100)
-    judged = {"n": 50, "ece": 0.1, "null_mean": 0.1, "p_selection_holm": 0.5}
+    judged = {"n": 50, "ece": 0.1, "null": 0.1, "p_null_holm": 0.5}
     said = sentences([first, judged | row], agreement=True)
     if expected is None:
         assert len(said) == 2

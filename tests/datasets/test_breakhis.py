@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalecal.checks import InputError
+from scalecal.datasets import DATASETS, open_dataset
 from scalecal.datasets.breakhis import MAGNIFICATIONS, parse_name
-from scalecal.datasets.registry import DATASETS, open_dataset
 from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, picture, save_picture
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.datasets.registry import DATASETS, open_dataset
+from scalecal.datasets import DATASETS, open_dataset
 from tests.datasets.trees import make_folder, picture, save_picture
 
 
@@ -153,7 +153,7 @@ def test_opening_is_light() -> None:
     import sys
 
     code = (
-        "import sys; from scalecal.datasets.registry import DATASETS; "
+        "import sys; from scalecal.datasets import DATASETS; "
         "print([m for m in ('pandas', 'PIL', 'h5py', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -67,10 +67,10 @@ def test_every_feature_set_loads(features):
             data = load_lidc(features=features)
     else:
         data = load_lidc(features=features)
-    assert data.X.shape == (896, len(data.feature_names))
+    assert data.X.shape == (896, len(FEATURE_SETS[features]))
     assert data.X.dtype == np.float64
     assert np.isfinite(data.X).all()
-    assert len(set(data.ids)) == 896
+    assert len(set(data.cases.ids)) == 896
 
 
 def test_geometry_is_the_logarithm_of_the_raw_columns():

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from scalecal.checks import InputError
+from scalecal.datasets import open_dataset
 from scalecal.datasets.decoding import ImageError
-from scalecal.datasets.registry import open_dataset
-from scalecal.datasets.sources import ZipSource
+from scalecal.datasets.image_sources import ZipSource
 from tests.datasets.trees import MHIST_HEADER, make_mhist, picture
 
 
@@ -258,14 +258,14 @@ def test_fingerprint_sees_content_and_annotation_but_not_time(tmp_path: Path) ->
 
 
 def test_large_sets_are_hashed_by_their_ends(tmp_path: Path, monkeypatch) -> None:
-    from scalecal.datasets import images
+    from scalecal.datasets import image_sets
 
     make_mhist(tmp_path, 2)
     big = tmp_path / "images" / "MHIST_aaa.png"
     noise = np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8)
     Image.fromarray(noise).save(big)
     opened = open_dataset("mhist", tmp_path, partial=True)
-    monkeypatch.setattr(images, "FULL_HASH_LIMIT", 1000)
+    monkeypatch.setattr(image_sets, "FULL_HASH_LIMIT", 1000)
     before = opened.fingerprint()
     assert before.startswith("sha256-ends:")
     assert opened.fingerprint() == before

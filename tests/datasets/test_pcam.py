@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.datasets import pcam
-from scalecal.datasets.images import ImageSet
-from scalecal.datasets.registry import open_dataset
+from scalecal.datasets import open_dataset, pcam
+from scalecal.datasets.image_sets import ImageSet
 from tests.datasets.trees import make_pcam, pcam_images
 
 STEM = "camelyonpatch_level_2_split_"

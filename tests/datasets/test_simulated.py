@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from scalecal.checks import InputError
 from scalecal.datasets import simulate, simulate_paper, true_calibration_error
-from scalecal.datasets.reader_model import vote_counts
+from scalecal.datasets.simulated import vote_counts
 
 
 def sigmoid(z):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.checks import InputError
-from scalecal.datasets.images import ImageSet
-from scalecal.datasets.registry import open_dataset
+from scalecal.datasets import open_dataset
+from scalecal.datasets.image_sets import ImageSet
 from tests.datasets.trees import make_folder, picture
 
 FILES = ("a.png", "b.png", "sub/c.png", "sub/d.bmp")

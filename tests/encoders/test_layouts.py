@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from scalecal.checks import ScalecalWarning  # noqa: E402
 from scalecal.encoders import ENCODERS, build_encoder, load_encoder  # noqa: E402
-from scalecal.encoders.layouts import LAYOUTS  # noqa: E402
+from scalecal.encoders.architectures import LAYOUTS  # noqa: E402
 
 from .published import fixture, random_checkpoint, shapes  # noqa: E402
 

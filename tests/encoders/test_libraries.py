@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalecal.checks import MissingPackageError
-from scalecal.encoders.libraries import library
+from scalecal.encoders.loading import library
 
 
 @pytest.mark.parametrize("error", ["RuntimeError", "ImportError", "OSError"])

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet  # noqa: F401  imported late by pandas, so here rather than in every child
 
-from scalecal.datasets.images import ImageSet
+from scalecal.datasets.image_sets import ImageSet
 from scalecal.features.extraction import extract
 from tests.features.made import open_tiles, tiny_encoder
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from scalecal.datasets.images import ImageSet
-from scalecal.datasets.registry import open_dataset
+from scalecal.datasets import open_dataset
+from scalecal.datasets.image_sets import ImageSet
 from scalecal.encoders import Encoder, LoadedEncoder, Preprocessing
 from scalecal.features import ExtractionResult, extract
 

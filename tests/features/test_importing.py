@@ -13,7 +13,7 @@ import torch
 
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.features import import_features, load_features
-from scalecal.features.formats import FORMATS
+from scalecal.features.importing import FORMATS
 
 IDS = ["fäll_1", "fäll_2", "0012"]
 

@@ -16,17 +16,13 @@ import numpy as np
 import pytest
 from PIL import ImageFile
 
-from scalecal.datasets.images import ImageSet
-from scalecal.datasets.sources import FileSource
+from scalecal.datasets.decoding import ImageError
+from scalecal.datasets.image_sets import ImageSet
+from scalecal.datasets.image_sources import FileSource
 from scalecal.encoders import Preprocessing
-from scalecal.features import accelerator, readers
-from scalecal.features.accelerator import _gather
-from scalecal.features.decoding_process import DecodingProcess, LostProcess
-from scalecal.features.encoding import encode_shards
-from scalecal.features.images import ImageError
-from scalecal.features.network import Recipe
-from scalecal.features.readers import Readers
-from scalecal.features.rows import Piece, read_rows
+from scalecal.features import encoding, readers
+from scalecal.features.encoding import EncodingOptions, _gather, encode_shards
+from scalecal.features.readers import DecodingProcess, LostProcess, Piece, Readers, read_rows
 from scalecal.io.feature_store import Skipped
 from tests.features.made import open_tiles, tiny_encoder, write_tiles
 
@@ -101,15 +97,15 @@ def test_embeddings_do_not_depend_on_who_decodes(
     images: ImageSet, monkeypatch: pytest.MonkeyPatch, exact: bool, limit: int, request: Any
 ) -> None:
     def embed(workers: int) -> tuple[np.ndarray, list[Skipped]]:
-        recipe = Recipe("cpu:0", "fp32", 5, exact=exact)
+        options = EncodingOptions("cpu:0", "fp32", 5, exact=exact)
         ranges = [(0, 12), (12, 23)]
-        shards = list(encode_shards(images, ranges, tiny_encoder(), recipe, workers=workers))
+        shards = list(encode_shards(images, ranges, tiny_encoder(), options, workers=workers))
         return np.concatenate([s.features for s in shards]), [k for s in shards for k in s.skipped]
 
     expected, left_out = embed(1)
     request.getfixturevalue("in_processes")
-    monkeypatch.setattr(accelerator, "_BYTES_AHEAD", limit)
-    monkeypatch.setattr(accelerator, "_DECODE_TOGETHER", 3)
+    monkeypatch.setattr(encoding, "_BYTES_AHEAD", limit)
+    monkeypatch.setattr(encoding, "_DECODE_TOGETHER", 3)
     for workers in (1, 3):
         found, skipped = embed(workers)
         np.testing.assert_array_equal(found, expected)
@@ -121,9 +117,9 @@ def test_strict_raises_the_first_error(
 ) -> None:
     with pytest.raises(ImageError) as expected:
         read_rows(images, 0, 23, None, strict=True)
-    recipe = Recipe("cpu:0", "fp32", 5)
+    options = EncodingOptions("cpu:0", "fp32", 5)
     with pytest.raises(ImageError) as found:
-        list(encode_shards(images, [(0, 23)], tiny_encoder(), recipe, workers=2, strict=True))
+        list(encode_shards(images, [(0, 23)], tiny_encoder(), options, workers=2, strict=True))
     assert (found.value.name, found.value.reason) == (expected.value.name, expected.value.reason)
     assert in_processes
 
@@ -131,8 +127,8 @@ def test_strict_raises_the_first_error(
 def test_a_run_left_in_the_middle_ends_its_processes(
     images: ImageSet, in_processes: list[DecodingProcess]
 ) -> None:
-    recipe = Recipe("cpu:0", "fp32", 2)
-    run = encode_shards(images, [(0, 2), (2, 23)], tiny_encoder(), recipe, workers=2)
+    options = EncodingOptions("cpu:0", "fp32", 2)
+    run = encode_shards(images, [(0, 2), (2, 23)], tiny_encoder(), options, workers=2)
     next(run)
     assert any(alive(process.pid) for process in in_processes)
     run.close()
@@ -246,7 +242,7 @@ def test_a_process_that_ends_at_its_start_is_lost(monkeypatch: pytest.MonkeyPatc
 
 def test_neither_torch_nor_pandas_is_imported() -> None:
     code = (
-        "import sys, scalecal.features.decoding_process, scalecal.datasets.sources\n"
+        "import sys, scalecal.features.readers, scalecal.datasets.image_sources\n"
         "assert not {'torch', 'pandas', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -254,7 +250,7 @@ def test_neither_torch_nor_pandas_is_imported() -> None:
 
 def test_killed_caller_leaves_no_process() -> None:
     code = (
-        "from scalecal.features.decoding_process import DecodingProcess\n"
+        "from scalecal.features.readers import DecodingProcess\n"
         "import time\n"
         "p = DecodingProcess(None, False)\n"
         "assert p.ready(60)\n"
@@ -276,7 +272,7 @@ def test_killed_caller_leaves_no_process() -> None:
 # No ``if __name__ == "__main__"``: a plain script must do.
 INTERRUPTED = """
 import sys, time
-from scalecal.datasets.registry import open_dataset
+from scalecal.datasets import open_dataset
 from scalecal.features import readers
 readers._THREADS_SUFFICE, readers._ROWS_PER_PROCESS = 0, 1
 images = open_dataset("folder:" + sys.argv[1])
@@ -383,10 +379,10 @@ def test_large_images_are_read_one_batch_at_a_time(
     monkeypatch.setattr(Readers, "submit", lambda s, a, b: (asked.append(a), submit(s, a, b))[1])
 
     def ahead_after_two(limit: int) -> int:
-        monkeypatch.setattr(accelerator, "_BYTES_AHEAD", limit)
+        monkeypatch.setattr(encoding, "_BYTES_AHEAD", limit)
         asked.clear()
-        incoming = accelerator._host_batches(
-            images, [(0, 8)], tiny_encoder(), Recipe("cpu:0", "fp32", 1), 1, False, False
+        incoming = encoding._host_batches(
+            images, [(0, 8)], tiny_encoder(), EncodingOptions("cpu:0", "fp32", 1), 1, False, False
         )
         next(incoming), next(incoming)
         held = len(asked) - 2

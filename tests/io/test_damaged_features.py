@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from scalecal.checks import InputError, ScalecalWarning
+from scalecal.datasets.decoding import ImageError
 from scalecal.features import load_features
-from scalecal.features.images import ImageError
 from tests.features.made import DEVICES, contents, open_tiles, reference, run, write_tiles
 
 

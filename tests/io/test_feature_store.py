@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.features import Features, ShardedArray, load_features
+from scalecal.features import FeatureFolder, ShardedArray, load_features
 from scalecal.io import store as files
 from scalecal.io.feature_store import Skipped, StoreWriter, open_store, shard_ranges
 from scalecal.io.store import differences, write_bytes
@@ -38,7 +38,7 @@ def open_made(path: Path, n: int = 10, **changes: Any) -> StoreWriter:
     return open_store(path, options.pop("settings", SETTINGS), make_table(n), **options)
 
 
-def fill(path: Path, n: int = 10, skip: tuple[int, ...] = (), **changes: Any) -> Features:
+def fill(path: Path, n: int = 10, skip: tuple[int, ...] = (), **changes: Any) -> FeatureFolder:
     with open_made(path, n, **changes) as store:
         x = matrix(n)
         for shard, start, stop in store.missing():
@@ -412,4 +412,6 @@ def test_another_table_is_refused_by_the_names_of_its_columns(tmp_path: Path) ->
 
 
 def test_features_are_shown_in_one_line(tmp_path: Path) -> None:
-    assert repr(fill(tmp_path)) == f"Features({str(tmp_path)!r}, encoder='tiny', shape=(10, 3))"
+    assert (
+        repr(fill(tmp_path)) == f"FeatureFolder({str(tmp_path)!r}, encoder='tiny', shape=(10, 3))"
+    )

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.io import matrices
+from scalecal.io import features
 from scalecal.io.feature_store import open_store
-from scalecal.io.features import FeatureTable, read_features
+from scalecal.io.features import Features, read_features
 
 N, D = 12, 5
 RNG = np.random.default_rng(0)
@@ -93,21 +93,21 @@ def test_every_source_gives_the_same_table(tmp_path, source):
     np.testing.assert_array_equal(np.asarray(found.X).astype(np.float32), X)
     assert found.X.dtype == (np.float64 if source == "csv" else np.float32)
     assert found.y.tolist() == Y.tolist()
-    assert found.counts.tolist() == np.column_stack([4 - VOTES, VOTES]).tolist()
-    assert list(found.ids) == IDS.tolist()
+    assert found.cases.votes.tolist() == np.column_stack([4 - VOTES, VOTES]).tolist()
+    assert list(found.cases.ids) == IDS.tolist()
     assert found.split.tolist() == SPLIT.tolist()
-    assert [found.group_names[g] for g in found.groups] == GROUP.tolist()
-    assert found.classes == ("0", "1")
+    assert found.groups.tolist() == GROUP.tolist()
+    assert found.cases.classes == ("0", "1")
     assert found.encoder == ("uni" if source == "store" else None)
     assert found.dataset == ("mhist" if source == "store" else None)
     assert len(found.fingerprint) == 64
-    assert found.notes == ()
+    assert found.cases.notes == ()
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_large_plain_array_is_mapped(tmp_path, monkeypatch, order, dtype):
-    monkeypatch.setattr(matrices, "MAPPED_BYTES", 0)
+    monkeypatch.setattr(features, "MAPPED_BYTES", 0)
     path = put_npz(tmp_path, y=Y, X=np.asarray(X, dtype=dtype, order=order))
     found = read_features(path)
     assert isinstance(found.X, np.memmap)
@@ -125,11 +125,11 @@ def test_names_of_classes_are_sorted_and_may_be_turned(tmp_path):
     names = np.array(["SSA", "HP"])[Y]
     path = put_npz(tmp_path, X=X, y=names, votes=np.column_stack([VOTES, 4 - VOTES]))
     found = read_features(path)
-    assert found.classes == ("HP", "SSA")
+    assert found.cases.classes == ("HP", "SSA")
     assert found.y.tolist() == (1 - Y).tolist()
-    assert found.counts[:, 0].tolist() == VOTES.tolist()
+    assert found.cases.votes[:, 0].tolist() == VOTES.tolist()
     assert read_features(path, positive="HP").y.tolist() == Y.tolist()
-    assert read_features(path, classes=["SSA", "HP", "XX"]).classes == ("SSA", "HP", "XX")
+    assert read_features(path, classes=["SSA", "HP", "XX"]).cases.classes == ("SSA", "HP", "XX")
 
 
 def test_store_labels_go_by_their_names(tmp_path):
@@ -140,9 +140,9 @@ def test_store_labels_go_by_their_names(tmp_path):
         store.finish()
     (tmp_path / "v.csv").write_text("id,rater,label\n000,a,HP\n000,b,HP\n000,c,SSA\n")
     found = read_features(tmp_path / "s", votes=tmp_path / "v.csv")
-    assert found.classes == ("SSA", "HP")
+    assert found.cases.classes == ("SSA", "HP")
     assert found.y.tolist() == Y.tolist()
-    assert found.counts[0].tolist() == [1, 2]
+    assert found.cases.votes[0].tolist() == [1, 2]
 
 
 def test_labels_and_votes_by_id(tmp_path):
@@ -153,7 +153,7 @@ def test_labels_and_votes_by_id(tmp_path):
     found = read_features(path, labels=tmp_path / "l.csv", votes=tmp_path / "v.csv")
     assert found.y.tolist() == Y.tolist()
     assert found.split.tolist() == SPLIT.tolist()
-    assert found.counts[:, 1].tolist() == VOTES.tolist()
+    assert found.cases.votes[:, 1].tolist() == VOTES.tolist()
     only_votes = read_features(path, votes=tmp_path / "v.csv")
     assert only_votes.y.tolist() == Y.tolist()
 
@@ -163,19 +163,19 @@ def test_cases_without_a_label_stay_until_asked(tmp_path):
     frame()[["id", "label"]].query("id != '003'").to_csv(tmp_path / "l.csv", index=False)
     found = read_features(path, labels=tmp_path / "l.csv")
     assert found.y[3] == -1
-    assert "1 of 12 cases are not in l.csv ('003')." in found.notes
+    assert "1 of 12 cases are not in l.csv ('003')." in found.cases.notes
     kept = found.labelled()
-    assert isinstance(kept, FeatureTable)
+    assert isinstance(kept, Features)
     assert len(kept) == N - 1
     np.testing.assert_array_equal(kept.X, np.delete(X, 3, axis=0))
-    assert "003" not in list(kept.ids)
+    assert "003" not in list(kept.cases.ids)
     assert read_features(path).y is None
 
 
 def test_constant_features_are_noted(tmp_path):
     flat = X.copy()
     flat[:, 2] = 1.0
-    assert read_features(put_npz(tmp_path, X=flat)).notes == (
+    assert read_features(put_npz(tmp_path, X=flat)).cases.notes == (
         "1 of 5 features are the same in all cases.",
     )
     with pytest.raises(InputError, match="nothing to learn from"):
@@ -247,7 +247,7 @@ def test_labels_that_match_nothing(tmp_path):
     path = put_npz(tmp_path, X=X, id=IDS)
     (tmp_path / "l.csv").write_text("id,label\nx,1\n")
     with pytest.raises(
-        InputError, match=r"no id of f\.npz is in l\.csv: '000', '001', '002', \.\.\."
+        InputError, match=r"f\.npz: no id is in l\.csv: '000', '001', '002', \.\.\."
     ):
         read_features(path, labels=tmp_path / "l.csv")
     with pytest.raises(InputError, match=r"no column 'id'.*to join"):
@@ -258,7 +258,7 @@ def test_columns_of_votes_that_are_empty_are_no_votes(tmp_path):
     # As the data sets without readers have them (PatchCamelyon, BreakHis).
     nobody = {"votes": pd.array([None] * N, "Int64"), "n_raters": pd.array([None] * N, "Int64")}
     found = read_features(put_store(tmp_path, frame().assign(**nobody)))
-    assert found.counts is None
+    assert found.cases.votes is None
     assert found.y.tolist() == Y.tolist()
 
 
@@ -267,9 +267,9 @@ def test_paths_of_images_are_kept_through_missing_labels(tmp_path):
     labels = pd.array([None, *Y[1:]], "Int64")
     table = frame().drop(columns=["votes", "n_raters"]).assign(path=paths, label=labels)
     found = read_features(put_store(tmp_path, table))
-    assert found.paths.tolist() == [*paths[:-1], ""]
-    assert found.labelled().paths.tolist() == [*paths[1:-1], ""]
-    assert read_features(put_npz(tmp_path, X=X)).paths is None
+    assert found.cases.paths.tolist() == [*paths[:-1], ""]
+    assert found.labelled().cases.paths.tolist() == [*paths[1:-1], ""]
+    assert read_features(put_npz(tmp_path, X=X)).cases.paths is None
 
 
 @pytest.mark.parametrize("name", ["embedding", "features", "X"])
@@ -302,7 +302,7 @@ def test_columns_go_by_the_names_given(tmp_path, source):
     else:
         path = put_store(tmp_path, frame().assign(patient=GROUP[::-1]))
     found = read_features(path, columns={"group": "patient"})
-    assert [found.group_names[g] for g in found.groups] == GROUP[::-1].tolist()
+    assert found.groups.tolist() == GROUP[::-1].tolist()
 
 
 def test_labels_of_an_npz_may_be_called_label(tmp_path):

@@ -60,7 +60,7 @@ def test_mass_bins_are_balanced_without_ties(rng):
 
 def test_whole_weights_are_copies_for_mass_bins(rng):
     p, w = np.round(rng.random(50), 2), rng.integers(0, 4, 50)
-    weighted = bin_index(p, n_bins=7, binning="mass", weights=w)
+    weighted = bin_index(p, n_bins=7, binning="mass", sample_weight=w)
     copies = bin_index(np.repeat(p, w), n_bins=7, binning="mass")
     np.testing.assert_array_equal(np.repeat(weighted, w), copies)
 
@@ -68,12 +68,12 @@ def test_whole_weights_are_copies_for_mass_bins(rng):
 @pytest.mark.parametrize("binning", ["width", "mass"])
 def test_table_against_a_loop(cases, rng, binning):
     y, p = cases
-    w = rng.random(len(p))
-    table = bins(y, p, n_bins=8, binning=binning, weights=w)
-    index = bin_index(p, n_bins=8, binning=binning, weights=w)
+    w = rng.integers(1, 5, len(p))
+    table = bins(y, p, n_bins=8, binning=binning, sample_weight=w)
+    index = bin_index(p, n_bins=8, binning=binning, sample_weight=w)
     for k in range(8):
         rows = index == k
-        assert table.n[k] == rows.sum()
+        assert table.n[k] == w[rows].sum()
         if not rows.any():
             assert np.isnan(table.mean_p[k])
             continue
@@ -82,7 +82,7 @@ def test_table_against_a_loop(cases, rng, binning):
         assert table.mean_y[k] == pytest.approx(np.average(y[rows], weights=w[rows]))
         assert table.residual[k] == pytest.approx(w[rows] @ (p - y)[rows])
         assert table.lo[k] <= p[rows].min() <= p[rows].max() <= table.hi[k]
-    assert table.ece == pytest.approx(ece(y, p, n_bins=8, binning=binning, weights=w))
+    assert table.ece == pytest.approx(ece(y, p, n_bins=8, binning=binning, sample_weight=w))
 
 
 def test_blocks_do_not_matter(rng):

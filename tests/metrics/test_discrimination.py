@@ -14,7 +14,7 @@ def test_auc_against_pairs_and_scikit_learn(cases, rng):
     y, p = cases
     w = rng.random(len(p))
     assert auc(y, p) == pytest.approx(slow.pairwise_auc(y, p))
-    assert auc(y, p, weights=w) == pytest.approx(sk.roc_auc_score(y, p, sample_weight=w))
+    assert auc(y, p, sample_weight=w) == pytest.approx(sk.roc_auc_score(y, p, sample_weight=w))
 
 
 def test_auc_of_soft_labels(rng):
@@ -49,7 +49,7 @@ def test_auc_turns_with_the_score(pairs):
 def test_accuracy(cases, three, rng):
     y, p = cases
     w = rng.random(len(p))
-    assert accuracy(y, p, weights=w) == pytest.approx(
+    assert accuracy(y, p, sample_weight=w) == pytest.approx(
         sk.accuracy_score(y, p >= 0.5, sample_weight=w)
     )
     labels, probs = three

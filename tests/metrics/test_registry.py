@@ -47,7 +47,7 @@ def test_record(name):
     assert list(parameters)[:2] == ["votes" if metric.needs_votes else "y", "probs"]
     options = list(parameters.values())[2:]
     assert all(o.kind is o.KEYWORD_ONLY for o in options)
-    assert parameters["weights"].default is None
+    assert parameters["sample_weight"].default is None
     with pytest.raises(AttributeError):
         metric.label = "other"
 
@@ -60,7 +60,10 @@ def test_contract(name, rng):
     assert np.isfinite(value)
     shuffled = rng.permutation(len(p))
     assert _call(name, y[shuffled], p[shuffled]) == pytest.approx(value, rel=1e-9, abs=1e-12)
-    assert _call(name, y, p, weights=np.full(len(p), 2.0)) == pytest.approx(value, abs=1e-12)
+    times = rng.integers(0, 4, len(p))
+    assert _call(name, y, p, sample_weight=times) == pytest.approx(
+        _call(name, np.repeat(y, times), np.repeat(p, times)), rel=1e-9, abs=1e-12
+    )
     assert _call(name, list(y), list(p)) == value
 
 
@@ -137,7 +140,7 @@ def test_bad_votes(name):
 )
 def test_bad_weights(name, weights, message):
     with pytest.raises(InputError, match=message):
-        _call(name, [0, 1], [0.2, 0.3], weights=weights)
+        _call(name, [0, 1], [0.2, 0.3], sample_weight=weights)
 
 
 @pytest.mark.parametrize("name", METRICS)

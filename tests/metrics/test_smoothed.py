@@ -33,7 +33,7 @@ def test_perfect_and_worst():
 def test_whole_weights_are_copies(cases, rng):
     y, p = cases
     w = rng.integers(0, 4, len(p))
-    assert smece(y, p, weights=w) == pytest.approx(smece(np.repeat(y, w), np.repeat(p, w)))
+    assert smece(y, p, sample_weight=w) == pytest.approx(smece(np.repeat(y, w), np.repeat(p, w)))
 
 
 def test_mirror_image(cases):

@@ -66,7 +66,7 @@ def test_more_classes_against_a_loop(rng):
 def test_whole_weights_are_copies(metric, rng):
     w = rng.integers(1, 4, len(VOTES))
     copies = metric(np.repeat(VOTES, w), np.repeat(PROBS, w), n_raters=np.repeat(RATERS, w))
-    assert metric(VOTES, PROBS, n_raters=RATERS, weights=w) == pytest.approx(copies)
+    assert metric(VOTES, PROBS, n_raters=RATERS, sample_weight=w) == pytest.approx(copies)
 
 
 def test_nothing_to_compare_with_is_nan():
@@ -110,7 +110,7 @@ def test_floors_of_more_classes_against_simulation(rng):
 
 
 def test_floors_take_weights_and_know_their_names():
-    both = vote_floor("dist_ce", [0.5, 0.2], 3, weights=[2, 1])
+    both = vote_floor("dist_ce", [0.5, 0.2], 3, sample_weight=[2, 1])
     one, two = (vote_floor("dist_ce", [p], 3) for p in (0.5, 0.2))
     assert both == pytest.approx((2 * one + two) / 3)
     with pytest.raises(InputError, match="'dist_ce', 'ent_ce', 'vote_nll', 'vote_error'"):

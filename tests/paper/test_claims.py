@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from scipy.special import bdtr, expit
 
+from scalecal.cases import Cases
 from scalecal.io.store import write_json
 from scalecal.paper.claims import CLAIMS, claims_json, claims_table, judge
-from scalecal.paper.evidence import Embeddings, Evidence
-from scalecal.paper.nulls import low_over_high
-from scalecal.paper.premise import check_axis, check_neighbours
+from scalecal.paper.decisions import low_over_high
+from scalecal.paper.evidence import Evidence
+from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict, lower, lower_everywhere
-from scalecal.runs.cells import Cell
+from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.resampled import Contrast
 from tests.runs.made import cell, sharp, votes
 
@@ -28,7 +29,7 @@ def mixed(seen_part, hidden_part):
 
 
 def verdict(claim, evidence):
-    return CLAIMS[claim].decide(evidence)
+    return CLAIMS[claim].judge(evidence)
 
 
 def evidence_of(methods, encoders=ENCODERS, **options):
@@ -59,10 +60,10 @@ def contrast(difference, half, *, p, n=500, reference=0.2, p_seeds=0.001, units=
         (contrast(0.05, 0.02, p=0.002), "does not hold"),
         (contrast(0.0, 0.002, p=0.9), "does not hold"),  # nothing, and surely nothing
         (contrast(-0.001, 0.0005, p=0.002), "does not hold"),  # surely lower, by next to nothing
-        (contrast(-0.05, 0.08, p=0.2), "cannot be told"),
-        (contrast(-0.05, 0.02, p=0.002, p_seeds=0.3), "cannot be told"),  # unsteady over seeds
-        (contrast(-0.05, 0.02, p=0.002, n=12), "cannot be told"),
-        (contrast(-0.05, 0.02, p=0.002, units=4), "cannot be told"),
+        (contrast(-0.05, 0.08, p=0.2), "inconclusive"),
+        (contrast(-0.05, 0.02, p=0.002, p_seeds=0.3), "inconclusive"),  # unsteady over seeds
+        (contrast(-0.05, 0.02, p=0.002, n=12), "inconclusive"),
+        (contrast(-0.05, 0.02, p=0.002, units=4), "inconclusive"),
     ],
 )
 def test_the_rule_for_a_difference(found, expected):
@@ -82,7 +83,7 @@ def test_holm_over_encoders():
     borderline = contrast(-0.05, 0.049, p=0.03)
     assert lower_everywhere({"uni": borderline}, "x").verdict == "holds"
     eight = {str(k): borderline for k in range(8)}
-    assert lower_everywhere(eight, "x").verdict == "cannot be told"
+    assert lower_everywhere(eight, "x").verdict == "inconclusive"
 
 
 def test_a_method_that_truly_helps():
@@ -130,7 +131,7 @@ def test_few_cases_decide_nothing():
     found = evidence_of({"none": sharp(2.6), "scale": sharp(1.0)}, n=60)
     for claim in ("scale-below-none", "low-above-high", "beats-softening"):
         one = verdict(claim, found)
-        assert one.verdict == "cannot be told"
+        assert one.verdict == "inconclusive"
         assert one.n < 30
 
 
@@ -139,7 +140,7 @@ def test_where_real_agreement_gains_nothing_no_share_is_given():
         {"none": sharp(1.0), "scale": sharp(1.0), "real-piecewise": sharp(2.0)}, n=500
     )
     one = verdict("recovers-real", found)
-    assert one.verdict == "cannot be told"
+    assert one.verdict == "inconclusive"
     assert "gains nothing" in one.reason
 
 
@@ -155,7 +156,7 @@ def test_generalisation_is_judged_encoder_by_encoder():
     found = verdict("pcam-vanilla", one)
     assert found.verdict == "does not hold"
     assert "fails for PLIP" in found.reason
-    assert verdict("breakhis-ece", one).verdict == "cannot be told"
+    assert verdict("breakhis-ece", one).verdict == "inconclusive"
 
 
 def test_a_plateau_and_a_slope():
@@ -172,8 +173,8 @@ def test_time_and_replication():
     assert verdict("five-minutes", quick).verdict == "holds"
     slow = evidence_of(methods, n=100, seconds={("mhist", "uni"): 400.0})
     assert verdict("five-minutes", slow).verdict == "does not hold"
-    assert verdict("five-minutes", evidence_of(methods, n=100)).verdict == "cannot be told"
-    assert verdict("replication", quick).verdict == "cannot be told"
+    assert verdict("five-minutes", evidence_of(methods, n=100)).verdict == "inconclusive"
+    assert verdict("replication", quick).verdict == "inconclusive"
     tuned = Evidence.of([cell({"resnet-hard": sharp(9.0)}, encoder="resnet18")], n_resamples=50)
     assert verdict("replication", tuned).verdict == "does not hold"
 
@@ -206,17 +207,10 @@ def stratified(n_low, n_high, overconfidence, rng):
     y = (rng.random(len(z)) < expit(np.where(low, z / overconfidence, z))).astype(np.int64)
     positive = np.where(low, 3 + y, 7 * y)
     rows = np.arange(len(z))
-    return Cell(
-        "made",
-        "one",
-        rows.astype(str),
-        y,
-        np.column_stack([7 - positive, positive]),
-        None,
-        np.where(low, "low", "high"),
-        ("a", "b"),
-        {("none", 0): (rows, expit(z))},
+    cases = Cases(
+        n=len(z), classes=("a", "b"), y=y, votes=np.column_stack([7 - positive, positive])
     )
+    return Cell("made", "one", cases.stratified(), {("none", 0): Prediction(rows, expit(z))})
 
 
 @pytest.mark.validity
@@ -235,7 +229,7 @@ def test_a_true_gap_is_seldom_refuted(n_low, n_high, times):
 def test_a_gap_is_refuted_where_the_data_exclude_one_that_matters():
     rng = np.random.default_rng(1)
     few, many = (Evidence.of([stratified(n, n, 1.0, rng)], n_resamples=10) for n in (60, 6000))
-    assert verdict("low-above-high", few).verdict == "cannot be told"
+    assert verdict("low-above-high", few).verdict == "inconclusive"
     told = verdict("low-above-high", many)
     assert told.verdict == "does not hold"
     assert "a gap of 0.038, half the paper's smallest, is excluded" in told.reason
@@ -253,7 +247,7 @@ def test_few_cases_do_not_refute_a_bound_that_calibrated_models_miss_too():
     few = evidence_of({"none": sharp(1.7)}, n=200, n_seeds=1, encoders=("uni",))
     told = verdict("high-stays-low", few)
     assert float(told.measured.split()[0]) > 0.035
-    assert told.verdict == "cannot be told"
+    assert told.verdict == "inconclusive"
     assert verdict("high-stays-low", evidence_of({"none": sharp(0.2)}, n=900)).verdict == (
         "does not hold"
     )
@@ -284,31 +278,27 @@ def test_the_premise_fails_where_the_axis_knows_the_label_alone():
         return 4.0 * y + rng.normal(size=len(y))
 
     data = embedded(label_only, n=3000)
-    axis = check_axis(data.X, data.y, data.counts, data.anchors)
+    axis = check_axis(data)
     assert axis.overall > 0.5  # the label's part
     assert abs(axis.within) < 0.06
     found = evidence_of(
         {"none": sharp(2.0)}, n=100, encoders=("uni",), embeddings={("mhist", "uni"): data}
     )
     assert verdict("premise-axis", found).verdict == "does not hold"
-    near = check_neighbours(data.X, data.counts, data.anchors)
+    near = check_neighbours(data)
     flat = embedded(lambda seen, y, rng: rng.normal(size=len(y)))  # noqa: ARG005
-    none = check_neighbours(flat.X, flat.counts, flat.anchors)
+    none = check_neighbours(flat)
     assert near.slope > 0.5 > none.high
     # Between two clusters there are clear cases of both kinds, no hard ones.
-    hard = check_neighbours(*_geometry(embedded(lambda seen, y, rng: seen)))  # noqa: ARG005
+    hard = check_neighbours(embedded(lambda seen, y, rng: seen))  # noqa: ARG005
     assert hard.disagreement[3] > near.disagreement[3] + 0.1
-
-
-def _geometry(data):
-    return data.X, data.counts, data.anchors
 
 
 def test_axis_correlation_against_scipy():
     from scipy.stats import spearmanr
 
     data = embedded(lambda seen, y, rng: seen + rng.normal(size=len(y)))
-    found = check_axis(data.X, data.y, data.counts, data.anchors, n_resamples=20)
+    found = check_axis(data, n_resamples=20)
     kept = np.ones(len(data.y), dtype=bool)
     kept[np.concatenate([data.anchors[0], data.anchors[1]])] = False
     way = data.X[data.anchors[1]].mean(axis=0) - data.X[data.anchors[0]].mean(axis=0)
@@ -320,7 +310,7 @@ def test_facts_contradict_the_paper_whatever_the_data():
     found = judge(Evidence.of([]))
     for one in FACTS:
         assert found[one.id].verdict == "does not hold"
-        assert found[one.id].measured == one.found != one.paper
+        assert found[one.id].measured == one.public != one.paper
     assert "627 / 186 / 164" in found["fact-strata"].measured
 
 
@@ -339,7 +329,7 @@ def test_every_claim_has_a_verdict_with_n_and_reason_whatever_is_missing(tmp_pat
         text = claims_table(listed, reasons=True)
         assert max(map(len, text.splitlines())) <= 100
     decided = [one for one in claims_json(judge(Evidence.of([]))) if "fact" not in one["id"]]
-    assert {one["verdict"] for one in decided} == {"cannot be told"}
+    assert {one["verdict"] for one in decided} == {"inconclusive"}
 
 
 def test_the_table_wraps_long_words_and_counts_verdicts():

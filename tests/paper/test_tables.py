@@ -8,8 +8,7 @@ import pytest
 
 from scalecal.paper import printed as paper
 from scalecal.paper.evidence import ENSEMBLE, Evidence
-from scalecal.paper.paper_tables import TABLES
-from scalecal.paper.table_files import Table, latex, markdown, write_tables
+from scalecal.paper.tables import TABLES, Table, latex, markdown, write_tables
 from tests.runs.made import cell, sharp
 
 METHODS = {
@@ -141,7 +140,7 @@ def test_markdown_and_latex_show_the_same_cells():
         {"AUC": "points", "share": "signed percent", "p": "p"},
     )
     text = markdown(table)
-    assert r"| x\|y | 90.0 ± 0.5 | +83.4 % | <0.001 | 12 |" in text
+    assert r"| x\|y | 90.0 ± 0.5 | +83.4 % | &lt;0.001 | 12 |" in text
     assert "| z | - | -10.0 % | 0.200 | 3 |" in text
     code = latex(table, "toy")
     assert r"x|y & 90.0 $\pm$ 0.5 & +83.4 \% & $<$0.001 & 12 \\" in code

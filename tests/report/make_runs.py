@@ -77,7 +77,7 @@ def make_run(
                 ece, floor = metrics.ece(y, q), metrics.noise_floor(q)
                 found = {
                     "ece": (ece, floor),
-                    "nll": (metrics.log_loss(y, q), np.nan),
+                    "nll": (metrics.nll(y, q), np.nan),
                     "accuracy": (metrics.accuracy(y, q), np.nan),
                 }
                 if 0 < y.sum() < len(y):

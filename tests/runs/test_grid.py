@@ -4,12 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from scalecal.cases import Factor
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
-from scalecal.runs.comparison import compare_cell
-from scalecal.runs.grid import applicable, features_of, parts, run_grid, seed_list
-from scalecal.runs.methods import METHODS
 from scalecal.probes import LinearProbe, ScaleProbe
+from scalecal.runs.comparison import compare_cell
+from scalecal.runs.grid import applicable, parts, run_grid, seed_list
+from scalecal.runs.methods import METHODS
 from scalecal.splits import hold_out
 
 PROMISED = [
@@ -43,17 +44,13 @@ PROMISED = [
 
 @pytest.fixture(scope="module")
 def data():
-    drawn = features_of(simulate(360, dim=6, auc=0.9, n_groups=120, seed=0))
-    return without(drawn, split=None)
+    drawn = simulate(360, dim=6, auc=0.9, n_groups=120, seed=0)
+    return drawn.with_cases(split=None)
 
 
 @pytest.fixture(scope="module")
 def grid(data):
-    return run_grid(data, seeds=2, preset=None)
-
-
-def without(data, **changes):
-    return replace(data, **changes)
+    return run_grid(data, seeds=2, preset="default")
 
 
 def test_the_registry_is_complete():
@@ -81,20 +78,20 @@ def test_papers_methods_train_by_the_papers_preset():
 
 def test_every_applicable_method_predicts_every_test_case(grid, data):
     assert set(grid.cell.methods) | set(grid.left_out) == set(METHODS)
-    for (method, seed), (index, probs) in grid.cell.predictions.items():
+    for (method, seed), part in grid.cell.predictions.items():
         test = parts(data, seed)[2]
-        np.testing.assert_array_equal(grid.cell.ids[index], np.asarray(data.ids)[test])
-        assert probs.shape == (len(test),), method
-        assert ((probs >= 0) & (probs <= 1)).all(), method
+        np.testing.assert_array_equal(grid.cell.cases.names[part.rows], data.cases.names[test])
+        assert part.p.shape == (len(test),), method
+        assert ((part.p >= 0) & (part.p <= 1)).all(), method
 
 
 def test_seeds_are_paired_and_differ(grid):
     for seed in (0, 1):
-        first = grid.cell.predictions["none", seed][0]
+        first = grid.cell.predictions["none", seed].rows
         for method in grid.cell.methods:
-            np.testing.assert_array_equal(grid.cell.predictions[method, seed][0], first)
+            np.testing.assert_array_equal(grid.cell.predictions[method, seed].rows, first)
     assert not np.array_equal(
-        grid.cell.predictions["none", 0][0], grid.cell.predictions["none", 1][0]
+        grid.cell.predictions["none", 0].rows, grid.cell.predictions["none", 1].rows
     )
 
 
@@ -107,40 +104,40 @@ def test_groups_are_never_on_two_sides(data):
 
 
 def test_the_grid_equals_the_estimators(data):
-    marked = np.array(["train"] * 300 + ["test"] * 60, dtype=object)
-    fixed = without(data, split=marked, groups=None, group_names=())
+    marked = Factor.of(["train"] * 300 + ["test"] * 60)
+    fixed = data.with_cases(split=marked, groups=None)
     grid = run_grid(fixed, methods=["none-default", "vanilla-ls", "scale"], seeds=[3])
     X, y, test = data.X[:300], data.y[:300], data.X[300:]
     plain = LinearProbe(random_state=3).fit(X, y)
     np.testing.assert_allclose(
-        grid.cell.predictions["none-default", 3][1], plain.predict_proba(test)[:, 1], atol=1e-6
+        grid.cell.predictions["none-default", 3].p, plain.predict_proba(test)[:, 1], atol=1e-6
     )
     smooth = LinearProbe(smoothing="vanilla", preset="paper", random_state=3).fit(X, y)
     np.testing.assert_allclose(
-        grid.cell.predictions["vanilla-ls", 3][1], smooth.predict_proba(test)[:, 1], atol=1e-6
+        grid.cell.predictions["vanilla-ls", 3].p, smooth.predict_proba(test)[:, 1], atol=1e-6
     )
     scale = ScaleProbe(
         n_anchors=10, n_synthetic=None, mass=None, jury=None, preset="paper", random_state=3
     ).fit(X, y)
     np.testing.assert_allclose(
-        grid.cell.predictions["scale", 3][1], scale.predict_proba(test)[:, 1], atol=1e-6
+        grid.cell.predictions["scale", 3].p, scale.predict_proba(test)[:, 1], atol=1e-6
     )
 
 
 def test_scale_default_is_the_estimator(data):
-    marked = np.array(["train"] * 300 + ["test"] * 60, dtype=object)
-    fixed = without(data, split=marked, groups=None, group_names=())
+    marked = Factor.of(["train"] * 300 + ["test"] * 60)
+    fixed = data.with_cases(split=marked, groups=None)
     grid = run_grid(fixed, methods=["scale-default"], seeds=[1])
     probe = ScaleProbe(random_state=1).fit(data.X[:300], data.y[:300])
     np.testing.assert_allclose(
-        grid.cell.predictions["scale-default", 1][1],
+        grid.cell.predictions["scale-default", 1].p,
         probe.predict_proba(data.X[300:])[:, 1],
         atol=1e-6,
     )
 
 
 def test_methods_that_need_votes_are_left_out_with_a_reason(data):
-    run, out = applicable(None, without(data, counts=None))
+    run, out = applicable(None, data.with_cases(votes=None))
     assert {"real-piecewise", "vote-fraction", "jury", "half-jury", "ensemble"} == set(out) & {
         "real-piecewise",
         "vote-fraction",
@@ -151,29 +148,29 @@ def test_methods_that_need_votes_are_left_out_with_a_reason(data):
     assert "none" in run
     assert out["jury"] == "it needs to know how many readers are behind each label"
     with pytest.raises(InputError, match="no method applies: vote-fraction"):
-        applicable(["vote-fraction"], without(data, counts=None))
+        applicable(["vote-fraction"], data.with_cases(votes=None))
     with pytest.raises(InputError, match="unknown method 'scael'"):
         applicable(["scael"], data)
 
 
 def test_more_than_two_classes():
-    data = features_of(simulate(300, n_classes=3, dim=6, spread=3.0, seed=0))
+    data = simulate(300, n_classes=3, dim=6, spread=3.0, seed=0)
     grid = run_grid(
         data, methods=["none", "temperature", "scale", "vote-fraction", "confidence-ls"], seeds=1
     )
     assert grid.left_out == {"confidence-ls": "it is for two classes"}
-    for _, probs in grid.cell.predictions.values():
-        np.testing.assert_allclose(probs.sum(axis=1), 1.0)
+    for part in grid.cell.predictions.values():
+        np.testing.assert_allclose(part.p.sum(axis=1), 1.0)
     table = compare_cell(grid.cell, n_resamples=50).table
     assert table["nll"].notna().all()
 
 
 def test_given_parts_are_used(data):
-    marked = np.array((["train"] * 6 + ["val"] * 1 + ["test"] * 3) * 36, dtype=object)
-    train, val, test = parts(without(data, split=marked), seed=5)
+    marked = Factor.of((["train"] * 6 + ["val"] * 1 + ["test"] * 3) * 36)
+    train, val, test = parts(data.with_cases(split=marked), seed=5)
     assert (len(train), len(val), len(test)) == (216, 36, 108)
     with pytest.raises(InputError, match="no case has split = 'test'"):
-        parts(without(data, split=np.array(["train"] * 360, dtype=object)), seed=0)
+        parts(data.with_cases(split=Factor.of(["train"] * 360)), seed=0)
 
 
 def test_seeds_are_a_count_or_a_list():
@@ -227,9 +224,10 @@ def test_the_papers_hold_out_is_plain_random():
 
 def one_class_in_validation():
     """Train, validation and test cases as given, every validation case positive."""
-    data = features_of(simulate(240, dim=4, auc=0.9, seed=0))
-    split = np.array(["train"] * 150 + ["val"] * 30 + ["test"] * 60, dtype=object)
-    return replace(data, y=np.where(split == "val", 1, data.y), split=split, counts=None)
+    data = simulate(240, dim=4, auc=0.9, seed=0)
+    split = Factor.of(["train"] * 150 + ["val"] * 30 + ["test"] * 60)
+    y = np.where(split.values == "val", 1, data.y)
+    return data.with_cases(y=y, split=split, votes=None)
 
 
 def test_a_calibrator_that_cannot_be_fitted_is_left_out_not_the_others():
@@ -241,8 +239,8 @@ def test_a_calibrator_that_cannot_be_fitted_is_left_out_not_the_others():
 
 
 def test_sentences_without_votes_say_each_thing_once():
-    data = features_of(simulate(300, dim=4, n_classes=3, seed=0))
-    grid = run_grid(replace(data, counts=None), methods=["none", "vanilla-ls", "scale"], seeds=1)
+    data = simulate(300, dim=4, n_classes=3, seed=0)
+    grid = run_grid(data.with_cases(votes=None), methods=["none", "vanilla-ls", "scale"], seeds=1)
     said = " ".join(compare_cell(grid.cell).sentences)
     assert "of -" not in said
     assert "by -." not in said
@@ -270,7 +268,7 @@ def test_scale_against_label_smoothing_is_judged_by_its_interval():
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_gain_across_presets_is_not_called_the_methods_own(alike):
     """Too little data for the paper's 50 epochs: whatever trains longer wins."""
-    data = features_of(simulate(150, dim=40, auc=0.9, seed=2))
+    data = simulate(150, dim=40, auc=0.9, seed=2)
     methods = ["none", "scale-default", *(["none-default"] if alike else [])]
     comparison = compare_cell(run_grid(data, methods=methods, seeds=2).cell)
     assert comparison.best != "none", "the longer training should win for this test to bite"

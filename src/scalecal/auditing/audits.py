@@ -1,8 +1,8 @@
 """The audit: calibration by how far the readers agree, with its own noise floor.
 
 For all cases and for every stratum: the error, what a calibrated model would show there, tests,
-and scores against the readers' votes. `scalecal.compare` sets two audits side by
-side on the same cases; `scalecal.merge` joins audits of parts into the audit of the whole.
+and scores against the readers' votes. `scalecal.compare_audits` sets two audits side by
+side on the same cases; `scalecal.merge_audits` joins audits of parts into the audit of the whole.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal import __version__, metrics
 from scalecal.auditing import sentences as wording
 from scalecal.auditing.scores import TESTS, score
+from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import (
     Float,
     InputError,
@@ -37,37 +38,15 @@ from scalecal.io.store import plain, write_text
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
-from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha, stratum_codes
+from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Audit", "Cases", "audit", "audit_cases"]
+__all__ = ["Audit", "audit", "audit_predictions"]
 
 Strata = ArrayLike | Callable[[Int, Float, "Int | None"], ArrayLike]
-Source = Literal["none", "agreement", "given"]
-
-
-@dataclass(frozen=True, eq=False)
-class Cases:
-    """What an audit was made of, kept for comparing, merging and drawing.
-
-    `codes` number each case's stratum in `strata`, -1 for none.
-    """
-
-    y: Int
-    probs: Float
-    counts: Int | None
-    codes: NDArray[np.integer[Any]]
-    strata: tuple[str, ...]
-    groups: Int | None
-
-    def within(self, stratum: str) -> NDArray[np.intp] | slice:
-        """Row numbers of a stratum's cases; all of them for "overall"."""
-        if stratum == "overall":
-            return slice(None)
-        return np.flatnonzero(self.codes == self.strata.index(stratum))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +64,18 @@ class Audit:
         What made it: version, seed, options, data hash, inter-reader statistics.
     notes
         What the reader of the numbers should know.
+    predictions
+        What was audited, kept for comparing, merging and drawing.
+    times
+        How many cases each row of the predictions stands for; None: one.
     """
 
     rows: list[dict[str, Any]]
     references: list[dict[str, Any]]
     meta: dict[str, Any]
     notes: list[str]
-    cases: Cases = field(repr=False)
+    predictions: Predictions = field(repr=False)
+    times: Float | None = field(default=None, repr=False)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         for row in self.rows:
@@ -153,8 +137,12 @@ class Audit:
 
     def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
         """Return a stratum's bins, and where a calibrated model's share of positives would lie."""
-        inside = self.cases.within(stratum)
-        y, p, n_bins = self.cases.y[inside], self.cases.probs[inside], self.meta["n_bins"]
+        inside = self.predictions.cases.within(stratum)
+        y, p, n_bins = (
+            labels_of(self.predictions.cases)[inside],
+            self.predictions.p[inside],
+            self.meta["n_bins"],
+        )
         bars = metrics.consistency_bars(p, n_bins=n_bins, seed=self.meta["seed"])
         return metrics.bins(y, p, n_bins=n_bins), bars
 
@@ -215,65 +203,115 @@ def audit(
     True
     """
     p = check_probs(probs)
-    if p.ndim == 2 and p.shape[1] == 2:
-        p = np.ascontiguousarray(p[:, 1])
     n_classes = 2 if p.ndim == 1 else p.shape[1]
     labels = check_labels(y, n_classes)
     counts = None if votes is None else check_counts(votes, n_raters)
     n = check_same_length(y=labels, probs=p, votes=counts)
-    if counts is not None and counts.shape[1] != n_classes:
-        raise InputError(f"votes have {counts.shape[1]} classes but probs have {n_classes}")
-    check_positive_int(n_bins, "n_bins")
-    check_positive_int(n_resamples, "n_resamples", least=20)
-    group_codes = check_groups(groups, n)
-    codes, order, source = _strata(strata, labels, p, counts)
-    cases = Cases(labels, p, counts, codes, order, group_codes)
-    return audit_cases(cases, source=source, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    codes = check_groups(groups, n)
+    cases = Cases(
+        n=n,
+        classes=tuple(str(c) for c in range(n_classes)),
+        y=labels,
+        votes=counts,
+        groups=None if groups is None or codes is None else _named_groups(groups, codes),
+        strata=None if strata is None else _strata(strata, labels, p, counts),
+    )
+    return audit_predictions(
+        Predictions(cases, p), n_bins=n_bins, n_resamples=n_resamples, seed=seed
+    )
 
 
-def _strata(
-    strata: Strata | None, y: Int, probs: Float, counts: Int | None
-) -> tuple[NDArray[np.integer[Any]], tuple[str, ...], Source]:
-    """Codes and names of the strata, and where they come from."""
-    if strata is None:
-        if counts is None:
-            return np.full(len(y), -1, dtype=np.int8), (), "none"
-        return stratum_codes(counts), STRATA, "agreement"
+def _named_groups(groups: ArrayLike, codes: Int) -> Factor:
+    """Return the groups with the names they were given, in the order of their codes."""
+    _, first = np.unique(codes, return_index=True)
+    return Factor(codes, tuple(np.asarray(groups)[first].astype(np.str_).tolist()))
+
+
+def _strata(strata: Strata, y: Int, probs: Float, counts: Int | None) -> Factor:
+    """Return the strata that the caller named: agreement strata in their order, others by name."""
     raw = np.asarray(strata(y, probs, counts) if callable(strata) else strata)
     if raw.shape != y.shape:
         raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
-    if raw.dtype.kind in "fO":
-        raw = np.array(["" if v is None or v != v else str(v) for v in raw.tolist()])
-    found, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
-    names = [name for name in found.tolist() if name]
-    if "overall" in names:
-        raise InputError("a stratum may not be called 'overall': that row holds all cases")
-    if set(names) <= set(STRATA):
-        names = [name for name in STRATA if name in names]
-    place = np.array([names.index(name) if name else -1 for name in found.tolist()])
-    return place[inverse], tuple(names), "given"
+    factor = Factor.of(raw)
+    if set(factor.names) <= set(STRATA):
+        return Factor.of(raw, tuple(name for name in STRATA if name in factor.names))
+    return factor
 
 
-def audit_cases(cases: Cases, *, source: Source, n_bins: int, n_resamples: int, seed: int) -> Audit:
-    """Audit checked cases whose strata are known; `source` says where these come from."""
-    y, p, counts = cases.y, cases.probs, cases.counts
-    units = Units.of(len(y), groups=cases.groups, seed=seed)
-    order = cases.strata
+def audit_predictions(
+    predictions: Predictions,
+    *,
+    sample_weight: Float | None = None,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Audit:
+    """Audit predictions on `scalecal.cases.Cases`.
+
+    Parameters
+    ----------
+    predictions
+        Labels judge `predictions.p`. Strata are those of the cases, or made of their votes where
+        they have none. Cases without a label are left out, with a note.
+    sample_weight
+        (n,) how many cases each row stands for; all rows labelled and without groups then.
+    n_bins, n_resamples, seed
+        As `audit`.
+    """
+    check_positive_int(n_bins, "n_bins")
+    check_positive_int(n_resamples, "n_resamples", least=20)
+    predictions = _checked(predictions)
+    cases, p = predictions.cases, predictions.p
+    y = labels_of(cases)
+    units = Units.of(
+        cases.n,
+        groups=None if cases.groups is None else cases.groups.codes,
+        seed=seed,
+        sample_weight=sample_weight,
+    )
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     rows: list[dict[str, Any]] = []
-    for name in ("overall", *order):
+    for name in ("overall", *cases.stratum_names):
         inside = cases.within(name)
-        votes = None if counts is None else counts[inside]
+        votes = None if cases.votes is None else cases.votes[inside]
         if len(y[inside]) == 0:
             rows.append({"name": name, "n": 0, "reason": "no case in this stratum"})
             continue
         numbers = score(y[inside], p[inside], votes, units=units.within(inside), **options)
         rows.append({"name": name, **numbers})
-    _add_selection(rows, cases, options)
-    _add_left_out_votes(rows, cases, source, seed)
+    _add_null(rows, predictions, units.times, options)
+    _add_left_out_votes(rows, predictions, units.times, seed)
     rows = complete_rows(rows)
-    meta = _meta(cases, source, units) | options
-    return Audit(rows, _references(cases), meta, _notes(cases, rows, units), cases)
+    meta = _meta(predictions, units) | options
+    notes = [*_notes(predictions, rows, units), *cases.notes]
+    return Audit(rows, _references(predictions, units), meta, notes, predictions, units.times)
+
+
+def _checked(predictions: Predictions) -> Predictions:
+    """Return the predictions on labelled, stratified cases, (n,) for two classes."""
+    labelled = predictions.cases.labelled()
+    if labelled is not predictions.cases:
+        kept = labels_of(predictions.cases) >= 0
+        reader = predictions.p_reader
+        predictions = Predictions(
+            labelled, predictions.p[kept], None if reader is None else reader[kept]
+        )
+    cases, p = labelled.stratified(), check_probs(predictions.p)
+    if "overall" in cases.stratum_names:
+        raise InputError("a stratum may not be called 'overall': that row holds all cases")
+    n_classes = 2 if p.ndim == 1 else p.shape[1]
+    if cases.votes is not None and cases.votes.shape[1] != n_classes:
+        raise InputError(f"votes have {cases.votes.shape[1]} classes but probs have {n_classes}")
+    if p.ndim == 2 and n_classes == 2:
+        p = np.ascontiguousarray(p[:, 1])
+    return Predictions(cases, p, predictions.p_reader)
+
+
+def labels_of(cases: Cases) -> Int:
+    """Return the labels of cases that have them."""
+    if cases.y is None:
+        raise InputError("there are no labels")
+    return cases.y
 
 
 def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -281,7 +319,7 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     The first row is `overall`, which stands apart from the strata.
     """
-    for test in (*TESTS, "selection"):
+    for test in (*TESTS, "null"):
         key = f"p_{test}"
         if rows[1:]:
             adjusted = metrics.holm([r.get(key, float("nan")) for r in rows[1:]])
@@ -293,37 +331,51 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: row.get(k, "" if k == "reason" else float("nan")) for k in keys} for row in rows]
 
 
-def _add_selection(rows: list[dict[str, Any]], cases: Cases, options: dict[str, Any]) -> None:
-    if not cases.strata:
+def _add_null(
+    rows: list[dict[str, Any]],
+    predictions: Predictions,
+    times: Float | None,
+    options: dict[str, Any],
+) -> None:
+    strata = predictions.cases.strata
+    if strata is None:
         return
-    event = read_hard_event(cases.y, cases.probs)
-    null = selection_null(event.y, event.p, cases.codes, n_strata=len(cases.strata), **options)
-    for j, row in enumerate(rows[1:]):
-        drawn = null[np.isfinite(null[:, j]), j]
-        if row["n"] == 0 or len(drawn) == 0:
-            continue
-        row |= selection_numbers(row["ece"], drawn)
+    event = read_hard_event(labels_of(predictions.cases), predictions.p)
+    drawn = selection_null(
+        event.y, event.p, strata.codes, n_strata=len(strata.names), sample_weight=times, **options
+    )
+    for row, column in zip(rows[1:], drawn.T, strict=True):
+        finite = column[np.isfinite(column)]
+        if row["n"] and len(finite):
+            row |= null_numbers(row["ece"], finite)
 
 
-def selection_numbers(ece: float, drawn: Float) -> dict[str, float]:
+def null_numbers(ece: float, drawn: Float) -> dict[str, float]:
     """Where an ECE stands among those of a calibrated model in the same stratum."""
+    low, high = np.quantile(drawn, [0.05, 0.95])
     return {
-        "null_mean": float(drawn.mean()),
-        "null_p95": float(np.quantile(drawn, 0.95)),
+        "null": float(drawn.mean()),
+        "null_low": float(low),
+        "null_high": float(high),
         "null_place": float((drawn < ece).mean()),
-        "p_selection": float((1 + (drawn >= ece).sum()) / (len(drawn) + 1)),
+        "p_null": float((1 + (drawn >= ece).sum()) / (len(drawn) + 1)),
     }
 
 
 def _add_left_out_votes(
-    rows: list[dict[str, Any]], cases: Cases, source: Source, seed: int
+    rows: list[dict[str, Any]], predictions: Predictions, times: Float | None, seed: int
 ) -> None:
-    if cases.counts is None or source == "given":
+    cases = predictions.cases
+    if cases.votes is None or not cases.agreement:
         return
     # Splits are averaged, so large sets need few of them.
-    n_splits = 20 if len(cases.y) <= EXACT_CASES else 1
     scores = leave_votes_out(
-        cases.counts, cases.probs, groups=cases.groups, n_splits=n_splits, seed=seed
+        cases.votes,
+        predictions.p,
+        groups=None if cases.groups is None else cases.groups.codes,
+        n_splits=20 if cases.n <= EXACT_CASES else 1,
+        seed=seed,
+        sample_weight=times,
     )
     for row in rows:
         left = scores[row["name"]]
@@ -335,90 +387,92 @@ def _add_left_out_votes(
         row["lvo_overconfidence_high"] = left.overconfidence_high
 
 
-def _references(cases: Cases) -> list[dict[str, Any]]:
-    """Score two predictors that know nothing, on the same strata; a constant needs no more than counts."""
-    n_classes = 2 if cases.probs.ndim == 1 else cases.probs.shape[1]
-    share = np.bincount(cases.y, minlength=n_classes) / len(cases.y)
-    even = np.full(n_classes, 1 / n_classes)
+def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
+    """Score two predictors that know nothing, on the same strata: 1 / C, and the prevalence."""
+    cases, p = predictions.cases, predictions.p
+    y = labels_of(cases)
+    n_classes = 2 if p.ndim == 1 else p.shape[1]
+    share = np.bincount(y, units.times, n_classes) / units.n
     title = "constant 0.5" if n_classes == 2 else f"constant 1/{n_classes}"
     out = []
-    for name, constant in ((title, even), ("prevalence", share)):
-        event = n_classes - 1 if n_classes == 2 else int(constant.argmax())
-        # A tie at one half goes to the positive class, as in `metrics.accuracy`.
-        called = int(constant[1] >= 0.5) if n_classes == 2 else event
-        with np.errstate(divide="ignore"):
-            log_c = np.log(np.clip(constant, EPS, 1.0 - EPS))
-        for stratum in ("overall", *cases.strata):
+    for name, constant in ((title, np.full(n_classes, 1 / n_classes)), ("prevalence", share)):
+        for stratum in ("overall", *cases.stratum_names):
             inside = cases.within(stratum)
-            found = np.bincount(cases.y[inside], minlength=n_classes)
-            row: dict[str, Any] = {"name": name, "stratum": stratum, "n": int(found.sum())}
-            if row["n"]:
-                rate = found / found.sum()
-                whole = float((rate * ((constant**2).sum() - 2 * constant + 1)).sum())
-                row |= {
-                    "mean_p": float(constant[event]),
-                    "ece": abs(float(constant[event] - rate[event])),
-                    "brier": whole / 2 if n_classes == 2 else whole,
-                    "log_loss": -float(rate @ log_c),
-                    "accuracy": float(rate[called]),
-                }
-                if cases.counts is not None:
-                    row["vote_nll"] = _constant_vote_nll(cases.counts[inside], log_c)
+            here = units.within(inside)
+            row: dict[str, Any] = {"name": name, "stratum": stratum, "n": here.n}
+            if here.n:
+                counts = np.bincount(y[inside], here.times, n_classes)
+                row |= _constant_scores(constant, counts)
+                if cases.votes is not None:
+                    row["vote_nll"] = _constant_vote_nll(cases.votes[inside], constant, here.times)
             out.append(row)
     return out
 
 
-def _constant_vote_nll(counts: Int, log_c: Float) -> float:
-    size = counts.sum(axis=1)
+def _constant_scores(constant: Float, counts: NDArray[Any]) -> dict[str, float]:
+    """Score the same probabilities for every case, on so many cases of each class."""
+    label = np.arange(len(constant))
+    table = np.tile(constant, (len(constant), 1))
+    probs = table[:, 1] if len(constant) == 2 else table
+    scores = {
+        name: metrics.METRICS[name].function(label, probs, sample_weight=counts)
+        for name in ("ece", "brier", "nll", "accuracy")
+    }
+    return {"mean_p": float(constant[1] if len(constant) == 2 else constant.max()), **scores}
+
+
+def _constant_vote_nll(votes: Int, constant: Float, times: Float | None) -> float:
+    size = votes.sum(axis=1)
     voted = size > 0
     if not voted.any():
         return float("nan")
-    return -float((counts[voted] / size[voted, None]).mean(axis=0) @ log_c)
+    share = np.average(
+        votes[voted] / size[voted, None], axis=0, weights=None if times is None else times[voted]
+    )
+    return -float(share @ np.log(np.clip(constant, EPS, 1.0 - EPS)))
 
 
-def _meta(cases: Cases, source: Source, units: Units) -> dict[str, Any]:
+def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
+    cases, p = predictions.cases, predictions.p
     digest = hashlib.sha256()
-    for array in (cases.y, cases.probs, cases.counts):
+    for array in (cases.y, p, cases.votes):
         if array is not None:
             digest.update(np.ascontiguousarray(array).data)
     meta: dict[str, Any] = {
         "version": __version__,
-        "n": len(cases.y),
-        "n_classes": 2 if cases.probs.ndim == 1 else cases.probs.shape[1],
-        "event": "positive class" if cases.probs.ndim == 1 else "top class is right",
-        "strata": source,
+        "n": units.n,
+        "n_classes": 2 if p.ndim == 1 else p.shape[1],
+        "event": "positive class" if p.ndim == 1 else "top class is right",
+        "strata": "none" if cases.strata is None else "agreement" if cases.agreement else "given",
         "resampled": "cases" if cases.groups is None else "groups",
         "n_groups": None if units.group is None else int(units.group.max()) + 1,
         "data_sha256": digest.hexdigest(),
     }
-    if cases.counts is not None:
-        size = cases.counts.sum(axis=1)
+    if cases.votes is not None:
+        size = cases.votes.sum(axis=1)
         meta |= {
             "n_raters": [int(m) for m in np.unique(size)],
-            "fleiss_kappa": fleiss_kappa(cases.counts),
-            "krippendorff_alpha": krippendorff_alpha(cases.counts),
+            "fleiss_kappa": fleiss_kappa(cases.votes, sample_weight=units.times),
+            "krippendorff_alpha": krippendorff_alpha(cases.votes, sample_weight=units.times),
         }
     return meta
 
 
-def _notes(cases: Cases, rows: list[dict[str, Any]], units: Units) -> list[str]:
+def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -> list[str]:
     notes = []
-    n = len(cases.y)
-    if cases.strata and (none := int((cases.codes < 0).sum())):
+    cases, p = predictions.cases, predictions.p
+    n = units.n
+    if cases.strata is not None and (none := units.within(cases.strata.codes < 0).n):
         notes.append(f"{none:,} of {n:,} cases have no stratum and count only in the overall row.")
     empty = [r["name"] for r in rows if r["n"] == 0]
     if empty:
         notes.append(f"No case in stratum {', '.join(empty)}: numbers are undefined there.")
-    if cases.probs.ndim == 2:
+    if p.ndim == 2:
         notes.append(
             "With more than two classes prev., mean p, ECE and tests are of the predicted class: "
             "how often it is right, how sure the model is of it."
         )
-    single = [
-        r["name"]
-        for r in rows
-        if r["n"] and cases.probs.ndim == 1 and r["prevalence"] in (0.0, 1.0)
-    ]
+    single = [r["name"] for r in rows if r["n"] and p.ndim == 1 and r["prevalence"] in (0.0, 1.0)]
     if single:
         notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
     if cases.groups is not None:
@@ -429,6 +483,6 @@ def _notes(cases: Cases, rows: list[dict[str, Any]], units: Units) -> list[str]:
         notes.append(
             f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."
         )
-    if units.count == MOST_UNITS and n > MOST_UNITS:
+    if units.times is None and units.count == MOST_UNITS and n > MOST_UNITS:
         notes.append(f"Intervals pool cases at random into {MOST_UNITS:,} units before resampling.")
     return notes

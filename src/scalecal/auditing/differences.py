@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scalecal.auditing.audits import Audit, Cases, audit_cases
+from scalecal.auditing.audits import Audit, audit_predictions, labels_of
 from scalecal.auditing.scores import INTERVALS, case_sums, sum_values
+from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.inference.units import Units, bootstrap_sums, centred, interval, two_sided_p
 from scalecal.votes import STRATA
@@ -16,21 +18,28 @@ from scalecal.votes import STRATA
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare", "merge"]
+__all__ = ["compare_audits", "merge_audits"]
 
 
-def _same_cases(a: Audit, b: Audit) -> None:
-    x, z = a.cases, b.cases
-    if len(x.y) != len(z.y):
-        raise InputError(f"the audits are of different cases: {len(x.y)} against {len(z.y)}")
-    for name in ("y", "counts", "codes", "strata"):
-        left, right = getattr(x, name), getattr(z, name)
-        same = (left is None) == (right is None) and (left is None or np.array_equal(left, right))
-        if not same:
+def _same_cases(a: Audit, b: Audit) -> Cases:
+    x, z = a.predictions.cases, b.predictions.cases
+    if x.n != z.n:
+        raise InputError(f"the audits are of different cases: {x.n} against {z.n}")
+    for name in ("y", "votes", "strata"):
+        left, right = (_values(getattr(cases, name)) for cases in (x, z))
+        if not np.array_equal(left, right):
             raise InputError(f"the audits are of different cases: their {name} differ")
+    return x
 
 
-def compare(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
+def _values(column: Any) -> NDArray[Any]:
+    """Return a column of cases as an array, empty where there is none."""
+    if column is None:
+        return np.zeros(0)
+    return column.values if isinstance(column, Factor) else column
+
+
+def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
     """Compare two models on the same cases: every difference b - a with its paired bootstrap.
 
     Differences of the same cases share those cases' noise, so that a bootstrap of them is sound even
@@ -47,26 +56,26 @@ def compare(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd
     >>> y = (rng.uniform(size=500) < chance).astype(int)
     >>> from scalecal import audit
     >>> sharp = audit(y, np.clip(2 * chance - 0.5, 0.01, 0.99))
-    >>> table = compare(sharp, audit(y, chance))
-    >>> bool(table.set_index("metric").loc["log_loss", "high"] < 0)
+    >>> table = compare_audits(sharp, audit(y, chance))
+    >>> bool(table.set_index("metric").loc["nll", "high"] < 0)
     True
     """
     import pandas as pd
 
-    _same_cases(a, b)
-    cases = a.cases
-    units = Units.of(len(cases.y), groups=cases.groups, seed=seed)
+    cases = _same_cases(a, b)
+    groups = None if cases.groups is None else cases.groups.codes
+    units = Units.of(cases.n, groups=groups, seed=seed)
     out = []
-    for name in ("overall", *cases.strata):
+    for name in ("overall", *cases.stratum_names):
         inside = cases.within(name)
-        y = cases.y[inside]
+        y = labels_of(cases)[inside]
         if len(y) == 0:
             continue
-        votes = None if cases.counts is None else cases.counts[inside]
+        votes = None if cases.votes is None else cases.votes[inside]
         here = units.within(inside)
         point, drawn = [], []
         for model in (a, b):
-            probs = model.cases.probs[inside]
+            probs = model.predictions.p[inside]
             sums = case_sums(y, probs, votes, units=here, n_bins=a.meta["n_bins"])
             whole = {key: s.sum(axis=0, keepdims=True) for key, s in sums.items()}
             point.append(sum_values(whole))
@@ -94,7 +103,7 @@ def compare(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd
     return pd.DataFrame(out)
 
 
-def merge(audits: Sequence[Audit]) -> Audit:
+def merge_audits(audits: Sequence[Audit]) -> Audit:
     """Join audits of parts (disjoint cases, one model) into the audit of the whole.
 
     The cases are put together in the order given and audited anew with the options of the parts, which
@@ -106,7 +115,7 @@ def merge(audits: Sequence[Audit]) -> Audit:
     >>> p = np.linspace(0.05, 0.95, 40)
     >>> y = np.tile([0, 1], 20)
     >>> from scalecal import audit
-    >>> whole = merge([audit(y[:10], p[:10]), audit(y[10:], p[10:])])
+    >>> whole = merge_audits([audit(y[:10], p[:10]), audit(y[10:], p[10:])])
     >>> whole["overall"]["ece"] == audit(y, p)["overall"]["ece"]
     True
     """
@@ -119,29 +128,43 @@ def merge(audits: Sequence[Audit]) -> Audit:
                 raise InputError(
                     f"audits with different {key} cannot be merged: {first.meta[key]} and {other.meta[key]}"
                 )
-        if (other.cases.counts is None) != (first.cases.counts is None):
+        if (other.predictions.cases.votes is None) != (first.predictions.cases.votes is None):
             raise InputError("audits with and without votes cannot be merged")
-
-    def join(name: str) -> Any:
-        parts = [getattr(a.cases, name) for a in audits]
-        return None if parts[0] is None else np.concatenate(parts)
-
-    groups = None
-    if first.cases.groups is not None:
-        sizes = [int(a.cases.groups.max()) + 1 for a in audits if a.cases.groups is not None]
-        shifts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        groups = np.concatenate([a.cases.groups + s for a, s in zip(audits, shifts, strict=True)])
-    strata = tuple(dict.fromkeys(name for a in audits for name in a.cases.strata))
-    if set(strata) <= set(STRATA):
-        strata = tuple(name for name in STRATA if name in strata)
-    codes = np.concatenate(
-        [np.array([*map(strata.index, a.cases.strata), -1])[a.cases.codes] for a in audits]
+    parts = [a.predictions.cases for a in audits]
+    together: dict[str, Any] = {}
+    for name in ("y", "votes"):
+        arrays = [getattr(part, name) for part in parts]
+        together[name] = None if arrays[0] is None else np.concatenate(arrays)
+    if parts[0].groups is not None:
+        together["groups"] = _joined(
+            [
+                Factor(p.groups.codes, tuple(f"{k}/{name}" for name in p.groups.names))
+                for k, p in enumerate(parts)
+                if p.groups is not None
+            ]
+        )
+    if parts[0].strata is not None:
+        together["strata"] = _joined([part.strata for part in parts if part.strata is not None])
+    cases = Cases(
+        n=sum(part.n for part in parts),
+        classes=parts[0].classes,
+        agreement=parts[0].agreement,
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        **together,
     )
-    cases = Cases(join("y"), join("probs"), join("counts"), codes, strata, groups)
-    return audit_cases(
-        cases,
-        source=first.meta["strata"],
+    return audit_predictions(
+        Predictions(cases, np.concatenate([a.predictions.p for a in audits])),
         n_bins=first.meta["n_bins"],
         n_resamples=first.meta["n_resamples"],
         seed=first.meta["seed"],
     )
+
+
+def _joined(parts: Sequence[Factor]) -> Factor:
+    """Return one factor of several, one after the other; agreement strata keep their order."""
+    names = tuple(dict.fromkeys(name for part in parts for name in part.names))
+    if set(names) <= set(STRATA):
+        names = tuple(name for name in STRATA if name in names)
+    place = {name: code for code, name in enumerate(names)}
+    codes = [np.array([*(place[n] for n in part.names), -1])[part.codes] for part in parts]
+    return Factor(np.concatenate(codes), names)

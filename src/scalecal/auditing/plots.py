@@ -125,7 +125,7 @@ def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
     )
     title = row["name"] if audit.meta["strata"] != "agreement" else _agreement_title(row["name"])
     top.set_title(f"{title}, n = {number(row['n'])}")
-    null = row.get("null_mean", float("nan"))
+    null = row.get("null", float("nan"))
     calibrated = null if np.isfinite(null) else row["floor"]
     top.text(
         0.03,

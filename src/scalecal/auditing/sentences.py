@@ -29,12 +29,12 @@ _COLUMNS = (
     ("ECE", "ece"),
     ("floor", "floor"),
     ("excess", "excess"),
-    ("null", "null_mean"),
-    ("p(null)", "p_selection_holm"),
+    ("null", "null"),
+    ("p(null)", "p_null_holm"),
     ("p(Cox)", "p_cox_holm"),
     ("over-conf.", "overconfidence"),
     ("Brier", "brier"),
-    ("NLL", "log_loss"),
+    ("NLL", "nll"),
     ("AUC", "auc"),
     ("acc.", "accuracy"),
     ("vote NLL", "vote_nll"),
@@ -141,14 +141,14 @@ def _equals(p: float) -> str:
 
 def _strata(rows: Sequence[Row], agreement: bool) -> str:
     the, what = ("", "agreement") if agreement else ("the ", "stratum")
-    judged = [r for r in rows if np.isfinite(r.get("p_selection_holm", float("nan")))]
+    judged = [r for r in rows if np.isfinite(r.get("p_null_holm", float("nan")))]
     if not judged:
         return "No stratum can be judged against a calibrated model."
-    failing = [r for r in judged if r["p_selection_holm"] < LEVEL]
+    failing = [r for r in judged if r["p_null_holm"] < LEVEL]
     if failing:
         listed = "; ".join(
             f"{the}{r['name']} {what} (n = {number(r['n'])}): ECE {number(r['ece'])} against "
-            f"{number(r['null_mean'])}, p {_equals(r['p_selection_holm'])}"
+            f"{number(r['null'])}, p {_equals(r['p_null_holm'])}"
             for r in failing
         )
         return f"It is worse than a calibrated model would look in the same strata on {listed}."
@@ -156,7 +156,7 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
     return (
         f"No stratum is measurably worse than a calibrated model would look there: the largest ECE, "
         f"{number(worst['ece'])} on {the}{worst['name']} {what} (n = {number(worst['n'])}), compares with "
-        f"{number(worst['null_mean'])} for a calibrated model (p {_equals(worst['p_selection_holm'])})."
+        f"{number(worst['null'])} for a calibrated model (p {_equals(worst['p_null_holm'])})."
     )
 
 

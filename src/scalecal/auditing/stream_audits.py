@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal import __version__, metrics
 from scalecal.auditing import stream_compressed as counted
-from scalecal.auditing.audits import Audit, Cases, complete_rows, selection_numbers
+from scalecal.auditing.audits import Audit, complete_rows, null_numbers
 from scalecal.auditing.stream_cells import Cells
 from scalecal.auditing.stream_compressed import Compressed, compress, moments_interval
 from scalecal.auditing.stream_panels import agreement_statistics, left_out, selection_null
 from scalecal.auditing.stream_state import Layer, State
+from scalecal.cases import Cases, Predictions
 from scalecal.checks import InputError, check_positive_int
 from scalecal.io.store import write_bytes
 from scalecal.metrics.resampling import EXACT_CASES
@@ -33,14 +34,12 @@ FORMAT = "scalecal-stream-1"
 FEW_CASES = 500
 """Cases of a stratum below which the normal limit of its null may be some per cent off."""
 
-_NO_CASES = Cases(
-    np.zeros(0, np.int64), np.zeros(0), None, np.zeros(0, np.int64), strata=(), groups=None
-)
+_NO_CASES = Predictions(Cases(n=0, y=np.zeros(0, np.int64)), np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
 class StreamedAudit(Audit):
-    """An audit made from counts; its cases are gone, so `compare` and `merge` do not take it.
+    """An audit made from counts; its cases are gone, so `compare_audits` and `merge_audits` do not take it.
 
     Merge the `StreamingAudit` objects instead.
     """
@@ -247,7 +246,7 @@ class StreamingAudit:
                 j = strata[row["name"]]
                 drawn = null[np.isfinite(null[:, j]), j]
                 if row["n"] and len(drawn):
-                    row |= selection_numbers(row["ece"], drawn)
+                    row |= null_numbers(row["ece"], drawn)
         if source == "agreement" and two:
             scores = left_out(state)
             for row in rows:
@@ -316,7 +315,7 @@ def _score(
     """The numbers of one stratum, by the names `scalecal.audit` gives them."""
     y, p, w, n_bins = cases.y, cases.p, cases.weights, options["n_bins"]
     two = state.n_classes == 2
-    ece = metrics.ece(y, p, n_bins=n_bins, weights=w)
+    ece = metrics.ece(y, p, n_bins=n_bins, sample_weight=w)
     null = counted.null_errors(cases, **options)
     value, low, high = counted.debiased(cases, n_bins)
     row: dict[str, Any] = {
@@ -326,12 +325,12 @@ def _score(
         "mean_p": float(w @ p / cases.n),
         "ece": ece,
         "floor": float(null.mean()),
-        "floor_p95": float(np.quantile(null, 0.95)),
+        "floor_high": float(np.quantile(null, 0.95)),
         "excess": ece - float(null.mean()),
         "debiased": value,
         "debiased_low": low,
         "debiased_high": high,
-        "smece": metrics.smece(y, p, weights=w),
+        "smece": metrics.smece(y, p, sample_weight=w),
     }
     right = (y == (p >= 0.5)).astype(np.float64) if two else y.astype(np.float64)
     confidence = np.maximum(p, 1.0 - p) if two else p
@@ -341,7 +340,7 @@ def _score(
         "accuracy": cases.mean_interval(right),
     }
     losses = [_losses(state, layer, two) for layer in layers]
-    means["log_loss"] = moments_interval(cases.n, *np.sum([a for a, _ in losses], axis=0))
+    means["nll"] = moments_interval(cases.n, *np.sum([a for a, _ in losses], axis=0))
     if two:
         means["brier"] = cases.mean_interval((p - y) ** 2)
         means["auc"] = counted.area(cases)
@@ -392,7 +391,7 @@ def _vote_scores(
     }
     extras = {
         "ent_ce": metrics.ent_ce(
-            cases.positive, cases.p, n_raters=cases.readers, weights=cases.weights
+            cases.positive, cases.p, n_raters=cases.readers, sample_weight=cases.weights
         )
     }
     for name in ("vote_nll", "dist_ce", "ent_ce"):
@@ -400,7 +399,7 @@ def _vote_scores(
             name,
             cases.p[voted],
             cases.readers[voted],
-            weights=cases.weights[voted],
+            sample_weight=cases.weights[voted],
         )
     return means, extras
 
@@ -428,11 +427,13 @@ def _references(state: State, layers_of: dict[str, list[Layer]]) -> list[dict[st
                 y = np.array([la.label for la in layers])
                 p = np.full(len(y), constant)
                 row["mean_p"] = constant
-                for metric in ("ece", "brier", "log_loss", "accuracy"):
-                    row[metric] = metrics.METRICS[metric].function(y, p, weights=size)
+                for metric in ("ece", "brier", "nll", "accuracy"):
+                    row[metric] = metrics.METRICS[metric].function(y, p, sample_weight=size)
                 readers = np.array([la.readers for la in layers])
                 if readers.any():
                     positive = np.array([la.positive for la in layers])
-                    row["vote_nll"] = metrics.vote_nll(positive, p, n_raters=readers, weights=size)
+                    row["vote_nll"] = metrics.vote_nll(
+                        positive, p, n_raters=readers, sample_weight=size
+                    )
             out.append(row)
     return out

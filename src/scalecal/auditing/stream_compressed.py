@@ -61,7 +61,7 @@ class Compressed:
 
     def bins(self, n_bins: int) -> Bins:
         """The reliability table, with cases counted."""
-        table = bins(self.y, self.p, n_bins=n_bins, weights=self.weights)
+        table = bins(self.y, self.p, n_bins=n_bins, sample_weight=self.weights)
         count = np.round(table.weight).astype(np.int64)
         return Bins(
             table.lo,
@@ -151,7 +151,7 @@ def debiased(cases: Compressed, n_bins: int) -> tuple[float, float, float]:
     w = cases.weights
     # By the number of the cell, since all of its cases share a bin, whatever their label.
     place = cases.cell / cases.cell.max() if cases.cell.any() else cases.cell
-    index = bin_index(place, n_bins=n_bins, binning="mass", weights=w)
+    index = bin_index(place, n_bins=n_bins, binning="mass", sample_weight=w)
     residual = cases.p - cases.y
     size = np.bincount(index, w, n_bins)
     first = np.bincount(index, w * residual, n_bins)

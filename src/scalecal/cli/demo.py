@@ -26,31 +26,25 @@ def demo(
     The embedded data: LIDC-IDRI nodules, three readers each, geometry features, split by patient. All
     methods are trained by the default preset: the paper's 50 epochs are too few for 600 cases.
     """
+    import numpy as np
+
     from scalecal.datasets import load_lidc
-    from scalecal.paper.claims import claims_json, claims_table, judge
-    from scalecal.paper.evidence import Evidence
-    from scalecal.paper.reproduction import training_embeddings
+    from scalecal.paper.claims import claims_table, judge_comparison
     from scalecal.runs.comparison import compare_cell
     from scalecal.runs.folder import RUN_FILES, audit_method
-    from scalecal.runs.grid import features_of, run_grid
+    from scalecal.runs.grid import run_grid
 
     check_run(out, "demo", RUN_FILES, ())
-    data = features_of(load_lidc(), encoder="geometry")
-    grid = run_grid(data, dataset="lidc", preset=None, progress=tell, **given(seeds=seeds))
+    data = load_lidc()
+    grid = run_grid(data, dataset="lidc", preset="default", progress=tell, **given(seeds=seeds))
     comparison = compare_cell(grid.cell)
-    say(f"{TITLE} ({len(data):,} nodules, {len(data.group_names):,} patients)\n")
+    patients = 0 if data.groups is None else len(np.unique(data.groups))
+    say(f"{TITLE} ({len(data):,} nodules, {patients:,} patients)\n")
     show_comparison(comparison, grid.notes)
     for method in dict.fromkeys(("none", comparison.best)):
         say(f"\nAudit of {method} (first seed's test patients):\n")
         say(str(audit_method(grid.cell, method)))
-    here = (grid.cell.dataset, grid.cell.encoder)
-    looked_at = training_embeddings(data, grid, grid.cell.seeds("scale")[0])
-    evidence = Evidence.of(
-        [grid.cell],
-        embeddings={} if looked_at is None else {here: looked_at},
-        seconds={here: grid.seconds},
-    )
-    claims = claims_json(judge(evidence))
+    claims = judge_comparison(data, grid)
     say("\nThe paper's claims, on these nodules:\n")
     say(claims_table(claims))
     options = {"seeds": seeds, "preset": "default"}

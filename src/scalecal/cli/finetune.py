@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scalecal.cli.app import app, given, say
-from scalecal.cli.images import (
-    Cache,
-    Classes,
-    Data,
-    DatasetName,
-    Key,
-    Magnification,
-    Partial,
-    Ties,
-    open_images,
-)
+from scalecal.cli.images import with_images
 
 if TYPE_CHECKING:
     from scalecal.runs.cells import Cell
@@ -31,10 +21,10 @@ _Triple = Annotated[str | None, typer.Option(metavar="R,G,B", help="Normalisatio
 
 
 @app.command()
+@with_images
 def finetune(
-    dataset: DatasetName,
+    images: Any,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
-    data: Data = None,
     labels: Annotated[
         str | None,
         typer.Option(
@@ -86,30 +76,14 @@ def finetune(
     memory: Annotated[
         float | None, typer.Option(help="Hold the images if they take at most so many GiB.")
     ] = None,
-    partial: Partial = None,
-    magnification: Magnification = None,
-    classes: Classes = None,
-    ties: Ties = None,
-    cache: Cache = None,
-    key: Key = None,
 ) -> None:
     """Train a ResNet end to end with hard and smoothed labels; killed, it goes on where it stopped.
 
     Writes the predictions of every label kind and seed on the test cases, for `report` and tables.
     """
-    from scalecal.encoders.libraries import library
+    from scalecal.encoders.loading import library
     from scalecal.paper.finetuning import finetune as run_finetune
 
-    images = open_images(
-        dataset,
-        data,
-        partial=partial,
-        magnification=magnification,
-        classes=classes,
-        ties=ties,
-        cache=cache,
-        key=key,
-    )
     # Before the folder is begun: a torchvision of another torch is found when it is imported.
     library("torchvision", "fine-tuning")
     result = run_finetune(
@@ -179,7 +153,7 @@ def _table(cell: Cell) -> list[str]:
     for method in cell.methods:
         found = [cell.predictions[method, seed] for seed in cell.seeds(method)]
         values = np.array(
-            [(auc(cell.y[i], p), ece(cell.y[i], p), noise_floor(p)) for i, p in found]
+            [(auc(cell.y[f.rows], f.p), ece(cell.y[f.rows], f.p), noise_floor(f.p)) for f in found]
         )
         mean = values.mean(axis=0)
         spread = (
@@ -187,7 +161,7 @@ def _table(cell: Cell) -> list[str]:
         )
         shown = [f"{mean[k]:.3f}{spread[k]}" for k in (0, 1)]
         lines.append(
-            f"{method:20} {len(found):5} {len(found[0][0]):6} {shown[0]:>15} {shown[1]:>15} "
+            f"{method:20} {len(found):5} {len(found[0].rows):6} {shown[0]:>15} {shown[1]:>15} "
             f"{mean[2]:6.3f}"
         )
     return lines

@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import Address, Engine, Seed, Workers, app, columns, given, say
+from scalecal.cli.app import (
+    Address,
+    Engine,
+    NumGpus,
+    Seed,
+    Workers,
+    app,
+    columns,
+    given,
+    open_workers,
+    say,
+)
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
-    from scalecal.io.features import FeatureTable
+    from scalecal.io.features import Features
     from scalecal.runs.comparison import Comparison
     from scalecal.runs.grid import Grid
 
@@ -41,9 +52,23 @@ Ties = Annotated[
 NRaters = Annotated[
     int | None, typer.Option(help="Readers of every case, where no column tells it.")
 ]
+
+
+def _known_preset(preset: str | None) -> str | None:
+    from scalecal.checks import check_choice
+    from scalecal.probes import PRESETS
+
+    if preset is not None:
+        check_choice(preset, PRESETS, "preset")
+    return preset
+
+
 Preset = Annotated[
     str | None,
-    typer.Option(help="Train all methods by this preset: paper or default. Else each by its own."),
+    typer.Option(
+        help="Train all methods by this preset: paper or default. Else each by its own.",
+        callback=_known_preset,
+    ),
 ]
 Device = Annotated[
     str | None, typer.Option(help="Where probes are trained: cpu (default), or cuda through torch.")
@@ -59,7 +84,7 @@ def read(
     *,
     roles: dict[str, str | None] | None = None,
     **options: Any,
-) -> FeatureTable:
+) -> Features:
     """Read embeddings with the options the user gave."""
     from scalecal.io.features import read_features
 
@@ -67,16 +92,6 @@ def read(
         features,
         **given(labels=labels, votes=votes, columns=columns(roles or {}), **options),
     )
-
-
-def preset_option(preset: str | None) -> dict[str, Any]:
-    """Return the grid's `preset` argument: nothing where the user gave none."""
-    from scalecal.checks import check_choice
-
-    if preset is None:
-        return {}
-    check_choice(preset, ("paper", "default"), "preset")
-    return {"preset": None if preset == "default" else preset}
 
 
 @app.command()
@@ -114,8 +129,7 @@ def fit(
         data,
         method,
         dataset=data.dataset or features.name,
-        **given(seed=seed),
-        **preset_option(preset),
+        **given(seed=seed, preset=preset),
     )
     save_method(fitted, out)
     counts, training = fitted.about["counts"], fitted.about["training"]
@@ -146,6 +160,7 @@ def predict(
     """Predict with a saved probe; the file written can be given to `audit`."""
     import numpy as np
 
+    from scalecal.cases import Predictions
     from scalecal.io.store import check_output_file
     from scalecal.runs.fitted import load_method
     from scalecal.runs.predicting import predictions_table, write_table
@@ -162,9 +177,11 @@ def predict(
         ties=ties or "drop",
         n_raters=n_raters,
     )
-    if n_raters is not None and data.readers is None:  # also of cases that have no label yet
-        data = replace(data, n_raters=np.full(len(data), n_raters))
-    table = predictions_table(fitted, data)
+    cases = data.cases if data.cases.classes else replace(data.cases, classes=fitted.classes)
+    if n_raters is not None and cases.readers is None:  # also of cases that have no label yet
+        cases = replace(cases, n_raters=np.full(len(cases), n_raters))
+    probs = fitted.predict_proba(replace(data, cases=cases))
+    table = predictions_table(Predictions(cases, probs))
     write_table(table, out, inputs=inputs)
     say(f"{len(table):,} predictions written to {out}")
 
@@ -201,7 +218,8 @@ def compare(
     preset: Preset = None,
     device: Device = None,
     engine: Engine = None,
-    num_gpus: Workers = None,
+    workers: Workers = None,
+    num_gpus: NumGpus = None,
     address: Address = None,
     images: Annotated[
         Path | None,
@@ -239,23 +257,24 @@ def compare(
         "dataset": data.dataset or features.stem,
         "progress": tell,
         **given(
-            methods=None if methods is None else methods.split(","), seeds=seeds, device=device
+            methods=None if methods is None else methods.split(","),
+            seeds=seeds,
+            device=device or ("cuda" if num_gpus else None),
+            preset=preset,
         ),
-        **preset_option(preset),
     }
-    if engine is None and num_gpus is None:
+    if engine is None and workers is None and num_gpus is None:
         grid = run_grid(data, **options)
     else:
-        from scalecal.engines import open_engine
-        from scalecal.paper.distributing import run_grid_on
+        from scalecal.runs.grid import run_grid_on
 
-        with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
+        with open_workers(engine, workers, num_gpus, address, device) as pool:
             grid = run_grid_on(pool, open_features, **options)
     cell = grid.cell
     if images is not None:
         cell = replace(cell, meta={**cell.meta, "dataset": {"data": str(images.resolve())}})
     comparison = compare_cell(cell)
-    show_comparison(comparison, [*data.notes, *grid.notes])
+    show_comparison(comparison, [*data.cases.notes, *grid.notes])
     told = {"features": features.name, "seeds": seeds, "methods": methods, "preset": preset}
     write_comparison(
         comparison,

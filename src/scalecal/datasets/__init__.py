@@ -9,10 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalecal.datasets.cases import CaseTable
-    from scalecal.datasets.images import Dataset, ImageSet
+    from scalecal.datasets.catalogue import DATASETS, open_dataset
+    from scalecal.datasets.image_sets import Dataset, ImageSet
     from scalecal.datasets.lidc import load_lidc
-    from scalecal.datasets.registry import DATASETS, open_dataset
     from scalecal.datasets.simulated import (
         SimulatedCases,
         simulate,
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATASETS",
-    "CaseTable",
     "Dataset",
     "ImageSet",
     "SimulatedCases",
@@ -34,12 +32,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "CaseTable": "cases",
-    "DATASETS": "registry",
-    "Dataset": "images",
-    "ImageSet": "images",
+    "DATASETS": "catalogue",
+    "Dataset": "image_sets",
+    "ImageSet": "image_sets",
     "load_lidc": "lidc",
-    "open_dataset": "registry",
+    "open_dataset": "catalogue",
 }  # the others live in simulated.py
 
 

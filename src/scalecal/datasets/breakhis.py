@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_choice
-from scalecal.datasets.folders import data_folder, image_files
-from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table, shorten
-from scalecal.datasets.sources import FileSource
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.image_sources import FileSource, data_folder, image_files
 from scalecal.splits import split
 
 __all__ = ["BREAKHIS", "MAGNIFICATIONS", "open_breakhis", "parse_name"]

@@ -9,14 +9,16 @@ from __future__ import annotations
 import csv
 import gzip
 import warnings
+from dataclasses import replace
 from importlib.resources import files
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.cases import Cases, Factor
 from scalecal.checks import Float, InputError, Int, ScalecalWarning, as_rng, check_choice
-from scalecal.datasets.cases import CaseTable
+from scalecal.io.features import Features, array_hash
 from scalecal.votes import TIES, Ties, majority
 
 __all__ = ["FEATURE_SETS", "load_lidc"]
@@ -60,7 +62,7 @@ def load_lidc(
     features: str = "geometry",
     ties: Ties | Literal["rating"] = "error",
     seed: int = 0,
-) -> CaseTable:
+) -> Features:
     """Load the 896 LIDC-IDRI lung nodules that exactly four radiologists rated.
 
     Each reader rated malignancy from 1 to 5; a reader *votes* malignant with a 4 or a 5, and the
@@ -90,9 +92,9 @@ def load_lidc(
 
     Returns
     -------
-    CaseTable
-        Groups are patients. ``extra`` holds ``ratings`` (the panel's ratings, ascending) and, for
-        three readers, ``held_out_vote`` and ``held_out_rating``.
+    Features
+        Groups are patients; `FEATURE_SETS` names the columns of ``X``. ``extra`` holds ``ratings``
+        (the panel's ratings, ascending) and, for three readers, ``held_out_vote`` and ``held_out_rating``.
 
     Notes
     -----
@@ -133,27 +135,26 @@ def load_lidc(
     ratings = every
     if panel == 3:
         out = rng.integers(0, 4, len(every))
-        cases = np.arange(len(every))
-        extra["held_out_rating"] = every[cases, out]
-        extra["held_out_vote"] = (every[cases, out] >= _SUSPICIOUS).astype(np.int64)
-        kept = np.ones(every.shape, dtype=bool)
-        kept[cases, out] = False
-        ratings = every[kept].reshape(-1, 3)
+        each = np.arange(len(every))
+        extra["held_out_rating"] = every[each, out]
+        extra["held_out_vote"] = (every[each, out] >= _SUSPICIOUS).astype(np.int64)
+        drawn = np.ones(every.shape, dtype=bool)
+        drawn[each, out] = False
+        ratings = every[drawn].reshape(-1, 3)
     extra["ratings"] = ratings
     votes = (ratings >= _SUSPICIOUS).sum(axis=1).astype(np.int64)
     y = _labels(votes, ratings, ties, rng)
-    data = CaseTable(
-        name="lidc",
-        X=np.column_stack([_feature(table, name) for name in FEATURE_SETS[features]]),
-        feature_names=FEATURE_SETS[features],
-        y=y,
-        votes=votes,
-        n_raters=np.full(len(votes), panel, dtype=np.int64),
-        groups=np.array(table["patient_id"]),
+    X = np.column_stack([_feature(table, name) for name in FEATURE_SETS[features]])
+    cases = Cases(
+        n=len(X),
+        classes=("0", "1"),
         ids=np.array(table["nodule_id"]),
-        extra=extra,
+        y=y,
+        votes=np.column_stack([panel - votes, votes]),
+        groups=Factor.of(table["patient_id"]),
     )
-    return data.take(y >= 0)
+    kept = Features(X, cases, encoder=features, dataset="lidc", extra=extra).take(y >= 0)
+    return replace(kept, fingerprint=array_hash(kept.X, kept.cases.votes))
 
 
 def _labels(

@@ -16,10 +16,9 @@ import numpy as np
 
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import ImageError, image_header
-from scalecal.datasets.folders import data_folder, md5_of
-from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table, shorten
-from scalecal.datasets.sources import FileSource, ZipSource, safe_members
-from scalecal.datasets.text_tables import need_columns, read_text_table, whole_numbers
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, md5_of, safe_members
+from scalecal.datasets.image_table import need_columns, read_text_table, whole_numbers
 
 __all__ = ["MHIST", "open_mhist"]
 

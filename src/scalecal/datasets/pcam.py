@@ -20,10 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError
-from scalecal.datasets.arrays import ArraySource, Block, image_block, need_array, open_hdf5
-from scalecal.datasets.folders import data_folder, md5_of
-from scalecal.datasets.images import Dataset, Findings, ImageSet, case_table
-from scalecal.datasets.text_tables import need_columns, read_text_table
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, case_table
+from scalecal.datasets.image_sources import (
+    ArraySource,
+    Block,
+    data_folder,
+    image_block,
+    md5_of,
+    need_array,
+    open_hdf5,
+)
+from scalecal.datasets.image_table import need_columns, read_text_table
 
 __all__ = ["PCAM", "PUBLISHED_MD5", "open_pcam"]
 

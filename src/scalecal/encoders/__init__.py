@@ -8,8 +8,7 @@
 
 from scalecal.encoders.custom import all_encoders, get_encoder
 from scalecal.encoders.loading import LoadedEncoder, build_encoder, load_encoder
-from scalecal.encoders.preprocessing import Preprocessing
-from scalecal.encoders.record import Encoder
+from scalecal.encoders.record import Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS, PAPER_PREPROCESSING, paper_preprocessing
 from scalecal.encoders.weights import weights_here
 

@@ -27,9 +27,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from scalecal.checks import InputError, lookup
-from scalecal.encoders.libraries import library
-from scalecal.encoders.preprocessing import CLIP, Preprocessing
-from scalecal.encoders.record import Encoder
+from scalecal.encoders.loading import library
+from scalecal.encoders.record import CLIP, Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS
 from scalecal.encoders.weights import need_hub
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from scalecal.checks import InputError, MissingPackageError
-from scalecal.encoders.libraries import library
+from scalecal.encoders.loading import library
 from scalecal.encoders.record import Encoder
 from scalecal.encoders.weights import (
     by_page,

@@ -1,16 +1,150 @@
-"""One frozen record per encoder: where it comes from, what it is, how images enter it."""
+"""One frozen record per encoder: where it comes from, what it is, how images enter it.
+
+Preprocessing has the arithmetic of torchvision's ``Resize``, ``CenterCrop``, ``ToTensor`` and
+``Normalize`` on PIL images, which is what the publishers used. Every record has a crop, so that an
+image of any shape gives a square: a ``Resize(224)`` alone turns 700 x 460 into 340 x 224, on which
+most vision transformers fail.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scalecal.checks import check_choice, check_positive_int
-from scalecal.encoders.preprocessing import Preprocessing, Triple
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["DTYPES", "POOLINGS", "SOURCES", "Encoder"]
+from scalecal.checks import InputError, check_choice, check_positive_int
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = [
+    "CLIP",
+    "DTYPES",
+    "HALF",
+    "IMAGENET",
+    "INTERPOLATIONS",
+    "POOLINGS",
+    "RESIZE_MODES",
+    "SOURCES",
+    "Encoder",
+    "Preprocessing",
+]
+
+Triple = tuple[float, float, float]
+
+IMAGENET: tuple[Triple, Triple] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+CLIP: tuple[Triple, Triple] = (
+    (0.48145466, 0.4578275, 0.40821073),
+    (0.26862954, 0.26130258, 0.27577711),
+)
+HALF: tuple[Triple, Triple] = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+
+INTERPOLATIONS = ("bilinear", "bicubic")
+RESIZE_MODES = ("shortest", "squash")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Resize, centre crop, divide by 255, normalise.
+
+    Parameters
+    ----------
+    resize : int
+        Length of the shorter edge after resizing (``"shortest"``), or of both (``"squash"``).
+    crop : int
+        Edge of the central square that is kept; the encoder's input size.
+    interpolation : {"bilinear", "bicubic"}
+        Filter of the resize, always with antialiasing, as PIL does it.
+    mean, std : three floats each
+        Per channel, on the scale where white is 1.
+    resize_mode : {"shortest", "squash"}
+        ``"shortest"`` keeps the shape of the image and crops; ``"squash"`` resizes to exactly
+        ``resize`` x ``resize``, as the paper does with BreakHis.
+
+    Examples
+    --------
+    >>> uni = Preprocessing(resize=224, crop=224, interpolation="bilinear")
+    >>> uni.resized_size(460, 700), uni.crop_corner(224, 340)
+    ((224, 340), (0, 58))
+    """
+
+    resize: int
+    crop: int
+    interpolation: str
+    mean: Triple = IMAGENET[0]
+    std: Triple = IMAGENET[1]
+    resize_mode: str = "shortest"
+
+    def __post_init__(self) -> None:
+        check_positive_int(self.resize, "resize")
+        check_positive_int(self.crop, "crop")
+        check_choice(self.interpolation, INTERPOLATIONS, "interpolation")
+        check_choice(self.resize_mode, RESIZE_MODES, "resize_mode")
+        if self.crop > self.resize:
+            raise InputError(f"crop must not exceed resize, got {self.crop} > {self.resize}")
+        for name in ("mean", "std"):
+            values = tuple(float(v) for v in getattr(self, name))
+            if len(values) != 3 or not np.isfinite(values).all():
+                raise InputError(f"{name} must be three finite numbers, got {getattr(self, name)}")
+            object.__setattr__(self, name, values)
+        if min(self.std) <= 0:
+            raise InputError(f"std must be positive, got {self.std}")
+
+    def resized_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width after the resize, as torchvision rounds them."""
+        check_positive_int(height, "height")
+        check_positive_int(width, "width")
+        if self.resize_mode == "squash":
+            return self.resize, self.resize
+        # The longer edge is truncated, not rounded: torchvision's rule.
+        if height <= width:
+            return self.resize, int(self.resize * width / height)
+        return int(self.resize * height / width), self.resize
+
+    def crop_corner(self, height: int, width: int) -> tuple[int, int]:
+        """Top and left of the central crop in an image that has already been resized."""
+        # Halves go to the even neighbour, as in torchvision's int(round(.)).
+        return round((height - self.crop) / 2.0), round((width - self.crop) / 2.0)
+
+    def pixels(self, image: Image) -> NDArray[np.uint8]:
+        """Resize and crop a PIL image to uint8 pixels of shape (crop, crop, 3)."""
+        from PIL.Image import Resampling
+
+        rgb = image if image.mode == "RGB" else image.convert("RGB")
+        height, width = self.resized_size(rgb.height, rgb.width)
+        if (height, width) != (rgb.height, rgb.width):
+            filters = {"bilinear": Resampling.BILINEAR, "bicubic": Resampling.BICUBIC}
+            rgb = rgb.resize((width, height), filters[self.interpolation])
+        top, left = self.crop_corner(height, width)
+        return np.asarray(rgb.crop((left, top, left + self.crop, top + self.crop)))
+
+    def pil_reference(self, image: Image) -> NDArray[np.float32]:
+        """Return what the publisher's transform makes of a PIL image: float32, (3, crop, crop).
+
+        Examples
+        --------
+        >>> from PIL import Image
+        >>> grey = Image.new("RGB", (64, 48), (128, 128, 128))
+        >>> tiny = Preprocessing(resize=32, crop=32, interpolation="bicubic", mean=(0.5,) * 3,
+        ...                      std=(0.5,) * 3)
+        >>> pixels = tiny.pil_reference(grey)
+        >>> pixels.shape, round(float(pixels.mean()), 4)
+        ((3, 32, 32), 0.0039)
+        """
+        unit = self.pixels(image).astype(np.float32) / np.float32(255)
+        mean = np.asarray(self.mean, dtype=np.float32)
+        std = np.asarray(self.std, dtype=np.float32)
+        return np.ascontiguousarray(((unit - mean) / std).transpose(2, 0, 1))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for a manifest."""
+        plain = asdict(self)
+        return {**plain, "mean": list(self.mean), "std": list(self.std)}
+
 
 # Where the weights come from when the user names no file.
 SOURCES = ("hub", "url", "file", "package", "transformers")
@@ -41,7 +175,7 @@ class Encoder:
     options : mapping
         Arguments of the builder.
     layout : str
-        Name of the publisher's key layout in `scalecal.encoders.layouts.LAYOUTS`.
+        Name of the publisher's key layout in `scalecal.encoders.architectures.LAYOUTS`.
     hub_id, filenames, revision : str, tuple of str, str or None
         Repository, file names in order of preference, and commit. None: the main branch, no
         commit could be confirmed.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scalecal.encoders.preprocessing import CLIP, HALF, IMAGENET, Preprocessing, Triple
-from scalecal.encoders.record import Encoder
+from scalecal.encoders.record import CLIP, HALF, IMAGENET, Encoder, Preprocessing, Triple
 
 __all__ = ["ENCODERS", "PAPER_PREPROCESSING", "paper_preprocessing"]
 

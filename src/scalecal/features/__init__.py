@@ -10,8 +10,8 @@ from typing import Any
 
 _HOME = {
     "ExtractionResult": "scalecal.features.extraction",
-    "FeatureTable": "scalecal.io.features",
-    "Features": "scalecal.io.feature_folder",
+    "FeatureFolder": "scalecal.io.feature_folder",
+    "Features": "scalecal.io.features",
     "ShardedArray": "scalecal.io.feature_folder",
     "extract": "scalecal.features.extraction",
     "import_features": "scalecal.features.importing",

@@ -21,16 +21,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError
 from scalecal.engines import Engine, Worker
-from scalecal.features.encoding import encode_shards
-from scalecal.features.network import Recipe, out_of_memory
-from scalecal.features.plan import load_anywhere, pick_device
-from scalecal.features.rows import EncodedShard, Images
+from scalecal.features.encoding import (
+    EncodedShard,
+    EncodingOptions,
+    encode_shards,
+    load_anywhere,
+    out_of_memory,
+    pick_device,
+)
 from scalecal.io.feature_store import Skipped, StoreWriter, shard_done, write_shard
 from scalecal.io.store import disk_errors
 
 if TYPE_CHECKING:
+    from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
 
 __all__ = ["Loader", "ask_one", "encode_on"]
@@ -93,8 +97,8 @@ class Shards:
 
     numbers: tuple[tuple[int, int], ...]
     start: int
-    images: Images
-    recipe: Recipe
+    images: ImageSet
+    options: EncodingOptions
     folder: Folder
     threads: int | None
     strict: bool
@@ -122,7 +126,7 @@ class Shards:
             self.images,
             [(start, stop) for _, start, stop in todo],
             station.encoder,
-            replace(self.recipe, device=station.encoder.device),
+            replace(self.options, device=station.encoder.device),
             workers=self.threads or station.threads,
             strict=self.strict,
         )
@@ -166,18 +170,15 @@ def _marked(store: StoreWriter) -> Iterator[Folder]:
 def encode_on(
     engine: Engine,
     store: StoreWriter,
-    images: Images,
+    images: ImageSet,
     loader: Loader,
-    recipe: Recipe,
+    options: EncodingOptions,
     *,
     threads: int | None,
     strict: bool,
     advance: Callable[[int], object],
 ) -> None:
     """Have the missing shards of a store done by an engine's workers."""
-    take = getattr(images, "take", None)
-    if take is None:
-        raise InputError(f"{images.name} cannot be cut into shards for several workers")
     missing = store.missing()
     most = min(LONGEST_RUN, max(1, len(missing) // (TASKS_PER_WORKER * engine.workers)))
     with _marked(store) as folder:
@@ -186,8 +187,8 @@ def encode_on(
                 Shards(
                     tuple((number, stop - start) for number, start, stop in run),
                     run[0][1],
-                    take(slice(run[0][1], run[-1][2])),
-                    recipe,
+                    images.take(slice(run[0][1], run[-1][2])),
+                    options,
                     folder,
                     threads,
                     strict,

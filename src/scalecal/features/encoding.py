@@ -1,44 +1,249 @@
 """From rows of an image set to embeddings, shard by shard: the same bytes whoever does it.
 
 `encode_shard` is the unit of work: what it returns depends on the images, the encoder and the
-`Recipe`, not on the number of threads or on which other shards the process has done, so that any
-engine may hand out shards. `encode_shards` does many with reading, transfer and computing
+`EncodingOptions`, not on the number of threads or on which other shards the process has done, so
+that any engine may hand out shards. `encode_shards` does many with reading, transfer and computing
 overlapped across their borders.
 
-On an accelerator see `scalecal.features.accelerator`. On the CPU every thread reads, prepares and
-embeds whole batches by itself with one arithmetic thread: whole batches side by side use the cores
-better than one batch with its layers split among them, and nothing waits for anything.
+On the CPU every thread reads, prepares and embeds whole batches by itself with one arithmetic
+thread: whole batches side by side use the cores better than one batch with its layers split among
+them, and nothing waits for anything.
+
+On an accelerator threads read, with a decoding process each where there are many cores and files
+(see `scalecal.features.readers`), one thread gathers batches in pinned memory, a side stream copies
+them while the batch before is computed, and a shard's embeddings come back in one piece while the
+next shard is under way.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import check_positive_int
+from scalecal.checks import InputError, MissingPackageError, check_choice, check_positive_int
 from scalecal.engines.local import cores
-from scalecal.features.accelerator import on_accelerator
-from scalecal.features.network import Network, Recipe, full_float32
-from scalecal.features.rows import EncodedShard, Images, batches, read_rows
+from scalecal.features.readers import Piece, Readers, read_rows
+from scalecal.features.transforms import DeviceTransform
 from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
-    from scalecal.encoders import LoadedEncoder
+    import torch
 
-__all__ = ["cores", "encode_shard", "encode_shards"]
+    from scalecal.datasets.image_sets import ImageSet
+    from scalecal.encoders import Encoder, LoadedEncoder
+
+__all__ = [
+    "PRECISIONS",
+    "EncodedShard",
+    "EncodingOptions",
+    "Network",
+    "encode_shard",
+    "encode_shards",
+    "full_float32",
+    "load_anywhere",
+    "out_of_memory",
+    "pick_device",
+    "pick_precision",
+]
+
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class EncodingOptions:
+    """Everything besides images and weights that decides the numbers.
+
+    Attributes
+    ----------
+    device : str
+        Where the encoder runs, such as ``"cuda"`` or ``"cpu"``.
+    precision : {"fp32", "bf16", "fp16"}
+        Numbers of the matrix products (autocast below fp32).
+    batch_size : int
+        Images per pass through the encoder; batches never cross the border of a shard.
+    exact : bool
+        Resize by Pillow on the CPU rather than on the device.
+    compile : bool
+        Use `torch.compile`.
+    """
+
+    device: str
+    precision: str
+    batch_size: int
+    exact: bool = False
+    compile: bool = False
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the encoder runs on the CPU, where Pillow resizes in any case."""
+        return self.device == "cpu"
+
+    @property
+    def by_pillow(self) -> bool:
+        """Whether Pillow resizes, rather than the device."""
+        return self.exact or self.on_cpu
+
+
+def pick_device(device: str | None = None) -> str:
+    """Return the device to use: the one named, else CUDA, else MPS, else the CPU."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingPackageError(
+            "extraction needs torch. Run: pip install 'scalecal[encoders]'"
+        ) from None
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if device is None:
+        return next(name for name, there in available.items() if there)
+    kind = device.partition(":")[0]
+    check_choice(kind, available, "device")
+    if not available[kind]:
+        there = ", ".join(name for name, yes in available.items() if yes)
+        raise InputError(f"device {device!r} is not available here. Available: {there}")
+    return device
+
+
+def pick_precision(precision: str, device: str) -> str:
+    """Return the number type of the matrix products, with ``"auto"`` settled."""
+    if precision != "auto":
+        return precision
+    if not device.startswith("cuda"):
+        return "fp32"
+    import torch
+
+    major, _ = torch.cuda.get_device_capability(device)
+    return "bf16" if major >= 8 else "fp16"
+
+
+def load_anywhere(
+    encoder: str | Encoder | LoadedEncoder, *, device: str, **options: Any
+) -> LoadedEncoder:
+    """Load an encoder given by name, by record, or loaded already."""
+    from scalecal.encoders import LoadedEncoder, get_encoder, load_encoder
+
+    if isinstance(encoder, LoadedEncoder):
+        if options["weights"] is not None:
+            raise InputError("weights are given, but the encoder is loaded already")
+        return replace(encoder, module=encoder.module.to(device), device=device)
+    if isinstance(encoder, str):
+        encoder = get_encoder(encoder, offline=options["offline"], token=options["token"])
+    return load_encoder(encoder, device=device, **options)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error means that the batch was too large for the memory."""
+    if isinstance(error, MemoryError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error).lower()
+    return "out of memory" in text or "can't allocate memory" in text
+
+
+class Network:
+    """An encoder set up for one set of options: transform, number type, memory layout."""
+
+    def __init__(self, encoder: LoadedEncoder, options: EncodingOptions) -> None:
+        import torch
+
+        self.dim = encoder.record.dim
+        self.name = encoder.record.name
+        self.options = options
+        self.device = torch.device(options.device)
+        module = encoder.module
+        # Convolutional networks run up to twice as fast with the channels last; a transformer has
+        # one convolution, its patch embedding, and no use for it.
+        convolutions = sum(isinstance(m, torch.nn.Conv2d) for m in module.modules())
+        self._channels_last = convolutions > 4
+        if self._channels_last:
+            module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.transform = DeviceTransform(
+            encoder.preprocess,
+            self.device,
+            exact=options.by_pillow,
+            channels_last=self._channels_last,
+        )
+        self.module: Callable[[torch.Tensor], torch.Tensor] = (
+            torch.compile(module, dynamic=False) if options.compile else module
+        )
+        names = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        self._autocast = names.get(options.precision)
+
+    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
+        """Embed a normalised batch; float32 comes back."""
+        import torch
+
+        n = len(batch)
+        if self.options.compile and n < self.options.batch_size:
+            # One shape only: each new one would be compiled again.
+            batch = torch.cat(
+                [batch, batch.new_zeros(self.options.batch_size - n, *batch.shape[1:])]
+            )
+        if self._channels_last:
+            batch = batch.contiguous(memory_format=torch.channels_last)
+        with (
+            contextlib.nullcontext()
+            if self._autocast is None
+            else torch.autocast(self.device.type, dtype=self._autocast)
+        ):
+            found = self.module(batch)[:n]
+        if found.shape != (n, self.dim):
+            raise InputError(
+                f"{self.name!r} gave shape {tuple(found.shape)} for {n} images, "
+                f"expected ({n}, {self.dim})"
+            )
+        return found.float()
+
+
+@contextlib.contextmanager
+def full_float32() -> Iterator[None]:
+    """Keep float32 products whole, whatever the caller set: the resize counts on it."""
+    import torch
+
+    matmul, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+        torch.backends.cudnn.allow_tf32 = convolution
+
+
+@dataclass
+class EncodedShard:
+    """The embeddings of the readable images of rows start .. stop - 1, in order."""
+
+    start: int
+    stop: int
+    features: NDArray[np.float32]
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def _batches(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield (first row, one past the last, whether it ends its shard)."""
+    for start, stop in ranges:
+        for first in range(start, stop, size):
+            last = min(first + size, stop)
+            yield first, last, last == stop
 
 
 def encode_shard(
-    images: Images,
+    images: ImageSet,
     start: int,
     stop: int,
     encoder: LoadedEncoder,
-    recipe: Recipe,
+    options: EncodingOptions,
     *,
     workers: int | None = None,
     strict: bool = False,
@@ -52,8 +257,8 @@ def encode_shard(
     start, stop : int
         The rows, by position in the set.
     encoder : LoadedEncoder
-        On the recipe's device.
-    recipe : Recipe
+        On the device of the options.
+    options : EncodingOptions
         What decides the numbers.
     workers : int, optional
         Threads; by default one per core. Does not change the result.
@@ -61,16 +266,16 @@ def encode_shard(
         Raise on the first image that cannot be read instead of leaving it out.
     """
     (shard,) = encode_shards(
-        images, [(start, stop)], encoder, recipe, workers=workers, strict=strict
+        images, [(start, stop)], encoder, options, workers=workers, strict=strict
     )
     return shard
 
 
 def encode_shards(
-    images: Images,
+    images: ImageSet,
     ranges: Iterable[tuple[int, int]],
     encoder: LoadedEncoder,
-    recipe: Recipe,
+    options: EncodingOptions,
     *,
     workers: int | None = None,
     strict: bool = False,
@@ -81,14 +286,14 @@ def encode_shards(
     `on_batch` is called with the number of rows dealt with, after each batch.
     """
     count = cores() if workers is None else check_positive_int(workers, "workers")
-    network = Network(encoder, recipe)
-    run = _on_cpu if recipe.on_cpu else on_accelerator
+    network = Network(encoder, options)
+    run = _on_cpu if options.on_cpu else _on_accelerator
     with full_float32():
         yield from run(images, list(ranges), encoder, network, count, strict, on_batch)
 
 
 def _on_cpu(
-    images: Images,
+    images: ImageSet,
     ranges: list[tuple[int, int]],
     encoder: LoadedEncoder,
     network: Network,
@@ -127,7 +332,7 @@ def _on_cpu(
             parts, skipped = [], []
 
     try:
-        for start, stop, ends in batches(ranges, network.recipe.batch_size):
+        for start, stop, ends in _batches(ranges, network.options.batch_size):
             if len(waiting) >= 2 * workers:
                 yield from collect()
             waiting.append((start, stop, ends, pool.submit(embed, start, stop)))
@@ -136,3 +341,205 @@ def _on_cpu(
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
+
+
+UInt8 = NDArray[np.uint8]
+
+# Images per decoding task: enough to make a task's overhead small, few enough that all threads
+# work on the batch that is needed next.
+_DECODE_TOGETHER = 8
+# Batches being read while one is computed, and the bytes they may take, unless one takes more:
+# together they bound the memory whatever the size of the set and of its images.
+_BATCHES_AHEAD = 3
+_BYTES_AHEAD = 1 << 31
+
+
+@dataclass
+class _HostBatch:
+    """One batch in (pinned) memory, its images grouped by size; `places` are rows of the batch."""
+
+    rows: int
+    ends: bool
+    groups: list[tuple[torch.Tensor, torch.Tensor | None]]
+    n: int
+    skipped: list[Skipped]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(host.nbytes for host, _ in self.groups)
+
+
+def _one_shape(piece: Piece) -> tuple[int, ...] | None:
+    """Return the shape of the images of a piece, None if there is more than one, or none."""
+    if isinstance(piece.images, np.ndarray):
+        return piece.images.shape[1:]
+    shapes = {image.shape for image in piece.images}
+    return shapes.pop() if len(shapes) == 1 else None
+
+
+def _gather(pieces: Iterable[Piece], rows: int, ends: bool, pin: bool) -> _HostBatch:
+    """Copy pieces into one tensor per image size; no copy order can change a result.
+
+    Most sets have images of one size: those go to their place at once, and the pieces are free.
+    """
+    import torch
+
+    skipped: list[Skipped] = []
+    main: torch.Tensor | None = None
+    main_places: list[int] = []
+    others: dict[tuple[int, ...], list[tuple[int, UInt8]]] = {}
+    n = 0
+    for piece in pieces:
+        skipped += piece.skipped
+        shape = _one_shape(piece)
+        if main is None and n == 0 and shape is not None:
+            main = torch.empty((rows, *shape), dtype=torch.uint8, pin_memory=pin)
+        if main is not None and shape == tuple(main.shape[1:]):
+            done = len(main_places)
+            here = main.numpy()[done : done + len(piece.images)]
+            if isinstance(piece.images, np.ndarray):
+                here[...] = piece.images
+            else:
+                np.stack(piece.images, out=here)
+            main_places += range(n, n + len(piece.images))
+        else:
+            for place, image in enumerate(piece.images, n):
+                others.setdefault(image.shape, []).append((place, image))
+        n += len(piece.images)
+    groups: list[tuple[torch.Tensor, torch.Tensor | None]] = []
+    if main is not None:
+        # Images of the first size that came among others belong to the same group.
+        for place, image in others.pop(tuple(main.shape[1:]), []):
+            main.numpy()[len(main_places)] = image
+            main_places.append(place)
+        whole = len(main_places) == n
+        groups.append((main[: len(main_places)], None if whole else torch.tensor(main_places)))
+    for shape, found in others.items():
+        host = torch.empty((len(found), *shape), dtype=torch.uint8, pin_memory=pin)
+        np.stack([image for _, image in found], out=host.numpy())
+        groups.append((host, None if len(found) == n else torch.tensor([p for p, _ in found])))
+    return _HostBatch(rows, ends, groups, n, skipped)
+
+
+def _host_batches(
+    images: ImageSet,
+    ranges: list[tuple[int, int]],
+    encoder: LoadedEncoder,
+    options: EncodingOptions,
+    workers: int,
+    strict: bool,
+    pin: bool,
+) -> Generator[_HostBatch]:
+    """Yield batches in order while later ones are being read; at most a few are in memory."""
+    preprocess = encoder.preprocess if options.exact else None
+    # An array is read in whole batches; anything that costs arithmetic is shared out.
+    together = (
+        options.batch_size if images.kind == "array" and not options.exact else _DECODE_TOGETHER
+    )
+    rows = sum(stop - start for start, stop in ranges)
+    waiting: deque[Future[_HostBatch]] = deque()
+    ahead = 1  # until the first batch has shown how large they are
+
+    def gather(futures: deque[Future[Piece]], rows: int, ends: bool) -> _HostBatch:
+        # Each piece is let go of as soon as it is copied.
+        pieces = (futures.popleft().result() for _ in range(len(futures)))
+        return _gather(pieces, rows, ends, pin)
+
+    def next_batch() -> _HostBatch:
+        nonlocal ahead
+        batch = waiting.popleft().result()
+        ahead = max(1, min(_BATCHES_AHEAD, _BYTES_AHEAD // max(batch.nbytes, 1)))
+        return batch
+
+    with (
+        ThreadPoolExecutor(1, "gatherer") as gatherer,
+        Readers(images, workers, rows=rows, preprocess=preprocess, strict=strict) as readers,
+    ):
+        try:
+            for start, stop, ends in _batches(ranges, options.batch_size):
+                while len(waiting) >= ahead:
+                    yield next_batch()
+                pieces = deque(
+                    readers.submit(a, min(a + together, stop)) for a in range(start, stop, together)
+                )
+                waiting.append(gatherer.submit(gather, pieces, stop - start, ends))
+            while waiting:
+                yield next_batch()
+        finally:
+            gatherer.shutdown(wait=False, cancel_futures=True)
+
+
+def _on_accelerator(
+    images: ImageSet,
+    ranges: list[tuple[int, int]],
+    encoder: LoadedEncoder,
+    network: Network,
+    workers: int,
+    strict: bool,
+    on_batch: Callable[[int], object] | None,
+) -> Iterator[EncodedShard]:
+    """Embed ranges of rows on an accelerator; see `encode_shards`."""
+    import torch
+
+    device = network.device
+    cuda = device.type == "cuda"
+    copies: Any = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+    crop = encoder.preprocess.crop
+    incoming = _host_batches(images, ranges, encoder, network.options, workers, strict, cuda)
+    begins = iter(ranges)
+    parts: list[torch.Tensor] = []
+    skipped: list[Skipped] = []
+    launched: deque[Any] = deque()
+    returning: deque[tuple[Any, tuple[int, int], torch.Tensor, list[Skipped]]] = deque()
+
+    def embed(batch: _HostBatch) -> torch.Tensor:
+        moved = []
+        with torch.cuda.stream(copies) if copies is not None else contextlib.nullcontext():
+            for host, places in batch.groups:
+                moved.append((host.to(device, non_blocking=cuda), places))
+        if copies is not None:
+            torch.cuda.current_stream(device).wait_stream(copies)
+            for there, _ in moved:
+                there.record_stream(torch.cuda.current_stream(device))
+        if len(moved) == 1:
+            return network(network.transform(moved[0][0]))
+        ready = torch.empty((batch.n, 3, crop, crop), device=device)
+        for there, places in moved:
+            assert places is not None
+            ready[places.to(device)] = network.transform(there)
+        return network(ready)
+
+    def done(wait: bool) -> Iterator[EncodedShard]:
+        """Yield the shards whose embeddings have arrived; with `wait`, all of them."""
+        while returning and (wait or returning[0][0] is None or returning[0][0].query()):
+            event, (first, last), host, left_out = returning.popleft()
+            if event is not None:
+                event.synchronize()
+            yield EncodedShard(first, last, host.numpy(), left_out)
+
+    try:
+        for batch in incoming:
+            with torch.inference_mode():
+                if batch.n:
+                    parts.append(embed(batch))
+                skipped += batch.skipped
+                if batch.ends:
+                    whole = (
+                        torch.cat(parts) if parts else torch.empty(0, network.dim, device=device)
+                    )
+                    host = torch.empty(whole.shape, pin_memory=cuda)
+                    host.copy_(whole, non_blocking=cuda)
+                    event = torch.cuda.current_stream(device).record_event() if cuda else None
+                    returning.append((event, next(begins), host, skipped))
+                    parts, skipped = [], []
+            if cuda:
+                # Two batches on the card at most: enough to keep it busy, little to hold.
+                launched.append(torch.cuda.current_stream(device).record_event())
+                if len(launched) > 2:
+                    launched.popleft().synchronize()
+            if on_batch is not None:
+                on_batch(batch.rows)
+            yield from done(wait=False)
+        yield from done(wait=True)
+    finally:
+        incoming.close()

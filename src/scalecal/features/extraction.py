@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,32 +13,137 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalecal.checks import InputError, check_choice, check_positive_int
-from scalecal.engines import open_engine
+from scalecal.engines import Engine, open_engine
 from scalecal.engines.local import cores
 from scalecal.features.distributed import Loader, ask_one, encode_on
-from scalecal.features.encoding import encode_shards
-from scalecal.features.network import Recipe, out_of_memory
-from scalecal.features.plan import (
+from scalecal.features.encoding import (
     PRECISIONS,
-    Plan,
-    Request,
-    halved,
+    EncodedShard,
+    EncodingOptions,
+    Network,
+    encode_shards,
+    full_float32,
     load_anywhere,
-    make_plan,
+    out_of_memory,
     pick_device,
     pick_precision,
 )
 from scalecal.features.progress import Progress
-from scalecal.features.rows import EncodedShard, Images
+from scalecal.features.readers import read_rows
 from scalecal.io.feature_folder import MANIFEST, read_manifest
 from scalecal.io.feature_store import StoreWriter, holds_shards, open_store
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
 
-__all__ = ["PRECISIONS", "ExtractionResult", "extract", "pick_device", "pick_precision"]
+__all__ = ["ExtractionResult", "extract"]
+
+# The largest batch tried on an accelerator: past it no encoder of the paper gains speed.
+LARGEST_BATCH = 512
+# On a CPU small batches stay in the cache.
+CPU_BATCH = 16
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, as far as it takes a look at the encoder and its device to settle it."""
+
+    precision: str
+    batch_size: int | None
+    exact: bool
+    compile: bool
+    images: ImageSet
+
+    def small(self) -> Request:
+        """The same with the first images alone, to be sent to a worker."""
+        return replace(self, images=self.images.take(slice(0, 64)))
+
+
+@dataclass(frozen=True)
+class ExtractionSetup:
+    """What decides the bytes, settled, and the machine that settled it."""
+
+    record: Encoder
+    weight_hash: str
+    options: EncodingOptions
+    machine: str
+
+
+def make_setup(encoder: LoadedEncoder, request: Request) -> ExtractionSetup:
+    """Settle number type and batch size on the device the encoder is on."""
+    precision = pick_precision(request.precision, encoder.device)
+    options = EncodingOptions(encoder.device, precision, 0, request.exact, request.compile)
+    size = request.batch_size
+    if size is None:
+        size = CPU_BATCH if options.on_cpu else _fitting_batch(request.images, encoder, options)
+    options = replace(options, batch_size=size)
+    return ExtractionSetup(encoder.record, encoder.weight_hash, options, _describe_machine(options))
+
+
+def _fitting_batch(images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions) -> int:
+    """Return the largest power of two of images that passes through the encoder."""
+    shape = _image_shape(images, encoder, options)
+    size = LARGEST_BATCH
+    while not _fits(size, shape, encoder, options):
+        size = halved(size, encoder.record.name)
+    return size
+
+
+def _fits(
+    size: int, shape: tuple[int, ...], encoder: LoadedEncoder, options: EncodingOptions
+) -> bool:
+    import torch
+
+    network = Network(encoder, replace(options, batch_size=size, compile=False))
+    try:
+        with torch.inference_mode(), full_float32():
+            batch = torch.zeros((size, *shape), dtype=torch.uint8, device=options.device)
+            network(network.transform(batch))
+    except (RuntimeError, MemoryError) as error:
+        if out_of_memory(error):
+            return False
+        raise
+    return True
+
+
+def _image_shape(
+    images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions
+) -> tuple[int, ...]:
+    """Return the shape of the first image that can be read, as it reaches the device."""
+    preprocess = encoder.preprocess if options.exact else None
+    for row in range(len(images.table)):
+        found = read_rows(images, row, row + 1, preprocess, strict=False).images
+        if len(found):
+            return tuple(found[0].shape)
+    return (encoder.preprocess.crop, encoder.preprocess.crop, 3)
+
+
+def halved(size: int, name: str) -> int:
+    """Return half a batch size that was too large, or say that not even one image fits."""
+    import torch
+
+    if size == 1:
+        raise InputError(
+            f"{name!r} does not fit into the memory with a single image. "
+            "Use a smaller encoder, precision='bf16', or another device."
+        )
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return size // 2
+
+
+def _describe_machine(options: EncodingOptions) -> str:
+    import torch
+
+    name = torch.cuda.get_device_name(options.device) if options.device.startswith("cuda") else ""
+    return (
+        f"{options.device} {name} torch {torch.__version__}, "
+        f"batch {options.batch_size}, {options.precision}, {platform.platform()}"
+    )
+
 
 _TRUTH = ("label", "label_name", "votes", "n_raters")
 # Shards that may wait for the disk before the encoder does.
@@ -54,7 +160,7 @@ class ExtractionResult:
 
 
 def extract(
-    images: Images,
+    images: ImageSet,
     encoder: str | Encoder | LoadedEncoder,
     out: str | os.PathLike[str],
     *,
@@ -72,7 +178,7 @@ def extract(
     offline: bool = False,
     allow_remote_code: bool = False,
     token: str | None = None,
-    engine: str = "local",
+    engine: str | Engine = "local",
     num_gpus: int | None = None,
     address: str | None = None,
 ) -> ExtractionResult:
@@ -84,7 +190,7 @@ def extract(
     Parameters
     ----------
     images : ImageSet
-        From `scalecal.datasets.registry.open_dataset`.
+        From `scalecal.datasets.open_dataset`.
     encoder : str, Encoder or LoadedEncoder
         A name or spec (see ``scalecal encoders``), a record, or an encoder already loaded.
     out : path
@@ -102,8 +208,9 @@ def extract(
         the folder and used by every later run; halved, and the shards done again, if the memory
         runs out.
     workers : int, optional
-        Threads or processes that decode (on a CPU, threads that also embed); by default one per
-        core. Does not change the result.
+        How many decode images at the same time for each GPU, in threads or processes of their own;
+        without a GPU, how many embed: threads here, actors with Ray. By default one per core. Does
+        not change the result.
     compile : bool, default=False
         Use `torch.compile`: slower to start, faster afterwards.
     exact : bool, default=False
@@ -120,12 +227,12 @@ def extract(
         Show progress on standard error.
     offline, allow_remote_code, token
         Passed to `scalecal.encoders.load_encoder`.
-    engine : {"local", "ray"}
-        Who does the work; the bytes are the same. See `scalecal.features.distributed`.
+    engine : {"local", "ray"} or Engine
+        Who does the work, by name or from `scalecal.engines.open_engine`; the bytes are the same.
+        See `scalecal.features.distributed`.
     num_gpus : int, optional
-        Cards to use, each with a worker and an encoder of its own (workers, with
-        ``device="cpu"``). By default one card and no other process; with Ray every card of the
-        cluster. With several, `workers` is each one's threads.
+        GPUs to use, each with a process and an encoder of its own. By default one GPU and no other
+        process; with Ray every GPU of the cluster.
     address : str, optional
         Of the Ray cluster: ``"auto"`` or ``"ray://host:10001"``.
 
@@ -138,7 +245,7 @@ def extract(
     >>> import tempfile, numpy as np
     >>> from pathlib import Path
     >>> from PIL import Image
-    >>> from scalecal.datasets.registry import open_dataset
+    >>> from scalecal.datasets import open_dataset
     >>> from scalecal.features import load_features
     >>> folder = Path(tempfile.mkdtemp())
     >>> for name, grey in (("benign", 40), ("malignant", 200)):
@@ -169,33 +276,41 @@ def extract(
         "token": token,
     }
     with contextlib.ExitStack() as stack:
-        run: Callable[[StoreWriter, Recipe, Progress], None]
-        if engine == "local" and num_gpus is None:
+        run: Callable[[StoreWriter, EncodingOptions, Progress], None]
+        if engine == "local" and not num_gpus:
             loaded = load_anywhere(encoder, device=pick_device(device), **load)
-            plan = make_plan(loaded, request)
+            setup = make_setup(loaded, request)
             threads = cores() if workers is None else workers
 
-            def run(store: StoreWriter, recipe: Recipe, bar: Progress) -> None:
-                _run(store, images, loaded, recipe, workers, strict, bar)
+            def run(store: StoreWriter, options: EncodingOptions, bar: Progress) -> None:
+                _run(store, images, loaded, options, workers, strict, bar)
 
         else:
-            cards = None if device is None else device.startswith("cuda")
-            if engine == "local":
-                cards = pick_device(device).startswith("cuda")
-            team = stack.enter_context(
-                open_engine(engine, workers=num_gpus, gpus=cards, address=address)
-            )
+            if isinstance(engine, str):
+                no_gpu = device is not None and not device.startswith("cuda")
+                if no_gpu and num_gpus:
+                    raise InputError(
+                        f"num_gpus (--num-gpus) counts GPUs, but the device is {device!r}: "
+                        "leave it out, or say how many decode and embed with workers (--workers)"
+                    )
+                count = 0 if no_gpu else num_gpus
+                engine = stack.enter_context(
+                    open_engine(engine, workers=workers, num_gpus=count, address=address)
+                )
+                # Without GPUs `workers` is the number of actors.
+                workers = workers if engine.gpus else None
+            team = engine
             loader = Loader(encoder, device, load)
-            plan = ask_one(team, make_plan, request.small(), loader)
+            setup = ask_one(team, make_setup, request.small(), loader)
             threads = team.workers
 
-            def run(store: StoreWriter, recipe: Recipe, bar: Progress) -> None:
+            def run(store: StoreWriter, options: EncodingOptions, bar: Progress) -> None:
                 encode_on(
                     team,
                     store,
                     images,
                     loader,
-                    recipe,
+                    options,
                     threads=workers,
                     strict=strict,
                     advance=bar.advance,
@@ -204,33 +319,37 @@ def extract(
         store = stack.enter_context(
             open_store(
                 path,
-                _settings(images, plan),
+                _settings(images, setup),
                 _stored_table(images),
-                dim=plan.record.dim,
+                dim=setup.record.dim,
                 shard_rows=shard_rows,
                 dtype=dtype,
-                note={k: stored[k] for k in ("requested_batch_size",) if k in stored},
+                note={
+                    "form": images.about.form,
+                    **{k: stored[k] for k in ("requested_batch_size",) if k in stored},
+                },
             )
         )
         if not store.complete:
-            store.log(f"engine: {engine}, {plan.machine}, {threads} workers")
-            _fill(store, plan, batch_size, run, progress)
+            name = engine if isinstance(engine, str) else type(engine).__name__
+            store.log(f"engine: {name}, {setup.machine}, {threads} workers")
+            _fill(store, setup, images.about.form, batch_size, run, progress)
         manifest = store.finish()
     return ExtractionResult(manifest["n"], manifest["n_skipped"], path)
 
 
-def _settings(images: Images, plan: Plan) -> dict[str, Any]:
+def _settings(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
     """Return everything that decides the bytes, for the manifest."""
-    record, recipe = plan.record.as_dict(), plan.recipe
+    record, options = setup.record.as_dict(), setup.options
     preprocess = record.pop("preprocess")
     return {
         "encoder": record,
-        "weight_hash": plan.weight_hash,
-        "preprocessing": {**preprocess, "by": "pillow" if recipe.by_pillow else "torch"},
-        "device": recipe.device.partition(":")[0],
-        "precision": recipe.precision,
-        "compile": recipe.compile,
-        "batch_size": recipe.batch_size,
+        "weight_hash": setup.weight_hash,
+        "preprocessing": {**preprocess, "by": "pillow" if options.by_pillow else "torch"},
+        "device": options.device.partition(":")[0],
+        "precision": options.precision,
+        "compile": options.compile,
+        "batch_size": options.batch_size,
         "dataset": {
             "name": images.name,
             "hash": images.fingerprint(),
@@ -240,7 +359,7 @@ def _settings(images: Images, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _stored_table(images: Images) -> pd.DataFrame:
+def _stored_table(images: ImageSet) -> pd.DataFrame:
     """The table of the images; without the columns of labels and votes where they say nothing."""
     table = images.table
     empty = [c for c in _TRUTH if c in table and table[c].isna().all()]
@@ -257,18 +376,19 @@ def _stored_batch(stored: dict[str, Any], asked: int | None) -> int | None:
 
 def _fill(
     store: StoreWriter,
-    plan: Plan,
+    setup: ExtractionSetup,
+    form: str,
     asked: int | None,
-    run: Callable[[StoreWriter, Recipe, Progress], None],
+    run: Callable[[StoreWriter, EncodingOptions, Progress], None],
     progress: bool,
 ) -> None:
     """Do the missing shards; after an out-of-memory error all of them, with half the batch."""
     left = sum(stop - start for _, start, stop in store.missing())
-    recipe = plan.recipe
+    options = setup.options
     with Progress(store.n_images, store.n_images - left, show=progress) as bar:
         while True:
             try:
-                run(store, recipe, bar)
+                run(store, options, bar)
                 break
             except KeyboardInterrupt:
                 store.log("interrupted")
@@ -277,19 +397,19 @@ def _fill(
                 if not out_of_memory(error):
                     raise
             # Outside the handler: the error's frames would hold the memory that ran out.
-            smaller = halved(recipe.batch_size, plan.record.name)
+            smaller = halved(options.batch_size, setup.record.name)
             note = {} if asked is None else {"requested_batch_size": asked}
-            store.restart(note, batch_size=smaller)
-            recipe = replace(recipe, batch_size=smaller)
+            store.restart({"form": form, **note}, batch_size=smaller)
+            options = replace(options, batch_size=smaller)
             bar.restart()
         store.log(f"{left} images left at the start, {bar.speed:.1f} images/s")
 
 
 def _run(
     store: StoreWriter,
-    images: Images,
+    images: ImageSet,
     encoder: LoadedEncoder,
-    recipe: Recipe,
+    options: EncodingOptions,
     workers: int | None,
     strict: bool,
     bar: Progress,
@@ -300,7 +420,7 @@ def _run(
         images,
         [(start, stop) for _, start, stop in missing],
         encoder,
-        recipe,
+        options,
         workers=workers,
         strict=strict,
         on_batch=bar.advance,

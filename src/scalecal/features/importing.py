@@ -1,30 +1,266 @@
-"""`import_features`: embeddings made elsewhere, brought into a feature folder and given their labels."""
+"""`import_features`: embeddings made elsewhere, brought into a feature folder with labels and votes.
+
+=========  ====================================================================================
+npz        arrays ``X`` and, where known, ``id``, ``y``, ``votes``, ``n_raters``, ``group``, ``split``
+table      CSV or Parquet: ``f0, f1, ...`` (Parquet also a column of lists) beside ``id``, ``label``, ...
+trident    a folder of TRIDENT's HDF5 files, or one: ``features`` and ``coords``. Patch features,
+           shape (N, d) or (1, N, d), give one row per patch with the id ``<slide>_<x>_<y>`` and the
+           slide as its ``group``; slide features, shape (d,), one row per slide
+eva        a folder with eva's ``manifest.csv`` and its ``.pt`` tensors (loaded without running
+           code); the id is ``origin``, one ``#k`` more where a file holds several embeddings
+=========  ====================================================================================
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, ScalecalWarning, check_choice, lookup
-from scalecal.features.formats import FORMATS, format_of
-from scalecal.io.columns import some
-from scalecal.io.feature_folder import Features, load_features
+from scalecal.cases import Cases
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, check_choice, lookup
+from scalecal.io.case_tables import read_votes
+from scalecal.io.columns import NamedColumns, some
+from scalecal.io.feature_folder import FeatureFolder, load_features
 from scalecal.io.feature_store import open_store
+from scalecal.io.features import CASE_ROLES, matrix_from_npz, matrix_from_table
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_table
-from scalecal.io.votes_file import Panel, read_votes
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MATCHES", "import_features"]
+__all__ = ["FORMATS", "MATCHES", "Found", "format_of", "import_features"]
+
+_FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Embeddings found on disk: their table, their length, and a reader of rows."""
+
+    table: pd.DataFrame
+    dim: int
+    read: Callable[[int, int], NDArray[Any]]
+    files: Sequence[Path]
+    encoder: str | None = None
+
+
+def format_of(path: Path) -> str:
+    """Tell the format from a file's ending, or from what a folder holds."""
+    if path.is_dir():
+        if (path / "manifest.csv").exists():
+            return "eva"
+        if any(path.rglob("*.h5")):
+            return "trident"
+        raise InputError(
+            f"{path} holds neither eva's manifest.csv nor HDF5 files (*.h5). Name a format: "
+            f"{', '.join(FORMATS)}"
+        )
+    if path.suffix in (".h5", ".hdf5"):
+        return "trident"
+    return "npz" if path.suffix == ".npz" else "table"
+
+
+def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> Found:
+    import pandas as pd
+
+    table: pd.DataFrame = columns.table.to_pandas()
+    table = table[[c for c in table if c in CASE_ROLES or str(c).startswith("votes_")]]
+    if "id" in table:
+        with columns.messages():
+            table["id"] = columns.ids()
+    else:
+        table.insert(0, "id", pd.Series([str(i) for i in range(len(X))], dtype="string"))
+    return Found(table, X.shape[1], lambda start, stop: X[start:stop], [path])
+
+
+def _from_npz(path: Path) -> Found:
+    return _from_matrix(*matrix_from_npz(path, {}), path)
+
+
+def _from_table(path: Path) -> Found:
+    return _from_matrix(*matrix_from_table(path, {}), path)
+
+
+def _from_trident(path: Path) -> Found:
+    import pandas as pd
+
+    try:
+        import h5py
+    except ImportError:
+        raise MissingPackageError(
+            "HDF5 files need h5py. Run: pip install 'scalecal[encoders]'"
+        ) from None
+    files = [path] if path.is_file() else sorted(path.rglob("*.h5"))
+    _one_kind(path, files)
+    tables, dims, encoder = [], {}, None
+    kinds: dict[str, Path] = {}
+    for file in files:
+        with _opened(h5py, file) as handle:
+            if "features" not in handle:
+                raise InputError(f"{file} has no data set 'features', only {some(list(handle))}")
+            features = handle["features"]
+            encoder = encoder or features.attrs.get("encoder")
+            rows = 1 if features.ndim == 1 else int(features.shape[-2])
+            dims[file] = int(features.shape[-1])
+            if features.ndim > 3 or (features.ndim == 3 and features.shape[0] != 1):
+                raise InputError(f"{file}: features must be (N, d) or (d,), got {features.shape}")
+            slide = file.stem
+            kinds.setdefault("a slide" if features.ndim == 1 else "patches", file)
+            if len(kinds) > 1:
+                one, other = kinds.items()
+                raise InputError(
+                    f"{one[1]} holds features of {one[0]}, {other[1]} of {other[0]}: "
+                    "import one kind at a time"
+                )
+            if features.ndim == 1:
+                tables.append(pd.DataFrame({"id": [slide], "group": [slide]}))
+                continue
+            if "coords" not in handle:
+                raise InputError(f"{file} has patch features but no 'coords' to tell them apart")
+            coords = np.asarray(handle["coords"]).reshape(-1, 2)
+            if len(coords) != rows:
+                raise InputError(f"{file}: {rows} features but {len(coords)} coords")
+            ids = [f"{slide}_{x}_{y}" for x, y in coords.tolist()]
+            tables.append(
+                pd.DataFrame({"id": ids, "group": slide, "x": coords[:, 0], "y": coords[:, 1]})
+            )
+    dim = _one_dim(dims)
+    table = pd.concat(tables, ignore_index=True)
+    counts = [len(t) for t in tables]
+    ends = np.cumsum(counts)
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        parts = []
+        for k in range(int(np.searchsorted(ends, start, side="right")), len(files)):
+            first = int(ends[k]) - counts[k]
+            if first >= stop:
+                break
+            with _opened(h5py, files[k]) as handle:
+                rows = handle["features"][()].reshape(-1, dim)
+            parts.append(rows[max(start - first, 0) : stop - first])
+        return np.concatenate(parts)
+
+    if encoder is None:
+        named = _FEATURE_FOLDER.fullmatch(_home(files[0].parent).name)
+        encoder = named[1] if named else None
+    return Found(table, dim, read, files, None if encoder is None else str(encoder))
+
+
+def _home(folder: Path) -> Path:
+    """The nearest folder upwards that is called ``features_<encoder>``; else the folder itself."""
+    upwards = (folder, *folder.parents)
+    return next((f for f in upwards if _FEATURE_FOLDER.fullmatch(f.name)), folder)
+
+
+def _one_kind(path: Path, files: Sequence[Path]) -> None:
+    """Refuse files of several folders, which may be of other encoders, patches or whole slides.
+
+    Folders below one ``features_<encoder>`` are of one kind: TRIDENT names it after what it holds.
+    """
+    folders = dict.fromkeys(file.parent for file in files)
+    if len({_home(folder) for folder in folders}) > 1:
+        named = some([folder.relative_to(path).as_posix() for folder in folders])
+        raise InputError(
+            f"{path} has HDF5 files in {len(folders)} folders ({named}), which may not belong "
+            "together: give one of them"
+        )
+
+
+def _opened(h5py: Any, file: Path) -> Any:
+    try:
+        return h5py.File(file, "r")
+    except OSError as error:
+        raise InputError(f"{file} is not a readable HDF5 file: {error}") from None
+
+
+def _one_dim(dims: Mapping[Path, int]) -> int:
+    if len(set(dims.values())) > 1:
+        first, *_ = dims
+        odd = next(file for file in dims if dims[file] != dims[first])
+        raise InputError(
+            f"embeddings must have one length: {dims[first]} in {first.name}, "
+            f"{dims[odd]} in {odd.name}"
+        )
+    return next(iter(dims.values()))
+
+
+def _from_eva(path: Path) -> Found:
+    import pandas as pd
+
+    manifest = read_table(path / "manifest.csv", text=["origin", "embeddings", "wsi_id"])
+    for column in ("origin", "embeddings"):
+        if column not in manifest:
+            raise InputError(
+                f"{path / 'manifest.csv'} has no column {column!r}, only {some(list(manifest))}"
+            )
+    files = [_inside(path, name) for name in manifest["embeddings"].astype(str)]
+    blocks = [_tensor(file) for file in files]
+    dim = _one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
+    counts = np.array([len(block) for block in blocks])
+    table = pd.DataFrame({"id": manifest["origin"].astype("string")})
+    if "target" in manifest:
+        table["label"] = manifest["target"]
+    if "wsi_id" in manifest:
+        table["group"] = manifest["wsi_id"].astype("string")
+    if "split" in manifest:
+        table["split"] = manifest["split"].astype("string")
+    table = table.loc[table.index.repeat(counts)].reset_index(drop=True)
+    if (counts > 1).any():
+        place = np.concatenate([np.arange(c) for c in counts])
+        several = np.repeat(counts > 1, counts)
+        numbered = table["id"].str.cat([f"#{k}" for k in place])
+        table["id"] = table["id"].where(~several, numbered)
+    X = np.concatenate(blocks)
+    used = [path / "manifest.csv", *dict.fromkeys(files)]
+    return Found(table, dim, lambda start, stop: X[start:stop], used)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return a file that a manifest names, which must lie in the manifest's folder."""
+    parts = PurePath(name)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise InputError(f"{folder / 'manifest.csv'} names {name!r}, which is outside its folder")
+    if not (folder / parts).exists():
+        raise InputError(f"{folder / 'manifest.csv'} names {name!r}, but there is no such file")
+    return folder / parts
+
+
+def _tensor(file: Path) -> NDArray[Any]:
+    """Return a .pt file's tensor, or its list of tensors, as rows; nothing in it is run."""
+    import pickle
+
+    try:
+        import torch
+    except ImportError:
+        raise MissingPackageError(
+            ".pt files need torch. Run: pip install 'scalecal[encoders]'"
+        ) from None
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{file} is not a plain tensor file: {reason}") from None
+    tensors = list(content) if isinstance(content, list | tuple) else [content]
+    if not tensors or not all(isinstance(t, torch.Tensor) and t.ndim >= 1 for t in tensors):
+        raise InputError(f"{file} must hold a tensor or a list of tensors")
+    return torch.cat([t.reshape(-1, t.shape[-1]).float() for t in tensors]).numpy()
+
+
+FORMATS: Mapping[str, Callable[[Path], Found]] = MappingProxyType(
+    {"npz": _from_npz, "table": _from_table, "trident": _from_trident, "eva": _from_eva}
+)
+
 
 MATCHES = ("id", "group")
 
@@ -41,13 +277,13 @@ def import_features(
     match: str = "id",
     shard_rows: int | None = None,
     dtype: str = "float16",
-) -> Features:
+) -> FeatureFolder:
     """Bring embeddings made elsewhere into a feature folder.
 
     Parameters
     ----------
     path : path
-        A file or folder in one of the formats of `scalecal.features.formats`.
+        A file or folder in one of the formats of `scalecal.features.importing`.
     out : path
         The new feature folder.
     labels : path, optional
@@ -70,7 +306,7 @@ def import_features(
 
     Returns
     -------
-    Features
+    FeatureFolder
 
     Raises
     ------
@@ -151,9 +387,9 @@ def _with_truth(
     if "label" in table:
         table["label"], classes = _coded(table["label"])
     if votes is not None:
-        panel = read_votes(Path(votes))
-        place = _partners(keys, panel.ids, source, Path(votes).name)
-        classes = _add_votes(table, panel, place, classes, Path(votes).name)
+        cases = read_votes(Path(votes))
+        place = _partners(keys, cases.ids, source, Path(votes).name)
+        classes = _add_votes(table, cases.take(place), classes, Path(votes).name)
     return table, classes
 
 
@@ -202,25 +438,25 @@ def _coded(label: pd.Series[Any]) -> tuple[pd.Series[Any], tuple[str, ...]]:
 
 def _add_votes(
     table: pd.DataFrame,
-    panel: Panel,
-    place: NDArray[np.int64],
+    cases: Cases,
     classes: tuple[str, ...] | None,
     file: str,
 ) -> tuple[str, ...] | None:
     """Put counts into the table as an image set has them; return the classes."""
-    counts = panel.counts[place]
-    if panel.classes is None:
+    counts = cases.votes
+    assert counts is not None
+    if not cases.classes:
         if classes is not None and len(classes) != 2:
             raise InputError(f"{file} counts votes for one class, but there are {len(classes)}")
     else:
-        known = panel.classes if classes is None else classes
-        odd = [name for name in panel.classes if name not in known]
+        known = cases.classes if classes is None else classes
+        odd = [name for name in cases.classes if name not in known]
         if odd:
             raise InputError(
                 f"{file} has votes for {some(odd)}, the labels are {some(known, most=8)}"
             )
         ordered = np.zeros((len(counts), len(known)), dtype=np.int64)
-        ordered[:, [known.index(name) for name in panel.classes]] = counts
+        ordered[:, [known.index(name) for name in cases.classes]] = counts
         counts, classes = ordered, known
     table["n_raters"] = counts.sum(axis=1)
     if counts.shape[1] == 2:

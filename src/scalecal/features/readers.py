@@ -1,26 +1,273 @@
-"""Reading rows in parallel: by threads, or by threads with a decoding process each."""
+"""Reading rows of an image set in parallel: by threads, or by threads with a decoding process each.
+
+Why processes: Pillow releases Python's lock while it decompresses, but threads still share the rest
+(headers, arrays, the memory map of the process): 16 of them decode less than eight do, 16 processes
+three times as much (`benchmarks.gpu_tiles`).
+
+Why a plain child process and two pipes: it needs no ``if __name__ == "__main__"`` in the user's
+script, may be started from any process (also a daemonic worker), imports neither torch nor pandas,
+takes no shared memory (64 MB is all a container has by default) and so can leave none behind; a
+full pipe makes the decoder wait; and when either side dies, the other finds its pipe closed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
+import pickle
 import select
+import signal
+import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from importlib import import_module
+from io import BufferedReader
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scalecal.datasets.sources import FileSource
-from scalecal.features.decoding_process import DecodingProcess, LostProcess
-from scalecal.features.rows import Images, Piece, named, read_rows
+from scalecal.datasets.decoding import ImageError
+from scalecal.datasets.image_sources import FileSource
+from scalecal.features.transforms import pillow_pixels
+from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from scalecal.encoders.preprocessing import Preprocessing
+    from scalecal.datasets.image_sets import ImageSet
+    from scalecal.datasets.image_sources import FileSource
+    from scalecal.encoders.record import Preprocessing
 
-__all__ = ["Readers"]
+__all__ = [
+    "DecodingProcess",
+    "LostProcess",
+    "Piece",
+    "Readers",
+    "Unread",
+    "decode_rows",
+    "read_rows",
+]
+
+UInt8 = NDArray[np.uint8]
+Unread = tuple[int, str]
+"""A row that could not be read, and why."""
+
+
+@dataclass
+class Piece:
+    """Images of a few neighbouring rows: those that could be read, and those that could not."""
+
+    images: list[UInt8] | UInt8
+    skipped: list[Skipped]
+
+
+def read_rows(
+    images: ImageSet, start: int, stop: int, preprocess: Preprocessing | None, strict: bool
+) -> Piece:
+    """Read rows; with `preprocess`, resize and crop them by Pillow."""
+    if images.kind == "array":
+        try:
+            block = images.read_block(start, stop)
+        except ImageError:
+            pass  # one by one below, to find out which
+        else:
+            return Piece(block if preprocess is None else _resized(block, preprocess), [])
+    found, unread = decode_rows(images.read_one, range(start, stop), preprocess, strict)
+    return Piece(found, _named(images, unread))
+
+
+def decode_rows(
+    read_one: Callable[[int], UInt8],
+    rows: Iterable[int],
+    preprocess: Preprocessing | None,
+    strict: bool,
+) -> tuple[list[UInt8], list[Unread]]:
+    """Read rows one by one; with `strict`, raise at the first that cannot be read."""
+    found: list[UInt8] = []
+    unread: list[Unread] = []
+    for row in rows:
+        try:
+            image = read_one(row)
+        except ImageError as error:
+            if strict:
+                raise
+            unread.append((row, error.reason))
+        else:
+            found.append(image if preprocess is None else pillow_pixels(image, preprocess))
+    return found, unread
+
+
+def _named(images: ImageSet, unread: Iterable[Unread]) -> list[Skipped]:
+    """Return the rows that could not be read with their ids."""
+    return [Skipped(row, str(images.table["id"].iloc[row]), reason) for row, reason in unread]
+
+
+def _resized(block: UInt8, preprocess: Preprocessing) -> list[UInt8]:
+    return [pillow_pixels(image, preprocess) for image in block]
+
+
+# What a user may have set in Pillow that decides which images are taken.
+_PILLOW_SETTINGS = (
+    ("PIL.Image", "MAX_IMAGE_PIXELS"),
+    ("PIL.ImageFile", "LOAD_TRUNCATED_IMAGES"),
+    ("PIL.PngImagePlugin", "MAX_TEXT_CHUNK"),
+    ("PIL.PngImagePlugin", "MAX_TEXT_MEMORY"),
+)
+# Several images fit, so that few system calls move them; the most that Linux gives to anyone.
+_PIPE_BYTES = 1 << 20
+_READY = b"+"
+_PATIENCE = 10.0
+
+
+class LostProcess(Exception):
+    """The process has ended, or never started; the words say how."""
+
+
+class DecodingProcess:
+    """One decoding process, as seen by the one thread that uses it.
+
+    Parameters
+    ----------
+    preprocess : Preprocessing, optional
+        Resize and crop by it, with Pillow.
+    strict : bool
+        Raise at the first image that cannot be read.
+    """
+
+    def __init__(self, preprocess: Preprocessing | None, strict: bool) -> None:
+        settings = {(m, name): getattr(import_module(m), name) for m, name in _PILLOW_SETTINGS}
+        # Quiet unless the user asked for warnings: 16 processes would say everything 16 times.
+        warnings = [part for option in ("ignore", *sys.warnoptions) for part in ("-W", option)]
+        command = [sys.executable, "-P", *warnings, "-m", "scalecal.features.readers"]
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        one = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **one, "PYTHONPATH": path},
+            # Ctrl-C is for the caller, who ends this process in good order.
+            process_group=0,
+        )
+        assert self._process.stdin is not None
+        assert isinstance(self._process.stdout, BufferedReader)
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        self._is_ready = False
+        _widen(self._answers.fileno())
+        with contextlib.suppress(BrokenPipeError):  # found out when it is asked whether it is ready
+            self._send((settings, preprocess, strict))
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    def ready(self, wait: float = 0.0) -> bool:
+        """Tell whether the process has started, after at most `wait` seconds."""
+        if not self._is_ready:
+            poll = select.poll()
+            poll.register(self._answers, select.POLLIN)
+            if not poll.poll(1000 * wait):
+                return False
+            if self._answers.read(1) != _READY:
+                raise self._loss()
+            self._is_ready = True
+        return True
+
+    def read(self, source: FileSource) -> tuple[list[UInt8] | UInt8, list[Unread]]:
+        """Decode all rows of a source: one array where the sizes agree, else a list of arrays.
+
+        An error that the decoding raises is raised here.
+        """
+        try:
+            self._send(source)
+            shapes, unread, error = pickle.load(self._answers)  # written by our own process
+        except (EOFError, OSError, pickle.UnpicklingError):
+            raise self._loss() from None
+        if error is not None:
+            raise error
+        ends = np.cumsum([0, *map(math.prod, shapes)])
+        pixels = np.empty(ends[-1], np.uint8)
+        if self._answers.readinto(pixels.data) < pixels.size:
+            raise self._loss()
+        if len(set(shapes)) == 1:
+            return pixels.reshape(len(shapes), *shapes[0]), unread
+        parts = zip(ends[:-1], ends[1:], shapes, strict=True)
+        return [pixels[a:b].reshape(shape) for a, b, shape in parts], unread
+
+    def dismiss(self) -> None:
+        """Tell the process to end; it does when it has answered."""
+        with contextlib.suppress(OSError):
+            self._requests.close()
+
+    def close(self) -> None:
+        """End the process and wait for that."""
+        self.dismiss()
+        self._answers.close()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _send(self, message: Any) -> None:
+        self._requests.write(pickle.dumps(message))
+        self._requests.flush()
+
+    def _loss(self) -> LostProcess:
+        self.close()
+        return LostProcess(f"a decoding process ended with code {self._process.returncode}")
+
+
+def _widen(pipe: int) -> None:
+    """Let a pipe hold more, where the system lets us."""
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
+def _write(pipe: int, data: Any) -> None:
+    rest = memoryview(data).cast("B")
+    while rest:
+        rest = rest[os.write(pipe, rest) :]
+
+
+def _answer(pipe: int, source: FileSource, preprocess: Preprocessing | None, strict: bool) -> None:
+    images: list[UInt8] = []
+    unread: list[Unread] = []
+    error: Exception | None = None
+    try:
+        images, unread = decode_rows(source.read_one, range(len(source)), preprocess, strict)
+    except Exception as raised:
+        from scalecal.engines.local import sendable
+
+        error = sendable(raised)
+    _write(pipe, pickle.dumps(([image.shape for image in images], unread, error)))
+    for image in images:
+        _write(pipe, np.ascontiguousarray(image))
+
+
+def main() -> None:
+    """Decode what standard input asks for, until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pipe = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints must not end up among the pixels
+    requests = sys.stdin.buffer
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        settings, preprocess, strict = pickle.load(requests)  # from the process that started us
+        for (module, name), value in settings.items():
+            setattr(import_module(module), name, value)
+        _write(pipe, _READY)
+        while True:
+            _answer(pipe, pickle.load(requests), preprocess, strict)
+
 
 # Up to here threads alone decode as fast (four are 3.7 times one).
 _THREADS_SUFFICE = 4
@@ -32,7 +279,7 @@ class Readers:
     """Read rows of an image set, several ranges at a time; a context manager.
 
     With many workers and many image files, every thread has a process that decodes for it (see
-    `scalecal.features.decoding_process`). The thread reads by itself until its process has
+    `scalecal.features.readers`). The thread reads by itself until its process has
     started, and again if the process is lost: who decodes changes the speed, never the result.
 
     Parameters
@@ -51,7 +298,7 @@ class Readers:
 
     def __init__(
         self,
-        images: Images,
+        images: ImageSet,
         workers: int,
         *,
         rows: int,
@@ -102,14 +349,14 @@ class Readers:
                     few = self._source.take(np.arange(start, stop))
                     pixels, unread = process.read(few)
                     found = ((start + row, reason) for row, reason in unread)
-                    return Piece(pixels, named(self._images, found))
+                    return Piece(pixels, _named(self._images, found))
             except LostProcess as loss:
                 self._own.process = None
                 _tell(str(loss))
         return read_rows(self._images, start, stop, self._preprocess, self._strict)
 
 
-def _files(images: Images, workers: int, rows: int) -> FileSource | None:
+def _files(images: ImageSet, workers: int, rows: int) -> FileSource | None:
     """Return the files to be decoded by processes; None where threads are the better choice."""
     source = getattr(images, "source", None)
     many = workers > _THREADS_SUFFICE and rows >= workers * _ROWS_PER_PROCESS
@@ -123,3 +370,7 @@ def _tell(what: str) -> None:
     warnings.warn(
         f"{what}; its share is decoded by a thread, more slowly", RuntimeWarning, stacklevel=2
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import torch
 
-    from scalecal.encoders.preprocessing import Preprocessing
+    from scalecal.encoders.record import Preprocessing
 
 __all__ = ["DeviceTransform", "pillow_pixels", "resize_matrix"]
 
@@ -161,7 +161,7 @@ class DeviceTransform:
     Examples
     --------
     >>> import torch
-    >>> from scalecal.encoders.preprocessing import Preprocessing
+    >>> from scalecal.encoders.record import Preprocessing
     >>> transform = DeviceTransform(Preprocessing(8, 8, "bicubic"), "cpu")
     >>> transform(torch.zeros(2, 12, 16, 3, dtype=torch.uint8)).shape
     torch.Size([2, 3, 8, 8])

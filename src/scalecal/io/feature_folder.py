@@ -37,7 +37,7 @@ __all__ = [
     "SHARDS",
     "SKIPPED",
     "TABLE",
-    "Features",
+    "FeatureFolder",
     "ShardedArray",
     "damaged_files",
     "load_features",
@@ -220,7 +220,7 @@ class ShardedArray:
 
 
 @dataclass(frozen=True, repr=False)
-class Features:
+class FeatureFolder:
     """Embeddings of a data set by one encoder, as `load_features` finds them on disk.
 
     Attributes
@@ -284,7 +284,7 @@ class Features:
 
     def __repr__(self) -> str:
         shape = (len(self), self.manifest["dim"])
-        return f"Features({str(self.path)!r}, encoder={self.encoder!r}, shape={shape})"
+        return f"FeatureFolder({str(self.path)!r}, encoder={self.encoder!r}, shape={shape})"
 
     def shards(self) -> Iterator[tuple[NDArray[Any], pd.DataFrame]]:
         """Yield (embeddings, their part of the table) shard by shard, one in memory at a time."""
@@ -296,7 +296,7 @@ class Features:
                 row += entry["rows"]
 
 
-def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> Features:
+def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> FeatureFolder:
     """Open a folder of features written by ``scalecal extract`` or ``scalecal import``.
 
     Nothing is read but the manifest; the matrix stays on the disk.
@@ -310,7 +310,7 @@ def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> Feat
 
     Returns
     -------
-    Features
+    FeatureFolder
 
     Examples
     --------
@@ -334,7 +334,7 @@ def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> Feat
             f"{folder / name} does not match its sha256 in {MANIFEST}: "
             "it was changed or the disk is failing. Extract again."
         )
-    return Features(folder, manifest)
+    return FeatureFolder(folder, manifest)
 
 
 def _unfinished(folder: Path, manifest: dict[str, Any]) -> str:
@@ -344,7 +344,7 @@ def _unfinished(folder: Path, manifest: dict[str, Any]) -> str:
     if "source" in manifest:
         command = f"scalecal import PATH --out {folder}"
     else:
-        written = data.get("form", data.get("name", "DATASET"))
+        written = manifest.get("form", data.get("name", "DATASET"))
         where = "" if ":" in written else "--data DIR "
         command = f"scalecal extract {written} {manifest['encoder']['name']} {where}--out {folder}"
     return (

@@ -389,7 +389,7 @@ def _commit(
         record = _read_record(folder)
         files = record["files"]
         _refuse_obstacles(folder, new, kind, files, hashes)
-        stale = []
+        stale: list[tuple[str, Path | None]] = []
         for name, entry in files.items():
             if replace and entry["by"] == kind and name not in new:
                 place = folder / name
@@ -399,10 +399,9 @@ def _commit(
                     stale.append((name, place))
         # Both hashes are noted before the first rename: killed at any point, the files stay ours.
         for name, digest in hashes.items():
-            before = files.get(name, {}).get("sha256")
             files[name] = {"sha256": digest, "by": kind}
-            if before not in (None, digest):
-                files[name]["replaced"] = before
+            if (folder / name).exists():
+                files[name]["replaced"] = file_hash(folder / name)
         _write_record(folder, record)
         for name, source in new.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Proper scores, Brier and log loss, and what they are made of."""
+"""Proper scores, Brier and negative log likelihood, and what they are made of."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.checks import Float, check_choice
-from scalecal.metrics.arguments import Event, blocks, read_classes, read_event
-from scalecal.metrics.ordering import group_by_p
+from scalecal.metrics.arguments import Event, blocks, group_by_p, read_classes, read_event
 
-__all__ = ["Corp", "brier", "corp", "log_loss"]
+__all__ = ["Corp", "brier", "corp", "nll"]
 
 Score = Literal["brier", "log"]
 
@@ -56,8 +55,10 @@ def _log_terms(target: Float, p: Float) -> Float:
 _TERMS = {"brier": _brier_terms, "log": _log_terms}
 
 
-def _mean_score(score: Score, y: ArrayLike, probs: ArrayLike, weights: ArrayLike | None) -> float:
-    target, p, w = read_classes(y, probs, weights)
+def _mean_score(
+    score: Score, y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None
+) -> float:
+    target, p, w = read_classes(y, probs, sample_weight)
     total = 0.0
     for part in blocks(len(p)):
         terms = _TERMS[score](target[part], p[part])
@@ -65,7 +66,7 @@ def _mean_score(score: Score, y: ArrayLike, probs: ArrayLike, weights: ArrayLike
     return total / (len(p) if w is None else float(w.sum()))
 
 
-def brier(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> float:
+def brier(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     """Brier score: the mean squared distance between probability and label.
 
     Two classes: ``(p - y)^2`` of the positive class, between 0 and 1. More: summed over the
@@ -75,7 +76,7 @@ def brier(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -
     ----------
     y : array of shape (n,), or (n, C) soft labels
     probs : array of shape (n,) or (n, C)
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     References
     ----------
@@ -86,11 +87,11 @@ def brier(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -
     >>> round(brier([0, 1], [0.2, 0.6]), 6)
     0.1
     """
-    return _mean_score("brier", y, probs, weights)
+    return _mean_score("brier", y, probs, sample_weight)
 
 
-def log_loss(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None) -> float:
-    """Log loss (negative log likelihood, cross-entropy for soft labels), in nats per case.
+def nll(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+    """Negative log likelihood of the labels (cross-entropy for soft ones), in nats per case.
 
     Probabilities are kept 2.2e-16 away from 0 and 1, as in scikit-learn, so that a certain and
     wrong prediction costs about 36 and not infinity.
@@ -99,14 +100,14 @@ def log_loss(y: ArrayLike, probs: ArrayLike, *, weights: ArrayLike | None = None
     ----------
     y : array of shape (n,), or (n, C) soft labels
     probs : array of shape (n,) or (n, C)
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     Examples
     --------
-    >>> round(log_loss([0, 1], [0.5, 0.5]), 6)
+    >>> round(nll([0, 1], [0.5, 0.5]), 6)
     0.693147
     """
-    return _mean_score("log", y, probs, weights)
+    return _mean_score("log", y, probs, sample_weight)
 
 
 def corp(
@@ -114,7 +115,7 @@ def corp(
     probs: ArrayLike,
     *,
     score: Score = "brier",
-    weights: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Corp:
     """Split a score into miscalibration, discrimination and uncertainty (CORP).
 
@@ -127,7 +128,7 @@ def corp(
     y : array of shape (n,), or (n, C) soft labels
     probs : array of shape (n,) or (n, C)
     score : {"brier", "log"}
-    weights : array of shape (n,), optional
+    sample_weight : array of shape (n,), optional
 
     References
     ----------
@@ -142,7 +143,7 @@ def corp(
     from scipy.optimize import isotonic_regression
 
     check_choice(score, _TERMS, "score")
-    event = read_event(y, probs, weights)
+    event = read_event(y, probs, sample_weight)
     given = _mean_score(score, event.y, event.p, event.weights)
     groups = group_by_p(event)
     fit = isotonic_regression(groups.positive / groups.weight, weights=groups.weight)
@@ -166,5 +167,5 @@ def _pooled(score: Score, event: Event, mass: Float, positive: Float, q: Float) 
     squares = 0.0
     for part in blocks(len(event.p)):
         y = event.y[part].astype(np.float64, copy=False)
-        squares += float((y * y).sum() if event.weights is None else (y * y) @ event.weights[part])
+        squares += float(event.weighed(y * y, part).sum())
     return float((q @ (q * mass - 2.0 * positive) + squares) / mass.sum())

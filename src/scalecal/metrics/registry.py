@@ -12,13 +12,12 @@ from scalecal.metrics.calibration import (
     ece,
     ece_sweep,
     mce,
+    smece,
     top_label_ece,
 )
-from scalecal.metrics.discrimination import accuracy, auc
-from scalecal.metrics.proper import brier, log_loss
-from scalecal.metrics.selective import aurc
-from scalecal.metrics.smoothed import smece
-from scalecal.metrics.votes import dist_ce, ent_ce, vote_error, vote_nll
+from scalecal.metrics.discrimination import accuracy, auc, aurc
+from scalecal.metrics.proper import brier, nll
+from scalecal.metrics.vote_scores import dist_ce, ent_ce, vote_error, vote_nll
 
 __all__ = ["METRICS", "Metric"]
 
@@ -30,8 +29,8 @@ class Metric:
     Attributes
     ----------
     function : callable
-        ``function(y, probs, *, weights=None, ...)`` or, where `takes` is "votes",
-        ``function(votes, probs, *, n_raters=None, weights=None)``.
+        ``function(y, probs, *, sample_weight=None, ...)`` or, where `takes` is "votes",
+        ``function(votes, probs, *, n_raters=None, sample_weight=None)``.
     label : str
         Its name in tables and figures.
     takes : {"labels", "votes"}
@@ -58,7 +57,7 @@ METRICS: dict[str, Metric] = {
     "ece_sweep": Metric(ece_sweep, "ECE-sweep"),
     "smece": Metric(smece, "smECE"),
     "brier": Metric(brier, "Brier score"),
-    "log_loss": Metric(log_loss, "Log loss"),
+    "nll": Metric(nll, "Label NLL"),
     "auc": Metric(auc, "AUC", lower_is_better=False),
     "accuracy": Metric(accuracy, "Accuracy", lower_is_better=False),
     "aurc": Metric(aurc, "AURC"),

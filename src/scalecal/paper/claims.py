@@ -1,37 +1,26 @@
 """Every claim of the paper as one record: its sentence, its number, the test that decides it.
 
-`judge` gives each claim its verdict on the evidence at hand: it holds, it does not hold, or it cannot be
-told. Below the paper's claims stand its premise and statements that public sources contradict.
+`judge` gives each claim its verdict on the evidence at hand: it holds, it does not hold, or it is
+inconclusive. After the paper's claims come its premise and statements that public sources contradict.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from scalecal.paper.deciding.costs import beats_softening, preserved, quick
-from scalecal.paper.deciding.methods import (
-    gap_to_real,
-    lowers,
-    lowers_everywhere,
-    piecewise_best,
-    plateau,
-    recovers,
-)
-from scalecal.paper.deciding.premises import (
-    fact,
-    premise_axis,
-    premise_neighbours,
-    replicates,
-)
-from scalecal.paper.deciding.strata import aggregate_hides, stays_below, strata_differ
+from scalecal.io.features import Features
+from scalecal.paper import decisions
 from scalecal.paper.evidence import Evidence
+from scalecal.paper.premise import training_embeddings
 from scalecal.paper.printed import FACTS
-from scalecal.paper.verdicts import Decide, Verdict
+from scalecal.paper.verdicts import VERDICTS, Inconclusive, Verdict
+from scalecal.runs.grid import Grid
 
-__all__ = ["CLAIMS", "Claim", "claims_json", "claims_table", "judge"]
+__all__ = ["CLAIMS", "Claim", "claims_json", "claims_table", "judge", "judge_comparison"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +30,14 @@ class Claim:
     id: str
     claim: str
     paper: str
-    decide: Decide
+    decide: Callable[[Evidence], Verdict]
+
+    def judge(self, evidence: Evidence) -> Verdict:
+        """Return the verdict; inconclusive where the evidence lacks what the test needs."""
+        try:
+            return self.decide(evidence)
+        except Inconclusive as error:
+            return error.verdict
 
 
 _CLAIMS = (
@@ -49,161 +45,186 @@ _CLAIMS = (
         "replication",
         "An end-to-end ResNet reproduces the AUC and ECE of Wei et al. within error bars",
         "10 of 10 within",
-        replicates,
+        decisions.replicates,
     ),
     Claim(
         "low-above-high",
         "Low-agreement ECE exceeds high-agreement ECE for every encoder",
         "+0.076 to +0.285",
-        strata_differ("noise"),
+        partial(decisions.strata_differ, kind="noise"),
     ),
     Claim(
         "beyond-selection",
         "It does so by more than strata made from the labels' own votes give a calibrated model",
         "not tested",
-        strata_differ("selection"),
+        partial(decisions.strata_differ, kind="selection"),
     ),
     Claim(
         "aggregate-hides",
         "Aggregate ECE hides it: it is nearer to high- than to low-agreement ECE for every encoder",
         "0.035 overall, 0.191 low",
-        aggregate_hides,
+        decisions.aggregate_hides,
     ),
     Claim(
         "high-stays-low",
         "High-agreement ECE stays at or below 0.035 for every encoder",
         "0.018 to 0.035",
-        stays_below("high", 0.035),
+        partial(decisions.stays_below, stratum="high", bound=0.035),
     ),
     Claim(
         "scale-below-none",
         "SCALE lowers low-agreement ECE against no calibration",
         "-29.2 %",
-        lowers("scale", "none"),
+        partial(decisions.lowers, method="scale", reference="none"),
     ),
     Claim(
         "scale-below-temperature",
         "SCALE lowers low-agreement ECE against temperature scaling",
         "0.175 to 0.135",
-        lowers("scale", "temperature"),
+        partial(decisions.lowers, method="scale", reference="temperature"),
     ),
     Claim(
         "scale-below-vanilla",
         "SCALE lowers low-agreement ECE against vanilla label smoothing",
         "0.151 to 0.135",
-        lowers("scale", "vanilla-ls"),
+        partial(decisions.lowers, method="scale", reference="vanilla-ls"),
     ),
     Claim(
         "scale-overall",
         "SCALE lowers overall ECE too where there are several readers",
         "0.035 to 0.030",
-        lowers("scale", "none", stratum="overall"),
+        partial(decisions.lowers, method="scale", reference="none", stratum="overall"),
     ),
     Claim(
         "recovers-real",
         "SCALE recovers at least 77 % of the low-agreement ECE gain of real agreement",
         "77 %, 83 %, 78 %",
-        recovers(0.77),
+        partial(decisions.recovers, share=0.77),
     ),
     Claim(
         "recovers-votes",
         "It recovers as much of real agreement's gain in vote NLL, which softening cannot game",
         "not tested",
-        recovers(0.77, metric="vote_nll", stratum="overall"),
+        partial(decisions.recovers, share=0.77, metric="vote_nll", stratum="overall"),
     ),
     Claim(
         "gap-to-real",
         "The gap to real agreement is no more than 0.011 to 0.014",
         "+0.011, +0.011, +0.014",
-        gap_to_real(0.014),
+        partial(decisions.gap_to_real, bound=0.014),
     ),
     Claim(
         "piecewise-best",
         "Piecewise smoothing is better than linear and nonlinear smoothing",
         "0.135 / 0.154 / 0.141",
-        piecewise_best,
+        decisions.piecewise_best,
     ),
-    Claim("k-plateau", "The number of anchors does not matter from K = 10 on", "plateau", plateau),
+    Claim(
+        "k-plateau",
+        "The number of anchors does not matter from K = 10 on",
+        "plateau",
+        decisions.plateau,
+    ),
     Claim(
         "confident-beat-random",
         "Confident anchors beat random ones",
         "0.141 to 0.135",
-        lowers("scale", "scale-random"),
+        partial(decisions.lowers, method="scale", reference="scale-random"),
     ),
     Claim(
         "random-beat-vanilla",
         "SCALE with random anchors beats vanilla label smoothing",
         "0.151 to 0.141",
-        lowers("scale-random", "vanilla-ls"),
+        partial(decisions.lowers, method="scale-random", reference="vanilla-ls"),
     ),
     Claim(
         "labels-matter",
         "The synthetic labels carry the gain: SCALE beats itself with its labels shuffled",
         "not tested",
-        lowers("scale", "scale-shuffled"),
+        partial(decisions.lowers, method="scale", reference="scale-shuffled"),
     ),
-    Claim("auc-preserved", "AUC is preserved", "within seed variation", preserved("auc")),
+    Claim(
+        "auc-preserved",
+        "AUC is preserved",
+        "within seed variation",
+        partial(decisions.preserved, metric="auc"),
+    ),
     Claim(
         "accuracy-preserved",
         "Accuracy is preserved",
         "within seed variation",
-        preserved("accuracy"),
+        partial(decisions.preserved, metric="accuracy"),
     ),
     Claim(
         "pcam-ece",
         "SCALE lowers overall ECE on PatchCamelyon",
         "-20.4 %",
-        lowers("scale", "none", stratum="overall", dataset="pcam"),
+        partial(
+            decisions.lowers, method="scale", reference="none", stratum="overall", dataset="pcam"
+        ),
     ),
     Claim(
         "breakhis-ece",
         "SCALE lowers overall ECE on BreakHis",
         "-18.0 %",
-        lowers("scale", "none", stratum="overall", dataset="breakhis"),
+        partial(
+            decisions.lowers,
+            method="scale",
+            reference="none",
+            stratum="overall",
+            dataset="breakhis",
+        ),
     ),
     Claim(
         "pcam-vanilla",
         "SCALE beats vanilla label smoothing for every encoder on PatchCamelyon",
         "0.040 to 0.036",
-        lowers_everywhere("scale", "vanilla-ls", "pcam"),
+        partial(
+            decisions.lowers_everywhere, method="scale", reference="vanilla-ls", dataset="pcam"
+        ),
     ),
     Claim(
         "breakhis-vanilla",
         "SCALE beats vanilla label smoothing for every encoder on BreakHis",
         "0.046 to 0.042",
-        lowers_everywhere("scale", "vanilla-ls", "breakhis"),
+        partial(
+            decisions.lowers_everywhere, method="scale", reference="vanilla-ls", dataset="breakhis"
+        ),
     ),
     Claim(
         "five-minutes",
         "Probe training and retraining take under five minutes per model and data set",
         "< 300 s",
-        quick(300.0),
+        partial(decisions.quick, limit=300.0),
     ),
     Claim(
         "beats-softening",
         "SCALE's low-agreement ECE is better than that of softening by the same amount",
         "not tested",
-        beats_softening("ece"),
+        partial(decisions.beats_softening, metric="ece"),
     ),
     Claim(
         "beats-softening-votes",
         "SCALE's vote NLL is better than that of softening by the same amount",
         "not tested",
-        beats_softening("vote_nll"),
+        partial(decisions.beats_softening, metric="vote_nll"),
     ),
     Claim(
         "premise-axis",
         "Alpha tracks difficulty: votes follow a case's position between the anchors, within classes",
         "assumed",
-        premise_axis,
+        decisions.premise_axis,
     ),
     Claim(
         "premise-neighbours",
         "Alpha tracks difficulty: real cases next to an interpolate have the vote share it is given",
         "assumed",
-        premise_neighbours,
+        decisions.premise_neighbours,
     ),
-    *(Claim(one.id, one.claim, one.paper, fact(one)) for one in FACTS),
+    *(
+        Claim(one.id, one.claim, one.paper, partial(decisions.contradicts, fact=one))
+        for one in FACTS
+    ),
 )
 
 CLAIMS: dict[str, Claim] = {claim.id: claim for claim in _CLAIMS}
@@ -211,8 +232,20 @@ CLAIMS: dict[str, Claim] = {claim.id: claim for claim in _CLAIMS}
 
 
 def judge(evidence: Evidence) -> dict[str, Verdict]:
-    """Decide every claim on the evidence: id -> verdict."""
-    return {name: claim.decide(evidence) for name, claim in CLAIMS.items()}
+    """Judge every claim on the evidence: id -> verdict."""
+    return {name: claim.judge(evidence) for name, claim in CLAIMS.items()}
+
+
+def judge_comparison(data: Features, grid: Grid) -> list[dict[str, Any]]:
+    """Judge every claim on one comparison, of `data` by `grid`; returns what `claims_json` returns."""
+    key = (grid.cell.dataset, grid.cell.encoder)
+    embeddings = training_embeddings(data, grid, grid.cell.seeds("scale")[0])
+    evidence = Evidence.of(
+        [grid.cell],
+        embeddings={} if embeddings is None else {key: embeddings},
+        seconds={key: grid.seconds},
+    )
+    return claims_json(judge(evidence))
 
 
 def claims_json(verdicts: dict[str, Verdict]) -> list[dict[str, Any]]:
@@ -220,21 +253,20 @@ def claims_json(verdicts: dict[str, Verdict]) -> list[dict[str, Any]]:
 
     Examples
     --------
-    >>> from scalecal.paper.verdicts import unknown
-    >>> claims_json({"auc-preserved": unknown("nothing to compare")})[0]["verdict"]
-    'cannot be told'
+    >>> claims_json({"auc-preserved": Inconclusive("nothing to compare").verdict})[0]["verdict"]
+    'inconclusive'
     """
     return [
         {
             "id": name,
             "claim": CLAIMS[name].claim,
             "paper": CLAIMS[name].paper,
-            "measured": found.measured,
-            "n": found.n,
-            "verdict": found.verdict,
-            "reason": found.reason,
+            "measured": one.measured,
+            "n": one.n,
+            "verdict": one.verdict,
+            "reason": one.reason,
         }
-        for name, found in verdicts.items()
+        for name, one in verdicts.items()
     ]
 
 
@@ -253,7 +285,7 @@ def claims_table(claims: Sequence[dict[str, Any]], *, reasons: bool = False) -> 
     ----------------------------------------------------------------------------------------------------
     AUC is preserved                         -                 +0.1 points           977  holds
     <BLANKLINE>
-    holds 1, does not hold 0, cannot be told 0
+    holds 1, does not hold 0, inconclusive 0
     """
     lines = [_line(_HEADS), "-" * 100]
     for one in claims:
@@ -270,16 +302,12 @@ def claims_table(claims: Sequence[dict[str, Any]], *, reasons: bool = False) -> 
                 one["reason"], 98, initial_indent="    ", subsequent_indent="    "
             )
     counts = ", ".join(
-        f"{name} {sum(one['verdict'] == name for one in claims)}"
-        for name in ("holds", "does not hold", "cannot be told")
+        f"{name} {sum(one['verdict'] == name for one in claims)}" for name in VERDICTS
     )
     return "\n".join([*lines, "", counts])
 
 
 def _line(cells: Sequence[str]) -> str:
     claim, paper, measured, n, verdict = cells
-    widths = _WIDTHS
-    return (
-        f"{claim:<{widths[0]}}  {paper:<{widths[1]}}  {measured:<{widths[2]}} "
-        f"{n:>{widths[3]}}  {verdict}"
-    ).rstrip()
+    a, b, c, d = _WIDTHS
+    return f"{claim:<{a}}  {paper:<{b}}  {measured:<{c}} {n:>{d}}  {verdict}".rstrip()

@@ -24,6 +24,7 @@ __all__ = [
     "MAIN",
     "PAIRWISE",
     "REPLICATION",
+    "SMOOTHINGS",
     "Fact",
     "encoder_label",
     "mean_over",
@@ -168,6 +169,13 @@ MAIN: Mapping[str, Mapping[str, Mapping[str, Pair]]] = {
 }
 """Encoder -> method -> overall, low (ECE), auc, accuracy -> mean and sd, on MHIST."""
 
+SMOOTHINGS: Mapping[str, tuple[str, str]] = {
+    "linear": ("real-linear", "scale-linear"),
+    "piecewise": ("real-piecewise", "scale"),
+    "nonlinear": ("real-nonlinear", "scale-nonlinear"),
+}
+"""Smoothing function -> method with real agreement, method with synthetic agreement."""
+
 PAIRWISE: Mapping[str, tuple[float, float, float, float]] = {
     "linear": (0.143, 0.154, 0.011, 0.77),
     "piecewise": (0.123, 0.135, 0.011, 0.83),
@@ -251,7 +259,7 @@ class Fact:
     id: str
     claim: str
     paper: str
-    found: str
+    public: str
     source: str
     n: int
 

@@ -10,23 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.io.features import FeatureTable
+from scalecal.io.features import Features
 from scalecal.io.store import is_whole, output_folder, write_csv, write_file, write_json
-from scalecal.paper.evidence import ENSEMBLE, Embeddings, Evidence
-from scalecal.paper.kept_anchors import read_anchors, write_anchors
+from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
 from scalecal.paper.notes import cell_notes, run_notes
+from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
 from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.paper.shifts import slides, write_shifts
 from scalecal.paper.sources import Source, SourceError
 from scalecal.probes import Recipe
-from scalecal.probes.jobs import host_rows
-from scalecal.runs.cells import Cell, read_cell, write_cell
+from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, write_cell
 from scalecal.runs.folder import run_meta
-from scalecal.runs.grid import Grid, on_device, run_grid, seed_list
-from scalecal.runs.joining import cell_of_seed, contradiction, ensemble, joined_cell
+from scalecal.runs.grid import on_device, run_grid, seed_list
 from scalecal.runs.methods import METHODS, Method
 
 __all__ = [
@@ -39,7 +35,6 @@ __all__ = [
     "reproduce",
     "seeds_left",
     "train_cell",
-    "training_embeddings",
     "write_timing",
 ]
 
@@ -64,6 +59,7 @@ def _sweep() -> dict[str, Method]:
                 label=f"{METHODS[base].label}, K = {size}",
                 about="SCALE with another number of anchors per class.",
                 recipe=Recipe(synthesis=options),
+                variant_of=base,
             )
     return out
 
@@ -82,9 +78,7 @@ class Outcome:
     notes: list[str]
 
 
-def _settings(
-    data: FeatureTable, methods: Sequence[str] | None, preset: str | None
-) -> dict[str, Any]:
+def _settings(data: Features, methods: Sequence[str] | None, preset: str | None) -> dict[str, Any]:
     """What decides a seed's predictions, beside the seed."""
     return {"data_sha256": data.fingerprint, "methods": methods and list(methods), "preset": preset}
 
@@ -105,7 +99,7 @@ def train_cell(
     *,
     seeds: Sequence[int],
     methods: Sequence[str] | None = None,
-    preset: str | None = "",
+    preset: str | None = None,
     sweep: bool = True,
     device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
@@ -124,7 +118,9 @@ def train_cell(
     _refuse_other(folder, settings)
     seconds: float | None = None
     missing = seeds_left(folder, seeds)
-    swept = [s for s in missing if sweep and data.counts is not None and s in seeds[:SWEEP_SEEDS]]
+    swept = [
+        s for s in missing if sweep and data.cases.votes is not None and s in seeds[:SWEEP_SEEDS]
+    ]
     plain = [s for s in missing if s not in swept]
     # One by one, a kill costs one seed; on a card, seeds trained together keep it busier.
     kept: Embeddings | None = None
@@ -167,7 +163,7 @@ def train_cell(
         kind="reproduce",
         title=f"{source.dataset} with {source.encoder}",
         command=command,
-        options={"preset": preset or None, "methods": methods and list(methods)},
+        options={"preset": preset, "methods": methods and list(methods)},
         notes=cell_notes(cell, done, source),
         fingerprint=data.fingerprint,
     )
@@ -182,7 +178,7 @@ def check_begun(
     out: str | Path,
     *,
     methods: Sequence[str] | None = None,
-    preset: str | None = "",
+    preset: str | None = None,
 ) -> None:
     """Refuse a folder that was begun with other options; embeddings are not read for that."""
     for source in sources:
@@ -202,11 +198,9 @@ def nothing_found(left_out: Mapping[str, str]) -> InputError:
 
 def _as_typed(key: str, value: Any) -> str:
     """Return a setting as it is given on the command line."""
-    if key == "preset":
-        return {None: "default", "": "not given"}.get(value, str(value))
-    if key == "methods":
-        return "not given" if value is None else ",".join(value)
-    return str(value)
+    if value is None:
+        return "not given"
+    return ",".join(value) if key == "methods" else str(value)
 
 
 def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
@@ -222,27 +216,13 @@ def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
                 )
 
 
-def training_embeddings(data: FeatureTable, grid: Grid, seed: int) -> Embeddings | None:
-    """Training cases of one seed with SCALE's anchors, for the checks of the premise."""
-    probe = grid.probes.get(("scale", seed))
-    if probe is None or probe.plan is None or len(data.classes) != 2:
-        return None
-    if data.counts is None or data.y is None:
-        return None  # the premise is about votes
-    rows = np.sort(probe.rows)
-    counts = data.counts[rows]
-    anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
-    panel = int(np.median(counts.sum(axis=1)))
-    return Embeddings(host_rows(data.X, rows), data.y[rows], counts, anchors, panel)
-
-
 def reproduce(
     sources: Iterable[Source],
     out: str | Path,
     *,
     seeds: Sequence[int],
     methods: Sequence[str] | None = None,
-    preset: str | None = "",
+    preset: str | None = None,
     sweep: bool = True,
     device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
@@ -345,8 +325,7 @@ def judge_run(
     """
     from scalecal.paper.claims import claims_json, judge
     from scalecal.paper.figures import write_figures
-    from scalecal.paper.paper_tables import TABLES
-    from scalecal.paper.table_files import write_tables
+    from scalecal.paper.tables import TABLES, write_tables
 
     out = Path(out)
     told = out / "run.json"
@@ -395,8 +374,8 @@ def judge_run(
 
 def write_timing(folder: Path, seconds: float, seeds: int) -> None:
     """Keep how long a cell's training took, for the claim on costs."""
-    told = json.dumps({"seconds": seconds, "seeds": seeds}, indent=2) + "\n"
-    write_file(folder / "timing.json", told, kind="reproduce")
+    content = json.dumps({"seconds": seconds, "seeds": seeds}, indent=2) + "\n"
+    write_file(folder / "timing.json", content, kind="reproduce")
 
 
 def _timings(out: Path) -> dict[tuple[str, str], float]:

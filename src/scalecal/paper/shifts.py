@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.cases import Factor
 from scalecal.features import load_features
-from scalecal.io.features import FeatureTable, read_features
-from scalecal.runs.cells import Cell, write_cell
+from scalecal.io.features import Features, read_features
+from scalecal.runs.cells import Cell, joined_cell, part_of_cell, write_cell
 from scalecal.runs.grid import SHARES, run_grid
-from scalecal.runs.joining import joined_cell, part_of_cell
 from scalecal.splits import split
 
 __all__ = ["SEEDS", "shift_cells", "shifted", "slides", "write_shifts"]
@@ -34,14 +34,14 @@ def shifted(cell: Cell, keep: NDArray[np.bool_], train: str, test: str) -> Cell:
 
 
 def shift_cells(
-    data: FeatureTable,
+    data: Features,
     kind: NDArray[Any],
     *,
     dataset: str,
     encoder: str,
     methods: Sequence[str] | None = None,
     seeds: int = SEEDS,
-    preset: str | None = "",
+    preset: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Cell]:
     """Train on the cases of each kind in turn, test on all kinds of other groups (patients).
@@ -55,16 +55,17 @@ def shift_cells(
     if len(kinds) < 2:
         return []
     kinds.sort(key=lambda k: (len(k), k))
+    groups = None if data.cases.groups is None else data.cases.groups.codes
     cells = []
     for trained in kinds:
         grids = []
         for seed in range(seeds):
-            part = split(data.y, groups=data.groups, shares=SHARES, seed=seed)  # type: ignore[arg-type]
-            marked = part.astype(object)
+            part = split(data.y, groups=groups, shares=SHARES, seed=seed)  # type: ignore[arg-type]
+            marked = part.copy()
             marked[(part != "test") & (kind.astype(str) != trained)] = ""
             grids.append(
                 run_grid(
-                    replace(data, split=marked),
+                    data.with_cases(split=Factor.of(marked)),
                     methods=methods,
                     seeds=[seed],
                     preset=preset,
@@ -72,25 +73,21 @@ def shift_cells(
                 ).cell
             )
         progress(f"{dataset}/{encoder} trained on {trained}: {seeds} seed{'s' * (seeds > 1)}")
-        ids = (
-            np.arange(len(data)).astype(str)
-            if data.ids is None
-            else np.asarray(data.ids, dtype=str)
-        )
-        of_id = dict(zip(ids.tolist(), kind.astype(str).tolist(), strict=True))
+        of_id = dict(zip(data.cases.names.tolist(), kind.astype(str).tolist(), strict=True))
         whole = replace(joined_cell(grids), encoder=encoder)
-        found = np.array([of_id[name] for name in whole.ids.tolist()])
+        found = np.array([of_id[name] for name in whole.cases.names.tolist()])
         cells += [shifted(whole, found == k, trained, k) for k in kinds]
     return cells
 
 
 def slides(cell: Cell) -> list[Cell]:
     """Split a cell's test cases by group (slide): each is a shift from the training slides."""
-    if cell.groups is None:
+    if cell.cases.groups is None:
         return []
-    names, count = np.unique(cell.groups, return_counts=True)
+    groups = cell.cases.groups.values
+    names, count = np.unique(groups, return_counts=True)
     largest = names[np.argsort(-count, kind="stable")][:MOST_SLIDES]
-    return [shifted(cell, cell.groups == name, "other slides", str(name)) for name in largest]
+    return [shifted(cell, groups == name, "other slides", str(name)) for name in largest]
 
 
 def write_shifts(

@@ -17,8 +17,7 @@ import numpy as np
 from scalecal.checks import InputError, MissingPackageError
 from scalecal.datasets import ImageSet, SimulatedCases, load_lidc, simulate, simulate_paper
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
-from scalecal.io.features import FeatureTable, read_features
-from scalecal.runs.grid import features_of
+from scalecal.io.features import Features, array_hash, read_features
 
 __all__ = [
     "PAPER_DATASETS",
@@ -47,7 +46,7 @@ class Source:
     dataset: str
     encoder: str
     where: str
-    open: Callable[[], FeatureTable]
+    open: Callable[[], Features]
     n_images: int = 0
 
 
@@ -119,7 +118,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w.@+:=-]+", "-", name).lstrip(".") or "unnamed"
 
 
-def _read(folder: Path) -> FeatureTable:
+def _read(folder: Path) -> Features:
     try:
         return read_features(folder)
     except InputError as error:
@@ -153,7 +152,7 @@ def find_images(
     -------
     The sources, and why a data set or an encoder is left out.
     """
-    from scalecal.datasets.registry import open_dataset
+    from scalecal.datasets import open_dataset
 
     root, target = Path(root), Path(target)
     found, out = [], {}
@@ -201,7 +200,7 @@ def _extract(
     folder: Path,
     weights: Path | None,
     progress: Callable[[str], None],
-) -> FeatureTable:
+) -> Features:
     from scalecal.features import extract
 
     progress(f"extracting {encoder} features to {folder}")
@@ -233,35 +232,35 @@ def embedded() -> list[Source]:
     return sources
 
 
-def _nodules(features: str) -> FeatureTable:
-    return features_of(load_lidc(features=features), encoder=features)
+def _nodules(features: str) -> Features:
+    return load_lidc(features=features)
 
 
 _WIDTHS = (64, 256)
 
 
-def _seen_by(drawn: SimulatedCases, dim: int) -> FeatureTable:
+def _seen_by(drawn: SimulatedCases, dim: int) -> Features:
     """Return cases as an "encoder" of this width sees them: more nuisance directions, all turned."""
     n, width = drawn.X.shape
     if dim > width:
         rng = np.random.default_rng(dim)
         more = rng.standard_normal((n, dim - width))
         turn, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
-        names = tuple(f"f{j}" for j in range(dim))
-        drawn = replace(drawn, X=np.hstack([drawn.X, more]) @ turn, feature_names=names)
-    return features_of(drawn, encoder=f"simulated-{dim}")
+        X = np.hstack([drawn.X, more]) @ turn
+        drawn = replace(drawn, X=X, fingerprint=array_hash(X, drawn.cases.votes))
+    return replace(drawn, encoder=f"simulated-{dim}")
 
 
-def _paper_like(dim: int) -> FeatureTable:
+def _paper_like(dim: int) -> Features:
     narrow = _WIDTHS[0]
     return _seen_by(simulate_paper(dim=narrow, seed=narrow), dim)
 
 
-def _without_votes(dim: int) -> FeatureTable:
+def _without_votes(dim: int) -> Features:
     """Grouped cases whose readers are not told of, as in BreakHis: 82 patients."""
     narrow = _WIDTHS[0]
     drawn = simulate(2000, dim=narrow, auc=0.92, n_raters=1, n_groups=82, seed=narrow + 1)
-    return replace(_seen_by(drawn, dim), counts=None, split=None, y=np.asarray(drawn.y))
+    return _seen_by(drawn, dim).with_cases(votes=None, split=None)
 
 
 def paper_encoders() -> list[str]:

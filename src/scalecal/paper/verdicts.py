@@ -1,13 +1,13 @@
-"""How a claim is decided: the rules, written once.
+"""The rules by which a claim is judged.
 
-A claim of a difference holds where the difference outlasts both the noise of the test cases and that
-of the seeds and is large enough to matter; it does not hold where the data exclude a difference that
-matters; otherwise it cannot be told. Over several encoders, p-values go by Holm.
+A claim of a difference holds where the difference exceeds both the noise of the test cases and that of
+the seeds and is large enough to matter; it does not hold where the data exclude a difference that
+matters; otherwise it is inconclusive. Over several encoders, p-values are adjusted by Holm's method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from scalecal.auditing.sentences import LEVEL
 from scalecal.metrics import holm
-from scalecal.paper.evidence import Evidence
 from scalecal.paper.printed import encoder_label
 from scalecal.runs.resampled import Contrast
 
@@ -23,36 +22,34 @@ __all__ = [
     "LEAST_CASES",
     "LEAST_UNITS",
     "NEGLIGIBLE",
-    "NO_VOTES",
     "VERDICTS",
     "Answer",
-    "Decide",
+    "Inconclusive",
+    "Part",
     "Verdict",
     "all_of",
+    "at_least",
     "joined",
     "lower",
     "lower_everywhere",
-    "unknown",
 ]
 
-Answer = Literal["holds", "does not hold", "cannot be told"]
-VERDICTS: tuple[Answer, ...] = ("holds", "does not hold", "cannot be told")
+Answer = Literal["holds", "does not hold", "inconclusive"]
+VERDICTS: tuple[Answer, ...] = ("holds", "does not hold", "inconclusive")
 
 LEAST_CASES = 30
-"""Fewer cases in a stratum decide nothing: intervals are not to be trusted there."""
+"""With fewer cases in a stratum every claim is inconclusive: intervals are unreliable there."""
 
 LEAST_UNITS = 10
-"""Fewer patients or slides decide nothing, for the same reason."""
-
-NO_VOTES = "no data set here has readers' votes, so there are no agreement strata"
+"""With fewer patients or slides likewise."""
 
 NEGLIGIBLE: Mapping[str, float] = {"ece": 0.05, "nll": 0.01, "vote_nll": 0.01}
-"""Metric -> change, as a share of the reference's value, below which nobody would care."""
+"""Metric -> change, as a share of the reference's value, that is too small to matter."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was measured, on how many cases, and what follows."""
+    """What was measured, on how many cases, and the verdict with its reason."""
 
     measured: str
     n: int
@@ -60,57 +57,97 @@ class Verdict:
     reason: str
 
 
-Decide = Callable[[Evidence], Verdict]
-"""What decides a claim: a function of the evidence."""
+@dataclass(frozen=True)
+class Part:
+    """The answer for one encoder or smoothing function: its value, its cases, and why."""
+
+    answer: Answer
+    value: float
+    n: int
+    why: str
 
 
-def unknown(reason: str, *, n: int = 0, measured: str = "-") -> Verdict:
-    """Return the verdict where the data cannot decide."""
-    return Verdict(measured, n, "cannot be told", reason)
+class Inconclusive(Exception):
+    """The evidence cannot decide a claim; the message is the verdict's reason."""
+
+    def __init__(self, reason: str, *, n: int = 0, measured: str = "-") -> None:
+        super().__init__(reason)
+        self.verdict = Verdict(measured, n, "inconclusive", reason)
 
 
-def _few(found: Contrast) -> str:
-    if found.n < LEAST_CASES:
-        return f"only {found.n} cases, {LEAST_CASES} are needed"
-    if found.units < LEAST_UNITS:
-        return f"only {found.units} groups to resample, {LEAST_UNITS} are needed"
-    return ""
+def at_least(
+    low: float, high: float, bound: float, *, n: int, fails_below: float | None = None
+) -> Answer:
+    """Judge "at least `bound`" by an interval; it fails where the interval is below `fails_below`.
+
+    Examples
+    --------
+    >>> at_least(0.8, 0.9, 0.77, n=100), at_least(0.5, 0.9, 0.77, n=100), at_least(0.8, 0.9, 0.77, n=5)
+    ('holds', 'inconclusive', 'inconclusive')
+    """
+    if n < LEAST_CASES:
+        return "inconclusive"
+    if low >= bound:
+        return "holds"
+    return (
+        "does not hold"
+        if high < (bound if fails_below is None else fails_below)
+        else "inconclusive"
+    )
 
 
-def _answer(found: Contrast, negligible: float, p: float) -> tuple[Answer, str]:
-    """Decide "lower than the reference" for one contrast, and say why."""
-    least = negligible * abs(found.reference)
-    few = _few(found)
-    if few:
-        return "cannot be told", few
-    if not np.isfinite(found.difference):
-        return "cannot be told", "undefined on these cases"
-    if found.low > 0 and p < LEVEL:
-        return "does not hold", f"it is higher, p = {_p(p)}"
-    if found.low > -least:
-        return "does not hold", f"any fall is below {100 * negligible:g} % of the reference"
-    if found.difference < 0 and p < LEVEL:
-        if found.difference <= -least:
-            return "holds", f"lower, p = {_p(p)}"
-        return "cannot be told", f"lower, but maybe by less than {100 * negligible:g} %"
-    noise = "seeds" if found.p_seeds >= max(LEVEL, found.p_cases) else "cases"
-    return "cannot be told", f"within the noise of the {noise}, p = {_p(p)}"
+def joined(answers: Iterable[Answer]) -> Answer:
+    """Join answers that must all hold: one that fails is enough to fail."""
+    every = set(answers)
+    return next((a for a in ("does not hold", "inconclusive") if a in every), "holds")
+
+
+def _is_lower(contrast: Contrast, metric: str, p: float) -> Part:
+    """Judge "lower than the reference" for one contrast."""
+    negligible = NEGLIGIBLE[metric]
+    least = negligible * abs(contrast.reference)
+    answer: Answer = "inconclusive"
+    if contrast.n < LEAST_CASES:
+        why = f"only {contrast.n} cases, {LEAST_CASES} are needed"
+    elif contrast.units < LEAST_UNITS:
+        why = f"only {contrast.units} groups to resample, {LEAST_UNITS} are needed"
+    elif not np.isfinite(contrast.difference):
+        why = "undefined on these cases"
+    elif contrast.low > 0 and p < LEVEL:
+        answer, why = "does not hold", f"it is higher, p = {_p(p)}"
+    elif contrast.low > -least:
+        answer, why = (
+            "does not hold",
+            f"any decrease is below {100 * negligible:g} % of the reference",
+        )
+    elif contrast.difference < 0 and p < LEVEL:
+        if contrast.difference <= -least:
+            answer, why = "holds", f"lower, p = {_p(p)}"
+        else:
+            why = f"lower, but possibly by less than {100 * negligible:g} %"
+    else:
+        noise = "seeds" if contrast.p_seeds >= max(LEVEL, contrast.p_cases) else "cases"
+        why = f"within the noise of the {noise}, p = {_p(p)}"
+    return Part(answer, contrast.change, contrast.n, why)
 
 
 def _p(p: float) -> str:
     return "-" if not np.isfinite(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def percent(found: Contrast) -> str:
+def _percent(contrast: Contrast) -> str:
     """The change in per cent with its interval."""
-    if not found.reference:
-        return f"{found.difference:+.3f}"
-    low, high = (100 * end / abs(found.reference) for end in (found.low, found.high))
-    return f"{100 * found.difference / abs(found.reference):+.1f} % ({low:+.0f} to {high:+.0f})"
+    if not contrast.reference:
+        return f"{contrast.difference:+.3f}"
+    change, low, high = (
+        100 * value / abs(contrast.reference)
+        for value in (contrast.difference, contrast.low, contrast.high)
+    )
+    return f"{change:+.1f} % ({low:+.0f} to {high:+.0f})"
 
 
 def lower(
-    found: Contrast,
+    contrast: Contrast,
     what: str,
     *,
     metric: str = "ece",
@@ -123,71 +160,51 @@ def lower(
     what
         What was compared, for the reason: "low-agreement ECE, scale against none".
     by_encoder
-        The same contrast per encoder: those that go the other way are named.
+        The same contrast per encoder: those in the other direction are named.
     """
-    answer, why = _answer(found, NEGLIGIBLE[metric], found.p_value)
-    reason = f"{what}: {found.reference:.3f} to {found.value:.3f}; {why}"
+    part = _is_lower(contrast, metric, contrast.p_value)
+    reason = f"{what}: {contrast.reference:.3f} to {contrast.value:.3f}; {part.why}"
     if by_encoder and len(by_encoder) > 1:
         against = [encoder_label(e) for e, one in by_encoder.items() if one.difference >= 0]
         reason += f"; higher for {', '.join(against)}" if against else "; lower for every encoder"
-    return Verdict(percent(found), found.n, answer, reason)
+    return Verdict(_percent(contrast), contrast.n, part.answer, reason)
 
 
-def lower_everywhere(found: Mapping[str, Contrast], what: str, *, metric: str = "ece") -> Verdict:
+def lower_everywhere(
+    contrasts: Mapping[str, Contrast], what: str, *, metric: str = "ece"
+) -> Verdict:
     """Judge "lower for every encoder", Holm over encoders; name those where it fails.
 
     The contrasts' intervals should be at the level 1 - 0.05 / encoders, so that failing somewhere by
     chance is as rare as holding everywhere by chance.
     """
-    if not found:
-        return unknown(f"{what}: no encoder here")
-    contrasts = list(found.values())
-    adjusted = holm([one.p_value for one in contrasts])
-    answers = {
-        encoder: _answer(one, NEGLIGIBLE[metric], float(p))
-        for (encoder, one), p in zip(found.items(), adjusted, strict=True)
+    if not contrasts:
+        raise Inconclusive(f"{what}: no encoder here")
+    adjusted = holm([one.p_value for one in contrasts.values()])
+    parts = {
+        encoder: _is_lower(one, metric, float(p))
+        for (encoder, one), p in zip(contrasts.items(), adjusted, strict=True)
     }
-    mean = float(np.mean([one.change for one in contrasts]))
-    return all_of(
-        {encoder: answer for encoder, (answer, _) in answers.items()},
-        what,
-        measured=f"{100 * mean:+.1f} % on average",
-        n=max(one.n for one in contrasts),
-        whys={encoder: why for encoder, (_, why) in answers.items()},
-    )
+    mean = float(np.mean([part.value for part in parts.values()]))
+    return all_of(parts, what, measured=f"{100 * mean:+.1f} % on average")
 
 
-def all_of(
-    answers: Mapping[str, Answer],
-    what: str,
-    *,
-    measured: str,
-    n: int,
-    whys: Mapping[str, str] | None = None,
-) -> Verdict:
+def all_of(parts: Mapping[str, Part], what: str, *, measured: str) -> Verdict:
     """Join the answers for each encoder: all must hold; one that fails is enough to fail."""
-    failing = [e for e, answer in answers.items() if answer == "does not hold"]
-    open_ = [e for e, answer in answers.items() if answer == "cannot be told"]
-    count = len(answers) - len(failing) - len(open_)
-    reason = f"{what}: holds for {count} of {len(answers)} encoders"
-    for title, names in (("fails for", failing), ("undecided for", open_)):
-        if names:
-            reason += f"; {title} {_listed(names, whys)}"
-    return Verdict(measured, n, joined(list(answers.values())), reason)
+    named = {
+        answer: [e for e, part in parts.items() if part.answer == answer] for answer in VERDICTS
+    }
+    reason = f"{what}: holds for {len(named['holds'])} of {len(parts)} encoders"
+    for title, answer in (("fails for", VERDICTS[1]), ("inconclusive for", VERDICTS[2])):
+        if named[answer]:
+            reason += f"; {title} {_listed(named[answer], parts)}"
+    verdict = joined(part.answer for part in parts.values())
+    return Verdict(measured, max(part.n for part in parts.values()), verdict, reason)
 
 
-def joined(answers: Sequence[Answer]) -> Answer:
-    """Join answers that must all hold: one that fails is enough to fail."""
-    if "does not hold" in answers:
-        return "does not hold"
-    return "cannot be told" if "cannot be told" in answers else "holds"
-
-
-def _listed(names: Sequence[str], whys: Mapping[str, str] | None) -> str:
-    if whys is None:
-        return ", ".join(map(encoder_label, names))
+def _listed(names: Sequence[str], parts: Mapping[str, Part]) -> str:
+    """Encoders with their reasons; of many, the first one's only."""
     if len(names) > 3:
-        return (
-            f"{', '.join(map(encoder_label, names))} ({encoder_label(names[0])}: {whys[names[0]]})"
-        )
-    return ", ".join(f"{encoder_label(name)} ({whys[name]})" for name in names)
+        listed = ", ".join(map(encoder_label, names))
+        return f"{listed} ({encoder_label(names[0])}: {parts[names[0]].why})"
+    return ", ".join(f"{encoder_label(name)} ({parts[name].why})" for name in names)

@@ -6,7 +6,6 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from scalecal import metrics
 from scalecal.auditing.sentences import number, p_value
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS
@@ -21,11 +20,11 @@ _COLUMNS = (
     ("n", "n"),
     ("ECE", "ece"),
     ("floor", "floor"),
-    ("calibrated", "null_mean"),
-    ("p (calibrated)", "p_selection_holm"),
+    ("calibrated", "null"),
+    ("p (calibrated)", "p_null_holm"),
     ("p (Cox)", "p_cox_holm"),
     ("over-confidence", "overconfidence"),
-    ("label NLL", "log_loss"),
+    ("label NLL", "nll"),
     ("vote NLL", "vote_nll"),
     ("AUC", "auc"),
 )
@@ -37,12 +36,8 @@ def _panels(audit: Audit) -> str:
     drawn = []
     agreement = audit.meta["strata"] == "agreement"
     for row in [r for r in audit.rows if r["n"] > 0][:_MOST_PANELS]:
-        inside = audit.cases.within(row["name"])
-        y, p = audit.cases.y[inside], audit.cases.probs[inside]
-        n_bins = audit.meta["n_bins"]
-        table = metrics.bins(y, p, n_bins=n_bins)
-        bars = metrics.consistency_bars(p, n_bins=n_bins, seed=audit.meta["seed"])
-        null = row.get("null_mean", math.nan)
+        table, bars = audit.reliability(row["name"])
+        null = row.get("null", math.nan)
         panel = {
             "n": row["n"],
             "ece": row["ece"],

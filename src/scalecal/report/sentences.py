@@ -180,14 +180,14 @@ def _several(cells: Sequence[Mapping[str, Any]]) -> list[str]:
         f"(level {LEVEL:g}, Holm over the {count})."
     )
     hard = [(r[c["hardest"]], c) for r, c in zip(rows, cells, strict=True) if c["hardest"] in r]
-    judged = [(r, c) for r, c in hard if r.get("p_selection_holm") is not None]
+    judged = [(r, c) for r, c in hard if r.get("p_null_holm") is not None]
     if judged:
-        adjusted = np.asarray(holm([r["p_selection_holm"] for r, _ in judged]))
+        adjusted = np.asarray(holm([r["p_null_holm"] for r, _ in judged]))
         worse = int((adjusted < LEVEL).sum())
         names = {f"{c['hardest']} agreement" if c["agreement"] else c["hardest"] for _, c in judged}
         second = (
             f"On {' and '.join(sorted(names))}, ECE {_spans([r['ece'] for r, _ in judged])}, where "
-            f"calibrated models would show {_range([r.get('null_mean') for r, _ in judged])}: {worse} of "
+            f"calibrated models would show {_range([r.get('null') for r, _ in judged])}: {worse} of "
             f"{len(judged)} are worse than that (level {LEVEL:g}, Holm)."
         )
     else:

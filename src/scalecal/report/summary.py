@@ -125,7 +125,7 @@ def _cell(cell: Cell, tidy: pd.DataFrame, n_resamples: int, most_cases: int) -> 
         "name": cell.name,
         "dataset": cell.data.dataset,
         "encoder": cell.data.encoder or None,
-        "classes": list(cell.data.classes),
+        "classes": list(cell.data.cases.classes),
         "event": "positive class" if first.probs.ndim == 1 else "top class is right",
         "n": len(cell.y),
         "n_test": len(first.rows),
@@ -213,7 +213,7 @@ def _rows(
 def _as_audited(bands: dict[str, dict[str, float]], rows: Sequence[Mapping[str, Any]]) -> None:
     """Take the null's mean from the audit where it has one: one page, one number."""
     for row in rows:
-        mean = row.get("floor" if row["name"] == "overall" else "null_mean")
+        mean = row.get("floor" if row["name"] == "overall" else "null")
         if mean is not None and row["name"] in bands:
             bands[row["name"]]["null"] = mean
 

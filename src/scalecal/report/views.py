@@ -8,8 +8,9 @@ from typing import Any
 from markupsafe import Markup
 
 from scalecal.auditing.sentences import number, p_value
+from scalecal.io.text import csv_cell
 from scalecal.report import figures
-from scalecal.report.downloads import csv_cell, data_uri
+from scalecal.report.downloads import data_uri
 from scalecal.report.frontiers import frontier
 from scalecal.report.sentences import signed
 from scalecal.report.svg import Drawing
@@ -23,13 +24,13 @@ AUDIT = (
     ("Mean p", "mean_p"),
     ("ECE", "ece"),
     ("Floor", "floor"),
-    ("Calibrated", "null_mean"),
-    ("p (calibrated)", "p_selection_holm"),
+    ("Calibrated", "null"),
+    ("p (calibrated)", "p_null_holm"),
     ("p (Cox)", "p_cox_holm"),
     ("Debiased², 95 %", "debiased"),
     ("Over-confidence", "overconfidence"),
     ("Brier", "brier"),
-    ("Label NLL", "log_loss"),
+    ("Label NLL", "nll"),
     ("Vote NLL", "vote_nll"),
     ("AUC", "auc"),
     ("Accuracy", "accuracy"),

@@ -12,11 +12,11 @@ import numpy as np
 from scalecal import __version__
 from scalecal.calibrators import Calibrator, from_dict
 from scalecal.checks import Float, InputError, check_positive_int, lookup
+from scalecal.io.features import Features
+from scalecal.io.store import output_folder, plain, write_json
+from scalecal.probes import Job, Trained, fit_many, linear_logits, probabilities
 from scalecal.runs.grid import applicable, fit_calibrator, on_device, panel_size
 from scalecal.runs.methods import METHODS
-from scalecal.io.features import FeatureTable
-from scalecal.probes import Job, Trained, fit_many, linear_logits, probabilities
-from scalecal.io.store import output_folder, plain, write_json
 
 __all__ = ["FittedMethod", "fit_method", "load_method", "save_method"]
 
@@ -39,7 +39,7 @@ class FittedMethod:
         """Class names; the position is the label."""
         return tuple(self.about["classes"])
 
-    def predict_proba(self, data: FeatureTable) -> Float:
+    def predict_proba(self, data: Features) -> Float:
         """Return probabilities: (n,) of the second class, or (n, C).
 
         Raises
@@ -65,27 +65,28 @@ class FittedMethod:
         # A case without votes gets the usual number of readers. Where the probe knew no votes, new
         # ones change nothing: cases with and without them are treated alike.
         readers: Any = self.about["n_raters"]
-        if data.readers is not None and (readers is not None or data.counts is None):
-            readers = np.where(data.readers > 0, data.readers, readers)
+        known = data.cases.readers
+        if known is not None and (readers is not None or data.cases.votes is None):
+            readers = np.where(known > 0, known, readers)
         return self.calibrator.predict_proba(logits, n_raters=readers)
 
 
 def fit_method(
-    data: FeatureTable, method: str, *, seed: int = 0, preset: str | None = "", dataset: str = ""
+    data: Features, method: str, *, seed: int = 0, preset: str | None = None, dataset: str = ""
 ) -> FittedMethod:
     """Fit one method to all cases marked train (to all cases where none is marked).
 
     Examples
     --------
     >>> from scalecal.datasets import load_lidc
-    >>> from scalecal.runs.grid import features_of
-    >>> fitted = fit_method(features_of(load_lidc()), "temperature")
+    >>> fitted = fit_method(load_lidc(), "temperature")
     >>> fitted.coef.shape, sorted(fitted.about)[:2]
     ((1, 5), ['classes', 'counts'])
     """
     check_positive_int(seed, "seed", least=0)
     data = data.labelled()
     data = replace(data, X=on_device(data.X, "cpu"))
+    cases = data.cases
     assert data.y is not None
     record = lookup(method, METHODS, "method")
     run, why = applicable([method], data) if not record.needs_votes else _needs(data, method)
@@ -102,10 +103,10 @@ def fit_method(
             recipe=recipe,
             rows=rows,
             y=data.y[rows],
-            n_classes=len(data.classes),
+            n_classes=len(cases.classes),
             seed=seed,
-            votes=None if data.counts is None else data.counts[rows],
-            groups=None if data.groups is None else data.groups[rows],
+            votes=None if cases.votes is None else cases.votes[rows],
+            groups=None if cases.groups is None else cases.groups.codes[rows],
             validation=val,
             validation_y=None if val is None else data.y[val],
         )
@@ -123,7 +124,7 @@ def fit_method(
         "label": record.label,
         "recipe": _plain_recipe(asdict(jobs[best].recipe)),
         "seed": seed,
-        "classes": list(data.classes),
+        "classes": list(cases.classes),
         "n_raters": panel,
         "encoder": data.encoder,
         "dataset": dataset,
@@ -143,8 +144,8 @@ def fit_method(
     return FittedMethod(probe.coef, probe.intercept, probe.unit, calibrator, about)
 
 
-def _needs(data: FeatureTable, method: str) -> tuple[dict[str, Any], dict[str, str]]:
-    if data.counts is None:
+def _needs(data: Features, method: str) -> tuple[dict[str, Any], dict[str, str]]:
+    if data.cases.votes is None:
         raise InputError(
             f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"
         )

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from scalecal import __version__
-from scalecal.auditing.audits import Audit, audit
-from scalecal.runs.cells import Cell, write_cell
-from scalecal.runs.comparison import BASELINE, Comparison
+from scalecal.auditing.audits import Audit, audit_predictions
+from scalecal.cases import Factor
 from scalecal.io.store import output_folder, write_csv, write_json
+from scalecal.runs.cells import BASELINE, Cell, Prediction, write_cell
+from scalecal.runs.comparison import Comparison
 
 __all__ = ["audit_method", "run_meta", "write_audit_run", "write_run"]
 
@@ -58,9 +59,10 @@ def run_meta(
         "command": ["scalecal", *command[1:]],
         "options": {k: v for k, v in options.items() if v is not None},
         "seeds": seeds,
-        "dataset": {"name": cell.dataset, "sha256": fingerprint, "n": len(cell.ids), **where},
+        "dataset": {"name": cell.dataset, "sha256": fingerprint, "n": cell.cases.n, **where},
         "encoder": {"name": cell.encoder},
         "methods": cell.methods,
+        **({"variants": cell.variants} if cell.variants else {}),
         "notes": list(notes),
         "packages": {"python": ".".join(map(str, sys.version_info[:3])), **packages},
     }
@@ -68,18 +70,7 @@ def run_meta(
 
 def audit_method(cell: Cell, method: str, seed: int | None = None, **options: Any) -> Audit:
     """Audit one method's predictions of one seed (the first, unless named)."""
-    index, probs = cell.predictions[method, cell.seeds(method)[0] if seed is None else seed]
-    given = cell.strata[index]
-    # Agreement strata are made anew from the votes, so that the audit knows where they come from.
-    own = cell.counts is None and bool((given != "").any())
-    return audit(
-        cell.y[index],
-        probs,
-        votes=None if cell.counts is None else cell.counts[index],
-        strata=given if own else None,
-        groups=None if cell.groups is None else cell.groups[index],
-        **options,
-    )
+    return audit_predictions(cell.answers(method, seed), **options)
 
 
 def write_run(
@@ -113,9 +104,7 @@ def write_run(
         notes=notes,
         fingerprint=fingerprint,
     )
-    with output_folder(
-        out, kind=kind, inputs=inputs, replace=True
-    ) as folder:
+    with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
         write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
         write_csv(comparison.results, folder / "results.csv")
         write_csv(comparison.table, folder / "comparison.csv")
@@ -126,7 +115,7 @@ def write_run(
                 found = audit_method(cell, method)
                 found.to_json(folder / f"audit_{method}.json")
                 save(found.plot(), folder / f"reliability_{method}")
-        if BASELINE in cell.methods and np.any(cell.strata == "low"):
+        if BASELINE in cell.methods and "low" in cell.stratum_names:
             write_csv(frontier_curve(cell), folder / "frontier.csv")
             write_csv(frontier_methods(cell), folder / "frontier_methods.csv")
         return sorted(p.name for p in folder.iterdir())
@@ -151,14 +140,11 @@ def write_audit_run(
     """
     from scalecal.auditing.plots import save
 
-    with output_folder(
-        out, kind="audit", inputs=inputs, replace=True
-    ) as folder:
+    with output_folder(out, kind="audit", inputs=inputs, replace=True) as folder:
         found.to_json(folder / "audit.json")
         write_csv(found.to_frame(), folder / "audit.csv")
         save(found.plot(), folder / "reliability")
-        cases = found.cases
-        if 0 < len(cases.y) <= MOST_CASES:
+        if 0 < len(found.predictions) <= MOST_CASES:
             cell = _audited_cell(found, dataset, classes, ids, group_names)
             meta = run_meta(
                 cell,
@@ -176,21 +162,16 @@ def write_audit_run(
 def _audited_cell(
     found: Audit, dataset: str, classes: Sequence[str], ids: Any, group_names: Sequence[str]
 ) -> Cell:
-    cases = found.cases
-    n = len(cases.y)
-    n_classes = 2 if cases.probs.ndim == 1 else cases.probs.shape[1]
+    cases, probs = found.predictions.cases, found.predictions.p
+    n_classes = 2 if probs.ndim == 1 else probs.shape[1]
     groups = None
     if cases.groups is not None:
-        named = np.asarray(group_names or cases.groups.astype(str), dtype=np.str_)
-        groups = named[cases.groups] if group_names else named
+        named = group_names or cases.groups.names
+        groups = Factor(cases.groups.codes, tuple(named))
+    classes = tuple(classes) or tuple(str(c) for c in range(n_classes))
     return Cell(
         dataset=dataset,
         encoder="model",
-        ids=np.arange(n).astype(np.str_) if ids is None else np.asarray(ids, dtype=np.str_),
-        y=cases.y,
-        counts=cases.counts,
-        groups=groups,
-        strata=np.array([*cases.strata, ""], dtype=np.str_)[cases.codes],
-        classes=tuple(classes) or tuple(str(c) for c in range(n_classes)),
-        predictions={("model", 0): (np.arange(n), cases.probs)},
+        cases=replace(cases, ids=ids, groups=groups, classes=classes),
+        predictions={("model", 0): Prediction(np.arange(cases.n), probs)},
     )

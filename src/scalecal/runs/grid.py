@@ -8,29 +8,29 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from scalecal.calibrators import Calibrator
 from scalecal.checks import Float, InputError, Int, MissingPackageError, lookup
-from scalecal.runs.cells import Cell, Prediction
-from scalecal.runs.methods import METHODS, Method
-from scalecal.io.features import FeatureTable
+from scalecal.engines import Engine, Worker
+from scalecal.io.features import Features
 from scalecal.probes import Job, Trained, fit_many, probabilities
+from scalecal.runs.cells import Cell, Prediction, joined_cell
+from scalecal.runs.methods import METHODS, Method
 from scalecal.splits import split
-from scalecal.votes import strata
 
 __all__ = [
     "SHARES",
     "Grid",
     "applicable",
     "apply_probe",
-    "features_of",
     "fit_calibrator",
     "on_device",
+    "on_own_gpu",
     "panel_size",
     "parts",
     "run_grid",
+    "run_grid_on",
     "seed_list",
 ]
 
@@ -71,7 +71,7 @@ class Grid:
                 f"{total} probes were ended by the limit of epochs, not by early stopping "
                 f"(most often of {worst}): they may be under-trained."
             )
-            if self.cell.meta.get("preset", "paper") is not None:
+            if self.cell.meta.get("preset") != "default":
                 said[-1] += (
                     " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
                 )
@@ -92,24 +92,25 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     return chosen
 
 
-def panel_size(data: FeatureTable) -> int | None:
+def panel_size(data: Features) -> int | None:
     """Return the usual number of readers (the median over cases that have any), or None."""
-    size = data.readers
+    size = data.cases.readers
     if size is None or not (size > 0).any():
         return None
     return int(np.median(size[size > 0]))
 
 
-def panels(data: FeatureTable, rows: Int) -> Int | None:
+def panels(data: Features, rows: Int) -> Int | None:
     """Return the readers behind some cases, the usual number where a case has no votes, or None."""
-    if data.readers is None:
+    readers = data.cases.readers
+    if readers is None:
         return None
-    size = data.readers[rows]
+    size = readers[rows]
     return np.where(size > 0, size, panel_size(data) or 1)
 
 
 def applicable(
-    names: Sequence[str] | None, data: FeatureTable
+    names: Sequence[str] | None, data: Features
 ) -> tuple[dict[str, Method], dict[str, str]]:
     """Return the methods that can be run on these data, and why the others cannot.
 
@@ -121,11 +122,13 @@ def applicable(
         method = lookup(name, METHODS, "method")
         if method.over_encoders:
             out[name] = "it needs several encoders"
-        elif method.needs_votes and data.counts is None:
+        elif method.needs_votes and data.cases.votes is None:
             out[name] = "it needs readers' votes"
         elif method.needs_panel and (panel is None or panel < 2):
             out[name] = "it needs to know how many readers are behind each label"
-        elif len(data.classes) > 2 and any(r.smoothing == "confidence" for r in method.recipes()):
+        elif len(data.cases.classes) > 2 and any(
+            r.smoothing == "confidence" for r in method.recipes()
+        ):
             out[name] = "it is for two classes"
         else:
             run[name] = method
@@ -134,16 +137,17 @@ def applicable(
     return run, out
 
 
-def parts(data: FeatureTable, seed: int) -> tuple[Int, Int | None, Int]:
+def parts(data: Features, seed: int) -> tuple[Int, Int | None, Int]:
     """Return the rows for training, validation (None: each method holds out its own) and testing.
 
     Without a `split` column a grouped, stratified 70 / 10 / 20 split is drawn from the seed.
     """
     assert data.y is not None
-    if data.split is None:
-        part = split(data.y, groups=data.groups, shares=SHARES, seed=seed)
-    else:
-        part = np.asarray(data.split)
+    part = data.split
+    if part is None:
+        groups = data.cases.groups
+        codes = None if groups is None else groups.codes
+        part = split(data.y, groups=codes, shares=SHARES, seed=seed)
     train, val, test = (np.flatnonzero(part == name) for name in ("train", "val", "test"))
     for name, rows in (("train", train), ("test", test)):
         if len(rows) == 0:
@@ -154,11 +158,11 @@ def parts(data: FeatureTable, seed: int) -> tuple[Int, Int | None, Int]:
 
 
 def run_grid(
-    data: FeatureTable,
+    data: Features,
     *,
     methods: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 10,
-    preset: str | None = "",
+    preset: str | None = None,
     more: Mapping[str, Method] | None = None,
     dataset: str = "data",
     device: str = "cpu",
@@ -176,7 +180,7 @@ def run_grid(
         A count, or the seeds. A seed decides split, held-out part, initial weights and batch order, and is
         shared by all methods: they are paired.
     preset
-        Another preset for all methods (None: this package's default training); "" leaves each its own.
+        One preset for all methods, "paper" or "default"; None leaves each its own.
     more
         Further methods beside those in `METHODS`.
     device
@@ -187,8 +191,7 @@ def run_grid(
     Examples
     --------
     >>> from scalecal.datasets import simulate
-    >>> from scalecal.runs.grid import features_of
-    >>> data = features_of(simulate(300, dim=8, seed=0))
+    >>> data = simulate(300, dim=8, seed=0)
     >>> grid = run_grid(data, methods=["none", "scale"], seeds=2)
     >>> sorted(grid.cell.predictions)
     [('none', 0), ('none', 1), ('scale', 0), ('scale', 1)]
@@ -196,7 +199,7 @@ def run_grid(
     data = data.labelled()
     chosen = seed_list(seeds)
     run, left_out = applicable(methods, data)
-    if preset is None and {"none", "none-default"} <= set(run):
+    if preset == "default" and {"none", "none-default"} <= set(run):
         del run["none-default"]
         left_out["none-default"] = "under this preset it is the same as none"
     run |= more or {}
@@ -216,8 +219,7 @@ def run_grid(
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
     start = time.perf_counter()
     data = replace(data, X=on_device(data.X, device))
-    # Whatever the work: a seed's probes are the same bytes alone, beside others, and on a worker.
-    trained = fit_many(data.X, jobs, compiled=True)
+    trained = fit_many(data.X, jobs)
     seconds = time.perf_counter() - start
     predictions: dict[tuple[str, int], Prediction] = {}
     capped: dict[str, int] = {}
@@ -242,7 +244,7 @@ def run_grid(
                 left_out[name] = f"with seed {seed}, {str(error).rstrip('.')}"
                 continue
             probs = apply_probe(probe, calibrator, data, tested[seed])
-            predictions[name, seed] = (np.searchsorted(cases, tested[seed]), probs)
+            predictions[name, seed] = Prediction(np.searchsorted(cases, tested[seed]), probs)
     order = {
         (name, seed): predictions[name, seed]
         for name in run
@@ -254,10 +256,105 @@ def run_grid(
             "no method could be applied: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
         )
     cell = _cell(data, cases, order, dataset)
-    if preset != "":
+    variants = {name: m.variant_of for name, m in run.items() if m.variant_of and name in cell.methods}
+    if variants:
+        cell = replace(cell, meta={**cell.meta, "variants": variants})
+    if preset is not None:
         cell = replace(cell, meta={**cell.meta, "preset": preset})
     ended = {name: count for name, count in capped.items() if count}
     return Grid(cell, left_out, ended, best, probes, seconds)
+
+
+@dataclass(frozen=True)
+class _GridTask:
+    """Some seeds of one comparison; `open` gives the embeddings on the worker."""
+
+    open: Callable[[], Features]
+    seeds: tuple[int, ...]
+    options: Mapping[str, Any]
+
+
+def _do_grid(worker: Worker, task: _GridTask) -> Grid:
+    return run_grid(task.open(), seeds=task.seeds, **on_own_gpu(worker, task.options))
+
+
+def on_own_gpu(worker: Worker, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the worker's own GPU as the device, where it has one and a GPU is wanted."""
+    device = options.get("device", "cpu")
+    own = device if device == "cpu" or worker.device is None else worker.device
+    return {**options, "device": own}
+
+
+def run_grid_on(
+    engine: Engine,
+    open_features: Callable[[], Features],
+    *,
+    seeds: int | Sequence[int] = 10,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Grid:
+    """Run the grid with its seeds spread over an engine's workers.
+
+    Parameters
+    ----------
+    engine
+        From `scalecal.engines.open_engine`.
+    open_features
+        Gives the embeddings, on the worker: ``partial(read_features, path, votes=...)``. Must be
+        picklable, and the files must be where the workers are.
+    seeds
+        As `run_grid`; every worker gets an even share.
+    progress
+        Told what is done, in words.
+    options
+        `methods`, `preset`, `more`, `dataset`, `device` of `run_grid`.
+
+    Returns
+    -------
+    Grid
+        As `run_grid` gives it; `seconds` is the time of training of all workers together.
+    """
+    chosen = seed_list(seeds)
+    groups = [tuple(int(s) for s in g) for g in np.array_split(chosen, engine.workers) if len(g)]
+    tasks = [_GridTask(open_features, group, options) for group in groups]
+    found: dict[int, Grid] = {}
+    for number, grid in engine.run(_do_grid, tasks):
+        found[number] = grid
+        if progress is not None:
+            progress(f"seeds {', '.join(map(str, groups[number]))} done")
+    return _together([found[k] for k in sorted(found)], open_features)
+
+
+def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> Grid:
+    if len(grids) == 1:
+        return grids[0]
+    capped: dict[str, int] = {}
+    for grid in grids:
+        for name, count in grid.capped.items():
+            capped[name] = capped.get(name, 0) + count
+    left_out = {name: why for grid in reversed(grids) for name, why in grid.left_out.items()}
+    cell = joined_cell([grid.cell for grid in grids])
+    # Methods are compared over the same seeds: what one worker left out is left out of all.
+    kept = {key: value for key, value in cell.predictions.items() if key[0] not in left_out}
+    return Grid(
+        _in_file_order(replace(cell, predictions=kept), open_features),
+        left_out,
+        capped,
+        {key: value for grid in grids for key, value in grid.chosen.items()},
+        {key: value for grid in grids for key, value in grid.probes.items()},
+        sum(grid.seconds for grid in grids),
+    )
+
+
+def _in_file_order(cell: Cell, open_features: Callable[[], Features]) -> Cell:
+    """Put the cases in the order of the file, as one run of all seeds has them."""
+    data = open_features().labelled()
+    place = {name: i for i, name in enumerate(data.cases.names.tolist())}
+    order = np.argsort([place[name] for name in cell.cases.names.tolist()], kind="stable")
+    new = np.empty(len(order), dtype=np.int64)
+    new[order] = np.arange(len(order))
+    moved = {key: part.renumbered(new) for key, part in cell.predictions.items()}
+    return replace(cell, cases=cell.cases.take(order), predictions=moved)
 
 
 def on_device(X: Any, device: str) -> Any:
@@ -282,15 +379,16 @@ def on_device(X: Any, device: str) -> Any:
     return torch.from_numpy(np.array(X, copy=False)).to(device)
 
 
-def _shared_arrays(data: FeatureTable, train: Int, val: Int | None) -> dict[str, Any]:
+def _shared_arrays(data: Features, train: Int, val: Int | None) -> dict[str, Any]:
     """What all jobs of one seed have in common, as the same objects, so that they share batches."""
+    cases = data.cases
     assert data.y is not None
     return {
         "rows": train,
         "y": data.y[train],
-        "n_classes": len(data.classes),
-        "votes": None if data.counts is None else _with_label(data.counts[train], data.y[train]),
-        "groups": None if data.groups is None else data.groups[train],
+        "n_classes": len(cases.classes),
+        "votes": None if cases.votes is None else _with_label(cases.votes[train], data.y[train]),
+        "groups": None if cases.groups is None else cases.groups.codes[train],
         "validation": val,
         "validation_y": None if val is None else data.y[val],
     }
@@ -312,7 +410,7 @@ def _validation_loss(trained: Trained) -> float:
 
 
 def fit_calibrator(
-    method: Method, probe: Trained, data: FeatureTable, val: Int | None
+    method: Method, probe: Trained, data: Features, val: Int | None
 ) -> Calibrator | None:
     """Fit a method's calibrator to the validation cases; None where it has none."""
     if method.calibrator is None:
@@ -328,9 +426,7 @@ def fit_calibrator(
     return fitted.fit(probe.logits(data.X, rows), data.y[rows], n_raters=panels(data, rows))
 
 
-def apply_probe(
-    probe: Trained, calibrator: Calibrator | None, data: FeatureTable, rows: Int
-) -> Float:
+def apply_probe(probe: Trained, calibrator: Calibrator | None, data: Features, rows: Int) -> Float:
     """Return probabilities of some rows: (n,) of the positive class, or (n, C)."""
     logits = probe.logits(data.X, rows)
     if calibrator is None:
@@ -340,63 +436,15 @@ def apply_probe(
 
 
 def _cell(
-    data: FeatureTable,
+    data: Features,
     cases: Int,
     predictions: dict[tuple[str, int], Prediction],
     dataset: str,
 ) -> Cell:
-    assert data.y is not None
-    names = np.asarray(data.group_names, dtype=np.str_)
-    ids = (
-        np.arange(len(data)).astype(np.str_)
-        if data.ids is None
-        else np.asarray(data.ids, dtype=np.str_)
-    )
     return Cell(
         dataset=dataset,
         encoder=data.encoder or "embeddings",
-        ids=ids[cases],
-        y=data.y[cases],
-        counts=None if data.counts is None else data.counts[cases],
-        groups=None if data.groups is None else names[data.groups[cases]],
-        strata=np.full(len(cases), "") if data.counts is None else strata(data.counts[cases]),
-        classes=data.classes,
+        cases=data.cases.take(cases).stratified(),
         predictions=predictions,
         meta={} if data.images is None else {"dataset": {"data": data.images}},
-        paths=None if data.paths is None else data.paths[cases],
-    )
-
-
-def features_of(data: Any, *, encoder: str | None = None) -> FeatureTable:
-    """Return a `CaseTable` (LIDC, simulated readers) as a table of embeddings.
-
-    Examples
-    --------
-    >>> from scalecal.datasets import load_lidc
-    >>> table = features_of(load_lidc())
-    >>> table.X.shape, table.classes
-    ((896, 5), ('0', '1'))
-    """
-    import hashlib
-
-    import pandas as pd
-
-    votes = np.asarray(data.votes)
-    counts = votes if votes.ndim == 2 else np.column_stack([data.n_raters - votes, votes])
-    names, codes = np.unique(np.asarray(data.groups).astype(np.str_), return_inverse=True)
-    marked: NDArray[Any] | None = getattr(data, "split", None)
-    digest = hashlib.sha256(np.ascontiguousarray(data.X).data)
-    digest.update(np.ascontiguousarray(counts).data)
-    return FeatureTable(
-        X=data.X,
-        y=data.y,
-        counts=counts,
-        groups=codes.astype(np.int64),
-        group_names=tuple(names.tolist()),
-        split=None if marked is None else np.asarray(marked, dtype=object),
-        ids=pd.array(np.asarray(data.ids).astype(str).tolist(), dtype="string"),
-        classes=tuple(str(c) for c in range(counts.shape[1])),
-        encoder=encoder,
-        fingerprint=digest.hexdigest(),
-        notes=(),
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from scalecal.cases import Predictions
 from scalecal.checks import InputError
-from scalecal.runs.fitted import FittedMethod
-from scalecal.io.features import FeatureTable
 from scalecal.io.store import write_file
 
 if TYPE_CHECKING:
@@ -19,33 +19,36 @@ if TYPE_CHECKING:
 __all__ = ["predictions_table", "write_table"]
 
 
-def predictions_table(fitted: FittedMethod, data: FeatureTable) -> pd.DataFrame:
+def predictions_table(predictions: Predictions) -> pd.DataFrame:
     """Return id, p (or p_<class>) and what is known of the cases: label, votes, group, split."""
     import pandas as pd
 
-    probs = fitted.predict_proba(data)
-    classes = fitted.classes
-    ids = np.arange(len(data)).astype(str) if data.ids is None else np.asarray(data.ids)
-    table: dict[str, Any] = {"id": ids}
-    if probs.ndim == 1:
-        table["p"] = probs
-    else:
-        table |= {f"p_{name}": probs[:, c] for c, name in enumerate(classes)}
-    if data.y is not None and (data.y >= 0).any():
-        names = np.array([*classes, None], dtype=object)
+    cases, probs = predictions.cases, predictions.p
+    table: dict[str, Any] = {"id": cases.names}
+    for name, values in (("p", probs), ("p_reader", predictions.p_reader)):
+        if values is not None:
+            table |= _by_class(name, values, cases.classes)
+    if cases.y is not None and (cases.y >= 0).any():
+        names = np.array([*cases.classes, None], dtype=object)
         # One probability goes with labels 0 and 1; the class names are in the probe's own file.
-        numbers = pd.Series(data.y, dtype="Int64").mask(data.y < 0)
-        table["label"] = numbers if probs.ndim == 1 else names[data.y]
-    if data.counts is not None:
-        if len(classes) == 2:
-            table |= {"votes": data.counts[:, 1], "n_raters": data.counts.sum(axis=1)}
+        numbers = pd.Series(cases.y, dtype="Int64").mask(cases.y < 0)
+        table["label"] = numbers if probs.ndim == 1 else names[cases.y]
+    if cases.votes is not None:
+        if len(cases.classes) == 2:
+            table |= {"votes": cases.votes[:, 1], "n_raters": cases.votes.sum(axis=1)}
         else:
-            table |= {f"votes_{name}": data.counts[:, c] for c, name in enumerate(classes)}
-    if data.groups is not None:
-        table["group"] = np.asarray(data.group_names, dtype=object)[data.groups]
-    if data.split is not None:
-        table["split"] = data.split
+            table |= _by_class("votes", cases.votes, cases.classes)
+    if cases.groups is not None:
+        table["group"] = cases.groups.values
+    if cases.split is not None:
+        table["split"] = cases.split.values
     return pd.DataFrame(table)
+
+
+def _by_class(name: str, values: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[Any]]:
+    if values.ndim == 1:
+        return {name: values}
+    return {f"{name}_{label}": values[:, c] for c, label in enumerate(classes)}
 
 
 def write_table(

@@ -12,8 +12,8 @@ from PIL import Image
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from scalecal.datasets.images import ImageSet  # noqa: E402
-from scalecal.datasets.registry import open_dataset  # noqa: E402
+from scalecal.datasets import open_dataset  # noqa: E402
+from scalecal.datasets.image_sets import ImageSet  # noqa: E402
 from scalecal.paper.finetuning import finetune  # noqa: E402
 from tests.datasets.trees import make_mhist  # noqa: E402
 from tests.paper.finetuning.made import SMALL, N  # noqa: E402

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
 from scalecal.checks import InputError  # noqa: E402
-from scalecal.datasets.images import ImageSet  # noqa: E402
-from scalecal.datasets.registry import open_dataset  # noqa: E402
-from scalecal.encoders.preprocessing import Preprocessing  # noqa: E402
+from scalecal.datasets import open_dataset  # noqa: E402
+from scalecal.datasets.image_sets import ImageSet  # noqa: E402
+from scalecal.encoders.record import Preprocessing  # noqa: E402
 from scalecal.paper.finetuning.augmentation import (  # noqa: E402
     Augmentation,
     case_keys,

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from scalecal.datasets.images import ImageSet  # noqa: E402
+from scalecal.datasets.image_sets import ImageSet  # noqa: E402
 from scalecal.paper.finetuning import LABEL_KINDS, finetune  # noqa: E402
 from scalecal.paper.finetuning.cases import parts_of, read_cases  # noqa: E402
 from scalecal.paper.finetuning.labels import (  # noqa: E402

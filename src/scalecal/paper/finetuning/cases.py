@@ -14,7 +14,7 @@ from scalecal.splits import PARTS, hold_out, split
 if TYPE_CHECKING:
     import pandas as pd
 
-    from scalecal.datasets.images import ImageSet
+    from scalecal.datasets.image_sets import ImageSet
 
 __all__ = ["Cases", "Parts", "at", "parts_of", "read_cases"]
 

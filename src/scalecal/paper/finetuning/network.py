@@ -72,7 +72,7 @@ def starting_weights(network: str, weights: str | Path | None) -> StartingWeight
 
 def _record(network: str) -> Encoder:
     from scalecal.encoders import Encoder
-    from scalecal.encoders.preprocessing import Preprocessing
+    from scalecal.encoders.record import Preprocessing
 
     file = IMAGENET_WEIGHTS[network]
     return Encoder(

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import Int
-from scalecal.encoders.preprocessing import Preprocessing
-from scalecal.features.encoding import cores
-from scalecal.features.rows import Images, read_rows
+from scalecal.encoders.record import Preprocessing
+from scalecal.engines.local import cores
+from scalecal.features.readers import read_rows
 
 if TYPE_CHECKING:
     import torch
+
+    from scalecal.datasets.image_sets import ImageSet
 
 __all__ = ["Pixels"]
 
@@ -49,7 +51,7 @@ class Pixels:
 
     def __init__(
         self,
-        images: Images,
+        images: ImageSet,
         rows: Int,
         preprocess: Preprocessing,
         *,

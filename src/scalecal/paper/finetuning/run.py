@@ -17,8 +17,8 @@ from scalecal.checks import (
     check_positive_int,
     lookup,
 )
-from scalecal.encoders.preprocessing import IMAGENET, Preprocessing, Triple
-from scalecal.features.extraction import PRECISIONS, pick_device, pick_precision
+from scalecal.encoders.record import IMAGENET, Preprocessing, Triple
+from scalecal.features.encoding import PRECISIONS, pick_device, pick_precision
 from scalecal.features.progress import Progress
 from scalecal.io.store import plain
 from scalecal.paper.finetuning.augmentation import Augmentation, case_keys
@@ -42,7 +42,7 @@ from scalecal.paper.finetuning.training import Recipe, Training, train
 from scalecal.runs.grid import seed_list
 
 if TYPE_CHECKING:
-    from scalecal.datasets.images import ImageSet
+    from scalecal.datasets.image_sets import ImageSet
 
 __all__ = ["finetune"]
 
@@ -103,7 +103,7 @@ def finetune(
     Parameters
     ----------
     images : ImageSet
-        From `scalecal.datasets.registry.open_dataset`.
+        From `scalecal.datasets.open_dataset`.
     out : path
         Folder of the results.
     labels : sequence of str
@@ -132,7 +132,7 @@ def finetune(
         See `Augmentation`.
     image_size, resize_mode, mean, std
         Edge of the square the network sees, how an image is made to fit, and its normalisation;
-        see `scalecal.encoders.preprocessing.Preprocessing`.
+        see `scalecal.encoders.record.Preprocessing`.
     epsilon, alpha, omega, phi : float, optional
         Strength of vanilla, linear, piecewise and nonlinear smoothing; by default those of
         `scalecal.smoothing`.
@@ -163,7 +163,7 @@ def finetune(
     --------
     >>> import tempfile
     >>> from PIL import Image
-    >>> from scalecal.datasets.registry import open_dataset
+    >>> from scalecal.datasets import open_dataset
     >>> folder = Path(tempfile.mkdtemp())
     >>> for name, grey in (("benign", 40), ("malignant", 200)):
     ...     (folder / "tiles" / name).mkdir(parents=True)

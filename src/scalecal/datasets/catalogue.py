@@ -1,0 +1,69 @@
+"""The image data sets by name, and how to open one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from scalecal.checks import InputError, lookup
+from scalecal.datasets.breakhis import BREAKHIS
+from scalecal.datasets.class_folders import FOLDER
+from scalecal.datasets.image_sets import Dataset, ImageSet, shorten
+from scalecal.datasets.image_table import TABLE
+from scalecal.datasets.mhist import MHIST
+from scalecal.datasets.pcam import PCAM
+
+__all__ = ["DATASETS", "open_dataset"]
+
+DATASETS: Mapping[str, Dataset] = MappingProxyType(
+    {record.name: record for record in (MHIST, PCAM, BREAKHIS, TABLE, FOLDER)}
+)
+
+
+def open_dataset(
+    spec: str, data: str | Path | None = None, *, verify: bool = False, **options: Any
+) -> ImageSet:
+    """Open and check an image data set.
+
+    Parameters
+    ----------
+    spec : str
+        `mhist`, `pcam`, `breakhis`, `table:FILE.csv` or `folder:DIR`.
+    data : path, optional
+        Folder of the data.
+    verify : bool
+        Also read every image and compare checksums where they are known; any problem is an error.
+    **options
+        Options of that data set: see its `load` in `DATASETS`, such as `partial` or `magnification`.
+
+    Examples
+    --------
+    >>> open_dataset("cifar")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: unknown data set 'cifar'. Known: mhist, pcam, breakhis, table, folder
+    """
+    name, colon, where = spec.partition(":")
+    record = lookup(name, DATASETS, "data set")
+    takes_where = ":" in record.form
+    if takes_where and not where:
+        raise InputError(f"{name} needs to know where: write {record.form}")
+    if colon and not takes_where:
+        raise InputError(f"{name} takes no {where!r}: write {record.form} and give --data DIR")
+    known = [
+        option
+        for option, parameter in inspect.signature(record.load).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    for option in options:
+        if option not in known:
+            raise InputError(f"{name} has no option {option!r}. It has: {', '.join(known)}")
+    opened = record.load(where, data, **options) if takes_where else record.load(data, **options)
+    if verify:
+        problems = opened.verify()
+        if problems:
+            raise InputError(f"{name}: {len(problems)} problems: {shorten(problems)}")
+    return opened

@@ -1,0 +1,529 @@
+"""Where the pixels of an image set lie: files in a folder, members of a zip, rows of HDF5 arrays, or files
+on any file system that fsspec knows (``s3://``, ``gs://``, ``hdfs://``, ``file://``, ...).
+
+A source is a small picklable value. Handles are opened when first needed and once per process, so a
+source may be sent to worker processes, forked or spawned. Each remote protocol's own package (s3fs,
+gcsfs, ...) brings its credentials and options with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
+from unicodedata import normalize
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.checks import InputError, MissingPackageError, rows
+from scalecal.datasets.decoding import IMAGE_SUFFIXES, ImageError, decode_image
+
+__all__ = [
+    "FULL_HASH_LIMIT",
+    "HDF5_SUFFIXES",
+    "ArraySource",
+    "Block",
+    "FileSource",
+    "Piece",
+    "RemoteSource",
+    "ZipSource",
+    "data_folder",
+    "hash_file",
+    "hash_stream",
+    "image_block",
+    "image_files",
+    "list_images",
+    "list_names",
+    "md5_of",
+    "need_array",
+    "open_hdf5",
+    "remote_url",
+    "rows_of_files",
+    "safe_members",
+]
+
+UInt8 = NDArray[np.uint8]
+Rows = NDArray[np.int64]
+
+HDF5_SUFFIXES = frozenset({".h5", ".hdf5", ".hdf"})
+
+# Above this many bytes a fingerprint reads the ends of each file instead of all of it.
+FULL_HASH_LIMIT = 1 << 30
+_END = 1 << 14
+_CHUNK = 1 << 20
+# No tile needs more; a member that claims more is an archive made to fill the memory.
+_LARGEST_MEMBER = 1 << 28
+
+
+class Piece(NamedTuple):
+    """One file of a source, for hashing: a name free of the machine, its size, its content's hash."""
+
+    name: str
+    size: int
+    digest: str
+
+
+def hash_stream(handle: IO[bytes], size: int, *, full: bool) -> str:
+    """Hash an open file, all of it or only its two ends."""
+    digest = sha256()
+    if full or size <= 2 * _END:
+        while chunk := handle.read(_CHUNK):
+            digest.update(chunk)
+    else:
+        digest.update(handle.read(_END))
+        handle.seek(size - _END)
+        digest.update(handle.read(_END))
+    return digest.hexdigest()
+
+
+def hash_file(path: Path, name: str, *, full: bool) -> Piece:
+    """Hash a file, all of it or only its two ends."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as handle:
+            return Piece(name, size, hash_stream(handle, size, full=full))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """One image file per row, `paths` relative to `root` with forward slashes.
+
+    Examples
+    --------
+    >>> FileSource(Path("data"), ("a.png", "b.png")).take(np.array([1])).paths
+    ('b.png',)
+    """
+
+    root: Path
+    paths: tuple[str, ...]
+    kind: Literal["files"] = "files"
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read_one(self, row: int) -> UInt8:
+        """Decode the image of one row."""
+        path = self.paths[row]
+        try:
+            return decode_image(self.root / path, name=path)
+        except OSError as error:
+            raise ImageError(path, error.strerror or str(error)) from None
+
+    def take(self, rows: Rows) -> FileSource:
+        """Return the source of these rows, in this order."""
+        return replace(self, paths=tuple(self.paths[i] for i in rows))
+
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(os.path.getsize(self.root / path) for path in self.paths)
+
+    def pieces(self, *, full: bool) -> Iterator[Piece]:
+        """Yield name, size and hash of every file, in the order of the rows."""
+        for path in self.paths:
+            # macOS hands out decomposed names, Linux what was written: one spelling for both.
+            yield hash_file(self.root / path, normalize("NFC", path), full=full)
+
+
+def safe_members(archive: ZipFile, where: Path) -> list[ZipInfo]:
+    """Members of a zip that are files, refusing an archive that points outside of itself.
+
+    Nothing is ever extracted here; but such an archive was not made by the publisher, and would
+    overwrite files of whoever unpacks it by hand.
+    """
+    members = []
+    for info in archive.infolist():
+        parts = info.filename.replace("\\", "/").split("/")
+        if ".." in parts or parts[0] == "" or (parts[0].endswith(":") and len(parts[0]) == 2):
+            raise InputError(
+                f"{where} holds the member {info.filename!r}, which points outside the archive. "
+                "Do not unpack it; download the archive again from its publisher."
+            )
+        if info.file_size > _LARGEST_MEMBER:
+            raise InputError(
+                f"{where} holds the member {info.filename!r} of {info.file_size:,} bytes, "
+                f"more than the {_LARGEST_MEMBER:,} an image may have"
+            )
+        if not info.is_dir() and parts[0] != "__MACOSX" and not parts[-1].startswith("."):
+            members.append(info)
+    return members
+
+
+@dataclass(frozen=True)
+class ZipSource:
+    """One zip member per row, read in place; `paths` are the names the unpacked files would have."""
+
+    archive: Path
+    members: tuple[str, ...]
+    paths: tuple[str, ...]
+    kind: Literal["files"] = "files"
+    _handles: dict[int, ZipFile] = field(default_factory=dict, compare=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_handles": {}}
+
+    def _zip(self) -> ZipFile:
+        process = os.getpid()
+        if process not in self._handles:
+            try:
+                self._handles[process] = ZipFile(self.archive)
+            except (OSError, BadZipFile) as error:
+                raise InputError(f"cannot open {self.archive}: {error}") from None
+        return self._handles[process]
+
+    def read_bytes(self, row: int) -> bytes:
+        """Return the bytes of one member, its checksum checked."""
+        try:
+            return self._zip().read(self.members[row])
+        except Exception as error:  # zlib, zipfile and the codecs below have errors of their own
+            raise ImageError(self.paths[row], f"in {self.archive.name}: {error}") from None
+
+    def read_one(self, row: int) -> UInt8:
+        """Decode the image of one row."""
+        return decode_image(self.read_bytes(row), name=self.paths[row])
+
+    def take(self, rows: Rows) -> ZipSource:
+        """Return the source of these rows, in this order."""
+        return ZipSource(
+            self.archive,
+            tuple(self.members[i] for i in rows),
+            tuple(self.paths[i] for i in rows),
+        )
+
+    def size(self) -> int:
+        """Bytes of all members once unpacked."""
+        return sum(self._zip().getinfo(member).file_size for member in self.members)
+
+    def pieces(self, *, full: bool) -> Iterator[Piece]:
+        """Yield name, size and hash of every member, as if the archive were unpacked."""
+        for member, path in zip(self.members, self.paths, strict=True):
+            size = self._zip().getinfo(member).file_size
+            with self._zip().open(member) as handle:
+                yield Piece(normalize("NFC", path), size, hash_stream(handle, size, full=full))
+
+
+@dataclass(frozen=True)
+class Block:
+    """One HDF5 array of `n` images, each (height, width, 3) uint8."""
+
+    path: Path
+    key: str
+    n: int
+    shape: tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Rows of HDF5 arrays laid end to end; `positions` says which ones, in order.
+
+    Read blocks, not rows: opening a file per image, or decompressing a chunk per image, is what makes
+    common readers slow.
+    """
+
+    blocks: tuple[Block, ...]
+    positions: Rows
+    kind: Literal["array"] = "array"
+    _handles: dict[tuple[int, Path], Any] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_handles": {}}
+
+    def _array(self, block: Block) -> Any:
+        # Keyed by process: a handle that lives through a fork shares its file offset with the parent.
+        at = (os.getpid(), block.path)
+        if at not in self._handles:
+            self._handles[at] = open_hdf5(block.path)
+        return self._handles[at][block.key]
+
+    def read_block(self, start: int, stop: int) -> UInt8:
+        """Images of the rows start .. stop - 1, as one (n, height, width, 3) array."""
+        return self.read(np.arange(start, min(stop, len(self)), dtype=np.int64))
+
+    def read(self, rows: Rows) -> UInt8:
+        """Images of these rows, as one (n, height, width, 3) array."""
+        wanted = self.positions[rows]
+        shape = self.blocks[0].shape
+        out: UInt8 | None = None
+        first = 0
+        for block in self.blocks:
+            here = np.flatnonzero((wanted >= first) & (wanted < first + block.n))
+            if len(here):
+                images = self._read_within(block, wanted[here] - first)
+                if len(here) == len(wanted):
+                    return images  # nearly every block lies in one file: no second copy
+                if out is None:
+                    out = np.empty((len(wanted), *shape), dtype=np.uint8)
+                out[here] = images
+            first += block.n
+        return np.empty((0, *shape), dtype=np.uint8) if out is None else out
+
+    def _read_within(self, block: Block, inside: Rows) -> UInt8:
+        array = self._array(block)
+        low, high = int(inside.min()), int(inside.max()) + 1
+        try:
+            if high - low == len(inside) and (np.diff(inside) == 1).all():
+                return np.asarray(array[low:high])
+            # HDF5 takes increasing rows without repeats only.
+            unique, back = np.unique(inside, return_inverse=True)
+            return np.asarray(array[unique])[back]
+        except (OSError, RuntimeError) as error:
+            raise ImageError(f"{block.path.name} rows {low} to {high - 1}", str(error)) from None
+
+    def read_one(self, row: int) -> UInt8:
+        """Return the image of one row."""
+        return np.asarray(self.read(np.array([row], dtype=np.int64))[0])
+
+    def take(self, rows: Rows) -> ArraySource:
+        """Return the source of these rows, in this order."""
+        return ArraySource(self.blocks, self.positions[rows])
+
+    def size(self) -> int:
+        """Bytes of all HDF5 files."""
+        return sum(block.path.stat().st_size for block in self.blocks)
+
+    def pieces(self, *, full: bool) -> Iterator[Piece]:
+        """Yield name, size and hash of every HDF5 file, and of the positions taken from them."""
+        for block in self.blocks:
+            yield hash_file(block.path, f"{block.path.name}/{block.key}", full=full)
+        order = self.positions.astype("<i8").tobytes()
+        yield Piece("positions", len(order), sha256(order).hexdigest())
+
+
+def open_hdf5(path: Path) -> Any:
+    """Open an HDF5 file for reading, with a chunk cache that holds a block's ragged ends."""
+    try:
+        import h5py
+    except ImportError:
+        raise MissingPackageError(
+            "reading HDF5 files needs h5py. Run: pip install 'scalecal[encoders]'"
+        ) from None
+    try:
+        # Some network file systems know no locks, and a file that is only read needs none.
+        return h5py.File(path, "r", rdcc_nbytes=64 << 20, locking="best-effort")
+    except OSError as error:
+        raise InputError(
+            f"{path} is not a whole HDF5 file ({error}). Download or unpack it again."
+        ) from None
+
+
+def need_array(file: Any, key: str, path: Path) -> Any:
+    """Return an array of an open HDF5 file, or fail naming what there is."""
+    if key not in file or not hasattr(file[key], "shape"):
+        raise InputError(f"{path} has no array {key!r}. It has: {', '.join(file) or 'nothing'}")
+    return file[key]
+
+
+def image_block(path: Path, key: str) -> Block:
+    """Check that an HDF5 file holds images under a key, and say how many and how large."""
+    with open_hdf5(path) as file:
+        array = need_array(file, key, path)
+        shape, kind = tuple(map(int, array.shape)), array.dtype
+    if len(shape) != 4 or shape[3] != 3 or kind != np.uint8:
+        raise InputError(
+            f"{path}: array {key!r} must be (n, height, width, 3) uint8, got {shape} {kind}"
+        )
+    if shape[0] == 0:
+        raise InputError(f"{path}: array {key!r} holds no images")
+    return Block(path, key, shape[0], (shape[1], shape[2], shape[3]))
+
+
+def rows_of_files(root: Path, paths: Sequence[str], inside: Rows, key: str) -> ArraySource:
+    """Source of images that lie at row `inside[i]` of the array `key` of the file `paths[i]`."""
+    names, of = np.unique(np.asarray(paths, dtype=object), return_inverse=True)
+    blocks = tuple(image_block(root / str(name), key) for name in names)
+    odd = [block for block in blocks if block.shape != blocks[0].shape]
+    if odd:
+        raise InputError(
+            f"images of one data set must have one size, got {blocks[0].shape} in "
+            f"{blocks[0].path.name} and {odd[0].shape} in {odd[0].path.name}"
+        )
+    length = np.array([block.n for block in blocks], dtype=np.int64)
+    beyond = inside >= length[of]
+    if beyond.any():
+        first = int(np.flatnonzero(beyond)[0])
+        raise InputError(
+            f"row {inside[first]} of {paths[first]} does not exist: it holds "
+            f"{length[of][first]} images ({rows(beyond)} of the table)"
+        )
+    start = np.concatenate([[0], np.cumsum(length)[:-1]])
+    return ArraySource(blocks, start[of] + inside)
+
+
+# Two letters at least, so that a Windows drive is no protocol. A path object swallows one slash.
+_PROTOCOL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/{1,2}(?=[^/]|/)")
+
+
+def remote_url(*parts: str | Path | None) -> str | None:
+    """Return the address that some parts of a path make together, None where it is a local one.
+
+    Examples
+    --------
+    >>> remote_url("s3://bucket/slides", "tiles"), remote_url("data", "tiles"), remote_url("C:/tiles")
+    ('s3://bucket/slides/tiles', None, None)
+    """
+    given = [str(part) for part in parts if part is not None]
+    if not given or not _PROTOCOL.match(given[0]):
+        return None
+    first = _PROTOCOL.sub(r"\1://", given[0])
+    return "/".join([first.rstrip("/"), *(part.strip("/") for part in given[1:])])
+
+
+def _open_system(url: str) -> tuple[Any, str]:
+    """Return the file system of an address and the path on it."""
+    try:
+        import fsspec  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingPackageError(f"{url} needs fsspec. Run: pip install fsspec") from None
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise MissingPackageError(f"{url}: {error}") from None
+    except ValueError as error:
+        raise InputError(f"{url}: {error}") from None
+    return system, str(path).rstrip("/")
+
+
+def list_names(url: str) -> list[str]:
+    """List the files below an address, relative to it, in one order everywhere."""
+    system, root = _open_system(url)
+    try:
+        if not system.isdir(root):
+            raise InputError(f"no such folder: {url}")
+        found = [name.removeprefix(root).lstrip("/") for name in system.find(root)]
+    except OSError as error:
+        raise InputError(f"cannot list {url}: {error}") from None
+    return sorted(found, key=lambda name: normalize("NFC", name))
+
+
+def list_images(url: str) -> tuple[list[str], int]:
+    """Image files below an address, and how many other files lie there; hidden ones are passed over."""
+    names = [
+        name
+        for name in list_names(url)
+        if not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
+        and not name.endswith("Thumbs.db")
+    ]
+    images = [name for name in names if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES]
+    return images, len(names) - len(images)
+
+
+@dataclass(frozen=True)
+class RemoteSource:
+    """One image file per row, `paths` relative to the address `url`; picklable."""
+
+    url: str
+    paths: tuple[str, ...]
+    kind: Literal["files"] = "files"
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read_one(self, row: int) -> UInt8:
+        """Fetch and decode the image of one row."""
+        system, root = _open_system(self.url)
+        path = self.paths[row]
+        try:
+            content = system.cat_file(f"{root}/{path}")
+        except FileNotFoundError:
+            raise ImageError(path, "no such file") from None
+        except OSError as error:
+            # Left to the engine, which tries again: a connection that broke is no broken image.
+            raise ConnectionError(f"cannot fetch {self.url}/{path}: {error}") from error
+        return decode_image(bytes(content), name=path)
+
+    def take(self, rows: Rows) -> RemoteSource:
+        """Return the source of these rows, in this order."""
+        return replace(self, paths=tuple(self.paths[i] for i in rows))
+
+    def size(self) -> int:
+        """Bytes of all files, from one listing."""
+        system, root = _open_system(self.url)
+        sizes = {name: info["size"] for name, info in system.find(root, detail=True).items()}
+        return sum(int(sizes[f"{root}/{path}"]) for path in self.paths)
+
+    def pieces(self, *, full: bool) -> Iterator[Piece]:
+        """Yield name, size and hash of every file, in the order of the rows."""
+        system, root = _open_system(self.url)
+        for path in self.paths:
+            try:
+                with system.open(f"{root}/{path}", "rb") as handle:
+                    size = int(system.size(f"{root}/{path}"))
+                    digest = hash_stream(handle, size, full=full)
+            except OSError as error:
+                raise InputError(f"cannot read {self.url}/{path}: {error}") from None
+            yield Piece(normalize("NFC", path), size, digest)
+
+
+def data_folder(data: str | Path | None, name: str, holds: str) -> Path:
+    """Return the data folder a user gave, or say which one is needed and what must lie in it."""
+    if data is None:
+        raise InputError(f"{name} needs a data folder (--data DIR): {holds}")
+    folder = Path(data).expanduser()
+    if not folder.exists():
+        raise InputError(f"no such folder: {folder}. {name} needs {holds}")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file, not a folder. {name} needs {holds}")
+    return folder
+
+
+def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
+    """Relative POSIX paths of the image files below a folder, sorted, and how many other files lie there.
+
+    Sorted by name alone (composed Unicode, by code point), so that the order is the same on every
+    file system. Hidden files and folders, among them what macOS leaves behind, are passed over.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> for name in ("b.png", "a.JPG", "notes.txt", ".hidden.png"):
+    ...     (root / name).touch()
+    >>> image_files(root)
+    (['a.JPG', 'b.png'], 1)
+    """
+    found: list[str] = []
+    others = 0
+
+    def stop(error: OSError) -> None:
+        raise InputError(f"cannot read the folder {error.filename}: {error.strerror}")
+
+    for folder, inside, names in os.walk(under or root, onerror=stop):
+        inside[:] = [name for name in inside if not name.startswith((".", "__MACOSX"))]
+        for name in names:
+            if name.startswith(".") or name == "Thumbs.db":
+                continue
+            if os.path.splitext(name)[1].lower() not in IMAGE_SUFFIXES:
+                others += 1
+                continue
+            path = Path(folder, name).relative_to(root).as_posix()
+            try:
+                path.encode()
+            except UnicodeEncodeError:
+                raise InputError(
+                    f"the file name {path!r} is not valid Unicode. Rename the file."
+                ) from None
+            found.append(path)
+    return sorted(found, key=lambda path: normalize("NFC", path)), others
+
+
+def md5_of(path: Path) -> str:
+    """MD5 of a file, as publishers list it; a check against damage, not against malice."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as handle:
+        while chunk := handle.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

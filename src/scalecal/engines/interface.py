@@ -1,0 +1,194 @@
+"""What every engine promises, and how one is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
+from typing import Any, Protocol
+
+from scalecal.checks import InputError, check_positive_int, lookup
+
+__all__ = [
+    "ENGINES",
+    "MOST_FAILURES",
+    "MOST_LOSSES",
+    "Engine",
+    "Ledger",
+    "TaskError",
+    "Worker",
+    "open_engine",
+]
+
+MOST_FAILURES = 3
+"""Times a task may raise before the run ends; the cause may be a passing one (a disk, a GPU)."""
+
+MOST_LOSSES = 10
+"""Times a task may lose its worker; machines that are lent out come and go."""
+
+Work = Callable[[Any, Any], Any]
+Setup = Callable[["Worker"], Any]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Who does the work.
+
+    Attributes
+    ----------
+    number
+        0, 1, ...: which of the engine's workers.
+    device
+        The accelerator that is this worker's own (``"cuda:1"``), None where it has none.
+    threads
+        Threads it may use.
+    """
+
+    number: int = 0
+    device: str | None = None
+    threads: int = 1
+
+
+class Engine(Protocol):
+    """Workers that do tasks. A context manager."""
+
+    @property
+    def workers(self) -> int:
+        """How many workers do tasks at the same time."""
+
+    @property
+    def gpus(self) -> bool:
+        """Whether each worker has a GPU of its own."""
+
+    def run(
+        self,
+        work: Work,
+        tasks: Iterable[Any],
+        *,
+        setup: Setup | None = None,
+        final: Callable[[BaseException], bool] | None = None,
+    ) -> Iterator[tuple[int, Any]]:
+        """Do the tasks; yield (number of the task, result) as they finish, in any order.
+
+        Tasks are drawn from the iterable only when a worker is free. A task whose worker is lost,
+        or that raises, is done again by another worker (see `MOST_LOSSES`, `MOST_FAILURES`; in this
+        process errors are raised), so it must be safe to repeat. An `InputError`, or an error for
+        which `final` is true, ends the run at once; results that were yielded before stand.
+        """
+
+    def __enter__(self) -> Engine: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class TaskError(RuntimeError):
+    """A task could not be done: it raised, or lost its worker, too many times."""
+
+
+class Ledger:
+    """Tasks to do, under way and to be done again, for engines that can lose a worker.
+
+    Examples
+    --------
+    >>> ledger = Ledger(["a", "b"], None)
+    >>> ledger.draw(), ledger.lost(0, "killed"), ledger.draw()
+    ((0, 'a'), None, (0, 'a'))
+    """
+
+    def __init__(self, tasks: Iterable[Any], final: Callable[[BaseException], bool] | None) -> None:
+        self._fresh = enumerate(tasks)
+        self._again: list[int] = []
+        self._held: dict[int, Any] = {}
+        self._failures: dict[int, int] = {}
+        self._losses: dict[int, int] = {}
+        self._final = final
+
+    def draw(self) -> tuple[int, Any] | None:
+        """Return a task to do now, None if there is none left to hand out."""
+        if self._again:
+            number = self._again.pop(0)
+            return number, self._held[number]
+        number, task = next(self._fresh, (-1, None))
+        if number < 0:
+            return None
+        self._held[number] = task
+        return number, task
+
+    def done(self, number: int) -> None:
+        """Forget a task that was done."""
+        del self._held[number]
+
+    def failed(self, number: int, error: BaseException) -> None:
+        """Put a task that raised aside to be done again, or raise its error."""
+        count = self._failures[number] = self._failures.get(number, 0) + 1
+        if isinstance(error, InputError) or (self._final is not None and self._final(error)):
+            raise error
+        if count >= MOST_FAILURES:
+            raise TaskError(
+                f"task {number} failed {count} times, the last time with {type(error).__name__}: {error}"
+            ) from error
+        self._again.append(number)
+
+    def lost(self, number: int, how: str) -> None:
+        """Put a task whose worker was lost aside to be done again."""
+        count = self._losses[number] = self._losses.get(number, 0) + 1
+        if count >= MOST_LOSSES:
+            raise TaskError(f"task {number} lost its worker {count} times, the last time: {how}")
+        self._again.append(number)
+
+
+def _open_local(workers: int | None, num_gpus: int | None, address: str | None) -> Engine:
+    from scalecal.engines.local import InProcess, Processes, check_gpus
+
+    if address is not None:
+        raise InputError("an address is for engine='ray'; the local engine has none")
+    if num_gpus:
+        check_gpus(num_gpus)
+        return Processes(num_gpus, gpus=True)
+    return InProcess() if workers in (None, 1) else Processes(workers or 1)
+
+
+def _open_ray(workers: int | None, num_gpus: int | None, address: str | None) -> Engine:
+    from scalecal.engines.ray import OnRay
+
+    return OnRay(workers, num_gpus=num_gpus, address=address)
+
+
+ENGINES: Mapping[str, Callable[[int | None, int | None, str | None], Engine]] = MappingProxyType(
+    {"local": _open_local, "ray": _open_ray}
+)
+"""Engines by name."""
+
+
+def open_engine(
+    name: str = "local",
+    *,
+    workers: int | None = None,
+    num_gpus: int | None = None,
+    address: str | None = None,
+) -> Engine:
+    """Open an engine; use it as a context manager.
+
+    Parameters
+    ----------
+    name : {"local", "ray"}
+    workers : int, optional
+        Worker processes, where they have no GPU. Local: one, in this process, by default. Ray: by
+        default one per core; more than the cluster has wait for it to grow.
+    num_gpus : int, optional
+        GPUs to use, each by a worker of its own; 0 for none. Local: none by default. Ray: by
+        default all the cluster has; more than that wait for it to grow.
+    address : str, optional
+        Ray's: ``"auto"`` or ``"ray://host:10001"`` to join a cluster; by default the one that
+        ``RAY_ADDRESS`` names, else one that is started on this machine and stopped at the end.
+    """
+    if workers is not None:
+        check_positive_int(workers, "workers")
+    if num_gpus is not None:
+        check_positive_int(num_gpus, "num_gpus", least=0)
+    return lookup(name, ENGINES, "engine")(workers, num_gpus, address)

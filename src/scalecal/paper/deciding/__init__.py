@@ -1,1 +1,0 @@
-"""The test behind each claim: functions from evidence to verdict."""
