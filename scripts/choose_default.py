@@ -83,7 +83,7 @@ def set_table(evidence: Evidence, tables: dict[tuple[str, str], Features]) -> st
             for m in ("nll", "vote_nll", "auc")
         ]
         gain = ["-", "-"]
-        if cell.counts is not None:
+        if cell.cases.votes is not None:
             found = [evidence.contrast(key, REFERENCE, m) for m in ("vote_nll", "nll")]
             gain = [signed(c.difference, c.low, c.high) for c in found]
         name = f"{key[0]}, {key[1]}" if key[1] != "simulated" else key[0]

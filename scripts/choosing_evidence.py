@@ -19,7 +19,7 @@ from scalecal.inference.paired import RecoveredShare
 from scalecal.inference.units import interval
 from scalecal.io.features import Features
 from scalecal.probes import Recipe
-from scalecal.runs.cells import Cell
+from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.frontier import with_softened
 from scalecal.runs.grid import apply_probe, fit_calibrator, parts, run_grid
 from scalecal.runs.methods import METHODS, Method
@@ -84,7 +84,7 @@ def candidate_probes() -> dict[str, Method]:
         f"share {share:g}, mass {mass:g}": Method(
             label="",
             about="",
-            preset=None,
+            preset="default",
             recipe=Recipe(synthesis={"n_anchors": share, "n_synthetic": 1.0, "mass": mass}),
         )
         for share, mass in product(SHARES, MASSES)
@@ -96,9 +96,9 @@ def training_choices() -> dict[str, Method]:
     out = {}
     for scaling, steps in product(("rms", "none", "zscore", "l2"), (10_000, 2_000)):
         out[f"{scaling}, {steps:,} steps"] = Recipe(scaling=scaling, min_steps=steps)
-    for scaling in ("rms", "zscore"):
-        out[f"{scaling}, L-BFGS"] = Recipe(scaling=scaling, solver="lbfgs")
-    return {k: Method(label="", about="", preset=None, recipe=recipe) for k, recipe in out.items()}
+    return {
+        k: Method(label="", about="", preset="default", recipe=recipe) for k, recipe in out.items()
+    }
 
 
 def steps_after(jury: float | str | None, temperature: bool) -> Calibrator | None:
@@ -120,7 +120,7 @@ def measure(data: Features, name: str, seeds: int) -> Cell:
     free = [m for m in METHODS if not METHODS[m].over_encoders and m != "none-default"]
     probes = candidate_probes()
     more = {**probes, **training_choices()}
-    grid = run_grid(data, methods=free, seeds=seeds, preset=None, more=more, dataset=name)
+    grid = run_grid(data, methods=free, seeds=seeds, preset="default", more=more, dataset=name)
     added = {}
     for seed in range(seeds):
         _, val, test = parts(data, seed)
@@ -129,14 +129,14 @@ def measure(data: Features, name: str, seeds: int) -> Cell:
         ):
             trained = grid.probes[probe, seed]
             method = Method(label="", about="", calibrator=steps_after(jury, temperature))
-            index, _ = grid.cell.predictions[probe, seed]
+            index = grid.cell.predictions[probe, seed].rows
             probs = apply_probe(trained, fit_calibrator(method, trained, data, val), data, test)
-            added[candidate_name(probe, jury, temperature), seed] = (index, probs)
+            added[candidate_name(probe, jury, temperature), seed] = Prediction(index, probs)
     centred = replace(data, X=data.X - data.X.mean(axis=0, dtype=np.float64).astype(data.X.dtype))
     choices = {
         f"centred {k}": training_choices()[k] for k in ("rms, 10,000 steps", "rms, 2,000 steps")
     }
-    other = run_grid(centred, methods=["none"], seeds=seeds, preset=None, more=choices)
+    other = run_grid(centred, methods=["none"], seeds=seeds, preset="default", more=choices)
     for key, prediction in other.cell.predictions.items():
         if key[0] in choices:
             added[key] = prediction
@@ -154,7 +154,8 @@ class Evidence:
     def has(self, key: tuple[str, str], method: str, metric: str) -> bool:
         """Whether a metric of a method is known on a set."""
         cell = self.cells[key]
-        known = {"nll": True, "vote_nll": cell.counts is not None, "auc": len(cell.classes) == 2}
+        known = {"nll": True, "vote_nll": cell.cases.votes is not None}
+        known["auc"] = len(cell.cases.classes) == 2
         return known[metric] and method in cell.methods
 
     def sets(self, method: str, metric: str) -> list[tuple[str, str]]:

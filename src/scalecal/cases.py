@@ -6,7 +6,7 @@ some of the cases: a column can not be cut without the others, nor a code lose i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -140,6 +140,23 @@ class Cases:
             for name, values in self._columns().items()
         }
         return replace(self, n=len(index), **cut)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Cases]) -> Cases:
+        """Return the cases of all parts, one after the other; a column that some part lacks is left out."""
+        first = parts[0]
+        joined: dict[str, Any] = {}
+        for name in first._columns():
+            columns = [getattr(part, name) for part in parts]
+            if any(column is None for column in columns):
+                joined[name] = None
+            elif isinstance(columns[0], Factor):
+                names = tuple(dict.fromkeys(n for column in columns for n in column.names))
+                joined[name] = Factor.of(np.concatenate([c.values for c in columns]), names)
+            else:
+                joined[name] = np.concatenate([np.asarray(column) for column in columns])
+        notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+        return replace(first, n=sum(part.n for part in parts), notes=notes, **joined)
 
     def note(self, *sentences: str) -> Cases:
         """Return the same cases with further notes."""

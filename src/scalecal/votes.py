@@ -20,6 +20,7 @@ from scalecal.checks import (
     check_choice,
     check_counts,
     check_same_length,
+    check_weights,
     rows,
 )
 
@@ -248,12 +249,18 @@ def split_panel(
     return kept, counts - kept
 
 
-def fleiss_kappa(votes: ArrayLike, n_raters: ArrayLike | None = None) -> float:
+def fleiss_kappa(
+    votes: ArrayLike,
+    n_raters: ArrayLike | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Fleiss' kappa: agreement beyond chance; panels may differ in size.
 
     Observed agreement is the mean over cases with two or more votes of
     sum_c n_c (n_c - 1) / (m (m - 1)); chance agreement is sum_c p_c^2 with p_c the share of all votes
     [1]_. NaN where chance agreement is 1 (one class only) or no case has two votes.
+    `sample_weight` counts identical cases.
 
     References
     ----------
@@ -265,22 +272,25 @@ def fleiss_kappa(votes: ArrayLike, n_raters: ArrayLike | None = None) -> float:
     >>> fleiss_kappa([[3, 0], [0, 3], [3, 0]])
     1.0
     """
-    counts = check_counts(votes, n_raters)
-    m = counts.sum(axis=1)
-    counts, m = counts[m >= 2], m[m >= 2]
+    counts, m, w = _paired_votes(votes, n_raters, sample_weight)
     if len(m) == 0:
         return float("nan")
-    observed = float(np.mean((counts * (counts - 1)).sum(axis=1) / (m * (m - 1))))
-    share = counts.sum(axis=0) / counts.sum()
+    observed = float(w @ ((counts * (counts - 1)).sum(axis=1) / (m * (m - 1))) / w.sum())
+    share = w @ counts / (w @ m)
     chance = float((share**2).sum())
     return float("nan") if chance >= 1.0 else (observed - chance) / (1.0 - chance)
 
 
-def krippendorff_alpha(votes: ArrayLike, n_raters: ArrayLike | None = None) -> float:
+def krippendorff_alpha(
+    votes: ArrayLike,
+    n_raters: ArrayLike | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Krippendorff's alpha for nominal data, with missing votes.
 
     alpha = 1 - D_o / D_e from the coincidence matrix [1]_; cases with fewer than two votes carry no
-    pair and are left out. NaN where all votes are for one class.
+    pair and are left out. NaN where all votes are for one class. `sample_weight` counts identical cases.
 
     References
     ----------
@@ -291,15 +301,24 @@ def krippendorff_alpha(votes: ArrayLike, n_raters: ArrayLike | None = None) -> f
     >>> round(krippendorff_alpha([[2, 0], [0, 2], [1, 1]]), 3)
     0.444
     """
-    counts = check_counts(votes, n_raters)
-    m = counts.sum(axis=1)
-    counts, m = counts[m >= 2], m[m >= 2]
-    total = counts.sum()
+    counts, m, w = _paired_votes(votes, n_raters, sample_weight)
+    total = float(w @ m)
     if total == 0:
         return float("nan")
-    per_class = counts.sum(axis=0)
-    expected = 1.0 - float((per_class * (per_class - 1)).sum()) / float(total * (total - 1))
+    per_class = w @ counts
+    expected = 1.0 - float((per_class * (per_class - 1)).sum()) / (total * (total - 1))
     if expected <= 0.0:
         return float("nan")
     same = (counts * (counts - 1)).sum(axis=1) / (m - 1)
-    return 1.0 - (1.0 - float(same.sum()) / float(total)) / expected
+    return 1.0 - (1.0 - float(w @ same) / total) / expected
+
+
+def _paired_votes(
+    votes: ArrayLike, n_raters: ArrayLike | None, sample_weight: ArrayLike | None
+) -> tuple[Int, Int, Float]:
+    """Counts, panel sizes and weights of the cases with two votes or more."""
+    counts = check_counts(votes, n_raters)
+    m = counts.sum(axis=1)
+    w = check_weights(sample_weight, len(m), "sample_weight")
+    used = m >= 2
+    return counts[used], m[used], np.ones(int(used.sum())) if w is None else w[used]

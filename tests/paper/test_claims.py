@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from scipy.special import bdtr, expit
 
+from scalecal.cases import Cases
 from scalecal.io.store import write_json
 from scalecal.paper.claims import CLAIMS, claims_json, claims_table, judge
 from scalecal.paper.decisions import low_over_high
-from scalecal.paper.evidence import Embeddings, Evidence
-from scalecal.paper.premise import check_axis, check_neighbours
+from scalecal.paper.evidence import Evidence
+from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict, lower, lower_everywhere
-from scalecal.runs.cells import Cell
+from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.resampled import Contrast
 from tests.runs.made import cell, sharp, votes
 
@@ -206,17 +207,10 @@ def stratified(n_low, n_high, overconfidence, rng):
     y = (rng.random(len(z)) < expit(np.where(low, z / overconfidence, z))).astype(np.int64)
     positive = np.where(low, 3 + y, 7 * y)
     rows = np.arange(len(z))
-    return Cell(
-        "made",
-        "one",
-        rows.astype(str),
-        y,
-        np.column_stack([7 - positive, positive]),
-        None,
-        np.where(low, "low", "high"),
-        ("a", "b"),
-        {("none", 0): (rows, expit(z))},
+    cases = Cases(
+        n=len(z), classes=("a", "b"), y=y, votes=np.column_stack([7 - positive, positive])
     )
+    return Cell("made", "one", cases.stratified(), {("none", 0): Prediction(rows, expit(z))})
 
 
 @pytest.mark.validity
@@ -284,31 +278,27 @@ def test_the_premise_fails_where_the_axis_knows_the_label_alone():
         return 4.0 * y + rng.normal(size=len(y))
 
     data = embedded(label_only, n=3000)
-    axis = check_axis(data.X, data.y, data.counts, data.anchors)
+    axis = check_axis(data)
     assert axis.overall > 0.5  # the label's part
     assert abs(axis.within) < 0.06
     found = evidence_of(
         {"none": sharp(2.0)}, n=100, encoders=("uni",), embeddings={("mhist", "uni"): data}
     )
     assert verdict("premise-axis", found).verdict == "does not hold"
-    near = check_neighbours(data.X, data.counts, data.anchors)
+    near = check_neighbours(data)
     flat = embedded(lambda seen, y, rng: rng.normal(size=len(y)))  # noqa: ARG005
-    none = check_neighbours(flat.X, flat.counts, flat.anchors)
+    none = check_neighbours(flat)
     assert near.slope > 0.5 > none.high
     # Between two clusters there are clear cases of both kinds, no hard ones.
-    hard = check_neighbours(*_geometry(embedded(lambda seen, y, rng: seen)))  # noqa: ARG005
+    hard = check_neighbours(embedded(lambda seen, y, rng: seen))  # noqa: ARG005
     assert hard.disagreement[3] > near.disagreement[3] + 0.1
-
-
-def _geometry(data):
-    return data.X, data.counts, data.anchors
 
 
 def test_axis_correlation_against_scipy():
     from scipy.stats import spearmanr
 
     data = embedded(lambda seen, y, rng: seen + rng.normal(size=len(y)))
-    found = check_axis(data.X, data.y, data.counts, data.anchors, n_resamples=20)
+    found = check_axis(data, n_resamples=20)
     kept = np.ones(len(data.y), dtype=bool)
     kept[np.concatenate([data.anchors[0], data.anchors[1]])] = False
     way = data.X[data.anchors[1]].mean(axis=0) - data.X[data.anchors[0]].mean(axis=0)

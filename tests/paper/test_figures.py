@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalecal.paper.evidence import Embeddings, Evidence
-from scalecal.paper.figures import FIGURES, write_figures
-from scalecal.paper.figures.geometry import interpolates
-from scalecal.paper.figures.marks import MARKS, STRATUM_MARKS, spread_labels
+from scalecal.paper.evidence import Evidence
+from scalecal.paper.figures import (
+    FIGURES,
+    MARKS,
+    STRATUM_MARKS,
+    spread_labels,
+    write_figures,
+)
+from scalecal.paper.premise import Embeddings
 from scalecal.synthesis import plan
 from tests.runs.made import cell, sharp, votes
 
@@ -132,7 +137,7 @@ def test_one_class_of_marks_differs_in_more_than_colour():
 def test_interpolates_are_those_of_the_synthesis():
     data = embeddings()
     logits = data.X[:, 0]
-    made, share = interpolates(data)
+    made, share = data.interpolates()
     # The first probe ranks by its logit; with the axis as logit the anchors are the extremes.
     planned = plan(data.y, logits, n_anchors=4, n_raters=7, anchors="prediction")
     assert len(planned) == len(made)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
+from scalecal.paper.ensembles import contradiction, ensemble
 from scalecal.paper.estimating import image_count
 from scalecal.paper.notes import run_notes
 from scalecal.paper.reproduction import SWEEP, judge_run, reproduce, train_cell
@@ -24,9 +25,8 @@ from scalecal.paper.sources import (
     find_images,
     skipped_images,
 )
-from scalecal.runs.cells import read_cell, write_cell
+from scalecal.runs.cells import joined_cell, read_cell, write_cell
 from scalecal.runs.grid import run_grid
-from scalecal.runs.joining import contradiction, ensemble, joined_cell
 from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, make_mhist, make_pcam
 from tests.runs.made import cell as made_cell
 from tests.runs.made import sharp
@@ -46,14 +46,14 @@ def quiet(_):
 
 
 def test_seeds_are_kept_and_a_killed_run_goes_on(tmp_path):
-    options = {"methods": METHODS, "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": METHODS, "preset": "default", "sweep": False, "progress": quiet}
     whole, _, _ = train_cell(source(), tmp_path / "whole", seeds=[0, 1], **options)
     train_cell(source(), tmp_path / "cut", seeds=[0], **options)
     again, _, seconds = train_cell(source(), tmp_path / "cut", seeds=[0, 1], **options)
     assert seconds is not None
-    for key, (index, probs) in whole.predictions.items():
-        np.testing.assert_array_equal(again.predictions[key][0], index)
-        np.testing.assert_array_equal(again.predictions[key][1], probs)
+    for key, part in whole.predictions.items():
+        np.testing.assert_array_equal(again.predictions[key].rows, part.rows)
+        np.testing.assert_array_equal(again.predictions[key].p, part.p)
     for name in ("cases.parquet", "predictions.parquet"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     _, _, nothing_left = train_cell(source(), tmp_path / "cut", seeds=[0, 1], **options)
@@ -67,7 +67,9 @@ def test_other_options_on_the_same_folder_are_refused(tmp_path):
             source(), tmp_path, seeds=[0], methods=["none", "scale"], sweep=False, progress=quiet
         )
     with pytest.raises(InputError, match="preset = not given, now it is default"):
-        train_cell(*(source(), tmp_path), seeds=[0], methods=["none"], preset=None, progress=quiet)
+        train_cell(
+            *(source(), tmp_path), seeds=[0], methods=["none"], preset="default", progress=quiet
+        )
     with pytest.raises(InputError, match="data_sha256"):
         train_cell(
             source(seed=9), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet
@@ -89,33 +91,33 @@ def test_encoders_join_to_an_ensemble():
     assert joined is not None
     assert joined.encoder == "ensemble"
     key = ("none", 0)
-    parts = [c.predictions[key][1] for c in cells]
-    np.testing.assert_allclose(joined.predictions[key][1], parts[0])  # the same twice
+    parts = [c.predictions[key].p for c in cells]
+    np.testing.assert_allclose(joined.predictions[key].p, parts[0])  # the same twice
     assert ensemble(cells[:1]) is None
 
 
 def test_encoders_of_other_cases_are_not_averaged():
     a, b = (made_cell({"none": sharp(1)}, n=60, encoder=e) for e in ("a", "b"))
     assert contradiction([a, b]) is None
-    labels, votes = b.y.copy(), b.counts.copy()
+    labels, votes = b.y.copy(), b.cases.votes.copy()
     labels[:3] = 1 - labels[:3]
     votes[7] += 1
-    for changes, count in (({"y": labels}, 3), ({"counts": votes}, 1)):
-        other = replace(b, **changes)
+    for changes, count in (({"y": labels}, 3), ({"votes": votes}, 1)):
+        other = replace(b, cases=replace(b.cases, **changes))
         assert ensemble([a, other]) is None
         assert f"a and b contradict each other in the labels or votes of {count} of 60" in str(
             contradiction([a, other])
         )
-    renamed = replace(b, classes=("SSA", "HP"))
+    renamed = replace(b, cases=replace(b.cases, classes=("SSA", "HP")))
     assert ensemble([a, renamed]) is None
     assert "differ in their classes: HP, SSA and SSA, HP" in str(contradiction([a, renamed]))
-    joined = ensemble([replace(a, counts=None), b])
+    joined = ensemble([replace(a, cases=replace(a.cases, votes=None)), b])
     assert joined is not None
-    np.testing.assert_array_equal(joined.counts, b.counts)
+    np.testing.assert_array_equal(joined.cases.votes, b.cases.votes)
 
 
 def test_a_contradiction_is_told_and_the_run_goes_on(tmp_path):
-    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     sources = [source("mhist", "a"), source("mhist", "b", seed=1), source("other", "a")]
     outcome = reproduce(sources, tmp_path, seeds=[0], **options)
     assert {c.name for c in outcome.evidence.cells} == {"mhist/a", "mhist/b", "other/a"}
@@ -149,7 +151,7 @@ def test_what_did_not_converge_is_told_of_all_seeds(tmp_path, monkeypatch):
         return replace(grid, capped={"none": 4}, left_out={"jury": "of a reason"})
 
     monkeypatch.setattr(reproduction, "run_grid", capped)
-    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     outcome = reproduce([source(), source("d2")], tmp_path, seeds=[0, 1], **options)
     both = "d2/a, simulated/a: "
     assert outcome.notes[0].startswith(f"{both}8 probes were ended by the limit of epochs")
@@ -169,7 +171,9 @@ def test_shift_cells_train_on_one_kind_and_test_on_each():
     assert [c.shift for c in cells] == [(a, b) for a in ("40X", "400X") for b in ("40X", "400X")]
     for cell in cells:
         assert cell.shift is not None
-        tested = {kind[int(np.flatnonzero(data.cases.names == name)[0])] for name in cell.ids}
+        tested = {
+            kind[int(np.flatnonzero(data.cases.names == name)[0])] for name in cell.cases.names
+        }
         assert tested == {cell.shift[1]}
     assert len(slides(cells[0])) == 8
 
@@ -180,13 +184,11 @@ def test_joined_seeds_keep_every_case_once():
         run_grid(table.with_cases(split=None), methods=["none"], seeds=[s]).cell for s in (0, 1)
     ]
     joined = joined_cell(drawn)
-    assert len(np.unique(joined.ids)) == len(joined.ids)
+    assert len(np.unique(joined.cases.names)) == joined.cases.n
     for seed, cell in enumerate(drawn):
-        index, probs = joined.predictions["none", seed]
-        np.testing.assert_array_equal(
-            joined.ids[index], cell.ids[cell.predictions["none", seed][0]]
-        )
-        np.testing.assert_array_equal(probs, cell.predictions["none", seed][1])
+        part, own = (c.predictions["none", seed] for c in (joined, cell))
+        np.testing.assert_array_equal(joined.cases.names[part.rows], cell.cases.names[own.rows])
+        np.testing.assert_array_equal(part.p, own.p)
 
 
 def test_embedded_data_need_nothing(tmp_path):
@@ -196,7 +198,7 @@ def test_embedded_data_need_nothing(tmp_path):
         tmp_path,
         seeds=[0, 1],
         methods=[*METHODS, "real-piecewise", "vote-fraction"],
-        preset=None,
+        preset="default",
         sweep=False,
         progress=quiet,
     )
@@ -247,7 +249,7 @@ def test_images_in_the_published_layouts_to_claims(tmp_path):
     for dataset in PAPER_DATASETS:
         cell = read_cell(out / "cells" / dataset / "efficientnet-lite0")
         assert {"none", "vanilla-ls", "scale"} <= set(cell.methods)
-    assert read_cell(out / "cells" / "mhist" / "efficientnet-lite0").counts is not None
+    assert read_cell(out / "cells" / "mhist" / "efficientnet-lite0").cases.votes is not None
     assert (out / "report.html").stat().st_size > 10_000
     assert list((out / "cells" / "breakhis").glob("efficientnet-lite0@40X-400X"))
     assert "cannot be told" in result.output
@@ -322,7 +324,7 @@ def test_a_dry_run_on_a_folder_begun_otherwise_is_refused(tmp_path):
     chosen = next(s for s in embedded() if s.encoder == "geometry")
     folder = tmp_path / "cells" / "lidc" / "geometry"
     train_cell(
-        chosen, folder, seeds=[0], methods=["none"], preset=None, sweep=False, progress=quiet
+        chosen, folder, seeds=[0], methods=["none"], preset="default", sweep=False, progress=quiet
     )
     command = ["reproduce", "--out", str(tmp_path), "--encoders", "geometry", "--methods", "none"]
     for more in (["--dry-run"], []):
@@ -336,7 +338,7 @@ def test_a_source_that_cannot_be_opened_is_left_out_and_said(tmp_path):
         raise SourceError("its weights cannot be had")
 
     bad = Source("simulated", "b", "nowhere", fail)
-    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     outcome = reproduce([bad, source()], tmp_path, seeds=[0], **options)
     assert outcome.left_out == {"simulated/b": "its weights cannot be had"}
     again = judge_run(tmp_path, progress=quiet)
@@ -366,12 +368,12 @@ def test_cells_know_the_files_of_their_cases(tmp_path):
     cell, _, _ = train_cell(
         known, tmp_path, seeds=[0, 1], methods=["none"], sweep=False, progress=quiet
     )
-    assert cell.paths.tolist() == [f"images/{name}.png" for name in cell.ids]
+    assert cell.cases.paths.tolist() == [f"images/{name}.png" for name in cell.cases.names]
     assert read_cell(tmp_path).meta["dataset"]["data"] == "folder/of/images"
 
 
 def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
-    options = {"methods": ["none", "scale"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none", "scale"], "preset": "default", "sweep": False, "progress": quiet}
     whole = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
     resumed = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
     rebuilt = judge_run(tmp_path, progress=quiet)
@@ -382,7 +384,7 @@ def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
 
 
 def test_a_fine_tuned_network_leaves_the_ensemble_of_encoders_alone(tmp_path):
-    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     sources = [source("mhist", "a"), source("mhist", "b", seed=0)]
     network, _, _ = train_cell(source("mhist", "resnet18"), tmp_path / "ft", seeds=[0], **options)
     renamed = {("resnet-hard", 0): network.predictions["none", 0]}

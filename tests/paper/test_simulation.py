@@ -12,23 +12,21 @@ from scalecal.datasets import simulate
 from scalecal.inference.paired import paired_t
 from scalecal.paper import simulation
 from scalecal.paper.simulation import (
+    AIM,
     FACTORS,
+    MARGIN,
     PAPER_TRAINED,
     SCORES,
     SETTINGS,
     STUDY_METHODS,
     TRUTHS,
     Setting,
-    score_against_truth,
-    write_study,
-)
-from scalecal.paper.simulation_text import (
-    AIM,
-    MARGIN,
     Study,
+    effect,
     page,
+    score_against_truth,
     summarise,
-    verdict,
+    write_study,
 )
 
 SMALL = {
@@ -126,7 +124,7 @@ def test_one_data_set_claims_nothing(written):
     out, _, _ = written
     summary = pd.read_csv(out / "summary.csv", keep_default_na=False)
     told = summary[~summary["method"].isin(["none", *TRUTHS])]
-    assert set(told["verdict"]) == {"cannot be told"}
+    assert set(told["verdict"]) == {"inconclusive"}
     body = (out / "study.md").read_text().split("## When does SCALE help?")[1]
     assert "helps in" not in body
     assert "hurts in" not in body
@@ -174,21 +172,21 @@ def test_default_methods_are_the_study_s():
     ("difference", "expected"),
     [(-0.03, "helps"), (0.03, "hurts"), (0.0, "does nothing"), (0.002, "does nothing")],
 )
-def test_verdicts(difference, expected):
+def test_effects(difference, expected):
     rng = np.random.default_rng(0)
     base = rng.normal(size=10)
     change = paired_t(base, base + difference + rng.normal(0, 0.001, 10))
-    assert verdict(change) == expected
+    assert effect(change) == expected
     mirrored = {"helps": "hurts", "hurts": "helps"}.get(expected, expected)
-    assert verdict(change, higher_is_better=True) == mirrored
+    assert effect(change, higher_is_better=True) == mirrored
 
 
-def test_a_wide_interval_around_zero_cannot_be_told():
-    assert verdict(paired_t([0.0, 0.0, 0.0], [-0.1, 0.2, -0.05])) == "cannot be told"
+def test_a_wide_interval_around_zero_is_inconclusive():
+    assert effect(paired_t([0.0, 0.0, 0.0], [-0.1, 0.2, -0.05])) == "inconclusive"
 
 
 def test_equal_values_do_nothing():
-    assert verdict(paired_t([0.1, 0.2], [0.1, 0.2])) == "does nothing"
+    assert effect(paired_t([0.1, 0.2], [0.1, 0.2])) == "does nothing"
 
 
 def test_sentences_say_where_a_method_helps_hurts_or_does_nothing():
@@ -228,7 +226,7 @@ def test_false_claims_are_rare():
     for _ in range(200):
         # Noise far above the margin, so that "does nothing" cannot hide a false claim.
         pairs = [rng.normal(0, 20 * MARGIN, (2, 6)) for _ in range(4)]
-        found = [verdict(paired_t(a, b, level=1 - 0.05 / 4)) for a, b in pairs]
+        found = [effect(paired_t(a, b, level=1 - 0.05 / 4)) for a, b in pairs]
         claims += any(word in ("helps", "hurts") for word in found)
     assert claims <= 20  # binomial(200, 0.05) exceeds 20 once in 2,000
 

@@ -12,11 +12,11 @@ import pytest
 from scalecal.datasets import simulate
 from scalecal.engines import open_engine
 from scalecal.paper import estimating
-from scalecal.paper.distributing import run_grid_on, train_seeds_on
+from scalecal.paper.distributing import train_seeds_on
 from scalecal.paper.estimating import worth_spreading
 from scalecal.paper.reproduction import train_cell
 from scalecal.paper.sources import Source
-from scalecal.runs.grid import run_grid
+from scalecal.runs.grid import run_grid, run_grid_on
 
 
 def small():
@@ -30,14 +30,14 @@ def test_a_comparison_spread_over_workers_is_the_same(workers):
     alone = run_grid(small(), seeds=3, **options)
     with open_engine("local", workers=workers) as engine:
         spread = run_grid_on(engine, small, seeds=3, **options)
-    assert spread.cell.ids.tolist() == alone.cell.ids.tolist()
+    assert spread.cell.cases.names.tolist() == alone.cell.cases.names.tolist()
     assert set(spread.cell.predictions) == set(alone.cell.predictions)
-    for key, (rows, probs) in alone.cell.predictions.items():
-        np.testing.assert_array_equal(spread.cell.predictions[key][0], rows)
-        np.testing.assert_allclose(spread.cell.predictions[key][1], probs, atol=1e-6)
+    for key, part in alone.cell.predictions.items():
+        np.testing.assert_array_equal(spread.cell.predictions[key].rows, part.rows)
+        np.testing.assert_allclose(spread.cell.predictions[key].p, part.p, atol=1e-6)
     assert spread.left_out == alone.left_out
     assert spread.chosen == alone.chosen
-    np.testing.assert_array_equal(spread.cell.strata, alone.cell.strata)
+    np.testing.assert_array_equal(spread.cell.codes, alone.cell.codes)
 
 
 def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
@@ -56,14 +56,14 @@ def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
     said: list[str] = []
     found, *_ = train_cell(source, tmp_path / "b", seeds=[0, 1, 2], progress=said.append, **options)
     assert said == []
-    assert found.ids.tolist() == alone.ids.tolist()
-    for key, (rows, probs) in alone.predictions.items():
-        np.testing.assert_array_equal(found.predictions[key][0], rows)
-        np.testing.assert_allclose(found.predictions[key][1], probs, atol=1e-12)
+    assert found.cases.names.tolist() == alone.cases.names.tolist()
+    for key, part in alone.predictions.items():
+        np.testing.assert_array_equal(found.predictions[key].rows, part.rows)
+        np.testing.assert_allclose(found.predictions[key].p, part.p, atol=1e-12)
 
 
 def test_what_one_worker_left_out_is_left_out_of_all():
-    from scalecal.paper.distributing import _together
+    from scalecal.runs.grid import _together
 
     data = simulate(200, dim=3, seed=0)
     first, second = (run_grid(data, methods=["none", "temperature"], seeds=[s]) for s in (0, 1))

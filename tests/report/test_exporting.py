@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from scalecal.checks import InputError
+from scalecal.io.text import latex_text, markdown_text
 from scalecal.report import export, report_facts
-from scalecal.report.exporting import latex_text, markdown_text
 from scalecal.report.frontiers import frontier
 from scalecal.report.svg import Drawing
 from tests.report.conftest import many_methods

@@ -192,7 +192,7 @@ def test_referral_counts_by_hand(tmp_path):
     run = make_run(tmp_path / "run", n=150, kind="audit")
     cell = report_facts([run])["cells"][0]
     data = read_cell(run)
-    p = data.predictions["model", 0][1]
+    p = data.predictions["model", 0].p
     wrong = (p >= 0.5) != (data.y == 1)
     panel = next(q for q in cell["referral"] if q["stratum"] == "overall")
     method = panel["methods"][0]
@@ -207,13 +207,16 @@ def test_most_overconfident_cases_by_hand(tmp_path):
     run = make_run(tmp_path / "run", n=150, kind="audit")
     listed = report_facts([run], cases=3)["cells"][0]["cases"]
     data = read_cell(run)
-    p = data.predictions["model", 0][1]
-    share = data.counts[:, 1] / data.counts.sum(axis=1)
+    p = data.predictions["model", 0].p
+    votes = data.cases.votes
+    share = votes[:, 1] / votes.sum(axis=1)
     excess = np.where(p >= 0.5, p - share, share - p)
     for stratum in ("high", "medium", "low"):
-        inside = np.flatnonzero(data.strata == stratum)
+        inside = data.inside(np.arange(data.cases.n), stratum)
         best = inside[np.argsort(-excess[inside], kind="stable")][:3]
-        assert [c["id"] for c in listed if c["stratum"] == stratum] == data.ids[best].tolist()
+        assert [c["id"] for c in listed if c["stratum"] == stratum] == data.cases.names[
+            best
+        ].tolist()
 
 
 def test_more_than_two_classes(tmp_path):

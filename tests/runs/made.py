@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scalecal.runs.cells import Cell
-from scalecal.votes import STRATA, stratum_codes
+from scalecal.cases import Cases, Factor
+from scalecal.runs.cells import Cell, Prediction
 
 
 def sigmoid(z):
@@ -42,26 +42,26 @@ def cell(
     """
     seen, hidden, counts = votes(n, seed=seed)
     y = (counts[:, 1] > counts.sum(axis=1) / 2).astype(np.int64)
-    codes = stratum_codes(counts)
-    strata = np.array(["" if c < 0 else STRATA[c] for c in codes]) if panel else np.full(n, "")
     noise = np.random.default_rng([seed, *encoder.encode()])
     predictions = {}
     shared = [jitter * noise.normal(size=n) for _ in range(n_seeds)]
     for name, recipe in methods.items():
         for s in range(n_seeds):
             logits = recipe(seen, hidden, y, np.random.default_rng(s)) + shared[s]
-            predictions[name, s] = (np.arange(n), sigmoid(logits))
+            predictions[name, s] = Prediction(np.arange(n), sigmoid(logits))
     return Cell(
         dataset=dataset,
         encoder=encoder,
-        ids=np.array([f"c{i:05d}" for i in range(n)]),
-        y=y,
-        counts=counts if panel else None,
-        groups=None if groups is None else np.array([f"g{i % groups:03d}" for i in range(n)]),
-        strata=strata,
-        classes=("HP", "SSA"),
+        cases=Cases(
+            n=n,
+            classes=("HP", "SSA"),
+            ids=np.array([f"c{i:05d}" for i in range(n)]),
+            y=y,
+            votes=counts if panel else None,
+            groups=None if groups is None else Factor.of([f"g{i % groups:03d}" for i in range(n)]),
+        ).stratified(),
         predictions=predictions,
-        meta=meta or {},
+        meta={"variants": {m: m.partition("@")[0] for m in methods if "@" in m}, **(meta or {})},
     )
 
 

@@ -4,25 +4,32 @@ import numpy as np
 import pytest
 
 from scalecal import metrics
+from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
-from scalecal.runs.cells import Cell, read_cell, write_cell
+from scalecal.inference.paired import paired_bootstrap
+from scalecal.runs.cells import Cell, Prediction, read_cell, write_cell
 from scalecal.runs.resampled import Resampled
 from scalecal.runs.scores import COLUMNS, entropy, score_cell
-from scalecal.inference.paired import paired_bootstrap
 from tests.runs.made import cell, sharp
 
 
 def same(a: Cell, b: Cell) -> None:
-    assert (a.dataset, a.encoder, a.classes) == (b.dataset, b.encoder, b.classes)
-    for name in ("ids", "y", "counts", "groups", "strata", "paths"):
-        left, right = getattr(a, name), getattr(b, name)
+    assert (a.dataset, a.encoder) == (b.dataset, b.encoder)
+    assert (a.cases.classes, a.cases.agreement) == (b.cases.classes, b.cases.agreement)
+    for name in ("names", "y", "votes", "groups", "strata", "paths"):
+        left, right = (getattr(c.cases, name) for c in (a, b))
         assert (left is None) == (right is None)
         if left is not None:
+            left, right = (f.values if isinstance(f, Factor) else f for f in (left, right))
             np.testing.assert_array_equal(left, right)
     assert list(a.predictions) == list(b.predictions)
-    for key, (rows, probs) in a.predictions.items():
-        np.testing.assert_array_equal(rows, b.predictions[key][0])
-        np.testing.assert_array_equal(probs, b.predictions[key][1])
+    for key, part in a.predictions.items():
+        again = b.predictions[key]
+        np.testing.assert_array_equal(part.rows, again.rows)
+        np.testing.assert_array_equal(part.p, again.p)
+        assert (part.p_reader is None) == (again.p_reader is None)
+        if part.p_reader is not None:
+            np.testing.assert_array_equal(part.p_reader, again.p_reader)
 
 
 @pytest.mark.parametrize("groups", [None, 7])
@@ -44,22 +51,25 @@ def test_the_same_cell_gives_the_same_bytes(tmp_path):
 def test_several_classes_and_test_sets_that_differ(tmp_path):
     rng = np.random.default_rng(0)
     probs = rng.dirichlet(np.ones(3), size=10)
+    cases = Cases(
+        n=10,
+        classes=("a", "b", "c"),
+        ids=np.array([f"case {i}" for i in range(10)]),
+        y=rng.integers(3, size=10),
+        votes=rng.integers(4, size=(10, 3)),
+        strata=Factor.of(["low", "high"] * 5),
+        paths=np.array([f"{i}.png" for i in range(10)]),
+    )
     made = Cell(
         "three",
         "raw",
-        np.array([f"case {i}" for i in range(10)]),
-        rng.integers(3, size=10),
-        rng.integers(4, size=(10, 3)),
-        None,
-        np.array(["low", "high"] * 5),
-        ("a", "b", "c"),
+        cases,
         {
-            ("none", 3): (np.array([9, 0, 4]), probs[:3]),
-            ("none", 1): (np.arange(6), probs[:6]),
-            ("scale", 1): (np.arange(6), probs[4:]),
+            ("none", 3): Prediction(np.array([9, 0, 4]), probs[:3]),
+            ("none", 1): Prediction(np.arange(6), probs[:6]),
+            ("scale", 1): Prediction(np.arange(6), probs[4:], probs[:6]),
         },
         {"kind": "reproduce", "dataset": {"shift": {"train": "40X", "test": "400X"}}},
-        np.array([f"{i}.png" for i in range(10)]),
     )
     write_cell(tmp_path, made)
     back = read_cell(tmp_path)
@@ -73,15 +83,11 @@ def test_what_is_wrong_is_said(tmp_path):
     with pytest.raises(InputError, match=r"run.json is missing"):
         read_cell(tmp_path)
     with pytest.raises(InputError, match="distinct"):
-        Cell("d", "e", np.array(["a", "a"]), np.zeros(2, int), None, None, np.full(2, ""), (), {})
-    with pytest.raises(InputError, match="y has 1 rows"):
-        Cell("d", "e", np.array(["a", "b"]), np.zeros(1, int), None, None, np.full(2, ""), (), {})
-    with pytest.raises(InputError, match="2 row numbers but 1 predictions"):
-        Cell(
-            *("d", "e", np.array(["a", "b"]), np.zeros(2, int), None, None, np.full(2, "")),
-            ("n", "y"),
-            {("none", 0): (np.arange(2), np.ones(1))},
-        )
+        Cell("d", "e", Cases(n=2, ids=np.array(["a", "a"]), y=np.zeros(2, int)), {})
+    with pytest.raises(InputError, match="no labels"):
+        Cell("d", "e", Cases(n=2, ids=np.array(["a", "b"])), {})
+    with pytest.raises(InputError, match="2 row numbers, but 1 predictions"):
+        Prediction(np.arange(2), np.ones(1))
 
 
 def test_scores_are_those_of_the_metrics():
@@ -90,9 +96,9 @@ def test_scores_are_those_of_the_metrics():
     assert tuple(results.columns) == COLUMNS
     table = results.set_index(["method", "seed", "stratum", "metric"]).sort_index()
     for stratum in ("overall", "high", "medium", "low"):
-        probs = made.predictions["scale", 1][1]
-        inside = np.flatnonzero((made.strata == stratum) | (stratum == "overall"))
-        y, p, votes = made.y[inside], probs[inside], made.counts[inside]
+        probs = made.predictions["scale", 1].p
+        inside = np.arange(300)[made.inside(np.arange(300), stratum)]
+        y, p, votes = made.y[inside], probs[inside], made.cases.votes[inside]
         expected = {
             "ece": metrics.ece(y, p),
             "nll": metrics.nll(y, p),
@@ -111,7 +117,7 @@ def test_scores_are_those_of_the_metrics():
         found = {m: float(table.loc[("scale", 1, stratum, m), "value"]) for m in expected}
         assert found == pytest.approx(expected, abs=1e-12)
         floor = float(table.loc[("scale", 1, stratum, "ece"), "floor"])
-        assert floor == pytest.approx(metrics.noise_floor(p, method="analytic"))
+        assert floor == pytest.approx(metrics.noise_floor(p))
     nulls = results[results["metric"] == "null"]
     assert set(nulls["method"]) == {"none"}
     assert set(nulls["stratum"]) == {"high", "medium", "low"}
@@ -132,9 +138,9 @@ def test_resampled_differences_of_a_mean_are_those_of_the_plain_bootstrap():
     found = drawn.contrast("scale", "none", metric="nll")
     losses = []
     for method in ("none", "scale"):
-        p = made.predictions[method, 0][1]
+        p = made.predictions[method, 0].p
         losses.append(-np.log(np.where(made.y == 1, p, 1 - p)))
-    plain = paired_bootstrap(*losses, groups=made.groups, n_resamples=4000)
+    plain = paired_bootstrap(*losses, groups=made.cases.groups.values, n_resamples=4000)
     assert found.difference == pytest.approx(plain.difference)
     width = plain.high - plain.low
     assert found.low == pytest.approx(plain.low, abs=0.1 * width)
@@ -147,17 +153,8 @@ def test_encoders_of_one_data_set_are_resampled_together():
     turn = np.random.default_rng(0).permutation(200)
     place = np.argsort(turn)
     other = made[1]
-    shuffled = Cell(
-        other.dataset,
-        other.encoder,
-        other.ids[turn],
-        other.y[turn],
-        other.counts[turn],
-        None,
-        other.strata[turn],
-        other.classes,
-        {key: (place[rows], probs) for key, (rows, probs) in other.predictions.items()},
-    )
+    moved = {key: part.renumbered(place) for key, part in other.predictions.items()}
+    shuffled = Cell(other.dataset, other.encoder, other.cases.take(turn), moved)
     for stratum in ("overall", "low"):
         a = Resampled(made).contrast("scale", "none", stratum=stratum)
         b = Resampled([made[0], shuffled]).contrast("scale", "none", stratum=stratum)
@@ -169,17 +166,15 @@ def test_test_sets_that_differ_between_seeds_still_pair():
     rng = np.random.default_rng(1)
     parts = {s: np.sort(rng.choice(500, 150, replace=False)) for s in range(3)}
     predictions = {
-        (m, s): (parts[s], made.predictions[m, s][1][parts[s]])
+        (m, s): made.predictions[m, s].take(parts[s])
         for m in ("none", "scale")
         for s in range(3)
     }
-    part = Cell(
-        *("d", "e", made.ids, made.y, made.counts, None, made.strata, made.classes), predictions
-    )
+    part = Cell("d", "e", made.cases, predictions)
     found = Resampled([part]).contrast("scale", "none", metric="nll")
     per_seed = [
-        metrics.nll(made.y[parts[s]], predictions["scale", s][1])
-        - metrics.nll(made.y[parts[s]], predictions["none", s][1])
+        metrics.nll(made.y[parts[s]], predictions["scale", s].p)
+        - metrics.nll(made.y[parts[s]], predictions["none", s].p)
         for s in range(3)
     ]
     assert found.difference == pytest.approx(np.mean(per_seed))

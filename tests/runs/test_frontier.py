@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal import metrics
+from scalecal.cases import Cases
 from scalecal.checks import InputError
-from scalecal.runs.cells import Cell
+from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.frontier import (
     TEMPERATURES,
     equal_entropy,
@@ -49,7 +50,7 @@ def test_the_curve_passes_through_the_baseline():
     made = cell({"none": sharp(2.0)}, n=300)
     curve = frontier_curve(made, temperatures=np.array([0.5, 1.0, 2.0]))
     at_one = curve[curve["temperature"] == 1.0].iloc[0]
-    errors = [metrics.ece(made.y, made.predictions["none", s][1]) for s in range(4)]
+    errors = [metrics.ece(made.y, made.predictions["none", s].p) for s in range(4)]
     assert at_one["ece"] == pytest.approx(np.mean(errors))
     assert np.all(np.diff(curve["entropy"]) > 0)
     with pytest.raises(InputError, match="no predictions of platt"):
@@ -79,15 +80,15 @@ def test_matched_predictions_have_equal_entropy_seed_by_seed():
     made = cell({"none": sharp(2.2), "scale": sharp(1.0)}, n=200)
     both = with_softened(made, ["scale"])
     for seed in range(4):
-        a = entropy(both.predictions["scale", seed][1]).mean()
-        b = entropy(both.predictions[softened_name("scale"), seed][1]).mean()
+        a = entropy(both.predictions["scale", seed].p).mean()
+        b = entropy(both.predictions[softened_name("scale"), seed].p).mean()
         assert a == pytest.approx(b, abs=1e-6)
 
 
 def test_other_test_cases_are_refused():
     made = cell({"none": sharp(2.2)}, n=50, n_seeds=1)
-    rows, probs = made.predictions["none", 0]
-    wrong = made.with_predictions({("scale", 0): (rows[::-1].copy(), probs)})
+    plain = made.predictions["none", 0]
+    wrong = made.with_predictions({("scale", 0): Prediction(plain.rows[::-1].copy(), plain.p)})
     with pytest.raises(InputError, match="other test cases"):
         with_softened(wrong, ["scale"])
 
@@ -102,9 +103,7 @@ def test_no_votes_leave_the_vote_planes_empty():
 
 def test_a_certain_baseline_can_be_softened():
     rows = np.arange(4)
-    made = Cell(
-        *("d", "e", rows.astype(str), np.array([0, 1, 1, 0]), None, None, np.full(4, "")),
-        ("n", "y"),
-        {("none", 0): (rows, np.array([0.0, 1.0, 1.0, 0.0]))},
-    )
+    cases = Cases(n=4, classes=("n", "y"), y=np.array([0, 1, 1, 0]))
+    certain = Prediction(rows, np.array([0.0, 1.0, 1.0, 0.0]))
+    made = Cell("d", "e", cases, {("none", 0): certain})
     assert np.isfinite(frontier_curve(made)["nll"]).all()

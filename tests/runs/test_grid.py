@@ -7,10 +7,10 @@ import pytest
 from scalecal.cases import Factor
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
+from scalecal.probes import LinearProbe, ScaleProbe
 from scalecal.runs.comparison import compare_cell
 from scalecal.runs.grid import applicable, parts, run_grid, seed_list
 from scalecal.runs.methods import METHODS
-from scalecal.probes import LinearProbe, ScaleProbe
 from scalecal.splits import hold_out
 
 PROMISED = [
@@ -50,7 +50,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def grid(data):
-    return run_grid(data, seeds=2, preset=None)
+    return run_grid(data, seeds=2, preset="default")
 
 
 def test_the_registry_is_complete():
@@ -78,20 +78,20 @@ def test_papers_methods_train_by_the_papers_preset():
 
 def test_every_applicable_method_predicts_every_test_case(grid, data):
     assert set(grid.cell.methods) | set(grid.left_out) == set(METHODS)
-    for (method, seed), (index, probs) in grid.cell.predictions.items():
+    for (method, seed), part in grid.cell.predictions.items():
         test = parts(data, seed)[2]
-        np.testing.assert_array_equal(grid.cell.ids[index], data.cases.names[test])
-        assert probs.shape == (len(test),), method
-        assert ((probs >= 0) & (probs <= 1)).all(), method
+        np.testing.assert_array_equal(grid.cell.cases.names[part.rows], data.cases.names[test])
+        assert part.p.shape == (len(test),), method
+        assert ((part.p >= 0) & (part.p <= 1)).all(), method
 
 
 def test_seeds_are_paired_and_differ(grid):
     for seed in (0, 1):
-        first = grid.cell.predictions["none", seed][0]
+        first = grid.cell.predictions["none", seed].rows
         for method in grid.cell.methods:
-            np.testing.assert_array_equal(grid.cell.predictions[method, seed][0], first)
+            np.testing.assert_array_equal(grid.cell.predictions[method, seed].rows, first)
     assert not np.array_equal(
-        grid.cell.predictions["none", 0][0], grid.cell.predictions["none", 1][0]
+        grid.cell.predictions["none", 0].rows, grid.cell.predictions["none", 1].rows
     )
 
 
@@ -110,17 +110,17 @@ def test_the_grid_equals_the_estimators(data):
     X, y, test = data.X[:300], data.y[:300], data.X[300:]
     plain = LinearProbe(random_state=3).fit(X, y)
     np.testing.assert_allclose(
-        grid.cell.predictions["none-default", 3][1], plain.predict_proba(test)[:, 1], atol=1e-6
+        grid.cell.predictions["none-default", 3].p, plain.predict_proba(test)[:, 1], atol=1e-6
     )
     smooth = LinearProbe(smoothing="vanilla", preset="paper", random_state=3).fit(X, y)
     np.testing.assert_allclose(
-        grid.cell.predictions["vanilla-ls", 3][1], smooth.predict_proba(test)[:, 1], atol=1e-6
+        grid.cell.predictions["vanilla-ls", 3].p, smooth.predict_proba(test)[:, 1], atol=1e-6
     )
     scale = ScaleProbe(
         n_anchors=10, n_synthetic=None, mass=None, jury=None, preset="paper", random_state=3
     ).fit(X, y)
     np.testing.assert_allclose(
-        grid.cell.predictions["scale", 3][1], scale.predict_proba(test)[:, 1], atol=1e-6
+        grid.cell.predictions["scale", 3].p, scale.predict_proba(test)[:, 1], atol=1e-6
     )
 
 
@@ -130,7 +130,7 @@ def test_scale_default_is_the_estimator(data):
     grid = run_grid(fixed, methods=["scale-default"], seeds=[1])
     probe = ScaleProbe(random_state=1).fit(data.X[:300], data.y[:300])
     np.testing.assert_allclose(
-        grid.cell.predictions["scale-default", 1][1],
+        grid.cell.predictions["scale-default", 1].p,
         probe.predict_proba(data.X[300:])[:, 1],
         atol=1e-6,
     )
@@ -159,8 +159,8 @@ def test_more_than_two_classes():
         data, methods=["none", "temperature", "scale", "vote-fraction", "confidence-ls"], seeds=1
     )
     assert grid.left_out == {"confidence-ls": "it is for two classes"}
-    for _, probs in grid.cell.predictions.values():
-        np.testing.assert_allclose(probs.sum(axis=1), 1.0)
+    for part in grid.cell.predictions.values():
+        np.testing.assert_allclose(part.p.sum(axis=1), 1.0)
     table = compare_cell(grid.cell, n_resamples=50).table
     assert table["nll"].notna().all()
 

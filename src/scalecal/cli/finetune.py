@@ -153,7 +153,7 @@ def _table(cell: Cell) -> list[str]:
     for method in cell.methods:
         found = [cell.predictions[method, seed] for seed in cell.seeds(method)]
         values = np.array(
-            [(auc(cell.y[i], p), ece(cell.y[i], p), noise_floor(p)) for i, p in found]
+            [(auc(cell.y[f.rows], f.p), ece(cell.y[f.rows], f.p), noise_floor(f.p)) for f in found]
         )
         mean = values.mean(axis=0)
         spread = (
@@ -161,7 +161,7 @@ def _table(cell: Cell) -> list[str]:
         )
         shown = [f"{mean[k]:.3f}{spread[k]}" for k in (0, 1)]
         lines.append(
-            f"{method:20} {len(found):5} {len(found[0][0]):6} {shown[0]:>15} {shown[1]:>15} "
+            f"{method:20} {len(found):5} {len(found[0].rows):6} {shown[0]:>15} {shown[1]:>15} "
             f"{mean[2]:6.3f}"
         )
     return lines

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal.cli.app import Address, Engine, NumGpus, Workers, app, given, open_workers, say
-from scalecal.cli.probes import Device, Preset, preset_option, tell
+from scalecal.cli.probes import Device, Preset, tell
 from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
@@ -181,10 +181,10 @@ def reproduce(
         found, missing = _sources(
             data, features, split["datasets"], split["encoders"], out, weights, partial
         )
-        chosen = preset_option(preset)
+        chosen = given(preset=preset)
         if data is None and features is None and not chosen:
             tell("embedded data are small: all methods are trained by the default preset")
-            chosen = {"preset": None}
+            chosen = {"preset": "default"}
         if not found:
             raise nothing_found(missing)
         check_begun(found, out, methods=split["methods"], **chosen)
@@ -248,7 +248,7 @@ def _train_on_workers(
     on_card = options.get("device", "cpu") != "cpu"
     if engine is None and workers is None and num_gpus is None:
         left = {s: len(seeds_left(cell_folder(out, s), range(seeds))) for s in found}
-        workers = 1 if on_card else worth_spreading(left, options.get("preset", ""))
+        workers = 1 if on_card else worth_spreading(left, options.get("preset"))
         if workers == 1:
             return
         tell(f"training on {workers} processes")
@@ -269,7 +269,7 @@ def _tell_plan(
     missing: dict[str, str],
     out: Path,
     seeds: int,
-    preset: str | None = "",
+    preset: str | None = None,
 ) -> None:
     from scalecal.paper.estimating import estimate_seconds, image_count
     from scalecal.paper.reproduction import cell_folder, seeds_left

@@ -51,9 +51,23 @@ Ties = Annotated[
 NRaters = Annotated[
     int | None, typer.Option(help="Readers of every case, where no column tells it.")
 ]
+
+
+def _known_preset(preset: str | None) -> str | None:
+    from scalecal.checks import check_choice
+    from scalecal.probes import PRESETS
+
+    if preset is not None:
+        check_choice(preset, PRESETS, "preset")
+    return preset
+
+
 Preset = Annotated[
     str | None,
-    typer.Option(help="Train all methods by this preset: paper or default. Else each by its own."),
+    typer.Option(
+        help="Train all methods by this preset: paper or default. Else each by its own.",
+        callback=_known_preset,
+    ),
 ]
 Device = Annotated[
     str | None, typer.Option(help="Where probes are trained: cpu (default), or cuda through torch.")
@@ -77,16 +91,6 @@ def read(
         features,
         **given(labels=labels, votes=votes, columns=columns(roles or {}), **options),
     )
-
-
-def preset_option(preset: str | None) -> dict[str, Any]:
-    """Return the grid's `preset` argument: nothing where the user gave none."""
-    from scalecal.checks import check_choice
-
-    if preset is None:
-        return {}
-    check_choice(preset, ("paper", "default"), "preset")
-    return {"preset": None if preset == "default" else preset}
 
 
 @app.command()
@@ -121,8 +125,7 @@ def fit(
         data,
         method,
         dataset=data.dataset or features.name,
-        **given(seed=seed),
-        **preset_option(preset),
+        **given(seed=seed, preset=preset),
     )
     save_method(fitted, out)
     counts, training = fitted.about["counts"], fitted.about["training"]
@@ -247,13 +250,13 @@ def compare(
             methods=None if methods is None else methods.split(","),
             seeds=seeds,
             device=device or ("cuda" if num_gpus else None),
+            preset=preset,
         ),
-        **preset_option(preset),
     }
     if engine is None and workers is None and num_gpus is None:
         grid = run_grid(data, **options)
     else:
-        from scalecal.paper.distributing import run_grid_on
+        from scalecal.runs.grid import run_grid_on
 
         with open_workers(engine, workers, num_gpus, address, device) as pool:
             grid = run_grid_on(pool, open_features, **options)

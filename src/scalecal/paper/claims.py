@@ -14,7 +14,8 @@ from typing import Any
 
 from scalecal.io.features import Features
 from scalecal.paper import decisions
-from scalecal.paper.evidence import Evidence, training_embeddings
+from scalecal.paper.evidence import Evidence
+from scalecal.paper.premise import training_embeddings
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Inconclusive, Verdict
 from scalecal.runs.grid import Grid

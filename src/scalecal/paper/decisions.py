@@ -20,8 +20,8 @@ from scalecal.inference.selection import selection_null
 from scalecal.metrics import bin_index, holm
 from scalecal.metrics.arguments import Event, read_hard_event
 from scalecal.paper import printed as paper
-from scalecal.paper.evidence import Embeddings, Evidence
-from scalecal.paper.premise import check_axis, check_neighbours
+from scalecal.paper.evidence import Evidence
+from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import encoder_label, method_label
 from scalecal.paper.verdicts import (
     LEAST_CASES,
@@ -95,10 +95,10 @@ def _encoders(evidence: Evidence, dataset: str, *methods: str) -> list[str]:
 def _test_sets(cell: Cell, method: str = "none") -> Iterator[tuple[Event, dict[str, Int]]]:
     """Each seed's test cases with their predictions, and the rows of every stratum among them."""
     for seed in cell.seeds(method):
-        index, probs = cell.predictions[method, seed]
-        strata = cell.strata[index]
-        rows = {name: np.flatnonzero(strata == name) for name in cell.stratum_names}
-        yield read_hard_event(cell.y[index], probs), rows
+        part = cell.predictions[method, seed]
+        codes = cell.codes[part.rows]
+        rows = {name: np.flatnonzero(codes == j) for j, name in enumerate(cell.stratum_names)}
+        yield read_hard_event(cell.y[part.rows], part.p), rows
 
 
 @dataclass(frozen=True)
@@ -469,7 +469,7 @@ def beats_softening(
 ) -> Verdict:
     """A method is better than the uncalibrated probe softened to the same mean entropy."""
     dataset = _primary(evidence)
-    cells = [c for c in evidence.of_dataset(dataset, "none", method) if c.counts is not None]
+    cells = [c for c in evidence.of_dataset(dataset, "none", method) if c.cases.votes is not None]
     if not cells:
         raise Inconclusive(f"{dataset}: no encoder has predictions of both none and {method}")
     softened = [with_softened(cell, [method]) for cell in cells]
@@ -534,8 +534,7 @@ def premise_axis(evidence: Evidence) -> Verdict:
     """Real votes follow the position between the anchors, beyond the label."""
 
     def test(data: Embeddings) -> Part:
-        assert data.counts is not None
-        axis = check_axis(data.X, data.y, data.counts, data.anchors, seed=evidence.seed)
+        axis = check_axis(data, seed=evidence.seed)
         why = (
             f"{axis.within:+.2f} ({axis.low:+.2f} to {axis.high:+.2f}), {axis.overall:+.2f} overall"
         )
@@ -549,10 +548,7 @@ def premise_neighbours(evidence: Evidence) -> Verdict:
     """Real cases next to an interpolate have the vote share it is given."""
 
     def test(data: Embeddings) -> Part:
-        assert data.counts is not None
-        near = check_neighbours(
-            data.X, data.counts, data.anchors, n_raters=data.n_raters, seed=evidence.seed
-        )
+        near = check_neighbours(data, seed=evidence.seed)
         middle = float(near.disagreement[len(near.levels) // 2])
         ends = float((near.disagreement[0] + near.disagreement[-1]) / 2)
         why = (
@@ -596,8 +592,9 @@ def contradicts(evidence: Evidence, *, fact: paper.Fact) -> Verdict:
     reason = fact.source
     if fact.id == "fact-strata":
         for cell in evidence.of_dataset("mhist"):
-            if len(cell.ids) == 977 and cell.stratum_names:
-                counts = [str(int((cell.strata == s).sum())) for s in ("high", "medium", "low")]
+            if cell.cases.n == 977 and cell.cases.strata is not None:
+                strata = cell.cases.strata.values
+                counts = [str(int((strata == s).sum())) for s in ("high", "medium", "low")]
                 reason += f" The test set at hand has {' / '.join(counts)}."
                 break
     return Verdict(fact.public, fact.n, "does not hold", reason)

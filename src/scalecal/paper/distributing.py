@@ -1,8 +1,7 @@
-"""The grid on an engine: one task per data set, encoder and group of seeds.
+"""Cells on an engine: one task per data set, encoder and group of seeds.
 
-A worker opens the embeddings where it runs, trains its seeds, and sends the predictions back; what
-is trained does not depend on who trains it beside what else. Seeds that are done are kept on disk
-as they come in, so that a run that was stopped goes on where it was.
+A worker opens the embeddings where it runs, trains its seeds, and sends the predictions back. Seeds
+that are done are kept on disk as they come in, so that a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,120 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from scalecal.engines import Engine, Worker
 from scalecal.io.features import Features
-from scalecal.paper.evidence import Embeddings
-from scalecal.paper.kept_anchors import write_anchors
+from scalecal.paper.premise import Embeddings, write_anchors
 from scalecal.paper.reproduction import SWEEP_SEEDS, seeds_left, train_cell, write_timing
 from scalecal.paper.sources import Source
 from scalecal.runs.cells import Cell, read_cell, write_cell
-from scalecal.runs.grid import Grid, on_device, run_grid, seed_list
-from scalecal.runs.joining import joined_cell
+from scalecal.runs.grid import on_device
 
-__all__ = ["run_grid_on", "train_seeds_on"]
-
-
-@dataclass(frozen=True)
-class _GridTask:
-    """Some seeds of one comparison; `open` gives the embeddings on the worker."""
-
-    open: Callable[[], Features]
-    seeds: tuple[int, ...]
-    options: Mapping[str, Any]
-
-
-def _do_grid(worker: Worker, task: _GridTask) -> Grid:
-    options = _on_own_gpu(worker, task.options)
-    return run_grid(task.open(), seeds=task.seeds, **options)
-
-
-def _on_own_gpu(worker: Worker, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the worker's own GPU as the device, where it has one and a GPU is wanted."""
-    device = options.get("device", "cpu")
-    own = device if device == "cpu" or worker.device is None else worker.device
-    return {**options, "device": own}
-
-
-def run_grid_on(
-    engine: Engine,
-    open_features: Callable[[], Features],
-    *,
-    seeds: int | Sequence[int] = 10,
-    progress: Callable[[str], None] | None = None,
-    **options: Any,
-) -> Grid:
-    """Run the grid with its seeds spread over an engine's workers.
-
-    Parameters
-    ----------
-    engine
-        From `scalecal.engines.open_engine`.
-    open_features
-        Gives the embeddings, on the worker: ``partial(read_features, path, votes=...)``. Must be
-        picklable, and the files must be where the workers are.
-    seeds
-        As `run_grid`; every worker gets an even share.
-    progress
-        Told what is done, in words.
-    options
-        `methods`, `preset`, `more`, `dataset`, `device` of `run_grid`.
-
-    Returns
-    -------
-    Grid
-        As `run_grid` gives it; `seconds` is the time of training of all workers together.
-    """
-    chosen = seed_list(seeds)
-    groups = [tuple(int(s) for s in g) for g in np.array_split(chosen, engine.workers) if len(g)]
-    tasks = [_GridTask(open_features, group, options) for group in groups]
-    found: dict[int, Grid] = {}
-    for number, grid in engine.run(_do_grid, tasks):
-        found[number] = grid
-        if progress is not None:
-            progress(f"seeds {', '.join(map(str, groups[number]))} done")
-    return _together([found[k] for k in sorted(found)], open_features)
-
-
-def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> Grid:
-    if len(grids) == 1:
-        return grids[0]
-    capped: dict[str, int] = {}
-    for grid in grids:
-        for name, count in grid.capped.items():
-            capped[name] = capped.get(name, 0) + count
-    left_out = {name: why for grid in reversed(grids) for name, why in grid.left_out.items()}
-    cell = joined_cell([grid.cell for grid in grids])
-    # Methods are compared over the same seeds: what one worker left out is left out of all.
-    kept = {key: value for key, value in cell.predictions.items() if key[0] not in left_out}
-    return Grid(
-        _in_file_order(replace(cell, predictions=kept), open_features),
-        left_out,
-        capped,
-        {key: value for grid in grids for key, value in grid.chosen.items()},
-        {key: value for grid in grids for key, value in grid.probes.items()},
-        sum(grid.seconds for grid in grids),
-    )
-
-
-def _in_file_order(cell: Cell, open_features: Callable[[], Features]) -> Cell:
-    """Put the cases in the order of the file, as one run of all seeds has them."""
-    data = open_features().labelled()
-    place = {name: i for i, name in enumerate(data.cases.names.tolist())}
-    order = np.argsort([place[name] for name in cell.ids.tolist()], kind="stable")
-    new = np.empty(len(order), dtype=np.int64)
-    new[order] = np.arange(len(order))
-
-    def arranged(values: Any) -> Any:
-        return None if values is None else values[order]
-
-    return replace(
-        cell,
-        **{k: arranged(getattr(cell, k)) for k in ("ids", "y", "counts", "groups", "strata")},
-        paths=arranged(cell.paths),
-        predictions={key: (new[rows], probs) for key, (rows, probs) in cell.predictions.items()},
-    )
+__all__ = ["train_seeds_on"]
 
 
 @dataclass(frozen=True)
@@ -162,8 +56,8 @@ def _open_once(run: str, source: Source, device: str) -> Features:
 def _do_seeds(
     worker: Worker, task: _SeedsTask
 ) -> tuple[list[tuple[int, Cell]], Embeddings | None, float]:
-    options = _on_own_gpu(worker, task.options)
-    open_here = partial(_open_once, task.run, task.source, options["device"])
+    device = worker.device_for(task.options.get("device", "cpu"))
+    open_here = partial(_open_once, task.run, task.source, device)
     with tempfile.TemporaryDirectory() as folder:
         _, found, seconds = train_cell(
             replace(task.source, open=open_here),
@@ -172,7 +66,7 @@ def _do_seeds(
             sweep=task.sweep,
             progress=_quiet,
             with_anchors=task.looked_at,
-            **options,
+            **{**task.options, "device": device},
         )
         cells = [(seed, read_cell(Path(folder, "seeds", str(seed)))) for seed in task.seeds]
     return cells, found, seconds or 0.0

@@ -9,51 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalecal.checks import Float, Int
-from scalecal.io.features import Features
+from scalecal.checks import Float
+from scalecal.paper.ensembles import ENSEMBLE
+from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import SMOOTHINGS
-from scalecal.probes.jobs import host_rows
 from scalecal.runs.cells import Cell
-from scalecal.runs.grid import Grid
-from scalecal.runs.joining import ENSEMBLE
 from scalecal.runs.resampled import Resampled
 from scalecal.runs.scores import score_cells
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ENSEMBLE", "Embeddings", "Evidence", "training_embeddings"]
+__all__ = ["ENSEMBLE", "Evidence"]
 
 _PRIMARY = ("mhist", "lidc")
 _KEYS = ("dataset", "encoder", "method", "stratum", "metric")
-
-
-@dataclass(frozen=True, eq=False)
-class Embeddings:
-    """Training cases of one cell as the method saw them: what the premise is checked on.
-
-    `anchors` maps class 0 and 1 to row numbers, most confident first; `counts` are votes per class.
-    """
-
-    X: Float
-    y: Int
-    counts: Int | None
-    anchors: Mapping[int, Int]
-    n_raters: int = 7
-
-
-def training_embeddings(data: Features, grid: Grid, seed: int) -> Embeddings | None:
-    """Training cases of one seed with SCALE's anchors, for the checks of the premise."""
-    probe = grid.probes.get(("scale", seed))
-    if probe is None or probe.plan is None or len(data.cases.classes) != 2:
-        return None
-    if data.cases.votes is None or data.y is None:
-        return None  # the premise is about votes
-    rows = np.sort(probe.rows)
-    counts = data.cases.votes[rows]
-    anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
-    panel = int(np.median(counts.sum(axis=1)))
-    return Embeddings(host_rows(data.X, rows), data.y[rows], counts, anchors, panel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +95,11 @@ class Evidence:
     def encoders(self, dataset: str, *methods: str) -> list[str]:
         """Names of the encoders of `of_dataset`."""
         return [cell.encoder for cell in self.of_dataset(dataset, *methods)]
+
+    def methods(self, dataset: str) -> list[str]:
+        """Methods of a data set's encoders, without the points of the sweep over K."""
+        known = dict.fromkeys(m for c in self.of_dataset(dataset, "none") for m in c.methods)
+        return [method for method in known if "@" not in method]
 
     def sweep_over_k(self, dataset: str) -> dict[str, dict[str, str]]:
         """Smoothing -> number of anchors K -> method's name, where every encoder has it."""

@@ -1,22 +1,134 @@
-"""The premise of synthetic agreement: does the way between two anchors pass through hard cases?
+"""The premise of synthetic agreement: does the line between two anchors pass through hard cases?
 
 Synthetic agreement takes the interpolation weight for a vote share. Where real votes are known, that
-can be looked at: do votes follow a case's position between the anchors, beyond what the label alone
-says, and do the real cases next to an interpolate have the vote share it is given?
+can be checked: do votes follow a case's position between the anchors, beyond what the label alone
+says, and do the real cases next to an interpolate have the vote share it is given? It is checked on
+the training embeddings of a cell with their anchors, which are kept on disk for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.checks import Float, InputError, Int, as_float, as_rng, check_counts, check_labels
 from scalecal.inference.units import interval
+from scalecal.io.features import Features
+from scalecal.io.store import write_bytes
+from scalecal.probes.jobs import host_rows
+from scalecal.runs.grid import Grid
 
-__all__ = ["AxisCheck", "NeighbourCheck", "axis_position", "check_axis", "check_neighbours"]
+__all__ = [
+    "AxisCheck",
+    "Embeddings",
+    "NeighbourCheck",
+    "axis_position",
+    "check_axis",
+    "check_neighbours",
+    "read_anchors",
+    "training_embeddings",
+    "write_anchors",
+]
+
+FILE = "anchors.npz"
+MOST_BYTES = 1 << 27
+"""Larger embeddings (PatchCamelyon's) are not kept: the premise needs votes, which such data lack."""
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Training cases of one cell as the method saw them: what the premise is checked on.
+
+    `anchors` maps class 0 and 1 to row numbers, most confident first; `counts` are votes per class.
+    """
+
+    X: Float
+    y: Int
+    counts: Int | None
+    anchors: Mapping[int, Int]
+    n_raters: int = 7
+
+    @property
+    def voted(self) -> tuple[NDArray[np.bool_], Float]:
+        """Which cases have votes and are no anchors, and the share of positive votes of these."""
+        if self.counts is None:
+            raise InputError("these embeddings have no votes: the premise is about votes")
+        votes = check_counts(self.counts, None)
+        total = votes.sum(axis=1)
+        kept = total > 0
+        kept[np.concatenate([np.asarray(index) for index in self.anchors.values()])] = False
+        return kept, votes[kept, 1] / total[kept]
+
+    def interpolates(self) -> tuple[Float, Float]:
+        """Synthetic cases between all pairs of anchors, and the share of votes each stands for."""
+        levels = np.arange(1, self.n_raters) / self.n_raters
+        pairs = np.meshgrid(self.anchors[1], self.anchors[0], levels, indexing="ij")
+        first, second = (part.ravel().astype(np.int64) for part in pairs[:2])
+        share = pairs[2].ravel()
+        X = np.asarray(self.X, dtype=np.float64)
+        return share[:, None] * X[first] + (1 - share[:, None]) * X[second], share
+
+
+def training_embeddings(data: Features, grid: Grid, seed: int) -> Embeddings | None:
+    """Training cases of one seed with SCALE's anchors; None without votes, or of several classes."""
+    probe, votes = grid.probes.get(("scale", seed)), data.cases.votes
+    if probe is None or probe.plan is None or len(data.cases.classes) != 2:
+        return None
+    if votes is None or data.y is None:
+        return None
+    rows = np.sort(probe.rows)
+    anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
+    panel = int(np.median(votes[rows].sum(axis=1)))
+    return Embeddings(host_rows(data.X, rows), data.y[rows], votes[rows], anchors, panel)
+
+
+def write_anchors(folder: str | Path, embeddings: Embeddings) -> None:
+    """Keep what the premise is checked on, in single precision, unless it is large."""
+    if embeddings.X.size * 4 > MOST_BYTES:
+        return
+    arrays = {
+        "X": embeddings.X.astype(np.float32),
+        "y": embeddings.y,
+        "n_raters": np.array(embeddings.n_raters),
+        **{f"anchors_{c}": index for c, index in embeddings.anchors.items()},
+    }
+    if embeddings.counts is not None:
+        arrays["counts"] = embeddings.counts
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # type: ignore[arg-type]
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_bytes(Path(folder) / FILE, content.getvalue())
+
+
+def read_anchors(folder: str | Path) -> Embeddings | None:
+    """Read what `write_anchors` kept, or None.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> made = Embeddings(np.eye(2), np.array([0, 1]), None, {0: np.array([0]), 1: np.array([1])}, 3)
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     write_anchors(root, made)
+    ...     again = read_anchors(root)
+    >>> again.X.tolist(), again.anchors[1].tolist(), again.counts, again.n_raters
+    ([[1.0, 0.0], [0.0, 1.0]], [1], None, 3)
+    """
+    path = Path(folder) / FILE
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as kept:
+        return Embeddings(
+            kept["X"].astype(np.float64),
+            kept["y"],
+            kept.get("counts"),
+            {c: kept[f"anchors_{c}"] for c in (0, 1)},
+            int(kept["n_raters"]),
+        )
 
 
 def axis_position(X: ArrayLike, negative: ArrayLike, positive: ArrayLike) -> Float:
@@ -37,10 +149,31 @@ def axis_position(X: ArrayLike, negative: ArrayLike, positive: ArrayLike) -> Flo
     return np.asarray((rows - start) @ way / length)
 
 
-def _ranks(values: Float) -> Float:
-    from scipy.stats import rankdata
+def _bootstrap(
+    statistic: Callable[[Float], float], n: int, n_resamples: int, seed: int
+) -> tuple[float, float]:
+    """95 % interval of a statistic of weighted cases, by bootstrap over the n cases."""
+    rng = as_rng(seed)
+    drawn = [
+        statistic(np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64))
+        for _ in range(n_resamples)
+    ]
+    return interval(np.array(drawn))
 
-    return np.asarray(rankdata(values), dtype=np.float64)
+
+@dataclass(frozen=True)
+class AxisCheck:
+    """Rank correlation of votes with position on the anchor axis.
+
+    `overall` includes the label's part; `within` is what remains inside the classes, and `low`, `high`
+    its 95 % interval by bootstrap over cases.
+    """
+
+    overall: float
+    within: float
+    low: float
+    high: float
+    n: int
 
 
 def _within(ranks: Float, y: Int, weight: Float) -> Float:
@@ -55,42 +188,12 @@ def _correlation(a: Float, b: Float, weight: Float) -> float:
     return float((weight * a * b).sum() / scale) if scale > 0 else float("nan")
 
 
-@dataclass(frozen=True)
-class AxisCheck:
-    """Rank correlation of votes with position on the anchor axis.
-
-    `overall` has the label's part in it; `within` is what is left inside the classes, and `low`,
-    `high` its 95 % interval by bootstrap over cases.
-    """
-
-    overall: float
-    within: float
-    low: float
-    high: float
-    n: int
-
-
-def check_axis(
-    X: ArrayLike,
-    y: ArrayLike,
-    counts: ArrayLike,
-    anchors: Mapping[int, Int],
-    *,
-    n_resamples: int = 500,
-    seed: int = 0,
-) -> AxisCheck:
-    """Ask whether votes follow the position between the anchors, the anchors themselves left out.
+def check_axis(data: Embeddings, *, n_resamples: int = 500, seed: int = 0) -> AxisCheck:
+    """Check whether votes follow the position between the anchors, without the anchors themselves.
 
     Spearman's correlation of the vote share with `axis_position`, over all cases and within classes:
-    ranks are taken within each class and centred there, so that a probe which merely tells the classes
-    apart scores zero.
-
-    Parameters
-    ----------
-    counts
-        (n, 2) votes per class.
-    anchors
-        Class 0 and 1 to row numbers.
+    ranks are taken within each class and centred there, so that a probe which merely separates the
+    classes scores zero.
 
     Examples
     --------
@@ -99,49 +202,42 @@ def check_axis(
     >>> v = rng.binomial(7, 1 / (1 + np.exp(-3 * t)))
     >>> X = np.column_stack([t, rng.normal(size=400)])
     >>> order = np.argsort(t)
-    >>> found = check_axis(X, v >= 4, np.column_stack([7 - v, v]), {0: order[:5], 1: order[-5:]})
-    >>> found.within > 0.3
+    >>> counts, anchors = np.column_stack([7 - v, v]), {0: order[:5], 1: order[-5:]}
+    >>> check_axis(Embeddings(X, (v >= 4).astype(int), counts, anchors)).within > 0.3
     True
     """
-    labels, votes = check_labels(np.asarray(y).astype(np.int64)), check_counts(counts, None)
-    place = axis_position(X, anchors[0], anchors[1])
-    kept = votes.sum(axis=1) > 0
-    kept[np.concatenate([np.asarray(anchors[0]), np.asarray(anchors[1])])] = False
-    share = votes[kept, 1] / votes[kept].sum(axis=1)
-    t, label = place[kept], labels[kept]
+    from scipy.stats import rankdata
+
+    kept, share = data.voted
+    t = axis_position(data.X, data.anchors[0], data.anchors[1])[kept]
+    label = check_labels(np.asarray(data.y).astype(np.int64))[kept]
     n = len(t)
     if n < 3:
         return AxisCheck(*(float("nan"),) * 4, n)
     one = np.ones(n)
-    a, b = _ranks(t), _ranks(share)
+    a, b = rankdata(t), rankdata(share)
     overall = _correlation(a - a.mean(), b - b.mean(), one)
     inner_a, inner_b = np.empty(n), np.empty(n)
     for c in np.unique(label):
         here = label == c
-        inner_a[here], inner_b[here] = _ranks(t[here]), _ranks(share[here])
+        inner_a[here], inner_b[here] = rankdata(t[here]), rankdata(share[here])
 
     def within(weight: Float) -> float:
         return _correlation(
             _within(inner_a, label, weight), _within(inner_b, label, weight), weight
         )
 
-    rng = as_rng(seed)
-    drawn = [
-        within(np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64))
-        for _ in range(n_resamples)
-    ]
-    low, high = interval(np.array(drawn))
-    return AxisCheck(overall, within(one), low, high, n)
+    return AxisCheck(overall, within(one), *_bootstrap(within, n, n_resamples, seed), n)
 
 
 @dataclass(frozen=True, eq=False)
 class NeighbourCheck:
     """Vote share of the real cases nearest to each interpolate, against the share it stands for.
 
-    `slope` is that of the neighbours' vote share on the interpolate's own (1: it is what it says; 0:
-    it says nothing), `low` and `high` its 95 % interval by bootstrap over real cases. `levels` and
-    `shares` are its means by level; `disagreement` the neighbours' mean 4 f (1 - f) there: near zero
-    in the middle means that clear cases of both kinds are mixed, not that hard cases were met.
+    `slope` is that of the neighbours' vote share on the interpolate's own (1: they agree; 0: it says
+    nothing), `low` and `high` its 95 % interval by bootstrap over real cases. `levels` and `shares`
+    are its means by level; `disagreement` the neighbours' mean 4 f (1 - f) there: near zero in the
+    middle means that clear cases of both kinds are mixed, not that the neighbours are hard cases.
     """
 
     slope: float
@@ -154,16 +250,9 @@ class NeighbourCheck:
 
 
 def check_neighbours(
-    X: ArrayLike,
-    counts: ArrayLike,
-    anchors: Mapping[int, Int],
-    *,
-    n_raters: int = 7,
-    n_neighbours: int = 10,
-    n_resamples: int = 500,
-    seed: int = 0,
+    data: Embeddings, *, n_neighbours: int = 10, n_resamples: int = 500, seed: int = 0
 ) -> NeighbourCheck:
-    """Ask whether the real cases next to an interpolate are as contested as it is said to be.
+    """Check whether the real cases next to an interpolate are as contested as it is said to be.
 
     All pairs of anchors at the levels k / n_raters; neighbours by Euclidean distance among the cases
     with votes that are no anchors.
@@ -175,48 +264,35 @@ def check_neighbours(
     >>> v = rng.binomial(7, (t + 1) / 2)
     >>> X = np.column_stack([t, 0.1 * rng.normal(size=800)])
     >>> order = np.argsort(t)
-    >>> found = check_neighbours(X, np.column_stack([7 - v, v]), {0: order[:5], 1: order[-5:]})
-    >>> found.low > 0.5
+    >>> counts, anchors = np.column_stack([7 - v, v]), {0: order[:5], 1: order[-5:]}
+    >>> check_neighbours(Embeddings(X, (v >= 4).astype(int), counts, anchors)).low > 0.5
     True
     """
     from sklearn.neighbors import NearestNeighbors
 
-    rows, votes = as_float(X, "X"), check_counts(counts, None)
-    negative, positive = np.asarray(anchors[0]), np.asarray(anchors[1])
-    kept = votes.sum(axis=1) > 0
-    kept[np.concatenate([negative, positive])] = False
-    index = np.flatnonzero(kept)
-    levels = np.arange(1, n_raters) / n_raters
-    if len(index) < n_neighbours:
+    kept, share = data.voted
+    n = len(share)
+    levels = np.arange(1, data.n_raters) / data.n_raters
+    if n < n_neighbours:
         nan, empty = float("nan"), np.full(len(levels), np.nan)
-        return NeighbourCheck(nan, nan, nan, len(index), levels, empty, empty)
-    first, second, level = (
-        part.ravel() for part in np.meshgrid(positive, negative, levels, indexing="ij")
-    )
-    first, second = first.astype(np.int64), second.astype(np.int64)
-    made = level[:, None] * rows[first] + (1 - level[:, None]) * rows[second]
-    search = NearestNeighbors(n_neighbors=n_neighbours).fit(rows[index])
+        return NeighbourCheck(nan, nan, nan, n, levels, empty, empty)
+    made, level = data.interpolates()
+    search = NearestNeighbors(n_neighbors=n_neighbours).fit(as_float(data.X, "X")[kept])
     near: NDArray[np.int64] = search.kneighbors(made, return_distance=False)
-    share = votes[index, 1] / votes[index].sum(axis=1)
     centred = level - level.mean()
 
     def slope(weight: Float) -> float:
         mass = weight[near]
         total = mass.sum(axis=1)
-        met = total > 0
-        found = (mass * share[near]).sum(axis=1)[met] / total[met]
-        x = centred[met] - centred[met].mean()
-        return float(x @ found / (x @ x))
+        known = total > 0
+        mean = (mass * share[near]).sum(axis=1)[known] / total[known]
+        x = centred[known] - centred[known].mean()
+        return float(x @ mean / (x @ x))
 
-    rng, n = as_rng(seed), len(index)
-    drawn = [
-        slope(np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64))
-        for _ in range(n_resamples)
-    ]
-    low, high = interval(np.array(drawn))
-    code = np.rint(level * n_raters).astype(np.int64) - 1
-    size = np.bincount(code)
-    means = np.bincount(code, share[near].mean(axis=1)) / size
-    contested = 4 * share * (1 - share)
-    disagreement = np.bincount(code, contested[near].mean(axis=1)) / size
+    code = np.rint(level * data.n_raters).astype(np.int64) - 1
+    means, disagreement = (
+        np.bincount(code, values[near].mean(axis=1)) / np.bincount(code)
+        for values in (share, 4 * share * (1 - share))
+    )
+    low, high = _bootstrap(slope, n, n_resamples, seed)
     return NeighbourCheck(slope(np.ones(n)), low, high, n, levels, means, disagreement)

@@ -13,17 +13,17 @@ from typing import Any
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.io.features import Features
 from scalecal.io.store import write_csv, write_json
-from scalecal.paper.evidence import ENSEMBLE, Embeddings, Evidence, training_embeddings
-from scalecal.paper.kept_anchors import read_anchors, write_anchors
+from scalecal.paper.ensembles import contradiction, ensemble
+from scalecal.paper.evidence import ENSEMBLE, Evidence
 from scalecal.paper.notes import cell_notes, run_notes
+from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
 from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.paper.shifts import slides, write_shifts
 from scalecal.paper.sources import Source, SourceError
 from scalecal.probes import Recipe
-from scalecal.runs.cells import Cell, read_cell, write_cell
+from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, write_cell
 from scalecal.runs.folder import run_meta
 from scalecal.runs.grid import on_device, run_grid, seed_list
-from scalecal.runs.joining import cell_of_seed, contradiction, ensemble, joined_cell
 from scalecal.runs.methods import METHODS, Method
 
 __all__ = [
@@ -60,6 +60,7 @@ def _sweep() -> dict[str, Method]:
                 label=f"{METHODS[base].label}, K = {size}",
                 about="SCALE with another number of anchors per class.",
                 recipe=Recipe(synthesis=options),
+                variant_of=base,
             )
     return out
 
@@ -99,7 +100,7 @@ def train_cell(
     *,
     seeds: Sequence[int],
     methods: Sequence[str] | None = None,
-    preset: str | None = "",
+    preset: str | None = None,
     sweep: bool = True,
     device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
@@ -163,7 +164,7 @@ def train_cell(
         kind="reproduce",
         title=f"{source.dataset} with {source.encoder}",
         command=command,
-        options={"preset": preset or None, "methods": methods and list(methods)},
+        options={"preset": preset, "methods": methods and list(methods)},
         notes=cell_notes(cell, done, source),
         fingerprint=data.fingerprint,
     )
@@ -178,7 +179,7 @@ def check_begun(
     out: str | Path,
     *,
     methods: Sequence[str] | None = None,
-    preset: str | None = "",
+    preset: str | None = None,
 ) -> None:
     """Refuse a folder that was begun with other options; embeddings are not read for that."""
     for source in sources:
@@ -198,11 +199,9 @@ def nothing_found(left_out: Mapping[str, str]) -> InputError:
 
 def _as_typed(key: str, value: Any) -> str:
     """Return a setting as it is given on the command line."""
-    if key == "preset":
-        return {None: "default", "": "not given"}.get(value, str(value))
-    if key == "methods":
-        return "not given" if value is None else ",".join(value)
-    return str(value)
+    if value is None:
+        return "not given"
+    return ",".join(value) if key == "methods" else str(value)
 
 
 def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
@@ -224,7 +223,7 @@ def reproduce(
     *,
     seeds: Sequence[int],
     methods: Sequence[str] | None = None,
-    preset: str | None = "",
+    preset: str | None = None,
     sweep: bool = True,
     device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
@@ -327,8 +326,7 @@ def judge_run(
     """
     from scalecal.paper.claims import claims_json, judge
     from scalecal.paper.figures import write_figures
-    from scalecal.paper.paper_tables import TABLES
-    from scalecal.paper.table_files import write_tables
+    from scalecal.paper.tables import TABLES, write_tables
 
     out = Path(out)
     told = out / "run.json"

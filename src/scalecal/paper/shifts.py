@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from scalecal.cases import Factor
 from scalecal.features import load_features
 from scalecal.io.features import Features, read_features
-from scalecal.runs.cells import Cell, write_cell
+from scalecal.runs.cells import Cell, joined_cell, part_of_cell, write_cell
 from scalecal.runs.grid import SHARES, run_grid
-from scalecal.runs.joining import joined_cell, part_of_cell
 from scalecal.splits import split
 
 __all__ = ["SEEDS", "shift_cells", "shifted", "slides", "write_shifts"]
@@ -42,7 +41,7 @@ def shift_cells(
     encoder: str,
     methods: Sequence[str] | None = None,
     seeds: int = SEEDS,
-    preset: str | None = "",
+    preset: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Cell]:
     """Train on the cases of each kind in turn, test on all kinds of other groups (patients).
@@ -76,18 +75,19 @@ def shift_cells(
         progress(f"{dataset}/{encoder} trained on {trained}: {seeds} seed{'s' * (seeds > 1)}")
         of_id = dict(zip(data.cases.names.tolist(), kind.astype(str).tolist(), strict=True))
         whole = replace(joined_cell(grids), encoder=encoder)
-        found = np.array([of_id[name] for name in whole.ids.tolist()])
+        found = np.array([of_id[name] for name in whole.cases.names.tolist()])
         cells += [shifted(whole, found == k, trained, k) for k in kinds]
     return cells
 
 
 def slides(cell: Cell) -> list[Cell]:
     """Split a cell's test cases by group (slide): each is a shift from the training slides."""
-    if cell.groups is None:
+    if cell.cases.groups is None:
         return []
-    names, count = np.unique(cell.groups, return_counts=True)
+    groups = cell.cases.groups.values
+    names, count = np.unique(groups, return_counts=True)
     largest = names[np.argsort(-count, kind="stable")][:MOST_SLIDES]
-    return [shifted(cell, cell.groups == name, "other slides", str(name)) for name in largest]
+    return [shifted(cell, groups == name, "other slides", str(name)) for name in largest]
 
 
 def write_shifts(

@@ -252,7 +252,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 _SHARED = (
     "loss",
     "gamma",
-    "solver",
     "scaling",
     "initial",
     "learning_rate",
@@ -261,8 +260,6 @@ _SHARED = (
     "min_steps",
     "patience",
     "decay",
-    "tol",
-    "max_iter",
     "validation_share",
 )
 

@@ -59,7 +59,7 @@ def overconfident(cell: Cell, before: str, after: str | None, *, most: int) -> l
             shown = int(top[i]) if first.ndim == 2 else 1
             out.append(
                 {
-                    "id": str(cell.data.ids[i]),
+                    "id": str(cell.data.cases.names[i]),
                     "stratum": stratum,
                     "label": int(cell.y[i]),
                     "votes": None if cell.counts is None else cell.counts[i].tolist(),
@@ -67,7 +67,9 @@ def overconfident(cell: Cell, before: str, after: str | None, *, most: int) -> l
                     "before": float(table[i, shown]),
                     "after": None if second is None else _of_class(second, i, shown),
                     "excess": float(excess[i]),
-                    "path": None if cell.data.paths is None else str(cell.data.paths[i]) or None,
+                    "path": None
+                    if cell.data.cases.paths is None
+                    else str(cell.data.cases.paths[i]) or None,
                 }
             )
     return out

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scalecal.auditing.sentences import number
 from scalecal.checks import check_choice
 from scalecal.io.store import write_text
+from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures
-from scalecal.report.downloads import csv_text
 from scalecal.report.frontiers import frontier
 from scalecal.report.runs import read_runs
 from scalecal.report.summary import collect
@@ -21,7 +20,7 @@ from scalecal.report.views import stratum_title
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["draw_all", "export", "latex_text", "markdown_text", "table_all"]
+__all__ = ["draw_all", "export", "table_all"]
 
 
 def export(
@@ -171,47 +170,3 @@ def table_all(facts: dict[str, Any], tidy: pd.DataFrame) -> dict[str, pd.DataFra
         if rows:
             found.append((key, pd.DataFrame(rows)))
     return dict(found)
-
-
-def _cells(table: pd.DataFrame) -> list[list[str]]:
-    rows = table.astype(object).where(table.notna(), None).to_numpy().tolist()
-    return [
-        [number(value) if not isinstance(value, bool) else str(value) for value in row]
-        for row in rows
-    ]
-
-
-def markdown_text(table: pd.DataFrame) -> str:
-    """Write a table as Markdown; bars and line breaks in names are escaped."""
-
-    def line(values: Iterable[Any]) -> str:
-        safe = (
-            re.sub(r"\s+", " ", str(v)).replace("\\", "\\\\").replace("|", "\\|") for v in values
-        )
-        return "| " + " | ".join(v.replace("<", "&lt;") for v in safe) + " |\n"
-
-    rule = "|" + " --- |" * len(table.columns) + "\n"
-    return line(table.columns) + rule + "".join(map(line, _cells(table)))
-
-
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{sign: "\\" + sign for sign in "&%$#_{}"},
-}
-
-
-def latex_text(table: pd.DataFrame) -> str:
-    """Write a table as a LaTeX tabular with booktabs rules; every special sign is escaped."""
-
-    def line(values: Iterable[Any]) -> str:
-        safe = ("".join(_TEX.get(c, c) for c in re.sub(r"\s+", " ", str(v))) for v in values)
-        return " & ".join(safe) + r" \\" + "\n"
-
-    kinds = "".join("r" if table[c].dtype.kind in "fiu" else "l" for c in table.columns)
-    body = "".join(map(line, _cells(table)))
-    return (
-        f"\\begin{{tabular}}{{{kinds}}}\n\\toprule\n{line(table.columns)}\\midrule\n{body}"
-        "\\bottomrule\n\\end{tabular}\n"
-    )

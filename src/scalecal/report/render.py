@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from scalecal.checks import InputError
 from scalecal.io.store import write_text
+from scalecal.io.text import csv_text
 from scalecal.report.casework import add_images
-from scalecal.report.downloads import csv_text, data_uri
+from scalecal.report.downloads import data_uri
 from scalecal.report.page import page_view
 from scalecal.report.payload import as_parsed, case_arrays, payload
 from scalecal.report.runs import Cell, read_runs

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import Float, InputError, Int, check_groups
+from scalecal.checks import Float, InputError, Int
 from scalecal.runs.cells import Cell as CellData
+from scalecal.runs.cells import Prediction as Answers
 from scalecal.runs.cells import read_cell
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Cell:
     @property
     def counts(self) -> Int | None:
         """Votes of all cases, where there are any."""
-        return self.data.counts
+        return self.data.cases.votes
 
     @property
     def strata(self) -> tuple[str, ...]:
@@ -81,15 +82,12 @@ class Cell:
     @cached_property
     def codes(self) -> Int:
         """Stratum number of each case, -1 for none."""
-        place = {name: i for i, name in enumerate(self.strata)}
-        found, inverse = np.unique(self.data.strata, return_inverse=True)
-        numbers = np.array([place.get(str(name), -1) for name in found], dtype=np.int64)
-        return np.asarray(numbers[inverse])
+        return self.data.codes
 
     @cached_property
     def groups(self) -> Int | None:
         """Group number of each case, or None."""
-        return check_groups(self.data.groups, len(self.y))
+        return None if self.data.cases.groups is None else self.data.cases.groups.codes
 
     @cached_property
     def predictions(self) -> dict[str, dict[int, Prediction]]:
@@ -97,9 +95,8 @@ class Cell:
         out: dict[str, dict[int, Prediction]] = {method: {} for method in self.data.methods}
         for method in out:
             for seed in self.data.seeds(method):
-                rows, p = self.data.predictions[method, seed]
-                flat = p[:, 1] if p.ndim == 2 and p.shape[1] == 2 else p
-                out[method][seed] = Prediction(rows, flat)
+                part = self.data.predictions[method, seed]
+                out[method][seed] = Prediction(part.rows, part.p)
         return out
 
     @property
@@ -144,7 +141,7 @@ class Cell:
     def with_methods(self, added: Mapping[str, Prediction], how: Mapping[str, str]) -> Cell:
         """Return the same cell with further methods, all of the first seed."""
         seed, _ = self.first(self.baseline)
-        more = {(method, seed): (given.rows, given.probs) for method, given in added.items()}
+        more = {(m, seed): Answers(given.rows, given.probs) for m, given in added.items()}
         data = self.data.with_predictions(more)
         return replace(self, data=data, derived={**self.derived, **how})
 
@@ -173,9 +170,9 @@ def _is_cell(folder: Path) -> bool:
 
 
 def _main_methods(data: CellData) -> CellData:
-    """Leave out settings of a method that is there itself ("scale@K=20"): tables hold those."""
-    settings = {m for m in data.methods if "@" in m and m.split("@")[0] in data.methods}
-    kept = {key: given for key, given in data.predictions.items() if key[0] not in settings}
+    """Leave out other settings of a method that is there itself: tables hold those."""
+    settings = {m for m, of in data.variants.items() if of in data.methods}
+    kept = {key: part for key, part in data.predictions.items() if key[0] not in settings}
     return replace(data, predictions=kept)
 
 

@@ -125,7 +125,7 @@ def _cell(cell: Cell, tidy: pd.DataFrame, n_resamples: int, most_cases: int) -> 
         "name": cell.name,
         "dataset": cell.data.dataset,
         "encoder": cell.data.encoder or None,
-        "classes": list(cell.data.classes),
+        "classes": list(cell.data.cases.classes),
         "event": "positive class" if first.probs.ndim == 1 else "top class is right",
         "n": len(cell.y),
         "n_test": len(first.rows),

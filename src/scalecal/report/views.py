@@ -8,8 +8,9 @@ from typing import Any
 from markupsafe import Markup
 
 from scalecal.auditing.sentences import number, p_value
+from scalecal.io.text import csv_cell
 from scalecal.report import figures
-from scalecal.report.downloads import csv_cell, data_uri
+from scalecal.report.downloads import data_uri
 from scalecal.report.frontiers import frontier
 from scalecal.report.sentences import signed
 from scalecal.report.svg import Drawing

@@ -7,7 +7,7 @@ from the files of the cells alone, without training.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,17 +16,55 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.cases import Cases, Factor, Predictions, Rows
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, rows
 from scalecal.io.store import output_folder, write_json
-from scalecal.votes import STRATA
+from scalecal.votes import STRATA, stratum_codes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Cell", "Prediction", "read_cell", "read_cells", "write_cell"]
+__all__ = [
+    "BASELINE",
+    "Cell",
+    "Prediction",
+    "cell_of_seed",
+    "joined_cell",
+    "part_of_cell",
+    "read_cell",
+    "write_cell",
+]
 
-Prediction = tuple[Int, Float]
-"""Row numbers into the cell's cases, and the probabilities there: (n,) or (n, C)."""
+BASELINE = "none"
+"""Name of the method that leaves a probe as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """One method's answers in one seed's test set.
+
+    `rows` number the cell's cases; `p` and `p_reader` are as in `scalecal.cases.Predictions`.
+    """
+
+    rows: Int
+    p: Float
+    p_reader: Float | None = None
+
+    def __post_init__(self) -> None:
+        for values in (self.p, self.p_reader):
+            if values is not None and len(values) != len(self.rows):
+                raise InputError(
+                    f"{len(self.rows)} row numbers, but {len(values)} predictions for them"
+                )
+
+    def take(self, keep: Rows) -> Prediction:
+        """Return some of the answers."""
+        reader = None if self.p_reader is None else self.p_reader[keep]
+        return Prediction(self.rows[keep], self.p[keep], reader)
+
+    def renumbered(self, place: Int) -> Prediction:
+        """Return the same answers where case i is now number `place[i]`."""
+        return Prediction(place[self.rows], self.p, self.p_reader)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,51 +74,25 @@ class Cell:
     Attributes
     ----------
     dataset, encoder : str
-    ids : array of str (n,)
-        All cases that are in any seed's test set; a name occurs once.
-    y : array of int (n,)
-        Labels 0 .. C - 1.
-    counts : array of int (n, C) or None
-        Readers' votes per class.
-    groups : array of str (n,) or None
-        Patient, slide, ... : what is resampled as a whole.
-    strata : array of str (n,)
-        Stratum of each case; empty for none.
-    classes : tuple of str
+    cases : Cases
+        All cases that are in any seed's test set, with ids and labels; a name occurs once.
     predictions : dict
-        (method, seed) -> (row numbers, probabilities). Test sets may differ between seeds.
+        (method, seed) -> `Prediction`. Test sets may differ between seeds.
     meta : mapping
         What `run.json` says.
-    paths : array of str (n,) or None
-        Image files.
     """
 
     dataset: str
     encoder: str
-    ids: NDArray[np.str_]
-    y: Int
-    counts: Int | None
-    groups: NDArray[np.str_] | None
-    strata: NDArray[np.str_]
-    classes: tuple[str, ...]
+    cases: Cases
     predictions: Mapping[tuple[str, int], Prediction]
     meta: Mapping[str, Any] = field(default_factory=dict)
-    paths: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
-        n = len(self.ids)
-        for name in ("y", "counts", "groups", "strata", "paths"):
-            values = getattr(self, name)
-            if values is not None and len(values) != n:
-                raise InputError(f"cell {self.name}: {name} has {len(values)} rows, ids have {n}")
-        if len(np.unique(self.ids)) != n:
+        if self.cases.y is None:
+            raise InputError(f"cell {self.name}: the cases have no labels")
+        if len(np.unique(self.cases.names)) != self.cases.n:
             raise InputError(f"cell {self.name}: case ids must be distinct")
-        for (method, seed), (index, probs) in self.predictions.items():
-            if len(index) != len(probs):
-                raise InputError(
-                    f"cell {self.name}: {method}, seed {seed} has {len(index)} row numbers but "
-                    f"{len(probs)} predictions"
-                )
 
     @property
     def name(self) -> str:
@@ -88,86 +100,176 @@ class Cell:
         return f"{self.dataset}/{self.encoder}"
 
     @property
+    def y(self) -> Int:
+        """Labels of all cases."""
+        assert self.cases.y is not None
+        return self.cases.y
+
+    @property
     def methods(self) -> list[str]:
         """Names of the methods, in the order they came."""
         return list(dict.fromkeys(method for method, _ in self.predictions))
+
+    @property
+    def variants(self) -> Mapping[str, str]:
+        """Method -> the method it is another setting of, where it is one: the points of a sweep."""
+        return dict(self.meta.get("variants") or {})
+
+    @property
+    def baseline(self) -> str:
+        """What the others are compared with: the uncalibrated probe, or the first method."""
+        return BASELINE if BASELINE in self.methods else self.methods[0]
 
     def seeds(self, method: str) -> list[int]:
         """Return the seeds a method was run with, ascending."""
         return sorted(seed for name, seed in self.predictions if name == method)
 
+    def first(self, method: str) -> Prediction:
+        """Return a method's predictions of its first seed: those that are audited."""
+        return self.predictions[method, self.seeds(method)[0]]
+
     @cached_property
     def stratum_names(self) -> tuple[str, ...]:
-        """Names of the strata, easiest first where they are the default ones; no "overall"."""
-        found = [str(name) for name in np.unique(self.strata) if name]
-        if set(found) <= set(STRATA):
-            return tuple(name for name in STRATA if name in found)
-        return tuple(found)
+        """Names of the strata that have cases, easiest first; no "overall"."""
+        if self.cases.strata is None:
+            return ()
+        present = set(np.unique(self.cases.strata.codes).tolist())
+        return tuple(name for j, name in enumerate(self.cases.strata.names) if j in present)
+
+    @cached_property
+    def codes(self) -> Int:
+        """Number of each case's stratum in `stratum_names`, -1 for none."""
+        if self.cases.strata is None:
+            return np.full(self.cases.n, -1)
+        place = {name: j for j, name in enumerate(self.stratum_names)}
+        numbers = np.array([*(place.get(name, -1) for name in self.cases.strata.names), -1])
+        return np.asarray(numbers[self.cases.strata.codes])
+
+    @property
+    def hardest(self) -> str | None:
+        """The stratum whose cases are hardest: low agreement, or the last one given."""
+        if not self.stratum_names:
+            return None
+        return "low" if "low" in self.stratum_names else self.stratum_names[-1]
 
     def inside(self, index: Int, stratum: str) -> NDArray[np.intp] | slice:
         """Which of the cases at `index` belong to a stratum; all of them for "overall"."""
         if stratum == "overall":
             return slice(None)
-        return np.flatnonzero(self.strata[index] == stratum)
+        if stratum not in self.stratum_names:
+            return np.zeros(0, dtype=np.intp)
+        return np.flatnonzero(self.codes[index] == self.stratum_names.index(stratum))
+
+    def answers(self, method: str, seed: int | None = None) -> Predictions:
+        """Return one method's predictions with their cases; of the first seed, unless named."""
+        chosen = self.first(method) if seed is None else self.predictions[method, seed]
+        return Predictions(self.cases.take(chosen.rows), chosen.p, chosen.p_reader)
 
     @property
     def shift(self) -> tuple[str, str] | None:
         """Where the model was trained and tested, if these differ: for example ("40X", "400X")."""
-        told = self.meta.get("dataset", {}).get("shift")
-        return None if not told else (str(told["train"]), str(told["test"]))
+        shift = self.meta.get("dataset", {}).get("shift")
+        return None if not shift else (str(shift["train"]), str(shift["test"]))
 
     def with_predictions(self, more: Mapping[tuple[str, int], Prediction]) -> Cell:
         """Return the cell with further predictions beside its own."""
         return replace(self, predictions={**self.predictions, **more})
 
 
+def part_of_cell(cell: Cell, keep: NDArray[np.bool_]) -> Cell:
+    """Return the part of a cell with some of its cases."""
+    place = np.where(keep, np.cumsum(keep) - 1, -1)
+    predictions = {
+        key: part.take(keep[part.rows]).renumbered(place) for key, part in cell.predictions.items()
+    }
+    return replace(cell, cases=cell.cases.take(keep), predictions=predictions)
+
+
+def cell_of_seed(cell: Cell, seed: int) -> Cell:
+    """Return one seed of a cell: its test cases and its predictions alone."""
+    own = {key: part for key, part in cell.predictions.items() if key[1] == seed}
+    tested = np.zeros(cell.cases.n, dtype=bool)
+    for part in own.values():
+        tested[part.rows] = True
+    return part_of_cell(replace(cell, predictions=own), tested)
+
+
+def joined_cell(cells: Sequence[Cell]) -> Cell:
+    """One cell of several seeds: cases of all of them, in the order of their ids' first appearance."""
+    every = Cases.concat([cell.cases for cell in cells])
+    place: dict[str, int] = {}
+    for name in every.names.tolist():
+        place.setdefault(name, len(place))
+    first = np.unique(np.array([place[n] for n in every.names.tolist()]), return_index=True)[1]
+    predictions: dict[tuple[str, int], Prediction] = {}
+    for cell in cells:
+        moved = np.array([place[name] for name in cell.cases.names.tolist()])
+        for key, part in cell.predictions.items():
+            predictions[key] = part.renumbered(moved)
+    methods = list(dict.fromkeys(name for cell in cells for name in cell.methods))
+    ordered = {key: predictions[key] for m in methods for key in sorted(predictions) if key[0] == m}
+    variants = {name: of for cell in cells for name, of in cell.variants.items()}
+    meta = {**cells[0].meta, **({"variants": variants} if variants else {})}
+    return replace(cells[0], cases=every.take(first), predictions=ordered, meta=meta)
+
+
 def _columns(prefix: str, n_classes: int) -> list[str]:
     return [f"{prefix}_{c}" for c in range(n_classes)]
 
 
-def _cases_table(cell: Cell) -> pa.Table:
+def _cases_table(cases: Cases) -> pa.Table:
     import pyarrow as pa
 
+    assert cases.y is not None
     columns: dict[str, Any] = {
-        "id": pa.array(cell.ids.tolist(), pa.string()),
-        "label": pa.array(cell.y.astype(np.int64)),
+        "id": pa.array(cases.names.tolist(), pa.string()),
+        "label": pa.array(cases.y.astype(np.int64)),
     }
-    if cell.counts is not None:
-        for c, name in enumerate(_columns("votes", cell.counts.shape[1])):
-            columns[name] = pa.array(cell.counts[:, c].astype(np.int64))
-    if cell.groups is not None:
-        columns["group"] = pa.array(cell.groups.tolist(), pa.string())
-    columns["stratum"] = pa.array(cell.strata.tolist(), pa.string())
-    if cell.paths is not None:
-        columns["path"] = pa.array(cell.paths.tolist(), pa.string())
+    if cases.votes is not None:
+        for c, name in enumerate(_columns("votes", cases.votes.shape[1])):
+            columns[name] = pa.array(cases.votes[:, c].astype(np.int64))
+    if cases.groups is not None:
+        columns["group"] = pa.array(cases.groups.values.tolist(), pa.string())
+    strata = [""] * cases.n if cases.strata is None else cases.strata.values.tolist()
+    columns["stratum"] = pa.array(strata, pa.string())
+    if cases.paths is not None:
+        columns["path"] = pa.array(cases.paths.tolist(), pa.string())
     return pa.table(columns)
 
 
 def _predictions_table(cell: Cell) -> pa.Table:
     import pyarrow as pa
 
-    keys = list(cell.predictions)
-    sizes = [len(cell.predictions[key][0]) for key in keys]
-    wide = len(cell.classes) > 2
-    empty: Float = np.zeros((0, len(cell.classes)) if wide else 0)
-    index = np.concatenate([np.zeros(0, np.int64), *(cell.predictions[key][0] for key in keys)])
-    probs = np.concatenate([empty, *(cell.predictions[key][1] for key in keys)])
-    names = list(dict.fromkeys(method for method, _ in keys))
-    method = np.repeat([names.index(method) for method, _ in keys], sizes)
+    parts = list(cell.predictions.items())
+    sizes = [len(part.rows) for _, part in parts]
+    names = cell.methods
+    method = np.repeat([names.index(name) for (name, _), _ in parts], sizes)
+    index = np.concatenate([np.zeros(0, np.int64), *(part.rows for _, part in parts)])
     columns: dict[str, Any] = {
         "method": pa.DictionaryArray.from_arrays(
             pa.array(method.astype(np.int32)), pa.array(names, pa.string())
         ),
-        "seed": pa.array(np.repeat([seed for _, seed in keys], sizes).astype(np.int64)),
+        "seed": pa.array(np.repeat([seed for (_, seed), _ in parts], sizes).astype(np.int64)),
         "id": pa.DictionaryArray.from_arrays(
-            pa.array(index.astype(np.int32)), pa.array(cell.ids.tolist(), pa.string())
+            pa.array(index.astype(np.int32)), pa.array(cell.cases.names.tolist(), pa.string())
         ),
     }
-    if wide:
-        for c, name in enumerate(_columns("p", len(cell.classes))):
-            columns[name] = pa.array(np.ascontiguousarray(probs[:, c]))
-    else:
-        columns["p"] = pa.array(probs.astype(np.float64))
+    wide = len(cell.cases.classes) > 2
+    blank = np.nan * np.zeros(len(cell.cases.classes) if wide else ())
+    for prefix in ("p", "p_reader"):
+        values = [getattr(part, prefix) for _, part in parts]
+        if prefix == "p_reader" and all(v is None for v in values):
+            continue
+        filled = [
+            np.broadcast_to(blank, (size, *blank.shape)) if v is None else v
+            for v, size in zip(values, sizes, strict=True)
+        ]
+        table = np.concatenate([np.zeros((0, *blank.shape)), *filled])
+        if wide:
+            for c, name in enumerate(_columns(prefix, len(cell.cases.classes))):
+                columns[name] = pa.array(np.ascontiguousarray(table[:, c]))
+        else:
+            columns[prefix] = pa.array(table.astype(np.float64))
     return pa.table(columns)
 
 
@@ -177,28 +279,28 @@ def write_cell(folder: str | Path, cell: Cell) -> None:
     Examples
     --------
     >>> import tempfile
-    >>> cell = Cell("toy", "raw", np.array(["a", "b"]), np.array([0, 1]), None, None,
-    ...             np.array(["", ""]), ("no", "yes"),
-    ...             {("none", 0): (np.array([0, 1]), np.array([0.2, 0.7]))})
+    >>> cases = Cases(n=2, classes=("no", "yes"), ids=np.array(["a", "b"]), y=np.array([0, 1]))
+    >>> cell = Cell("toy", "raw", cases,
+    ...             {("none", 0): Prediction(np.array([0, 1]), np.array([0.2, 0.7]))})
     >>> with tempfile.TemporaryDirectory() as root:
     ...     write_cell(root, cell)
     ...     again = read_cell(root)
-    >>> again.name, again.predictions["none", 0][1].tolist()
+    >>> again.name, again.predictions["none", 0].p.tolist()
     ('toy/raw', [0.2, 0.7])
     """
     import pyarrow.parquet as pq
 
-    told = dict(cell.meta)
-    told["dataset"] = {
-        **dict(told.get("dataset") or {}),
+    meta = dict(cell.meta)
+    meta["dataset"] = {
+        **dict(meta.get("dataset") or {}),
         "name": cell.dataset,
-        "classes": list(cell.classes),
+        "classes": list(cell.cases.classes),
     }
-    told["encoder"] = {**dict(told.get("encoder") or {}), "name": cell.encoder}
-    told.setdefault("methods", cell.methods)
+    meta["encoder"] = {**dict(meta.get("encoder") or {}), "name": cell.encoder}
+    meta.setdefault("methods", cell.methods)
     with output_folder(folder) as partial:
-        write_json(partial / "run.json", told)
-        pq.write_table(_cases_table(cell), partial / "cases.parquet", compression="zstd")
+        write_json(partial / "run.json", meta)
+        pq.write_table(_cases_table(cell.cases), partial / "cases.parquet", compression="zstd")
         pq.write_table(
             _predictions_table(cell), partial / "predictions.parquet", compression="zstd"
         )
@@ -210,23 +312,29 @@ def _strings(table: pa.Table, name: str) -> NDArray[np.str_] | None:
     return np.array([value or "" for value in table[name].to_pylist()], dtype=np.str_)
 
 
-def _read_predictions(
-    path: Path, ids: NDArray[np.str_], n_classes: int
-) -> dict[tuple[str, int], Prediction]:
+def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
+    wide = [c for c in _columns(prefix, n_classes) if c in table.column_names]
+    if prefix in table.column_names:
+        return np.asarray(table[prefix].to_numpy(), dtype=np.float64)
+    if len(wide) == n_classes:
+        both = np.column_stack([table[c].to_numpy() for c in wide])
+        return both[:, 1] if n_classes == 2 else both
+    return None
+
+
+def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Prediction]:
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, read_dictionary=["method", "id"])
     table = table.unify_dictionaries().combine_chunks()
     if table.num_rows == 0:
         return {}
-    wide = [c for c in _columns("p", n_classes) if c in table.column_names]
-    if "p" in table.column_names:
-        probs = check_probs(table["p"].to_numpy(), f"p in {path.name}")
-    elif len(wide) == n_classes:
-        probs = check_probs(np.column_stack([table[c].to_numpy() for c in wide]), "p_0, p_1, ...")
-    else:
+    n_classes = len(cases.classes)
+    raw, reader = (_read_probs(table, prefix, n_classes) for prefix in ("p", "p_reader"))
+    if raw is None:
         raise InputError(f"{path} has neither p nor p_0 .. p_{n_classes - 1}")
-    place = {name: i for i, name in enumerate(ids.tolist())}
+    probs = check_probs(raw, f"p in {path.name}")
+    place = {name: i for i, name in enumerate(cases.names.tolist())}
     case, method = (table[c].chunk(0) for c in ("id", "method"))
     known = np.array([place.get(name, -1) for name in case.dictionary.to_pylist()], np.int64)
     index = known[case.indices.to_numpy()]
@@ -243,51 +351,67 @@ def _read_predictions(
     parts = np.split(order, change)
     parts.sort(key=lambda part: int(part.min()))
     return {
-        (str(names[code[part[0]]]), int(seed[part[0]])): (index[part], probs[part])
+        (str(names[code[part[0]]]), int(seed[part[0]])): Prediction(
+            index[part],
+            probs[part],
+            None if reader is None or np.isnan(reader[part]).all() else reader[part],
+        )
         for part in parts
     }
 
 
-def read_cell(folder: str | Path) -> Cell:
-    """Read a cell's folder (see `write_cell`)."""
+def _read_cases(path: Path, class_names: Sequence[str] | None) -> Cases:
     import pyarrow.parquet as pq
 
+    table = pq.read_table(path)
+    ids = _strings(table, "id")
+    if ids is None or "label" not in table.column_names:
+        raise InputError(f"{path} needs the columns id and label")
+    labels = table["label"].to_numpy()
+    voted = any(c.startswith("votes_") for c in table.column_names)
+    n_classes = len(class_names or ()) or max(
+        2,
+        sum(c.startswith("votes_") for c in table.column_names),
+        int(labels.max(initial=1)) + 1,
+    )
+    votes = None
+    if voted:
+        votes = np.column_stack(
+            [table[name].to_numpy().astype(np.int64) for name in _columns("votes", n_classes)]
+        )
+    strata, groups = _strings(table, "stratum"), _strings(table, "group")
+    cases = Cases(
+        n=len(ids),
+        classes=tuple(class_names or map(str, range(n_classes))),
+        ids=ids,
+        y=check_labels(labels, n_classes, "label"),
+        votes=votes,
+        groups=None if groups is None else Factor.of(groups),
+        paths=_strings(table, "path"),
+    )
+    if strata is None or not (strata != "").any():
+        return cases
+    default = set(strata.tolist()) <= {*STRATA, ""}
+    factor = Factor.of(strata, names=STRATA if default else None)
+    agreement = default and votes is not None
+    agreement = agreement and np.array_equal(factor.codes, stratum_codes(votes))  # type: ignore[arg-type]
+    return replace(cases, strata=factor, agreement=agreement)
+
+
+def read_cell(folder: str | Path) -> Cell:
+    """Read a cell's folder (see `write_cell`)."""
     folder = Path(folder)
     for name in ("run.json", "cases.parquet", "predictions.parquet"):
         if not (folder / name).is_file():
             raise InputError(f"no cell at {folder}: {name} is missing")
     meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    cases = pq.read_table(folder / "cases.parquet")
-    ids = _strings(cases, "id")
-    if ids is None or "label" not in cases.column_names:
-        raise InputError(f"{folder / 'cases.parquet'} needs the columns id and label")
     dataset, encoder = meta.get("dataset") or {}, meta.get("encoder") or {}
-    raw = cases["label"].to_numpy()
-    votes = [c for c in cases.column_names if c.startswith("votes_")]
-    told = dataset.get("classes")
-    n_classes = len(told) if told else max(2, len(votes), int(raw.max(initial=1)) + 1)
-    classes = tuple(map(str, told)) if told else tuple(map(str, range(n_classes)))
-    counts = None
-    if votes:
-        counts = np.column_stack(
-            [cases[name].to_numpy().astype(np.int64) for name in _columns("votes", n_classes)]
-        )
-    strata = _strings(cases, "stratum")
+    classes = [str(c) for c in dataset.get("classes") or ()]
+    cases = _read_cases(folder / "cases.parquet", classes)
     return Cell(
         dataset=str(dataset.get("name", folder.name)),
         encoder=str(encoder.get("name", "")),
-        ids=ids,
-        y=check_labels(raw, n_classes, "label"),
-        counts=counts,
-        groups=_strings(cases, "group"),
-        strata=np.full(len(ids), "", dtype=np.str_) if strata is None else strata,
-        classes=classes,
-        predictions=_read_predictions(folder / "predictions.parquet", ids, n_classes),
+        cases=cases,
+        predictions=_read_predictions(folder / "predictions.parquet", cases),
         meta=meta,
-        paths=_strings(cases, "path"),
     )
-
-
-def read_cells(folders: Iterable[str | Path]) -> list[Cell]:
-    """Read several cells, in the order given."""
-    return [read_cell(folder) for folder in folders]

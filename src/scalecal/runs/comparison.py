@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.runs.cells import Cell
+from scalecal.auditing.sentences import LEVEL, number
+from scalecal.runs.cells import BASELINE, Cell
 from scalecal.runs.methods import METHODS
 from scalecal.runs.resampled import Contrast, Resampled
 from scalecal.runs.scores import score_cell
-from scalecal.auditing.sentences import LEVEL, number
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Comparison", "compare_cell"]
 
-BASELINE = "none"
 TRAINED_ALIKE = "none-default"
 """The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
 CONTROL = "scale-shuffled"
@@ -118,7 +117,7 @@ def compare_cell(cell: Cell, *, n_resamples: int = 1000, seed: int = 0) -> Compa
         row |= _changes(cell, drawn, method)
         row |= _recovered(cell, drawn, method)
         rows.append(row)
-    metric = "nll" if cell.counts is None else "vote_nll"
+    metric = "nll" if cell.cases.votes is None else "vote_nll"
 
     def against(method: str) -> Contrast | None:
         if not {"scale", method} <= set(cell.methods):
@@ -146,8 +145,8 @@ def _changes(cell: Cell, drawn: Resampled, method: str) -> dict[str, float]:
         suffix = "" if stratum == "overall" else f"_{stratum}"
         name = f"{metric}{suffix}_change"
         values = [float("nan")] * 4
-        voted = cell.counts is not None or metric != "vote_nll"
-        if BASELINE in cell.methods and voted and (metric != "auc" or len(cell.classes) == 2):
+        voted = cell.cases.votes is not None or metric != "vote_nll"
+        if BASELINE in cell.methods and voted and (metric != "auc" or len(cell.cases.classes) == 2):
             found = drawn.contrast(method, BASELINE, stratum=stratum, metric=metric)
             values = [found.difference, found.low, found.high, found.p_value]
         for ending, value in zip(("", "_low", "_high", "_p"), values, strict=True):
@@ -164,7 +163,7 @@ def _preset(cell: Cell, method: str) -> str:
 def _recovered(cell: Cell, drawn: Resampled, method: str) -> dict[str, Any]:
     nan = float("nan")
     why = ""
-    if cell.counts is None:
+    if cell.cases.votes is None:
         why = "no votes"
     elif not {BASELINE, REFERENCE} <= set(cell.methods):
         why = f"{BASELINE} and {REFERENCE} were not both run"

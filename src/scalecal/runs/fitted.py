@@ -12,11 +12,11 @@ import numpy as np
 from scalecal import __version__
 from scalecal.calibrators import Calibrator, from_dict
 from scalecal.checks import Float, InputError, check_positive_int, lookup
+from scalecal.io.features import Features
+from scalecal.io.store import output_folder, plain, write_json
+from scalecal.probes import Job, Trained, fit_many, linear_logits, probabilities
 from scalecal.runs.grid import applicable, fit_calibrator, on_device, panel_size
 from scalecal.runs.methods import METHODS
-from scalecal.io.features import Features
-from scalecal.probes import Job, Trained, fit_many, linear_logits, probabilities
-from scalecal.io.store import output_folder, plain, write_json
 
 __all__ = ["FittedMethod", "fit_method", "load_method", "save_method"]
 
@@ -72,7 +72,7 @@ class FittedMethod:
 
 
 def fit_method(
-    data: Features, method: str, *, seed: int = 0, preset: str | None = "", dataset: str = ""
+    data: Features, method: str, *, seed: int = 0, preset: str | None = None, dataset: str = ""
 ) -> FittedMethod:
     """Fit one method to all cases marked train (to all cases where none is marked).
 

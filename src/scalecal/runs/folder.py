@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from scalecal import __version__
-from scalecal.auditing.audits import Audit, audit, labels_of
-from scalecal.runs.cells import Cell, write_cell
-from scalecal.runs.comparison import BASELINE, Comparison
-from scalecal.runs.methods import METHODS
+from scalecal.auditing.audits import Audit, audit_predictions
+from scalecal.cases import Factor
 from scalecal.io.store import output_folder, write_csv, write_json
+from scalecal.runs.cells import BASELINE, Cell, Prediction, write_cell
+from scalecal.runs.comparison import Comparison
+from scalecal.runs.methods import METHODS
 
 __all__ = ["audit_method", "run_meta", "write_audit_run", "write_run"]
 
@@ -54,9 +55,10 @@ def run_meta(
         "command": ["scalecal", *command[1:]],
         "options": {k: v for k, v in options.items() if v is not None},
         "seeds": seeds,
-        "dataset": {"name": cell.dataset, "sha256": fingerprint, "n": len(cell.ids), **where},
+        "dataset": {"name": cell.dataset, "sha256": fingerprint, "n": cell.cases.n, **where},
         "encoder": {"name": cell.encoder},
         "methods": cell.methods,
+        **({"variants": cell.variants} if cell.variants else {}),
         "notes": list(notes),
         "packages": {"python": ".".join(map(str, sys.version_info[:3])), **packages},
     }
@@ -64,18 +66,7 @@ def run_meta(
 
 def audit_method(cell: Cell, method: str, seed: int | None = None, **options: Any) -> Audit:
     """Audit one method's predictions of one seed (the first, unless named)."""
-    index, probs = cell.predictions[method, cell.seeds(method)[0] if seed is None else seed]
-    given = cell.strata[index]
-    # Agreement strata are made anew from the votes, so that the audit knows where they come from.
-    own = cell.counts is None and bool((given != "").any())
-    return audit(
-        cell.y[index],
-        probs,
-        votes=None if cell.counts is None else cell.counts[index],
-        strata=given if own else None,
-        groups=None if cell.groups is None else cell.groups[index],
-        **options,
-    )
+    return audit_predictions(cell.answers(method, seed), **options)
 
 
 def write_run(
@@ -119,7 +110,7 @@ def write_run(
                 found = audit_method(cell, method)
                 found.to_json(folder / f"audit_{method}.json")
                 save(found.plot(), folder / f"reliability_{method}")
-        if BASELINE in cell.methods and np.any(cell.strata == "low"):
+        if BASELINE in cell.methods and "low" in cell.stratum_names:
             write_csv(frontier_curve(cell), folder / "frontier.csv")
             write_csv(frontier_methods(cell), folder / "frontier_methods.csv")
         names = sorted(p.name for p in folder.iterdir())
@@ -183,16 +174,12 @@ def _audited_cell(
     n, n_classes = cases.n, 2 if probs.ndim == 1 else probs.shape[1]
     groups = None
     if cases.groups is not None:
-        named = np.asarray(group_names or cases.groups.names, dtype=np.str_)
-        groups = named[cases.groups.codes]
+        named = group_names or cases.groups.names
+        groups = Factor(cases.groups.codes, tuple(named))
+    classes = tuple(classes) or tuple(str(c) for c in range(n_classes))
     return Cell(
         dataset=dataset,
         encoder="model",
-        ids=np.arange(n).astype(np.str_) if ids is None else np.asarray(ids, dtype=np.str_),
-        y=labels_of(cases),
-        counts=cases.votes,
-        groups=groups,
-        strata=np.full(n, "") if cases.strata is None else cases.strata.values,
-        classes=tuple(classes) or tuple(str(c) for c in range(n_classes)),
-        predictions={("model", 0): (np.arange(n), probs)},
+        cases=replace(cases, ids=ids, groups=groups, classes=classes),
+        predictions={("model", 0): Prediction(np.arange(cases.n), probs)},
     )

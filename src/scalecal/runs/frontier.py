@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit
 
 from scalecal import metrics
-from scalecal.checks import Float, InputError, Int
+from scalecal.checks import Float, InputError
 from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.resampled import Resampled
 from scalecal.runs.scores import entropy
@@ -104,21 +104,20 @@ def _matched(cell: Cell, methods: Iterable[str], baseline: str) -> dict[tuple[st
         for seed in cell.seeds(method):
             if (baseline, seed) not in cell.predictions:
                 continue
-            index, probs = cell.predictions[method, seed]
-            same, plain = cell.predictions[baseline, seed]
-            if not np.array_equal(index, same):
+            own, plain = cell.predictions[method, seed], cell.predictions[baseline, seed]
+            if not np.array_equal(own.rows, plain.rows):
                 raise InputError(
                     f"cell {cell.name}: {method} and {baseline} have other test cases at seed {seed}"
                 )
-            out[method, seed] = equal_entropy(plain, float(entropy(probs).mean()))
+            out[method, seed] = equal_entropy(plain.p, float(entropy(own.p).mean()))
     return out
 
 
 def _softened(cell: Cell, matched: dict[tuple[str, int], float], baseline: str) -> Cell:
     more: dict[tuple[str, int], Prediction] = {}
     for (method, seed), temperature in matched.items():
-        index, plain = cell.predictions[baseline, seed]
-        more[softened_name(method), seed] = (index, soften(plain, temperature))
+        plain = cell.predictions[baseline, seed]
+        more[softened_name(method), seed] = Prediction(plain.rows, soften(plain.p, temperature))
     return cell.with_predictions(more)
 
 
@@ -127,15 +126,16 @@ def with_softened(cell: Cell, methods: Iterable[str], *, baseline: str = "none")
     return _softened(cell, _matched(cell, methods, baseline), baseline)
 
 
-def _place(cell: Cell, index: Int, probs: Float) -> dict[str, float]:
+def _place(cell: Cell, part: Prediction) -> dict[str, float]:
     """Where predictions lie in both planes."""
-    y, counts = cell.y[index], None if cell.counts is None else cell.counts[index]
-    low = cell.inside(index, "low")
+    cases, probs = cell.cases.take(part.rows), part.p
+    y, votes = cell.y[part.rows], cases.votes
+    low = cell.inside(part.rows, "low")
     out = {
         "ece": metrics.ece(y, probs),
         "ece_low": metrics.ece(y[low], probs[low]) if len(y[low]) else float("nan"),
         "nll": metrics.nll(y, probs),
-        "vote_nll": float("nan") if counts is None else metrics.vote_nll(counts, probs),
+        "vote_nll": float("nan") if votes is None else metrics.vote_nll(votes, probs),
     }
     return out | {"entropy": float(entropy(probs).mean())}
 
@@ -156,8 +156,8 @@ def frontier_curve(
     Examples
     --------
     >>> rows = np.arange(4)
-    >>> cell = Cell("toy", "raw", rows.astype(str), np.array([0, 1, 1, 0]), None, None,
-    ...             np.full(4, ""), ("a", "b"), {("none", 0): (rows, np.array([.1, .9, .7, .6]))})
+    >>> cases = Cases(n=4, classes=("a", "b"), y=np.array([0, 1, 1, 0]))
+    >>> cell = Cell("toy", "raw", cases, {("none", 0): Prediction(rows, np.array([.1, .9, .7, .6]))})
     >>> curve = frontier_curve(cell)
     >>> bool(np.all(np.diff(curve["entropy"]) > 0))
     True
@@ -171,8 +171,9 @@ def frontier_curve(
     for temperature in temperatures.tolist():
         places = []
         for seed in seeds:
-            index, probs = cell.predictions[baseline, seed]
-            places.append(_place(cell, index, soften(probs, temperature)))
+            plain = cell.predictions[baseline, seed]
+            softened = Prediction(plain.rows, soften(plain.p, temperature))
+            places.append(_place(cell, softened))
         rows.append({"temperature": temperature, **_mean(places)})
     return pd.DataFrame(rows)
 
@@ -196,7 +197,7 @@ def frontier_methods(
     """
     import pandas as pd
 
-    chosen = [m for m in cell.methods if "@" not in m] if methods is None else list(methods)
+    chosen = [m for m in cell.methods if m not in cell.variants] if methods is None else list(methods)
     matched = _matched(cell, [m for m in chosen if m != baseline], baseline)
     drawn = Resampled([_softened(cell, matched, baseline)], n_resamples=n_resamples, seed=seed)
     rows: list[dict[str, Any]] = []
@@ -204,7 +205,7 @@ def frontier_methods(
         seeds = [s for s in cell.seeds(method) if (baseline, s) in cell.predictions]
         if not seeds:
             continue
-        places = [_place(cell, *cell.predictions[method, s]) for s in seeds]
+        places = [_place(cell, cell.predictions[method, s]) for s in seeds]
         row: dict[str, Any] = {"method": method, **_mean(places)}
         row["at_temperature"] = float(np.mean([matched.get((method, s), 1.0) for s in seeds]))
         for name, (stratum, metric) in PLANES.items():

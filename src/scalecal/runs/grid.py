@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from scalecal.calibrators import Calibrator
 from scalecal.checks import Float, InputError, Int, MissingPackageError, lookup
-from scalecal.runs.cells import Cell, Prediction
-from scalecal.runs.methods import METHODS, Method
+from scalecal.engines import Engine, Worker
 from scalecal.io.features import Features
 from scalecal.probes import Job, Trained, fit_many, probabilities
+from scalecal.runs.cells import Cell, Prediction, joined_cell
+from scalecal.runs.methods import METHODS, Method
 from scalecal.splits import split
-from scalecal.votes import strata
 
 __all__ = [
     "SHARES",
@@ -30,6 +29,7 @@ __all__ = [
     "panel_size",
     "parts",
     "run_grid",
+    "run_grid_on",
     "seed_list",
 ]
 
@@ -70,7 +70,7 @@ class Grid:
                 f"{total} probes were ended by the limit of epochs, not by early stopping "
                 f"(most often of {worst}): they may be under-trained."
             )
-            if self.cell.meta.get("preset", "paper") is not None:
+            if self.cell.meta.get("preset") != "default":
                 said[-1] += (
                     " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
                 )
@@ -125,7 +125,9 @@ def applicable(
             out[name] = "it needs readers' votes"
         elif method.needs_panel and (panel is None or panel < 2):
             out[name] = "it needs to know how many readers are behind each label"
-        elif len(data.cases.classes) > 2 and any(r.smoothing == "confidence" for r in method.recipes()):
+        elif len(data.cases.classes) > 2 and any(
+            r.smoothing == "confidence" for r in method.recipes()
+        ):
             out[name] = "it is for two classes"
         else:
             run[name] = method
@@ -159,7 +161,7 @@ def run_grid(
     *,
     methods: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 10,
-    preset: str | None = "",
+    preset: str | None = None,
     more: Mapping[str, Method] | None = None,
     dataset: str = "data",
     device: str = "cpu",
@@ -177,7 +179,7 @@ def run_grid(
         A count, or the seeds. A seed decides split, held-out part, initial weights and batch order, and is
         shared by all methods: they are paired.
     preset
-        Another preset for all methods (None: this package's default training); "" leaves each its own.
+        One preset for all methods, "paper" or "default"; None leaves each its own.
     more
         Further methods beside those in `METHODS`.
     device
@@ -196,7 +198,7 @@ def run_grid(
     data = data.labelled()
     chosen = seed_list(seeds)
     run, left_out = applicable(methods, data)
-    if preset is None and {"none", "none-default"} <= set(run):
+    if preset == "default" and {"none", "none-default"} <= set(run):
         del run["none-default"]
         left_out["none-default"] = "under this preset it is the same as none"
     run |= more or {}
@@ -216,8 +218,7 @@ def run_grid(
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
     start = time.perf_counter()
     data = replace(data, X=on_device(data.X, device))
-    # Whatever the work: a seed's probes are the same bytes alone, beside others, and on a worker.
-    trained = fit_many(data.X, jobs, compiled=True)
+    trained = fit_many(data.X, jobs)
     seconds = time.perf_counter() - start
     predictions: dict[tuple[str, int], Prediction] = {}
     capped: dict[str, int] = {}
@@ -242,7 +243,7 @@ def run_grid(
                 left_out[name] = f"with seed {seed}, {str(error).rstrip('.')}"
                 continue
             probs = apply_probe(probe, calibrator, data, tested[seed])
-            predictions[name, seed] = (np.searchsorted(cases, tested[seed]), probs)
+            predictions[name, seed] = Prediction(np.searchsorted(cases, tested[seed]), probs)
     order = {
         (name, seed): predictions[name, seed]
         for name in run
@@ -254,10 +255,99 @@ def run_grid(
             "no method could be applied: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
         )
     cell = _cell(data, cases, order, dataset)
-    if preset != "":
+    variants = {name: m.variant_of for name, m in run.items() if m.variant_of and name in cell.methods}
+    if variants:
+        cell = replace(cell, meta={**cell.meta, "variants": variants})
+    if preset is not None:
         cell = replace(cell, meta={**cell.meta, "preset": preset})
     ended = {name: count for name, count in capped.items() if count}
     return Grid(cell, left_out, ended, best, probes, seconds)
+
+
+@dataclass(frozen=True)
+class _GridTask:
+    """Some seeds of one comparison; `open` gives the embeddings on the worker."""
+
+    open: Callable[[], Features]
+    seeds: tuple[int, ...]
+    options: Mapping[str, Any]
+
+
+def _do_grid(worker: Worker, task: _GridTask) -> Grid:
+    device = worker.device_for(task.options.get("device", "cpu"))
+    return run_grid(task.open(), seeds=task.seeds, **{**task.options, "device": device})
+
+
+def run_grid_on(
+    engine: Engine,
+    open_features: Callable[[], Features],
+    *,
+    seeds: int | Sequence[int] = 10,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Grid:
+    """Run the grid with its seeds spread over an engine's workers.
+
+    Parameters
+    ----------
+    engine
+        From `scalecal.engines.open_engine`.
+    open_features
+        Gives the embeddings, on the worker: ``partial(read_features, path, votes=...)``. Must be
+        picklable, and the files must be where the workers are.
+    seeds
+        As `run_grid`; every worker gets an even share.
+    progress
+        Told what is done, in words.
+    options
+        `methods`, `preset`, `more`, `dataset`, `device` of `run_grid`.
+
+    Returns
+    -------
+    Grid
+        As `run_grid` gives it; `seconds` is the time of training of all workers together.
+    """
+    chosen = seed_list(seeds)
+    groups = [tuple(int(s) for s in g) for g in np.array_split(chosen, engine.workers) if len(g)]
+    tasks = [_GridTask(open_features, group, options) for group in groups]
+    found: dict[int, Grid] = {}
+    for number, grid in engine.run(_do_grid, tasks):
+        found[number] = grid
+        if progress is not None:
+            progress(f"seeds {', '.join(map(str, groups[number]))} done")
+    return _together([found[k] for k in sorted(found)], open_features)
+
+
+def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> Grid:
+    if len(grids) == 1:
+        return grids[0]
+    capped: dict[str, int] = {}
+    for grid in grids:
+        for name, count in grid.capped.items():
+            capped[name] = capped.get(name, 0) + count
+    left_out = {name: why for grid in reversed(grids) for name, why in grid.left_out.items()}
+    cell = joined_cell([grid.cell for grid in grids])
+    # Methods are compared over the same seeds: what one worker left out is left out of all.
+    kept = {key: value for key, value in cell.predictions.items() if key[0] not in left_out}
+    return Grid(
+        _in_file_order(replace(cell, predictions=kept), open_features),
+        left_out,
+        capped,
+        {key: value for grid in grids for key, value in grid.chosen.items()},
+        {key: value for grid in grids for key, value in grid.probes.items()},
+        sum(grid.seconds for grid in grids),
+    )
+
+
+def _in_file_order(cell: Cell, open_features: Callable[[], Features]) -> Cell:
+    """Put the cases in the order of the file, as one run of all seeds has them."""
+    data = open_features().labelled()
+    place = {name: i for i, name in enumerate(data.cases.names.tolist())}
+    order = np.argsort([place[name] for name in cell.cases.names.tolist()], kind="stable")
+    new = np.empty(len(order), dtype=np.int64)
+    new[order] = np.arange(len(order))
+    moved = {key: part.renumbered(new) for key, part in cell.predictions.items()}
+    return replace(cell, cases=cell.cases.take(order), predictions=moved)
 
 
 def on_device(X: Any, device: str) -> Any:
@@ -329,9 +419,7 @@ def fit_calibrator(
     return fitted.fit(probe.logits(data.X, rows), data.y[rows], n_raters=panels(data, rows))
 
 
-def apply_probe(
-    probe: Trained, calibrator: Calibrator | None, data: Features, rows: Int
-) -> Float:
+def apply_probe(probe: Trained, calibrator: Calibrator | None, data: Features, rows: Int) -> Float:
     """Return probabilities of some rows: (n,) of the positive class, or (n, C)."""
     logits = probe.logits(data.X, rows)
     if calibrator is None:
@@ -346,18 +434,10 @@ def _cell(
     predictions: dict[tuple[str, int], Prediction],
     dataset: str,
 ) -> Cell:
-    tested = data.cases.take(cases)
-    assert tested.y is not None
     return Cell(
         dataset=dataset,
         encoder=data.encoder or "embeddings",
-        ids=tested.names,
-        y=tested.y,
-        counts=tested.votes,
-        groups=None if tested.groups is None else tested.groups.values,
-        strata=np.full(tested.n, "") if tested.votes is None else strata(tested.votes),
-        classes=tested.classes,
+        cases=data.cases.take(cases).stratified(),
         predictions=predictions,
         meta={} if data.images is None else {"dataset": {"data": data.images}},
-        paths=tested.paths,
     )

@@ -10,70 +10,17 @@ between methods on the same cases.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import Float, InputError, Int
 from scalecal.runs.cells import Cell
-from scalecal.inference.units import Units, centred, interval, two_sided_p, weights
+from scalecal.inference.units import Units, weights
 from scalecal.auditing.scores import case_sums, sum_values
-from scalecal.inference.paired import RecoveredShare, paired_t
+from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
 
-__all__ = ["Contrast", "Drawn", "Resampled"]
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """One metric of one method: its value per seed, and its bootstrap averaged over seeds.
-
-    The bootstrap is moved to the value (see `scalecal.inference.units.centred`).
-    """
-
-    by_seed: dict[int, float]
-    samples: Float
-    n: int
-    units: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "samples", centred(self.samples, self.value))
-
-    @property
-    def value(self) -> float:
-        """Mean over seeds."""
-        return float(np.mean(list(self.by_seed.values())))
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """A difference method - reference, with both kinds of noise.
-
-    `low`, `high` and `p_cases` come from the paired bootstrap over cases or groups; `p_seeds` from the
-    paired t-test across seeds (NaN with fewer than two). `n` counts cases, `units` what was resampled.
-    """
-
-    difference: float
-    low: float
-    high: float
-    p_cases: float
-    p_seeds: float
-    value: float
-    reference: float
-    n: int
-    units: int
-    n_seeds: int
-
-    @property
-    def change(self) -> float:
-        """The difference as a share of the reference's value."""
-        return self.difference / self.reference if self.reference else float("nan")
-
-    @property
-    def p_value(self) -> float:
-        """The larger of both p-values: a difference counts if it outlasts both kinds of noise."""
-        known = [p for p in (self.p_cases, self.p_seeds) if np.isfinite(p)]
-        return max(known) if known else float("nan")
+__all__ = ["Contrast", "Drawn", "Resampled", "contrast_of"]
 
 
 class Resampled:
@@ -91,8 +38,8 @@ class Resampled:
     >>> y = (rng.uniform(size=400) < p).astype(int)
     >>> sharp = np.clip(2 * p - 0.5, 0.01, 0.99)
     >>> rows = np.arange(400)
-    >>> cell = Cell("toy", "raw", rows.astype(str), y, None, None, np.full(400, ""), ("a", "b"),
-    ...             {("none", 0): (rows, sharp), ("good", 0): (rows, p)})
+    >>> cell = Cell("toy", "raw", Cases(n=400, classes=("a", "b"), y=y),
+    ...             {("none", 0): Prediction(rows, sharp), ("good", 0): Prediction(rows, p)})
     >>> result = Resampled([cell]).contrast("good", "none", metric="nll")
     >>> result.high < 0
     True
@@ -108,15 +55,17 @@ class Resampled:
             )
         self.cells = {cell.encoder: cell for cell in cells}
         place: dict[str, int] = {}
-        grouped = all(cell.groups is not None for cell in cells)
+        grouped = all(cell.cases.groups is not None for cell in cells)
         group: list[str] = []
         self._rows: dict[str, Int] = {}
         for cell in cells:
-            for i, name in enumerate(cell.ids.tolist()):
+            names = cell.cases.names.tolist()
+            groups = None if cell.cases.groups is None else cell.cases.groups.values.tolist()
+            for i, name in enumerate(names):
                 if name not in place:
                     place[name] = len(place)
-                    group.append(str(cell.groups[i]) if cell.groups is not None else "")
-            self._rows[cell.encoder] = np.array([place[name] for name in cell.ids.tolist()])
+                    group.append("" if groups is None else groups[i])
+            self._rows[cell.encoder] = np.array([place[name] for name in names])
         self._units = Units.of(len(place), groups=group if grouped else None, seed=seed)
         rng = np.random.default_rng(seed)
         drawn = list(weights(self._units.count, n_resamples, rng))
@@ -148,11 +97,10 @@ class Resampled:
         cell, place = self.cells[encoder], self._rows[encoder]
         tested: dict[bytes, list[tuple[int, Int, Float]]] = {}
         for seed in cell.seeds(method):
-            index, probs = cell.predictions[method, seed]
-            inside = cell.inside(index, stratum)
-            if len(index[inside]):
-                key = index[inside].tobytes()
-                tested.setdefault(key, []).append((seed, index[inside], probs[inside]))
+            part = cell.predictions[method, seed]
+            part = part.take(cell.inside(part.rows, stratum))
+            if len(part.rows):
+                tested.setdefault(part.rows.tobytes(), []).append((seed, part.rows, part.p))
         by_seed: dict[str, dict[int, float]] = {}
         samples: dict[str, list[Float]] = {}
         cases: set[int] = set()
@@ -164,7 +112,7 @@ class Resampled:
             units = Units(code.astype(np.int64), len(present))
             cases.update(here.tolist())
             used.update(present.tolist())
-            counts = None if cell.counts is None else cell.counts[here]
+            counts = None if cell.cases.votes is None else cell.cases.votes[here]
             sums = [case_sums(cell.y[here], p, counts, units=units) for _, _, p in parts]
             names, widths = list(sums[0]), [part.shape[1] for part in sums[0].values()]
             matrix = np.concatenate([one[name] for one in sums for name in names], axis=1)
@@ -236,47 +184,4 @@ class Resampled:
         base, best, own = (
             self.averaged(names, name, stratum, metric) for name in (baseline, reference, method)
         )
-        gain, nan = base.value - best.value, float("nan")
-        to_best = base.samples - best.samples
-        if gain <= 0:
-            return RecoveredShare(nan, nan, nan, gain, base.n, "the reference gains nothing here")
-        if interval(to_best, level)[0] <= 0:
-            return RecoveredShare(nan, nan, nan, gain, base.n, "the reference's gain may be chance")
-        low, high = interval((base.samples - own.samples) / to_best, level)
-        return RecoveredShare((base.value - own.value) / gain, low, high, gain, base.n)
-
-
-def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Contrast:
-    """Compare two metrics drawn from the same resamples."""
-    paired = [seed for seed in reference.by_seed if seed in method.by_seed]
-    if not paired:
-        raise InputError("the methods have no seed in common, so they cannot be paired")
-    # A metric may be undefined on some test sets: AUC where one class is missing.
-    common = [
-        s for s in paired if np.isfinite(reference.by_seed[s]) and np.isfinite(method.by_seed[s])
-    ]
-    n, units = min(reference.n, method.n), min(reference.units, method.units)
-    if not common:
-        nan = float("nan")
-        return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units, 0)
-    a: NDArray[np.float64] = np.array([reference.by_seed[s] for s in common])
-    b: NDArray[np.float64] = np.array([method.by_seed[s] for s in common])
-    difference = float((b - a).mean())
-    samples = centred(method.samples - reference.samples, difference)
-    low, high = interval(samples, level)
-    across = paired_t(a, b)
-    p_cases = two_sided_p(samples)
-    # Equal methods differ by nothing at all, on every resample.
-    p_seeds = 1.0 if np.array_equal(a, b) and len(common) > 1 else across.p_value
-    return Contrast(
-        difference=difference,
-        low=low,
-        high=high,
-        p_cases=p_cases,
-        p_seeds=p_seeds,
-        value=float(b.mean()),
-        reference=float(a.mean()),
-        n=n,
-        units=units,
-        n_seeds=len(common),
-    )
+        return recovered_share(base, best, own, level=level)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal import metrics
-from scalecal.checks import Float, Int
-from scalecal.runs.cells import Cell
-from scalecal.metrics.arguments import read_hard_event
-from scalecal.inference.units import Units
 from scalecal.auditing.scores import case_sums, sum_values
+from scalecal.checks import Float, Int
 from scalecal.inference.selection import selection_null
+from scalecal.inference.units import Units
+from scalecal.metrics.arguments import read_hard_event
+from scalecal.runs.cells import BASELINE, Cell, Prediction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,6 @@ __all__ = ["COLUMNS", "entropy", "score_cell", "score_cells"]
 
 COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor")
 
-_BASELINE = "none"
 _KEPT = ("ece", "nll", "brier", "auc", "accuracy", "vote_nll", "vote_error", "dist_ce")
 
 
@@ -47,7 +46,7 @@ def _score(
     whole = Units(np.zeros(len(y), dtype=np.int64), 1)
     sums = sum_values(case_sums(y, probs, counts, units=whole))
     out = {k: (float(sums[k][0]), nan) for k in _KEPT if k in sums}
-    out["ece"] = (out["ece"][0], metrics.noise_floor(probs, method="analytic"))
+    out["ece"] = (out["ece"][0], metrics.noise_floor(probs))
     out["entropy"] = (float(entropy(probs).mean()), nan)
     out["n"] = (float(len(y)), nan)
     if brief:
@@ -59,14 +58,11 @@ def _score(
     return out
 
 
-def _null(
-    cell: Cell, index: Int, probs: Float, n_resamples: int
-) -> Iterator[tuple[str, float, float]]:
+def _null(cell: Cell, part: Prediction, n_resamples: int) -> Iterator[tuple[str, float, float]]:
     """Selection-aware null of every stratum: name, mean, p-value."""
     names = cell.stratum_names
-    event = read_hard_event(cell.y[index], probs)
-    of_name = {name: j for j, name in enumerate(names)}
-    codes = np.array([of_name.get(name, -1) for name in cell.strata[index].tolist()])
+    event = read_hard_event(cell.y[part.rows], part.p)
+    codes = cell.codes[part.rows]
     drawn = selection_null(event.y, event.p, codes, n_strata=len(names), n_resamples=n_resamples)
     for j, name in enumerate(names):
         inside = codes == j
@@ -93,9 +89,9 @@ def score_cell(cell: Cell, *, n_resamples: int = 200) -> pd.DataFrame:
 
     Examples
     --------
-    >>> cell = Cell("toy", "raw", np.array(["a", "b", "c"]), np.array([0, 1, 1]), None, None,
-    ...             np.array(["", "", ""]), ("no", "yes"),
-    ...             {("none", 0): (np.arange(3), np.array([0.0, 1.0, 0.7]))})
+    >>> cases = Cases(n=3, classes=("no", "yes"), y=np.array([0, 1, 1]))
+    >>> cell = Cell("toy", "raw", cases,
+    ...             {("none", 0): Prediction(np.arange(3), np.array([0.0, 1.0, 0.7]))})
     >>> results = score_cell(cell).set_index("metric")
     >>> round(float(results.loc["ece", "value"]), 4)
     0.1
@@ -103,20 +99,20 @@ def score_cell(cell: Cell, *, n_resamples: int = 200) -> pd.DataFrame:
     import pandas as pd
 
     lines: list[tuple[Any, ...]] = []
-    for (method, seed), (index, probs) in cell.predictions.items():
+    for (method, seed), part in cell.predictions.items():
         head = (cell.dataset, cell.encoder, method, seed)
         for stratum in ("overall", *cell.stratum_names):
-            inside = cell.inside(index, stratum)
-            here, p = index[inside], probs[inside]
+            inside = part.take(cell.inside(part.rows, stratum))
+            here = inside.rows
             if len(here) == 0:
                 continue
-            counts = None if cell.counts is None else cell.counts[here]
-            # Points of a sweep (scale@K=20) need no more than sums over cases.
-            found = _score(cell.y[here], p, counts, brief="@" in method)
+            votes = None if cell.cases.votes is None else cell.cases.votes[here]
+            # Points of a sweep need no more than sums over cases.
+            found = _score(cell.y[here], inside.p, votes, brief=method in cell.variants)
             for metric, (value, floor) in found.items():
                 lines.append((*head, stratum, metric, value, floor))
-        if method == _BASELINE and cell.stratum_names and len(index):
-            for stratum, mean, p_value in _null(cell, index, probs, n_resamples):
+        if method == BASELINE and cell.stratum_names and len(part.rows):
+            for stratum, mean, p_value in _null(cell, part, n_resamples):
                 lines.append((*head, stratum, "null", mean, float("nan")))
                 lines.append((*head, stratum, "p_null", p_value, float("nan")))
     return pd.DataFrame(lines, columns=list(COLUMNS))

@@ -33,8 +33,8 @@ from tests.paper.finetuning.made import NO_JITTER, SMALL  # noqa: E402
 def test_learns_an_easy_task(images: ImageSet, tmp_path: Path) -> None:
     options = {**SMALL, **NO_JITTER, "epochs": 6}
     cell = finetune(images, tmp_path / "run", labels=["hard"], seeds=1, **options).cell
-    index, p = cell.predictions["resnet-hard", 0]
-    assert auc(cell.y[index], p) > 0.95
+    found = cell.predictions["resnet-hard", 0]
+    assert auc(cell.y[found.rows], found.p) > 0.95
 
 
 def test_folder_of_a_run(images: ImageSet, whole: Path) -> None:
@@ -42,14 +42,14 @@ def test_folder_of_a_run(images: ImageSet, whole: Path) -> None:
     assert cell.methods == ["resnet-hard", "resnet-piecewise"]
     assert cell.name == "mhist/resnet18"
     test = images.table[images.table["split"] == "test"]
-    assert cell.ids.tolist() == test["id"].tolist()
-    assert cell.counts is not None
-    np.testing.assert_array_equal(cell.counts[:, 1], test["votes"].to_numpy(dtype=int))
-    assert cell.paths is not None
-    assert cell.paths[0].startswith("images/")
-    for index, p in cell.predictions.values():
-        np.testing.assert_array_equal(index, np.arange(len(test)))
-        assert ((p >= 0) & (p <= 1)).all()
+    assert cell.cases.names.tolist() == test["id"].tolist()
+    assert cell.cases.votes is not None
+    np.testing.assert_array_equal(cell.cases.votes[:, 1], test["votes"].to_numpy(dtype=int))
+    assert cell.cases.paths is not None
+    assert cell.cases.paths[0].startswith("images/")
+    for part in cell.predictions.values():
+        np.testing.assert_array_equal(part.rows, np.arange(len(test)))
+        assert ((part.p >= 0) & (part.p <= 1)).all()
     told = json.loads((whole / "run.json").read_text())
     assert told["kind"] == "finetune"
     assert told["seeds"] == [0]
@@ -110,8 +110,8 @@ def test_finished_networks_are_kept_and_others_may_be_added(
     again = finetune(images, whole, labels=["hard"], seeds=1, **SMALL).cell
     assert not trained
     assert again.methods == ["resnet-hard", "resnet-piecewise"]
-    for key, (_, p) in again.predictions.items():
-        np.testing.assert_array_equal(p, before[key][1])
+    for key, part in again.predictions.items():
+        np.testing.assert_array_equal(part.p, before[key].p)
 
 
 def test_other_settings_are_refused_by_name(images: ImageSet, whole: Path, tmp_path: Path) -> None:

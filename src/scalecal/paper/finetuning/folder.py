@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal import __version__
+from scalecal.cases import Cases as CaseRecord
+from scalecal.cases import Factor
 from scalecal.checks import InputError
 from scalecal.io.store import write_csv, write_json
 from scalecal.paper.finetuning.cases import Cases, Parts, at
 from scalecal.paper.finetuning.labels import LABEL_KINDS
 from scalecal.paper.finetuning.training import Trained
 from scalecal.runs.cells import Cell, Prediction, write_cell
-from scalecal.votes import strata
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
@@ -127,7 +128,7 @@ def collect(
         probs = np.asarray(result["probs"], dtype=np.float64)
         if len(images.classes) == 2:
             probs = probs[:, 1]
-        predictions[result["method"], result["seed"]] = (index, probs)
+        predictions[result["method"], result["seed"]] = Prediction(index, probs)
         history += [
             {
                 "method": result["method"],
@@ -138,18 +139,20 @@ def collect(
             }
             for epoch, losses in enumerate(result["history"], start=1)
         ]
-    counts = at(cases.counts, tested)
     options = settings["options"]
     seeds = sorted({seed for _, seed in predictions})
     cell = Cell(
         dataset=images.name,
         encoder=str(options["network"]),
-        ids=cases.ids[tested],
-        y=cases.y[tested],
-        counts=counts,
-        groups=at(cases.groups, tested),
-        strata=np.full(len(tested), "") if counts is None else strata(counts),
-        classes=tuple(images.classes),
+        cases=CaseRecord(
+            n=len(tested),
+            classes=tuple(images.classes),
+            ids=cases.ids[tested],
+            y=cases.y[tested],
+            votes=at(cases.counts, tested),
+            groups=None if cases.groups is None else Factor.of(cases.groups[tested]),
+            paths=at(cases.paths, tested),
+        ).stratified(),
         predictions=predictions,
         meta={
             "kind": "finetune",
@@ -174,7 +177,6 @@ def collect(
             "notes": _notes(options, cases),
             "packages": _packages(),
         },
-        paths=at(cases.paths, tested),
     )
     write_cell(folder, cell)
     write_csv(pd.DataFrame(history), folder / "training.csv")

@@ -1,0 +1,131 @@
+"""Tables as text: numbers as people read them, CSV safe in a spreadsheet, Markdown, LaTeX."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["csv_cell", "csv_text", "latex_escape", "latex_text", "markdown_text", "number"]
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """Format a number for a table; "-" where it is undefined.
+
+    Examples
+    --------
+    >>> number(0.12345), number(float("nan")), number(1640), number(True)
+    ('0.123', '-', '1,640', 'True')
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "-"
+    if isinstance(value, str | bool | np.bool_):
+        return str(value)
+    if isinstance(value, int | np.integer):
+        return f"{value:,}"
+    return f"{value:.{digits}f}"
+
+
+def csv_cell(value: Any) -> str:
+    """One CSV cell, quoted where needed; text that a spreadsheet would run is made plain text.
+
+    Examples
+    --------
+    >>> csv_cell("=1+1"), csv_cell(-0.5), csv_cell("a,b")
+    ("'=1+1", '-0.5', '"a,b"')
+    """
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    text = str(value)
+    if isinstance(value, str) and text[:1] in tuple("=+-@\t\r"):
+        text = "'" + text
+    if any(sign in text for sign in ',"\n\r'):
+        text = '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Write a frame as CSV that is safe to open in a spreadsheet."""
+    rows: list[Iterable[Any]] = [list(frame.columns), *frame.astype(object).to_numpy().tolist()]
+    return "".join(",".join(map(csv_cell, row)) + "\n" for row in rows)
+
+
+def _rows(frame: pd.DataFrame) -> list[list[str]]:
+    values = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+    return [[re.sub(r"\s+", " ", number(value)) for value in row] for row in values]
+
+
+def markdown_text(frame: pd.DataFrame) -> str:
+    """Write a frame as a Markdown table; bars and line breaks in names are escaped.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> print(markdown_text(pd.DataFrame({"a|b": ["x"], "ECE": [0.1]})), end="")
+    | a\\|b | ECE |
+    | --- | --- |
+    | x | 0.100 |
+    """
+
+    def line(values: Iterable[str]) -> str:
+        safe = (v.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for v in values)
+        return "| " + " | ".join(safe) + " |\n"
+
+    rule = "|" + " --- |" * len(frame.columns) + "\n"
+    return line(map(str, frame.columns)) + rule + "".join(map(line, _rows(frame)))
+
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+}
+
+
+def latex_escape(text: str) -> str:
+    """Escape every sign that LaTeX would read as a command."""
+    return "".join(_TEX.get(sign, sign) for sign in text)
+
+
+def latex_text(frame: pd.DataFrame, *, align: str | None = None, blocks: bool = False) -> str:
+    """Write a frame as a LaTeX tabular with booktabs rules; every special sign is escaped.
+
+    Parameters
+    ----------
+    align
+        "l" or "r" for each column; None: numbers to the right.
+    blocks
+        Draw a rule where the first column changes.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> print(latex_text(pd.DataFrame({"method": ["a_b"], "ECE": [0.1]})), end="")
+    \\begin{tabular}{lr}
+    \\toprule
+    method & ECE \\\\
+    \\midrule
+    a\\_b & 0.100 \\\\
+    \\bottomrule
+    \\end{tabular}
+    """
+
+    def line(values: Iterable[str]) -> str:
+        return " & ".join(map(latex_escape, values)) + r" \\" + "\n"
+
+    kinds = align or "".join("r" if frame[c].dtype.kind in "fiu" else "l" for c in frame.columns)
+    body, rows = "", _rows(frame)
+    for i, row in enumerate(rows):
+        body += "\\midrule\n" if blocks and i and row[0] != rows[i - 1][0] else ""
+        body += line(row)
+    return (
+        f"\\begin{{tabular}}{{{kinds}}}\n\\toprule\n{line(map(str, frame.columns))}\\midrule\n{body}"
+        "\\bottomrule\n\\end{tabular}\n"
+    )

@@ -1,0 +1,592 @@
+"""The paper's tables, each beside what the paper printed, and their files.
+
+`TABLES` maps a table's name to its layout: what it is called, what it shows, and the function of the
+evidence that yields its rows. Files: CSV with full precision, Markdown and LaTeX (booktabs) to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scalecal.auditing.sentences import p_value
+from scalecal.io.store import write_csv, write_text
+from scalecal.paper import printed as paper
+from scalecal.paper.evidence import ENSEMBLE, Evidence
+from scalecal.paper.printed import encoder_label, method_label
+from scalecal.runs.scores import score_cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TABLES", "Layout", "Row", "Table", "latex", "markdown", "write_tables"]
+
+Row = dict[str, Any]
+NAN = float("nan")
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "†": r"$^\dagger$",
+    "−": r"$-$",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table: its rows, what it shows, and why it is empty where it is.
+
+    `formats` gives the kind of a column: "percent" (a share), "signed percent", "points" (already in
+    per cent), "p"; other floats have three decimals. A column ``x_sd`` is the standard deviation of
+    ``x`` over seeds and is shown with it.
+    """
+
+    title: str
+    caption: str
+    rows: list[Row]
+    formats: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The rows as a frame; one row with the reason where there are none."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows if self.rows else [{"cannot be made": self.reason}])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table is made from evidence; `needs` says what is missing where it has no rows."""
+
+    title: str
+    caption: str
+    rows: Callable[[Evidence], Iterator[Row]]
+    needs: str
+    formats: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, evidence: Evidence) -> Table:
+        """Make the table."""
+        rows = list(self.rows(evidence))
+        return Table(self.title, self.caption, rows, self.formats, "" if rows else self.needs)
+
+
+def _shown(value: Any, kind: str) -> str:
+    """Format one value as people read it; "-" where it is undefined."""
+    if value is None or (isinstance(value, float) and not np.isfinite(value)):
+        return "-"
+    if isinstance(value, str | int | np.integer):
+        return str(value)
+    if kind == "p":
+        return p_value(float(value))
+    scale, form, unit = {
+        "percent": (100, ".0f", " %"),
+        "signed percent": (100, "+.1f", " %"),
+        "points": (1, ".1f", ""),
+    }.get(kind, (1, ".3f", ""))
+    return f"{scale * value:{form}}{unit}"
+
+
+def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Titles and rows as text; means with their standard deviations, without empty columns."""
+    names = list(dict.fromkeys(name for row in table.rows for name in row))
+    titles = [name for name in names if not name.endswith("_sd")]
+    lines = []
+    for row in table.rows:
+        line = []
+        for name in titles:
+            kind = table.formats.get(name, "")
+            text, sd = (_shown(row.get(key), kind) for key in (name, f"{name}_sd"))
+            line.append(text if "-" in (sd, text) else f"{text} ± {sd}")
+        lines.append(line)
+    kept = [j for j in range(len(titles)) if any(line[j] not in ("-", "") for line in lines)]
+    return [titles[j] for j in kept], [[line[j] for j in kept] for line in lines]
+
+
+def markdown(table: Table) -> str:
+    """Return a table as GitHub-flavoured Markdown, with its title and caption.
+
+    Examples
+    --------
+    >>> print(markdown(Table("T", "What it shows.", [{"method": "none", "ECE": 0.1, "ECE_sd": 0.01}])))
+    **T.** What it shows.
+    <BLANKLINE>
+    | method | ECE |
+    |---|---|
+    | none | 0.100 ± 0.010 |
+    <BLANKLINE>
+    """
+    head = f"**{table.title}.** {table.caption}\n\n"
+    if not table.rows:
+        return head + f"This table cannot be made here: {table.reason}.\n"
+    titles, lines = _cells(table)
+
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+    return head + line(titles) + "|" + "---|" * len(titles) + "\n" + "".join(map(line, lines))
+
+
+def _escape(text: str) -> str:
+    return "".join(_ESCAPES.get(sign, sign) for sign in text)
+
+
+def latex(table: Table, label: str) -> str:
+    """Return a table as LaTeX; it needs the package booktabs.
+
+    Examples
+    --------
+    >>> text = latex(Table("T", "Shows 5 %.", [{"method": "a_b", "ECE": 0.1}]), "toy")
+    >>> "a\\\\_b & 0.100" in text, "5 \\\\%" in text
+    (True, True)
+    """
+    lines = [
+        r"\begin{table}[t]",
+        rf"\caption{{{_escape(table.title)}. {_escape(table.caption)}}}",
+        rf"\label{{tab:{label}}}",
+        r"\centering",
+        r"\small",
+    ]
+    if table.rows:
+        titles, rows = _cells(table)
+        texts = [isinstance(table.rows[0].get(title), str) for title in titles]
+        lines.append(rf"\begin{{tabular}}{{{''.join('l' if t else 'r' for t in texts)}}}")
+        lines.append(r"\toprule")
+        lines.append(" & ".join(map(_escape, titles)) + r" \\")
+        lines.append(r"\midrule")
+        for number, row in enumerate(rows):
+            if number and row[0] != rows[number - 1][0]:
+                lines.append(r"\midrule")
+            lines.append(" & ".join(map(_escape, row)) + r" \\")
+        lines += [r"\bottomrule", r"\end{tabular}"]
+    else:
+        lines.append(rf"This table cannot be made here: {_escape(table.reason)}.")
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def write_tables(folder: str | Path, tables: Mapping[str, Table]) -> list[Path]:
+    """Write every table as ``name.csv``, ``name.md`` and ``name.tex``; return the paths.
+
+    A table that cannot be made is written too, with the reason.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, table in tables.items():
+        csv, md, tex = (folder / f"{name}.{kind}" for kind in ("csv", "md", "tex"))
+        write_csv(table.frame, csv)
+        write_text(md, markdown(table))
+        write_text(tex, latex(table, name))
+        paths += [csv, md, tex]
+    return paths
+
+
+# ---- rows
+
+
+def _mean_sd(name: str, values: Iterable[float], scale: float = 1.0) -> Row:
+    """Columns `name` and ``name_sd``: mean and standard deviation of the finite values."""
+    array = np.asarray(list(values), dtype=np.float64) * scale
+    array = array[np.isfinite(array)]
+    mean = float(array.mean()) if len(array) else NAN
+    return {name: mean, f"{name}_sd": float(array.std(ddof=1)) if len(array) > 1 else NAN}
+
+
+def _printed(table: Mapping[str, Any] | None, *keys: str) -> Any:
+    """Follow keys into what the paper printed; NaN where it printed nothing."""
+    value: Any = table
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return NAN if value is None else value
+
+
+def _general_sets(evidence: Evidence) -> list[str]:
+    """PatchCamelyon and BreakHis where at hand, then other data sets without readers' votes."""
+    known = list(paper.GENERALISATION)
+    others = [d for d in evidence.datasets if d not in evidence.judged and d not in known]
+    return [d for d in known if d in evidence.datasets] + others
+
+
+def _replication(evidence: Evidence) -> Iterator[Row]:
+    """Table 1: an end-to-end ResNet with hard, smoothed and agreement-smoothed labels."""
+    for cell in evidence.cells:
+        for method, printed in paper.REPLICATION.items():
+            if method not in cell.methods:
+                continue
+            key = (cell.dataset, cell.encoder, method)
+            row: Row = {
+                "data set": cell.dataset,
+                "method": method_label(method),
+                **_mean_sd("AUC", evidence.by_seed(*key, "auc"), 100),
+                **_mean_sd("ECE", evidence.by_seed(*key, "ece"), 100),
+                "floor": 100 * evidence.mean(*key, "ece", column="floor"),
+                "seeds": len(cell.seeds(method)),
+            }
+            if cell.dataset == "mhist":
+                names = ("AUC, paper", "AUC, Wei et al.", "ECE, paper", "ECE, Wei et al.")
+                for name, (mean, sd) in zip(names, printed, strict=True):
+                    row |= {name: mean, f"{name}_sd": sd}
+            yield row
+
+
+def _audit(evidence: Evidence) -> Iterator[Row]:
+    """Table 2: ECE of the uncalibrated probe by stratum, beside its floor and its null."""
+    for dataset in evidence.judged:
+        for cell in evidence.of_dataset(dataset, "none"):
+            key = (dataset, cell.encoder, "none")
+            for stratum in ("overall", *cell.stratum_names):
+                row: Row = {
+                    "data set": dataset,
+                    "encoder": encoder_label(cell.encoder),
+                    "stratum": stratum,
+                    "n": round(evidence.mean(*key, "n", stratum)),
+                    **_mean_sd("ECE", evidence.by_seed(*key, "ece", stratum)),
+                    "floor": evidence.mean(*key, "ece", stratum, "floor"),
+                    "null": evidence.mean(*key, "null", stratum),
+                    "p(null)": evidence.mean(*key, "p_null", stratum),
+                    "debiased": evidence.mean(*key, "debiased", stratum),
+                }
+                if dataset == "mhist":
+                    row["paper"] = _printed(paper.AUDIT, cell.encoder, stratum)
+                yield row
+
+
+def _over(
+    evidence: Evidence,
+    dataset: str,
+    encoders: list[str],
+    method: str,
+    metric: str,
+    stratum: str = "overall",
+    column: str = "value",
+) -> float:
+    key = (method, metric, stratum, column)
+    return float(np.mean([evidence.mean(dataset, encoder, *key) for encoder in encoders]))
+
+
+def _main(evidence: Evidence) -> Iterator[Row]:
+    """Table 3: every method averaged over encoders, with its change and both p-values."""
+    for dataset in evidence.judged:
+        drawn = evidence.resampled(dataset)
+        for method in evidence.methods(dataset):
+            names = evidence.encoders(dataset, "none", method)
+
+            mean = partial(_over, evidence, dataset, names, method)
+            row: Row = {"data set": dataset, "method": method_label(method), "encoders": len(names)}
+            for stratum in ("overall", "low"):
+                row[f"{stratum} ECE"] = mean("ece", stratum)
+                row[f"{stratum} ECE, floor"] = mean("ece", stratum, "floor")
+            changes = (NAN,) * 5
+            if method != "none":
+                low = drawn.contrast(method, "none", stratum="low", encoders=names)
+                ends = (low.low / low.reference, low.high / low.reference)
+                changes = (low.change, *ends, low.p_seeds, low.p_cases)
+            row |= dict(zip(_CHANGES, changes, strict=True))
+            row |= {"NLL": mean("nll"), "vote NLL": mean("vote_nll")}
+            row |= {"AUC": 100 * mean("auc"), "accuracy": 100 * mean("accuracy")}
+            if dataset == "mhist":
+                row |= _paper_main(names, method)
+            yield row
+
+
+_CHANGES = ("low change", "low from", "low to", "p (seeds)", "p (cases)")
+
+
+def _paper_main(encoders: list[str], method: str) -> Row:
+    def printed(column: str, of: str = method) -> float:
+        table = {e: m[of][column][0] for e, m in paper.MAIN.items() if of in m}
+        return paper.mean_over(encoders, table)
+
+    low, base = printed("low"), printed("low", "none")
+    return {
+        "overall ECE, paper": printed("overall"),
+        "low ECE, paper": low,
+        "low change, paper": NAN if method == "none" else low / base - 1,
+        "AUC, paper": printed("auc"),
+    }
+
+
+def _pairwise(evidence: Evidence) -> Iterator[Row]:
+    """Table 4: real against synthetic agreement, smoothing by smoothing."""
+    for dataset in evidence.judged:
+        drawn = evidence.resampled(dataset)
+        for smoothing, (real, scale) in paper.SMOOTHINGS.items():
+            encoders = evidence.encoders(dataset, "none", real, scale)
+            if not encoders:
+                continue
+            gap = drawn.contrast(scale, real, stratum="low", encoders=encoders)
+            row: Row = {
+                "data set": dataset,
+                "smoothing": smoothing,
+                "encoders": len(encoders),
+                "real ECE": gap.reference,
+                "SCALE ECE": gap.value,
+                "gap": gap.difference,
+                "gap from": gap.low,
+                "gap to": gap.high,
+            }
+            for name, (stratum, metric) in _RECOVERED.items():
+                share = drawn.recovered(
+                    scale, real, stratum=stratum, metric=metric, encoders=encoders
+                )
+                row |= {name: share.share, f"{name} from": share.low, f"{name} to": share.high}
+                row[f"{name}, why not"] = share.reason
+            if dataset == "mhist" and set(encoders) >= set(paper.ENCODER_LABELS):
+                names = ("real ECE, paper", "SCALE ECE, paper", "gap, paper", "recovered, paper")
+                row |= dict(zip(names, paper.PAIRWISE[smoothing], strict=True))
+            yield row
+
+
+_RECOVERED = {"recovered": ("low", "ece"), "recovered vote NLL": ("overall", "vote_nll")}
+
+
+def _by_encoder(
+    evidence: Evidence,
+    datasets: Mapping[str, Mapping[str, Any] | None],
+    methods: tuple[str, ...],
+    stratum: str,
+) -> Iterator[Row]:
+    """Every method's ECE, the last one's floor, and what the paper printed; then the average."""
+    for dataset, printed in datasets.items():
+        rows: list[Row] = []
+        for encoder in evidence.encoders(dataset, *methods):
+            row: Row = {"data set": dataset, "encoder": encoder_label(encoder)}
+            for method in methods:
+                row[method_label(method)] = evidence.mean(dataset, encoder, method, "ece", stratum)
+            row["floor"] = evidence.mean(dataset, encoder, methods[-1], "ece", stratum, "floor")
+            for method in methods:
+                value = _printed(printed, encoder, method)
+                row[f"{method_label(method)}, paper"] = (
+                    value[0] if isinstance(value, tuple) else value
+                )
+            rows.append(row)
+        yield from rows
+        if len(rows) > 1:
+            means = {key: float(np.mean([row[key] for row in rows])) for key in list(rows[0])[2:]}
+            yield {"data set": dataset, "encoder": "average", **means}
+
+
+def _generalisation(evidence: Evidence) -> Iterator[Row]:
+    """Table 5: overall ECE where no readers' votes are."""
+    printed = {dataset: paper.GENERALISATION.get(dataset) for dataset in _general_sets(evidence)}
+    return _by_encoder(evidence, printed, ("none", "vanilla-ls", "scale"), "overall")
+
+
+def _anchors(evidence: Evidence) -> Iterator[Row]:
+    """Appendix: confident against random anchors, low-agreement ECE."""
+    printed = {d: paper.ANCHORS if d == "mhist" else None for d in evidence.judged}
+    return _by_encoder(evidence, printed, ("vanilla-ls", "scale-random", "scale"), "low")
+
+
+_COLUMNS = {
+    "overall ECE": ("ece", "overall", 1),
+    "low ECE": ("ece", "low", 1),
+    "ECE": ("ece", "overall", 1),
+    "AUC": ("auc", "overall", 100),
+    "accuracy": ("accuracy", "overall", 100),
+    "NLL": ("nll", "overall", 1),
+    "vote NLL": ("vote_nll", "overall", 1),
+}
+"""Column of the full results -> metric, stratum, factor."""
+
+
+def _full_rows(
+    evidence: Evidence,
+    datasets: list[str],
+    columns: tuple[str, ...],
+    printed: Mapping[str, Callable[[str, str, str], Any]],
+) -> Iterator[Row]:
+    for cell in evidence.cells:
+        if cell.dataset not in datasets:
+            continue
+        for method in cell.methods:
+            if "@" in method or method in paper.FINE_TUNED_LABELS:
+                continue
+            key = (cell.dataset, cell.encoder, method)
+            row: Row = {
+                "data set": cell.dataset,
+                "encoder": encoder_label(cell.encoder),
+                "method": method_label(method),
+                "seeds": len(cell.seeds(method)),
+            }
+            for name in columns:
+                metric, stratum, scale = _COLUMNS[name]
+                row |= _mean_sd(name, evidence.by_seed(*key, metric, stratum), scale)
+                if metric == "ece":
+                    row[f"{name}, floor"] = evidence.mean(*key, metric, stratum, "floor")
+                if name in printed:
+                    pair = printed[name](*key)
+                    mean, sd = pair if isinstance(pair, tuple) else (NAN, NAN)
+                    row |= {f"{name}, paper": mean, f"{name}, paper_sd": sd}
+            yield row
+
+
+def _full(evidence: Evidence) -> Iterator[Row]:
+    """Appendix: every encoder and method where there are agreement strata, mean and sd."""
+
+    def of(column: str) -> Callable[[str, str, str], Any]:
+        return lambda dataset, encoder, method: (
+            _printed(paper.MAIN, encoder, method, column) if dataset == "mhist" else NAN
+        )
+
+    keys = {"overall ECE": "overall", "low ECE": "low", "AUC": "auc", "accuracy": "accuracy"}
+    columns = (*keys, "NLL", "vote NLL")
+    return _full_rows(
+        evidence, evidence.judged, columns, {name: of(key) for name, key in keys.items()}
+    )
+
+
+def _generalisation_full(evidence: Evidence) -> Iterator[Row]:
+    """Appendix: every encoder and method where there are no readers' votes, mean and sd."""
+
+    def ece(dataset: str, encoder: str, method: str) -> Any:
+        return _printed(paper.GENERALISATION, dataset, encoder, method)
+
+    def auc(dataset: str, encoder: str, method: str) -> Any:
+        return ece(dataset, encoder, "auc") if method == "scale" else NAN
+
+    columns = ("ECE", "AUC", "accuracy", "NLL")
+    return _full_rows(evidence, _general_sets(evidence), columns, {"ECE": ece, "AUC": auc})
+
+
+def _shift(evidence: Evidence) -> Iterator[Row]:
+    """Calibration where the test cases come from elsewhere than the training cases."""
+    for cell in evidence.shifted:
+        if cell.encoder == ENSEMBLE or cell.shift is None:
+            continue
+        scores = score_cell(cell, n_resamples=1)
+        scores = scores[scores["stratum"] == "overall"]
+        for method, part in scores.groupby("method", sort=False):
+            values = {str(name): frame["value"] for name, frame in part.groupby("metric")}
+            yield {
+                "data set": cell.dataset,
+                "encoder": encoder_label(cell.encoder),
+                "trained on": cell.shift[0],
+                "tested on": cell.shift[1],
+                "method": method_label(str(method)),
+                "n": round(float(values["n"].mean())),
+                **_mean_sd("ECE", values["ece"]),
+                "floor": float(part.loc[part["metric"] == "ece", "floor"].mean()),
+                **_mean_sd("NLL", values["nll"]),
+                **_mean_sd("AUC", values.get("auc", ()), 100),
+            }
+
+
+def _kinds(**columns: tuple[str, ...]) -> dict[str, str]:
+    """Column -> kind, from kind -> columns."""
+    return {name: kind.replace("_", " ") for kind, names in columns.items() for name in names}
+
+
+_POINTS = ("AUC", "accuracy", "AUC, paper", "accuracy, paper")
+
+TABLES: dict[str, Layout] = {
+    "replication": Layout(
+        "Replication of Wei et al. (2022)",
+        "End-to-end ResNet-18 trained on hard, uniformly smoothed and agreement-smoothed labels. AUC, "
+        "ECE (15 bins) and ECE's noise floor in per cent, mean ± sd over seeds; beside them what the "
+        "paper and Wei et al. printed for MHIST.",
+        _replication,
+        "no fine-tuned network here; run: scalecal finetune",
+        _kinds(
+            points=(
+                *("AUC", "ECE", "floor"),
+                *("AUC, paper", "AUC, Wei et al.", "ECE, paper", "ECE, Wei et al."),
+            )
+        ),
+    ),
+    "audit": Layout(
+        "Calibration audit by agreement",
+        "ECE (15 bins) of the uncalibrated probe by readers' agreement, mean ± sd over seeds. Floor: what "
+        "a calibrated model would show on as many cases. Null: what a calibrated model would show in "
+        "strata made from the same votes as the labels; p(null): chance of a null ECE as large, "
+        "averaged over seeds. Debiased: squared calibration error without the floor.",
+        _audit,
+        "no data set here has readers' votes, so there are no agreement strata",
+        _kinds(p=("p(null)",)),
+    ),
+    "main": Layout(
+        "Main comparison",
+        "Calibration and discrimination averaged over encoders and seeds. Low change: change of "
+        "low-agreement ECE against no calibration, with the 95 % interval of a paired bootstrap over "
+        "cases (over groups where there are any). p (seeds): paired t-test across seeds, as in the "
+        "paper; p (cases): the bootstrap's. Floors: what a calibrated model would show. Real-agreement "
+        "methods need several readers per training case. Paper: its average over the same encoders.",
+        _main,
+        "no data set here has readers' votes, so there is no low-agreement stratum",
+        _kinds(
+            signed_percent=("low change", "low from", "low to", "low change, paper"),
+            points=_POINTS,
+            p=("p (seeds)", "p (cases)"),
+        ),
+    ),
+    "pairwise": Layout(
+        "Real against synthetic agreement",
+        "Low-agreement ECE averaged over encoders and seeds, the same smoothing function with real and "
+        "with synthetic agreement. Recovered: share of real agreement's gain over no calibration, with "
+        "its 95 % interval by paired bootstrap; undefined where real agreement gains nothing. The "
+        "vote NLL of all cases cannot be gamed by softening as low-agreement ECE can.",
+        _pairwise,
+        "needs readers' votes and the methods real-* and scale*",
+        _kinds(
+            percent=(
+                *(f"{name}{end}" for name in _RECOVERED for end in ("", " from", " to")),
+                "recovered, paper",
+            )
+        ),
+    ),
+    "generalisation": Layout(
+        "Data sets without several readers",
+        "Overall ECE (15 bins), mean over seeds, with the floor of SCALE's predictions; beside it what "
+        "the paper printed.",
+        _generalisation,
+        "needs PatchCamelyon or BreakHis with none, vanilla-ls and scale",
+    ),
+    "full": Layout(
+        "Full results",
+        "Every encoder and method, mean ± sd over seeds; AUC and accuracy in per cent; beside them what "
+        "the paper printed for MHIST.",
+        _full,
+        "no data set here has readers' votes",
+        _kinds(points=_POINTS),
+    ),
+    "generalisation_full": Layout(
+        "Full results without several readers",
+        "Every encoder and method, mean ± sd over seeds; AUC and accuracy in per cent; beside them what "
+        "the paper printed for PatchCamelyon and BreakHis.",
+        _generalisation_full,
+        "needs PatchCamelyon, BreakHis or another data set without readers' votes",
+        _kinds(points=_POINTS),
+    ),
+    "anchors": Layout(
+        "Anchor selection",
+        "Low-agreement ECE, mean over seeds, piecewise smoothing: uniform smoothing, SCALE with random "
+        "anchors, SCALE with the most confident anchors.",
+        _anchors,
+        "needs readers' votes and the methods vanilla-ls, scale-random, scale",
+    ),
+    "shift": Layout(
+        "Calibration under shift",
+        "Overall ECE, its floor, NLL and AUC where the probe was trained on one kind of image and tested "
+        "on another; mean ± sd over seeds.",
+        _shift,
+        "no cell here was tested elsewhere than trained",
+        _kinds(points=("AUC",)),
+    ),
+}
+"""Name -> layout; every name becomes a file in three formats."""
