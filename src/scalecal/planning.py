@@ -332,7 +332,7 @@ def _study(
     return {
         "stratum_share": part.share,
         "n_in_stratum": n * part.share,
-        "floor": noise_floor(typical, n_resamples=200, seed=rng),
+        "floor": noise_floor(typical),
         "power": rejected / n_simulations,
         "power_low": low,
         "power_high": high,

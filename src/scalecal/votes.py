@@ -6,7 +6,6 @@ readers may be missing and panels may differ in size from case to case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from scalecal.checks import (
     check_choice,
     check_counts,
     check_same_length,
+    check_weights,
     rows,
 )
 
@@ -27,7 +27,6 @@ __all__ = [
     "STRATA",
     "TIES",
     "Majority",
-    "VoteTable",
     "agreement",
     "fleiss_kappa",
     "from_long",
@@ -36,6 +35,7 @@ __all__ = [
     "split_panel",
     "strata",
     "stratum_codes",
+    "tied_error",
     "vote_shares",
 ]
 
@@ -48,30 +48,22 @@ TIES: tuple[str, ...] = ("error", "first", "last", "random", "drop")
 draw one of them, or give no label (-1)."""
 
 
-@dataclass(frozen=True)
-class VoteTable:
-    """Votes of a panel: `counts[i, c]` readers gave case `cases[i]` the class `classes[c]`."""
-
-    cases: NDArray[Any]
-    classes: tuple[Any, ...]
-    counts: Int
-
-
 def from_long(
     case: ArrayLike, rater: ArrayLike, label: ArrayLike, *, classes: ArrayLike | None = None
-) -> VoteTable:
+) -> tuple[Int, NDArray[Any], tuple[Any, ...]]:
     """Count votes given one per row: (case, rater, label).
+
+    Returns counts (cases, classes), the names of the cases and those of the classes, both sorted;
+    `classes` names classes that nobody may have voted for.
 
     A missing label (None, NaN or an empty string) is a reader who did not vote on the case. A reader
     who votes twice on one case is an error, whether or not the two votes agree.
 
     Examples
     --------
-    >>> table = from_long(["a", "a", "b"], [1, 2, 1], ["HP", "SSA", "SSA"])
-    >>> table.classes
-    ('HP', 'SSA')
-    >>> table.counts.tolist()
-    [[1, 1], [0, 1]]
+    >>> counts, cases, classes = from_long(["a", "a", "b"], [1, 2, 1], ["HP", "SSA", "SSA"])
+    >>> counts.tolist(), cases.tolist(), classes
+    ([[1, 1], [0, 1]], ['a', 'b'], ('HP', 'SSA'))
     """
     cases, raters, labels = (np.asarray(a) for a in (case, rater, label))
     n = check_same_length(case=cases, rater=raters, label=labels)
@@ -108,10 +100,9 @@ def from_long(
         raise InputError(
             f"label {wanted[unknown][0]!s} is not one of the classes {', '.join(map(str, known))}"
         )
-    counts = np.zeros((len(names), max(len(known), 2)), dtype=np.int64)
+    counts = np.zeros((len(names), len(known)), dtype=np.int64)
     np.add.at(counts, (case_code[~missing], column), 1)
-    listed = tuple(known.tolist())
-    return VoteTable(names, listed if len(listed) > 1 else (*listed, None), counts)
+    return counts, names, tuple(known.tolist())
 
 
 def vote_shares(votes: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
@@ -160,10 +151,7 @@ def majority(
     empty = counts.sum(axis=1) == 0
     tied = (top.sum(axis=1) > 1) & ~empty
     if tied.any() and ties == "error":
-        raise InputError(
-            f"{int(tied.sum())} of {len(counts)} cases are tied ({rows(tied)}). "
-            "Choose what a tie means: ties= (--ties) 'first', 'last', 'random' or 'drop'"
-        )
+        raise tied_error(tied, rows(tied))
     labels = top.argmax(axis=1).astype(np.int64)
     if ties == "last":
         labels = counts.shape[1] - 1 - top[:, ::-1].argmax(axis=1).astype(np.int64)
@@ -174,6 +162,14 @@ def majority(
         labels[tied] = -1
     labels[empty] = -1
     return Majority(labels, tied, empty)
+
+
+def tied_error(tied: NDArray[np.bool_], where: str) -> InputError:
+    """Return the error of votes that are tied where a label is needed; `where` names the cases."""
+    return InputError(
+        f"{int(tied.sum())} of {len(tied)} cases are tied ({where}). "
+        "Choose what a tie means: ties= (--ties) 'first', 'last', 'random' or 'drop'"
+    )
 
 
 def agreement(votes: ArrayLike, n_raters: ArrayLike | None = None) -> Int:
@@ -248,12 +244,18 @@ def split_panel(
     return kept, counts - kept
 
 
-def fleiss_kappa(votes: ArrayLike, n_raters: ArrayLike | None = None) -> float:
+def fleiss_kappa(
+    votes: ArrayLike,
+    n_raters: ArrayLike | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Fleiss' kappa: agreement beyond chance; panels may differ in size.
 
     Observed agreement is the mean over cases with two or more votes of
     sum_c n_c (n_c - 1) / (m (m - 1)); chance agreement is sum_c p_c^2 with p_c the share of all votes
     [1]_. NaN where chance agreement is 1 (one class only) or no case has two votes.
+    `sample_weight` counts identical cases.
 
     References
     ----------
@@ -265,22 +267,25 @@ def fleiss_kappa(votes: ArrayLike, n_raters: ArrayLike | None = None) -> float:
     >>> fleiss_kappa([[3, 0], [0, 3], [3, 0]])
     1.0
     """
-    counts = check_counts(votes, n_raters)
-    m = counts.sum(axis=1)
-    counts, m = counts[m >= 2], m[m >= 2]
+    counts, m, w = _paired_votes(votes, n_raters, sample_weight)
     if len(m) == 0:
         return float("nan")
-    observed = float(np.mean((counts * (counts - 1)).sum(axis=1) / (m * (m - 1))))
-    share = counts.sum(axis=0) / counts.sum()
+    observed = float(w @ ((counts * (counts - 1)).sum(axis=1) / (m * (m - 1))) / w.sum())
+    share = w @ counts / (w @ m)
     chance = float((share**2).sum())
     return float("nan") if chance >= 1.0 else (observed - chance) / (1.0 - chance)
 
 
-def krippendorff_alpha(votes: ArrayLike, n_raters: ArrayLike | None = None) -> float:
+def krippendorff_alpha(
+    votes: ArrayLike,
+    n_raters: ArrayLike | None = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Krippendorff's alpha for nominal data, with missing votes.
 
     alpha = 1 - D_o / D_e from the coincidence matrix [1]_; cases with fewer than two votes carry no
-    pair and are left out. NaN where all votes are for one class.
+    pair and are left out. NaN where all votes are for one class. `sample_weight` counts identical cases.
 
     References
     ----------
@@ -291,15 +296,24 @@ def krippendorff_alpha(votes: ArrayLike, n_raters: ArrayLike | None = None) -> f
     >>> round(krippendorff_alpha([[2, 0], [0, 2], [1, 1]]), 3)
     0.444
     """
-    counts = check_counts(votes, n_raters)
-    m = counts.sum(axis=1)
-    counts, m = counts[m >= 2], m[m >= 2]
-    total = counts.sum()
+    counts, m, w = _paired_votes(votes, n_raters, sample_weight)
+    total = float(w @ m)
     if total == 0:
         return float("nan")
-    per_class = counts.sum(axis=0)
-    expected = 1.0 - float((per_class * (per_class - 1)).sum()) / float(total * (total - 1))
+    per_class = w @ counts
+    expected = 1.0 - float((per_class * (per_class - 1)).sum()) / (total * (total - 1))
     if expected <= 0.0:
         return float("nan")
     same = (counts * (counts - 1)).sum(axis=1) / (m - 1)
-    return 1.0 - (1.0 - float(same.sum()) / float(total)) / expected
+    return 1.0 - (1.0 - float(w @ same) / total) / expected
+
+
+def _paired_votes(
+    votes: ArrayLike, n_raters: ArrayLike | None, sample_weight: ArrayLike | None
+) -> tuple[Int, Int, Float]:
+    """Counts, panel sizes and weights of the cases with two votes or more."""
+    counts = check_counts(votes, n_raters)
+    m = counts.sum(axis=1)
+    w = check_weights(sample_weight, len(m), "sample_weight")
+    used = m >= 2
+    return counts[used], m[used], np.ones(int(used.sum())) if w is None else w[used]

@@ -56,7 +56,7 @@ def test_every_number_equals_the_plain_function_on_the_stratum(seven):
     ):
         row, yy, pp, vv = seven[name], y[inside], p[inside], votes[inside]
         assert row["ece"] == pytest.approx(metrics.ece(yy, pp))
-        assert row["floor"] == pytest.approx(metrics.noise_floor(pp, method="resampled"))
+        assert row["floor"] == pytest.approx(metrics.noise_floor(pp))
         assert row["excess"] == pytest.approx(row["ece"] - row["floor"])
         assert row["debiased"] == pytest.approx(metrics.debiased_error(yy, pp))
         assert row["smece"] == pytest.approx(metrics.smece(yy, pp))

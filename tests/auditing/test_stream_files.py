@@ -9,14 +9,14 @@ import pytest
 from scalecal import audit
 from scalecal.auditing.streaming import stream_file
 from scalecal.checks import InputError
-from scalecal.io import batches, read_predictions
+from scalecal.io import read_predictions, tables
 from tests.auditing.test_stream_audits import assert_close, cases
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(batches, "BATCH_ROWS", 700)
-    monkeypatch.setattr(batches, "BLOCK_BYTES", 1 << 15)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 700)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 15)
 
 
 def write(frame, path):
@@ -37,7 +37,7 @@ def test_pieces_equal_the_whole(tmp_path, name):
     seen = []
     streamed = stream_file(path, n_resamples=50, on_batch=seen.append)
     found = read_predictions(path)
-    assert_close(streamed, audit(found.y, found.probs, votes=found.counts, n_resamples=50))
+    assert_close(streamed, audit(found.cases.y, found.p, votes=found.cases.votes, n_resamples=50))
     assert len(seen) > 2
     assert sum(seen) == len(y)
     assert streamed.meta["file"] == name
@@ -54,7 +54,7 @@ def test_named_classes_strata_and_missing_labels(tmp_path):
     streamed = stream_file(path, columns={"p": "score"}, positive="SSA", n_resamples=50)
     kept = frame["label"].notna().to_numpy()
     assert_close(streamed, audit(y[kept], p[kept], strata=stratum[kept], n_resamples=50))
-    assert "30 cases without a label were left out." in streamed.notes
+    assert "30 of 3,000 cases without a label were left out." in streamed.notes
 
 
 def test_several_classes(tmp_path):
@@ -104,15 +104,15 @@ def test_notes_count_over_all_pieces(tmp_path):
         stream_file(path, ties="drop", n_resamples=20),
         read_predictions(path, ties="drop"),
     )
-    assert "; in 400 they are tied and there is none." in " ".join(whole.notes)
-    assert "(off by up to 0.005)" in " ".join(whole.notes)
-    assert set(whole.notes[:-1]) <= set(streamed.notes)
-    assert "2,400 cases without a label were left out." in streamed.notes
-    assert streamed["overall"]["mean_p"] == pytest.approx(whole.probs.mean())
+    assert "; in 400 they are tied and there is none." in " ".join(whole.cases.notes)
+    assert "(off by up to 0.005)" in " ".join(whole.cases.notes)
+    assert set(whole.cases.notes) <= set(streamed.notes)
+    assert "2,400 of 4,000 cases without a label were left out." in streamed.notes
+    assert streamed["overall"]["mean_p"] == pytest.approx(whole.p.mean())
 
 
 def test_an_error_says_in_which_piece(tmp_path):
     frame = pd.DataFrame({"p": np.full(2000, 0.5), "label": 1})
     frame.loc[1500, "p"] = 1.5
-    with pytest.raises(InputError, match=r"p\.parquet from row 1400 on: .* got 1\.5 at row 100"):
+    with pytest.raises(InputError, match=r"p\.parquet: .* got 1\.5 at row 1500"):
         stream_file(write(frame, tmp_path / "p.parquet"))

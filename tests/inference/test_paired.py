@@ -21,6 +21,15 @@ KEPT = ("n", "bins")  # the sums an ECE is made of
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
 
 
+def draw(losses, groups=None, n_resamples=2000, seed=0):
+    """The mean of per-case losses with its bootstrap."""
+    units = Units.of(len(losses), groups=groups, seed=seed)
+    sums = {"d": units.total(losses), "n": units.total(np.ones(len(losses)))}
+    drawn = bootstrap_sums(sums, n_resamples=n_resamples, seed=seed)
+    samples = drawn["d"][:, 0] / drawn["n"][:, 0]
+    return s.Drawn({0: float(np.mean(losses))}, samples, len(losses), units.count)
+
+
 def test_paired_t_equals_scipy():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 10))
@@ -42,7 +51,7 @@ def test_paired_bootstrap_agrees_with_the_normal_interval():
     rng = np.random.default_rng(1)
     a = rng.normal(size=800)
     b = a + 0.1 + rng.normal(size=800)
-    result = s.paired_bootstrap(a, b, n_resamples=4000)
+    result = s.contrast_of(draw(a, n_resamples=4000), draw(b, n_resamples=4000))
     d = b - a
     half = 1.96 * d.std() / np.sqrt(800)
     assert (result.low, result.high) == pytest.approx((d.mean() - half, d.mean() + half), abs=0.01)
@@ -52,8 +61,9 @@ def test_groups_are_resampled_whole():
     rng = np.random.default_rng(2)
     shift = np.repeat(rng.normal(size=30), 20)
     zero = np.zeros(600)
-    alone = s.paired_bootstrap(zero, shift)
-    grouped = s.paired_bootstrap(zero, shift, groups=np.repeat(np.arange(30), 20))
+    alone = s.contrast_of(draw(zero), draw(shift))
+    groups = np.repeat(np.arange(30), 20)
+    grouped = s.contrast_of(draw(zero, groups), draw(shift, groups))
     assert grouped.high - grouped.low > 3 * (alone.high - alone.low)
 
 
@@ -61,12 +71,15 @@ def test_recovered_share_limits():
     rng = np.random.default_rng(3)
     base = rng.normal(size=400) + 3
     real = base - 0.3 + 0.05 * rng.normal(size=400)
-    assert s.recovered_share(base, real, real).share == pytest.approx(1.0)
-    assert s.recovered_share(base, real, base).share == pytest.approx(0.0)
-    worse = s.recovered_share(base, real, base + 0.3)
-    assert worse.share < -0.9
     noise = base + rng.normal(size=400) * 5
-    undefined = s.recovered_share(base, noise, real)
+
+    def share(reference, method):
+        return s.recovered_share(draw(base), draw(reference), draw(method))
+
+    assert share(real, real).share == pytest.approx(1.0)
+    assert share(real, base).share == pytest.approx(0.0)
+    assert share(real, base + 0.3).share < -0.9
+    undefined = share(noise, real)
     assert np.isnan(undefined.share)
     assert undefined.reason
 
@@ -92,7 +105,8 @@ def test_paired_bootstrap_covers(grouped):
         d = rng.normal(size=300) + 0.2
         if grouped:
             d += np.repeat(rng.normal(size=60), 5)
-        result = s.paired_bootstrap(np.zeros(300), d, groups=groups, n_resamples=500, seed=seed)
+        zero, own = (draw(values, groups, 500, seed) for values in (np.zeros(300), d))
+        result = s.contrast_of(zero, own)
         covered += result.low <= 0.2 <= result.high
     assert covered / runs > 0.95 - 3.5 * np.sqrt(0.05 * 0.95 / runs)
 
@@ -163,3 +177,26 @@ def test_the_interval_of_an_ece_difference_covers_it_and_holds_the_value_found()
     # Percentiles as they are lie to one side: averaged over seeds, they would miss the value.
     assert np.mean(plain) < np.mean(found) - 0.01
     assert np.mean(moved) == pytest.approx(np.mean(found), abs=0.005)
+
+
+def test_weighted_cases_are_resampled_like_their_copies():
+    rng = np.random.default_rng(8)
+    x, times = rng.normal(size=60), rng.integers(1, 20, 60)
+    values = np.column_stack([x, x**2, np.ones(60)])
+
+    def totals(units, table):
+        return units.totals(
+            lambda part, here: {str(j): here.total(table[part, j]) for j in range(3)}
+        )
+
+    weighted = totals(Units.of(60, sample_weight=times), values)
+    copies = totals(Units.of(int(times.sum())), np.repeat(values, times, axis=0))
+    spread = []
+    for sums in (weighted, copies):
+        for j in range(3):
+            assert sums[str(j)].sum() == pytest.approx(times @ values[:, j])
+        drawn = bootstrap_sums(sums, n_resamples=4000)
+        spread.append(np.cov(np.hstack([drawn["0"], drawn["1"]]).T))
+    np.testing.assert_allclose(spread[0], spread[1], rtol=0.3, atol=0.1 * np.abs(spread[1]).max())
+    with pytest.raises(InputError, match="groups"):
+        Units.of(60, sample_weight=times, groups=np.arange(60))

@@ -24,6 +24,11 @@ def test_nearest_window_equals_a_sort_by_distance():
         for s, q in zip(start, queries, strict=True):
             nearest = np.sort(np.abs(values - q))[:k]
             np.testing.assert_allclose(np.sort(np.abs(values[s : s + k] - q)), nearest)
+        times = rng.integers(0, 4, 57)
+        times[0] = 1
+        copies = np.repeat(values, times)
+        weighted = _nearest_window(values, queries, k, np.cumsum(times))
+        np.testing.assert_array_equal(weighted, _nearest_window(copies, queries, k))
 
 
 def test_null_of_strata_unrelated_to_the_label_is_the_plain_floor():
@@ -53,6 +58,41 @@ def test_normal_limit_agrees_with_drawing_case_by_case(monkeypatch):
     np.testing.assert_allclose(limit.mean(axis=0), exact.mean(axis=0), rtol=0.06)
     np.testing.assert_allclose(limit.std(axis=0), exact.std(axis=0), rtol=0.25)
     assert floors.EXACT_CASES == 100_000
+
+
+@pytest.mark.parametrize("most", [10, 100_000])
+def test_weights_of_the_null_count_cases(monkeypatch, most):
+    rng = np.random.default_rng(5)
+    p = np.round(sigmoid(rng.normal(size=300)), 2)
+    y, codes = (rng.random(300) < p).astype(int), rng.integers(-1, 2, 300)
+    times = rng.integers(1, 12, 300)
+    monkeypatch.setattr("scalecal.inference.selection.EXACT_CASES", most)
+    options = {"n_strata": 2, "n_resamples": 600}
+    weighted = selection_null(y, p, codes, sample_weight=times, **options)
+    copies = selection_null(*(np.repeat(a, times) for a in (y, p, codes)), **options)
+    np.testing.assert_allclose(weighted.mean(axis=0), copies.mean(axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("m", [3, 4, 7])
+def test_all_splits_are_the_mean_of_many(monkeypatch, m):
+    rng = np.random.default_rng(6)
+    votes, p = rng.binomial(m, 0.4, 200), rng.uniform(0.05, 0.95, 200)
+    times, groups = rng.integers(1, 5, 200), rng.integers(40, size=200)
+    many = leave_votes_out(votes, p, m, n_splits=2000)
+    grouped = leave_votes_out(votes, p, m, n_splits=2000, groups=groups)
+    copies = leave_votes_out(np.repeat(votes, times), np.repeat(p, times), m, n_splits=500)
+    monkeypatch.setattr("scalecal.inference.selection.EXACT_CASES", 10)
+    for slow, options in (
+        (many, {}),
+        (grouped, {"groups": groups}),
+        (copies, {"sample_weight": times}),
+    ):
+        fast = leave_votes_out(votes, p, m, **options)
+        for name, expected in slow.items():
+            for key in ("n", "vote_nll", "gap", "overconfidence", "overconfidence_low"):
+                assert getattr(fast[name], key) == pytest.approx(
+                    getattr(expected, key), rel=0.02, abs=0.01, nan_ok=True
+                ), (name, key)
 
 
 def test_one_label_only_has_no_null():

@@ -60,7 +60,10 @@ def test_contract(name, rng):
     assert np.isfinite(value)
     shuffled = rng.permutation(len(p))
     assert _call(name, y[shuffled], p[shuffled]) == pytest.approx(value, rel=1e-9, abs=1e-12)
-    assert _call(name, y, p, sample_weight=np.full(len(p), 2.0)) == pytest.approx(value, abs=1e-12)
+    times = rng.integers(0, 4, len(p))
+    assert _call(name, y, p, sample_weight=times) == pytest.approx(
+        _call(name, np.repeat(y, times), np.repeat(p, times)), rel=1e-9, abs=1e-12
+    )
     assert _call(name, list(y), list(p)) == value
 
 
@@ -132,7 +135,7 @@ def test_bad_votes(name):
 
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize(
-    ("sample_weight", "message"),
+    ("weights", "message"),
     [([1], "one value per case"), ([1, -1], "negative"), ([0, 0], "all be zero")],
 )
 def test_bad_weights(name, weights, message):

@@ -16,24 +16,65 @@ from scalecal.metrics import resampling as module
 from tests.metrics import references as slow
 
 
-def test_analytic_floor_against_its_formula(cases):
-    _, p = cases
-    rows = slow.members([slow.width_bin(q, 15) for q in p]).values()
-    expected = sum(np.sqrt(2 / np.pi * (p[r] * (1 - p[r])).sum()) for r in rows) / len(p)
-    assert noise_floor(p, method="analytic") == pytest.approx(expected)
-    weighted = noise_floor(p, method="analytic", sample_weight=np.full(len(p), 7.0))
-    assert weighted == pytest.approx(expected)
+def exact_floor(p, n_bins=15):
+    """Brute force: the law of every bin's positives by convolution."""
+    total = 0.0
+    for rows in slow.members([slow.width_bin(q, n_bins) for q in p]).values():
+        law = np.ones(1)
+        for q in p[rows]:
+            law = np.convolve(law, [1 - q, q])
+        total += law @ np.abs(np.arange(len(law)) - p[rows].sum())
+    return total / len(p)
+
+
+LAWS = {
+    "spread": lambda rng, n: rng.random(n),
+    "saturated": lambda rng, n: rng.beta(0.2, 0.2, n),
+    "rare": lambda rng, n: rng.beta(0.5, 30, n),
+    "one bin": lambda rng, n: rng.uniform(0.47, 0.53, n),
+    "certain": lambda rng, n: rng.integers(0, 2, n).astype(float),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+def test_floor_of_few_cases_is_exact(law, n, rng):
+    p = LAWS[law](rng, n)
+    if (p * (1 - p)).sum() < module.EXACT_VARIANCE:
+        assert noise_floor(p) == pytest.approx(exact_floor(p), rel=1e-10, abs=1e-14)
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("n", [60, 200, 977, 2000])
+def test_limit_of_the_floor_is_as_close_as_it_says(law, n, rng):
+    p = LAWS[law](rng, n)
+    assert noise_floor(p) == pytest.approx(exact_floor(p), rel=2e-4, abs=1e-14)
+
+
+def test_floor_by_hand():
+    assert noise_floor([0.3]) == pytest.approx(2 * 0.3 * 0.7)
+    assert noise_floor([0.5] * 4) == pytest.approx((2 * 2 / 16 + 1 * 8 / 16) / 4)
+
+
+def test_weights_of_the_floor_count_cases(rng):
+    for p, most in ((rng.random(40), 4), (rng.beta(0.3, 5, 300), 30)):
+        w = rng.integers(0, most, len(p))
+        assert noise_floor(p, sample_weight=w) == pytest.approx(noise_floor(np.repeat(p, w)))
+    with pytest.raises(InputError, match="count cases"):
+        noise_floor([0.5, 0.5], sample_weight=[0.5, 1.0])
 
 
 def test_draws_against_plain_simulation(rng):
-    p, w = rng.beta(0.5, 1, 120), rng.random(120)
+    p, w = rng.beta(0.5, 1, 120), rng.integers(0, 4, 120)
     for weights in (None, w):
-        direct = [
-            ece((rng.random(120) < p).astype(int), p, sample_weight=weights) for _ in range(3000)
-        ]
+        q = p if weights is None else np.repeat(p, weights)
+        direct = [ece((rng.random(len(q)) < q).astype(int), q) for _ in range(3000)]
         drawn = resampled_ece(p, n_resamples=3000, sample_weight=weights)
         error = np.hypot(np.std(direct), np.std(drawn)) / np.sqrt(3000)
         assert drawn.mean() == pytest.approx(np.mean(direct), abs=4 * error)
+        assert drawn.mean() == pytest.approx(
+            noise_floor(p, sample_weight=weights), abs=4 * np.std(drawn) / np.sqrt(3000)
+        )
         assert np.quantile(drawn, 0.95) == pytest.approx(np.quantile(direct, 0.95), rel=0.05)
 
 
@@ -66,13 +107,6 @@ def test_bin_limit_above_the_size_of_exact_draws(monkeypatch, rng):
     )
 
 
-def test_same_seed_same_answer_and_auto(rng):
-    few, many = rng.random(999), rng.random(1000)
-    assert noise_floor(few) == noise_floor(few, method="resampled")
-    assert noise_floor(few, seed=1) != noise_floor(few, seed=2)
-    assert noise_floor(many) == noise_floor(many, method="analytic")
-
-
 def test_more_classes_use_the_top_label(three):
     _, p = three
     assert noise_floor(p) == noise_floor(p.max(axis=1))
@@ -100,7 +134,7 @@ def test_bars_of_empty_bins_are_nan():
 
 
 def test_bad_choices_are_named():
-    with pytest.raises(InputError, match="'auto', 'analytic', 'resampled'"):
-        noise_floor([0.5], method="exact")
+    with pytest.raises(InputError, match="binning"):
+        noise_floor([0.5], binning="equal")
     with pytest.raises(InputError, match="n_resamples"):
         resampled_ece([0.5], n_resamples=0)

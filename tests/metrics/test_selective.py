@@ -22,7 +22,8 @@ def test_aurc_is_the_mean_over_the_orders_of_ties():
     y, p = np.array([0, 1, 1, 0, 1, 1]), np.array([0.25, 0.75, 0.25, 0.9, 0.6, 0.75])
     error = (p >= 0.5).astype(int) != y
     assert aurc(y, p) == pytest.approx(_slow_aurc(error, np.maximum(p, 1 - p)))
-    assert aurc(y, p, sample_weight=np.full(6, 2.0)) == pytest.approx(aurc(y, p))
+    twice = aurc(np.repeat(y, 2), np.repeat(p, 2))
+    assert aurc(y, p, sample_weight=np.full(6, 2.0)) == pytest.approx(twice)
 
 
 def test_aurc_without_ties(three):

@@ -240,3 +240,23 @@ def test_consistency_says_when_it_used_the_bins_limit(rng):
     assert result.details["exact"] == 0.0
     assert result.p_value > 0.001
     assert consistency(y, p**1.1).p_value == pytest.approx(1 / 1001)
+
+
+@pytest.mark.parametrize("test", [spiegelhalter, kuiper, cox, consistency])
+@pytest.mark.parametrize("shape", ["spread", "tied", "separated", "constant", "one class"])
+def test_weights_count_cases(test, shape, rng):
+    p = rng.random(60)
+    if shape == "tied":
+        p = np.round(p, 1)
+    if shape == "constant":
+        p = np.full(60, 0.4)
+    y = {"separated": p > 0.5, "one class": p >= 0}.get(shape, rng.random(60) < p).astype(int)
+    w = rng.integers(0, 4, 60)
+    weighted = test(y, p, sample_weight=w)
+    repeated = test(np.repeat(y, w), np.repeat(p, w))
+    rel = 0.1 if test is consistency else 1e-9
+    assert weighted.statistic == pytest.approx(repeated.statistic, rel=1e-9, nan_ok=True)
+    assert weighted.p_value == pytest.approx(repeated.p_value, rel=rel, abs=rel / 2, nan_ok=True)
+    assert weighted.reason == repeated.reason
+    for name, value in repeated.details.items():
+        assert weighted.details[name] == pytest.approx(value, rel=max(rel, 1e-6), nan_ok=True)

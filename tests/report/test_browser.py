@@ -74,7 +74,7 @@ def test_slider_computes_what_python_computes(open_page, pages, runs):
                 inside = np.full(len(y), True) if stratum == "overall" else data.strata == stratum
                 expected = metrics.ece(y[inside], p[inside], n_bins=n_bins)
                 assert shown(page, i, stratum, "ece") == pytest.approx(expected, abs=5.1e-4)
-            floor = metrics.noise_floor(p, n_bins=n_bins, method="resampled", n_resamples=2000)
+            floor = metrics.noise_floor(p, n_bins=n_bins)
             assert shown(page, i, "overall", "null") == pytest.approx(floor, abs=2e-3)
             null = selection_null(y, p, codes, n_strata=3, n_bins=n_bins, n_resamples=1000)
             error = 4 * null[:, 2].std() / np.sqrt(300)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from scalecal import __version__, metrics
 from scalecal.auditing import sentences as wording
@@ -66,6 +66,8 @@ class Audit:
         What the reader of the numbers should know.
     predictions
         What was audited, kept for comparing, merging and drawing.
+    times
+        How many cases each row of the predictions stands for; None: one.
     """
 
     rows: list[dict[str, Any]]
@@ -73,6 +75,7 @@ class Audit:
     meta: dict[str, Any]
     notes: list[str]
     predictions: Predictions = field(repr=False)
+    times: Float | None = field(default=None, repr=False)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         for row in self.rows:
@@ -236,12 +239,24 @@ def _strata(strata: Strata, y: Int, probs: Float, counts: Int | None) -> Factor:
 
 
 def audit_predictions(
-    predictions: Predictions, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0
+    predictions: Predictions,
+    *,
+    sample_weight: Float | None = None,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
 ) -> Audit:
-    """Audit predictions on `scalecal.cases.Cases`; parameters as `audit`.
+    """Audit predictions on `scalecal.cases.Cases`.
 
-    Labels judge `predictions.p`. Strata are those of the cases, or made of their votes where they
-    have none. Cases without a label are left out, with a note.
+    Parameters
+    ----------
+    predictions
+        Labels judge `predictions.p`. Strata are those of the cases, or made of their votes where
+        they have none. Cases without a label are left out, with a note.
+    sample_weight
+        (n,) how many cases each row stands for; all rows labelled and without groups then.
+    n_bins, n_resamples, seed
+        As `audit`.
     """
     check_positive_int(n_bins, "n_bins")
     check_positive_int(n_resamples, "n_resamples", least=20)
@@ -249,7 +264,10 @@ def audit_predictions(
     cases, p = predictions.cases, predictions.p
     y = labels_of(cases)
     units = Units.of(
-        cases.n, groups=None if cases.groups is None else cases.groups.codes, seed=seed
+        cases.n,
+        groups=None if cases.groups is None else cases.groups.codes,
+        seed=seed,
+        sample_weight=sample_weight,
     )
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     rows: list[dict[str, Any]] = []
@@ -261,12 +279,12 @@ def audit_predictions(
             continue
         numbers = score(y[inside], p[inside], votes, units=units.within(inside), **options)
         rows.append({"name": name, **numbers})
-    _add_null(rows, predictions, options)
-    _add_left_out_votes(rows, predictions, seed)
+    _add_null(rows, predictions, units.times, options)
+    _add_left_out_votes(rows, predictions, units.times, seed)
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
     notes = [*_notes(predictions, rows, units), *cases.notes]
-    return Audit(rows, _references(predictions), meta, notes, predictions)
+    return Audit(rows, _references(predictions, units), meta, notes, predictions, units.times)
 
 
 def _checked(predictions: Predictions) -> Predictions:
@@ -314,13 +332,18 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _add_null(
-    rows: list[dict[str, Any]], predictions: Predictions, options: dict[str, Any]
+    rows: list[dict[str, Any]],
+    predictions: Predictions,
+    times: Float | None,
+    options: dict[str, Any],
 ) -> None:
     strata = predictions.cases.strata
     if strata is None:
         return
     event = read_hard_event(labels_of(predictions.cases), predictions.p)
-    drawn = selection_null(event.y, event.p, strata.codes, n_strata=len(strata.names), **options)
+    drawn = selection_null(
+        event.y, event.p, strata.codes, n_strata=len(strata.names), sample_weight=times, **options
+    )
     for row, column in zip(rows[1:], drawn.T, strict=True):
         finite = column[np.isfinite(column)]
         if row["n"] and len(finite):
@@ -339,7 +362,9 @@ def null_numbers(ece: float, drawn: Float) -> dict[str, float]:
     }
 
 
-def _add_left_out_votes(rows: list[dict[str, Any]], predictions: Predictions, seed: int) -> None:
+def _add_left_out_votes(
+    rows: list[dict[str, Any]], predictions: Predictions, times: Float | None, seed: int
+) -> None:
     cases = predictions.cases
     if cases.votes is None or not cases.agreement:
         return
@@ -350,6 +375,7 @@ def _add_left_out_votes(rows: list[dict[str, Any]], predictions: Predictions, se
         groups=None if cases.groups is None else cases.groups.codes,
         n_splits=20 if cases.n <= EXACT_CASES else 1,
         seed=seed,
+        sample_weight=times,
     )
     for row in rows:
         left = scores[row["name"]]
@@ -361,47 +387,49 @@ def _add_left_out_votes(rows: list[dict[str, Any]], predictions: Predictions, se
         row["lvo_overconfidence_high"] = left.overconfidence_high
 
 
-def _references(predictions: Predictions) -> list[dict[str, Any]]:
-    """Score two predictors that know nothing, on the same strata; a constant needs no more than counts."""
+def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
+    """Score two predictors that know nothing, on the same strata: 1 / C, and the prevalence."""
     cases, p = predictions.cases, predictions.p
     y = labels_of(cases)
     n_classes = 2 if p.ndim == 1 else p.shape[1]
-    share = np.bincount(y, minlength=n_classes) / len(y)
-    even = np.full(n_classes, 1 / n_classes)
+    share = np.bincount(y, units.times, n_classes) / units.n
     title = "constant 0.5" if n_classes == 2 else f"constant 1/{n_classes}"
     out = []
-    for name, constant in ((title, even), ("prevalence", share)):
-        event = n_classes - 1 if n_classes == 2 else int(constant.argmax())
-        # A tie at one half goes to the positive class, as in `metrics.accuracy`.
-        called = int(constant[1] >= 0.5) if n_classes == 2 else event
-        with np.errstate(divide="ignore"):
-            log_c = np.log(np.clip(constant, EPS, 1.0 - EPS))
+    for name, constant in ((title, np.full(n_classes, 1 / n_classes)), ("prevalence", share)):
         for stratum in ("overall", *cases.stratum_names):
             inside = cases.within(stratum)
-            found = np.bincount(y[inside], minlength=n_classes)
-            row: dict[str, Any] = {"name": name, "stratum": stratum, "n": int(found.sum())}
-            if row["n"]:
-                rate = found / found.sum()
-                whole = float((rate * ((constant**2).sum() - 2 * constant + 1)).sum())
-                row |= {
-                    "mean_p": float(constant[event]),
-                    "ece": abs(float(constant[event] - rate[event])),
-                    "brier": whole / 2 if n_classes == 2 else whole,
-                    "nll": -float(rate @ log_c),
-                    "accuracy": float(rate[called]),
-                }
+            here = units.within(inside)
+            row: dict[str, Any] = {"name": name, "stratum": stratum, "n": here.n}
+            if here.n:
+                counts = np.bincount(y[inside], here.times, n_classes)
+                row |= _constant_scores(constant, counts)
                 if cases.votes is not None:
-                    row["vote_nll"] = _constant_vote_nll(cases.votes[inside], log_c)
+                    row["vote_nll"] = _constant_vote_nll(cases.votes[inside], constant, here.times)
             out.append(row)
     return out
 
 
-def _constant_vote_nll(counts: Int, log_c: Float) -> float:
-    size = counts.sum(axis=1)
+def _constant_scores(constant: Float, counts: NDArray[Any]) -> dict[str, float]:
+    """Score the same probabilities for every case, on so many cases of each class."""
+    label = np.arange(len(constant))
+    table = np.tile(constant, (len(constant), 1))
+    probs = table[:, 1] if len(constant) == 2 else table
+    scores = {
+        name: metrics.METRICS[name].function(label, probs, sample_weight=counts)
+        for name in ("ece", "brier", "nll", "accuracy")
+    }
+    return {"mean_p": float(constant[1] if len(constant) == 2 else constant.max()), **scores}
+
+
+def _constant_vote_nll(votes: Int, constant: Float, times: Float | None) -> float:
+    size = votes.sum(axis=1)
     voted = size > 0
     if not voted.any():
         return float("nan")
-    return -float((counts[voted] / size[voted, None]).mean(axis=0) @ log_c)
+    share = np.average(
+        votes[voted] / size[voted, None], axis=0, weights=None if times is None else times[voted]
+    )
+    return -float(share @ np.log(np.clip(constant, EPS, 1.0 - EPS)))
 
 
 def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
@@ -412,7 +440,7 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
             digest.update(np.ascontiguousarray(array).data)
     meta: dict[str, Any] = {
         "version": __version__,
-        "n": cases.n,
+        "n": units.n,
         "n_classes": 2 if p.ndim == 1 else p.shape[1],
         "event": "positive class" if p.ndim == 1 else "top class is right",
         "strata": "none" if cases.strata is None else "agreement" if cases.agreement else "given",
@@ -424,8 +452,8 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
         size = cases.votes.sum(axis=1)
         meta |= {
             "n_raters": [int(m) for m in np.unique(size)],
-            "fleiss_kappa": fleiss_kappa(cases.votes),
-            "krippendorff_alpha": krippendorff_alpha(cases.votes),
+            "fleiss_kappa": fleiss_kappa(cases.votes, sample_weight=units.times),
+            "krippendorff_alpha": krippendorff_alpha(cases.votes, sample_weight=units.times),
         }
     return meta
 
@@ -433,8 +461,8 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
 def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -> list[str]:
     notes = []
     cases, p = predictions.cases, predictions.p
-    n = cases.n
-    if cases.strata is not None and (none := int((cases.strata.codes < 0).sum())):
+    n = units.n
+    if cases.strata is not None and (none := units.within(cases.strata.codes < 0).n):
         notes.append(f"{none:,} of {n:,} cases have no stratum and count only in the overall row.")
     empty = [r["name"] for r in rows if r["n"] == 0]
     if empty:
@@ -455,6 +483,6 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append(
             f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."
         )
-    if units.count == MOST_UNITS and n > MOST_UNITS:
+    if units.times is None and units.count == MOST_UNITS and n > MOST_UNITS:
         notes.append(f"Intervals pool cases at random into {MOST_UNITS:,} units before resampling.")
     return notes

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from scalecal import metrics
 from scalecal.checks import Float, Int
 from scalecal.inference.units import NORMAL_95, Units, bootstrap_sums, interval
-from scalecal.metrics.arguments import blocks, read_hard_event
+from scalecal.metrics.arguments import read_hard_event
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
-from scalecal.metrics.resampling import EXACT_CASES
 
 __all__ = ["INTERVALS", "TESTS", "case_sums", "debiased_interval", "score", "sum_values"]
 
@@ -40,35 +39,25 @@ INTERVALS = (
 """Metrics that are sums over cases, so that a bootstrap of them is honest (one of ECE is not)."""
 
 
-def _placements(p: Float, reference: Float) -> Float:
-    """Share of the reference values below each p, ties counted half."""
-    if len(p) + len(reference) <= EXACT_CASES:
-        ordered = np.sort(reference)
-        below = np.searchsorted(ordered, p, side="left")
-        return np.asarray((below + np.searchsorted(ordered, p, side="right")) / (2 * len(ordered)))
-    # A fine histogram is as good for an interval, at a cost that stays linear.
-    cells = 1 << 16
-    count = np.bincount((reference * (cells - 1)).astype(np.int64), minlength=cells)
-    middle = (np.cumsum(count) - 0.5 * count) / len(reference)
-    return np.asarray(middle[(p * (cells - 1)).astype(np.int64)])
-
-
-def _auc_terms(y: Float, p: Float) -> Float:
+def _auc_terms(y: NDArray[Any], p: Float, times: Float | None) -> Float:
     """Pseudo-values of AUC: their mean is AUC, their weighted mean its first-order change.
 
-    From the placements of DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44.
+    From the placements of DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44: the share of the
+    other class below each case, ties counted half.
     """
-    positive = y > 0.5
-    n1, n0 = int(positive.sum()), int((~positive).sum())
+    w = np.ones(len(p)) if times is None else times
+    positive = y == 1
+    up, down = w * positive, w * ~positive
+    n1, n0 = float(up.sum()), float(down.sum())
     if n1 == 0 or n0 == 0:
         return np.full(len(y), np.nan)
-    terms = np.empty(len(y))
-    up, down = p[positive], p[~positive]
-    above, beneath = _placements(up, down), 1.0 - _placements(down, up)
-    terms[positive] = (above - above.mean()) * len(y) / n1
-    terms[~positive] = (beneath - beneath.mean()) * len(y) / n0
-    terms += metrics.auc(y, p)
-    return terms
+    value, row = np.unique(p, return_inverse=True)
+    ups, downs = np.bincount(row, up, len(value)), np.bincount(row, down, len(value))
+    above = (np.cumsum(downs) - 0.5 * downs) / n0
+    beneath = 1.0 - (np.cumsum(ups) - 0.5 * ups) / n1
+    area = float(ups @ above / n1)
+    n = n1 + n0
+    return np.where(positive, (above[row] - area) * n / n1, (beneath[row] - area) * n / n0) + area
 
 
 def case_sums(
@@ -78,17 +67,15 @@ def case_sums(
 
     Block by block, so that ten million cases need no arrays of that length beside their own.
     """
-    out: dict[str, Float] = {}
     event = read_hard_event(y, probs)
-    for part in blocks(len(y), 1 << 17):
-        here = units.within(part)
+    areas = None if probs.ndim == 2 else _auc_terms(event.y, event.p, units.times)
+
+    def terms(part: slice, here: Units) -> dict[str, Float]:
         votes = None if counts is None else counts[part]
         sums = _block_sums(y[part], probs[part], votes, event.y[part], event.p[part], here, n_bins)
-        for name, value in sums.items():
-            out[name] = out[name] + value if name in out else value
-    if probs.ndim == 1:
-        out["auc"] = units.total(_auc_terms(event.y, event.p))
-    return out
+        return sums if areas is None else sums | {"auc": here.total(areas[part])}
+
+    return units.totals(terms)
 
 
 def _block_sums(
@@ -167,11 +154,18 @@ def debiased_interval(
     """
     event = read_hard_event(y, probs)
     residual = event.p - event.y
-    cell = bin_index(event.p, n_bins=n_bins, binning="mass")
-    ones = np.ones(len(residual))
-    first, size = units.total(residual, cell, n_bins), units.total(ones, cell, n_bins)
+    cell = bin_index(event.p, n_bins=n_bins, binning="mass", sample_weight=units.times)
+
+    def terms(part: slice, here: Units) -> dict[str, Float]:
+        r, k = residual[part], cell[part]
+        squares = {"own": here.total(r * r, k, n_bins)} if units.group is None else {}
+        ones = np.ones(len(r))
+        return {"first": here.total(r, k, n_bins), "size": here.total(ones, k, n_bins)} | squares
+
+    totals = units.totals(terms)
+    first, size = totals["first"], totals["size"]
     if units.group is None:
-        own, pairs = units.total(residual * residual, cell, n_bins), size
+        own, pairs = totals["own"], size
     else:
         _, row, part = np.unique(
             units.group * n_bins + cell, return_index=True, return_inverse=True
@@ -210,23 +204,25 @@ def score(
     seed: int,
 ) -> dict[str, Any]:
     """All numbers of one stratum that depend on its own cases alone."""
-    event = read_hard_event(y, probs)
-    error = metrics.ece(y, probs, n_bins=n_bins)
-    null = metrics.resampled_ece(event.p, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    w = units.times
+    event = read_hard_event(y, probs, w)
+    error = metrics.ece(y, probs, n_bins=n_bins, sample_weight=w)
+    floor = metrics.noise_floor(event.p, n_bins=n_bins, sample_weight=w)
+    draws: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     debiased, low, high = debiased_interval(y, probs, units=units, n_bins=n_bins)
     row: dict[str, Any] = {
-        "n": len(y),
+        "n": units.n,
         "n_groups": None if units.group is None else len(np.unique(units.group)),
-        "prevalence": float(np.mean(event.y)),
-        "mean_p": float(event.p.mean()),
+        "prevalence": float(np.average(event.y, weights=w)),
+        "mean_p": float(np.average(event.p, weights=w)),
         "ece": error,
-        "floor": float(null.mean()),
-        "floor_high": float(np.quantile(null, 0.95)),
-        "excess": error - float(null.mean()),
+        "floor": floor,
+        "floor_high": float("nan"),
+        "excess": error - floor,
         "debiased": debiased,
         "debiased_low": low,
         "debiased_high": high,
-        "smece": metrics.smece(y, probs),
+        "smece": metrics.smece(y, probs, sample_weight=w),
     }
     sums = case_sums(y, probs, counts, units=units, n_bins=n_bins)
     point = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
@@ -239,24 +235,25 @@ def score(
                 for end in ("auc_low", "auc_high"):
                     row[end] = float(np.clip(row[end], 0.0, 1.0))
     for name in TESTS:
-        options: dict[str, Any] = {}
-        if name == "consistency":
-            options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-        result = getattr(metrics, name)(y, probs, **options)
+        options = draws if name == "consistency" else {}
+        result = getattr(metrics, name)(y, probs, sample_weight=w, **options)
         row[f"p_{name}"] = result.p_value
         if name == "cox":
             row["cox_intercept"] = result.details.get("intercept", float("nan"))
             row["cox_slope"] = result.details.get("slope", float("nan"))
+        if name == "consistency":
+            row["floor_high"] = result.details["floor_high"]
     if counts is not None and (counts.sum(axis=1) > 0).any():
-        row |= _vote_extras(probs, counts)
+        row |= _vote_extras(probs, counts, w)
     return row
 
 
-def _vote_extras(p: Float, votes: Int) -> dict[str, float]:
+def _vote_extras(p: Float, votes: Int, times: Float | None) -> dict[str, float]:
     """Vote metrics that are no plain sums, and the floors of those that have one."""
-    out = {"ent_ce": metrics.ent_ce(votes, p)}
+    out = {"ent_ce": metrics.ent_ce(votes, p, sample_weight=times)}
     size = votes.sum(axis=1)
     some = size > 0
+    w = None if times is None else times[some]
     for name in ("vote_nll", "dist_ce", "ent_ce"):
-        out[f"{name}_floor"] = metrics.vote_floor(name, p[some], size[some])
+        out[f"{name}_floor"] = metrics.vote_floor(name, p[some], size[some], sample_weight=w)
     return out

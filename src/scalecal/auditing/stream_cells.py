@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scalecal.checks import Float, InputError, check_positive_int
 from scalecal.metrics.binning import binner
-from scalecal.metrics.smoothed import GRID
+from scalecal.metrics.calibration import GRID
 
 __all__ = ["Cells"]
 

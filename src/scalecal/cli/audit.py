@@ -111,27 +111,29 @@ def audit(
         if out is not None:
             _write(streamed, out, dataset=file.stem)
         return
-    found = read_predictions(file, **reading, **given(votes=votes, split=split))
+    predictions = read_predictions(file, **reading, **given(votes=votes, split=split))
+    cases = predictions.cases
+    assert cases.y is not None
     result = run_audit(
-        found.y,
-        found.probs,
-        votes=found.counts,
-        strata=found.stratum,
-        groups=found.groups,
+        cases.y,
+        predictions.p,
+        votes=cases.votes,
+        strata=None if cases.strata is None else cases.strata.values,
+        groups=None if cases.groups is None else cases.groups.codes,
         **given(n_bins=n_bins, n_resamples=n_resamples, seed=seed),
     )
-    result.notes.extend(found.notes)
-    result.meta["source"] = dict(found.source_hash)
-    result.meta["classes"] = list(found.classes)
+    result.notes.extend(cases.notes)
+    result.meta["source"] = dict(predictions.sources)
+    result.meta["classes"] = list(cases.classes)
     say(str(result))
     if out is not None:
         _write(
             result,
             out,
             dataset=file.stem,
-            classes=found.classes,
-            ids=found.ids,
-            group_names=found.group_names,
+            classes=cases.classes,
+            ids=cases.ids,
+            group_names=() if cases.groups is None else cases.groups.used,
             options=given(n_bins=n_bins, n_resamples=n_resamples, seed=seed, ties=ties),
         )
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, InputError, as_float, check_finite, check_same_length, check_unit
-from scalecal.inference.units import Units, bootstrap_sums, interval, two_sided_p
-from scalecal.metrics import holm
+from scalecal.checks import Float, InputError, as_float, check_finite, check_same_length
+from scalecal.inference.units import centred, interval, two_sided_p
 
 __all__ = [
+    "Contrast",
+    "Drawn",
     "Equivalence",
     "PairedResult",
     "RecoveredShare",
+    "contrast_of",
     "equivalence",
-    "holm",
-    "paired_bootstrap",
     "paired_t",
     "recovered_share",
 ]
@@ -84,38 +84,92 @@ def paired_t(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> PairedResult
     return PairedResult(mean, mean - half, mean + half, p, n, _effect(d))
 
 
-def paired_bootstrap(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    level: float = 0.95,
-    n_resamples: int = 2000,
-    seed: int = 0,
-) -> PairedResult:
-    """Bootstrap over cases (over groups where given) of the mean of b - a.
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """One metric of one method: its value per seed, and its bootstrap averaged over seeds.
 
-    Parameters
-    ----------
-    a, b
-        Per-case losses of two methods on the same test cases; averaged over seeds first where there are
-        several.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> a = rng.uniform(size=300)
-    >>> result = paired_bootstrap(a, a - 0.1 + 0.1 * rng.normal(size=300))
-    >>> result.low < -0.1 < result.high
-    True
+    The bootstrap is moved to the value (see `centred`).
     """
-    d = _paired(a, b)
-    units = Units.of(len(d), groups=groups, seed=seed)
-    sums = {"d": units.total(d), "n": units.total(np.ones(len(d)))}
-    drawn = bootstrap_sums(sums, n_resamples=n_resamples, seed=seed)
-    samples = drawn["d"][:, 0] / drawn["n"][:, 0]
+
+    by_seed: dict[int, float]
+    samples: Float
+    n: int
+    units: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples", centred(self.samples, self.value))
+
+    @property
+    def value(self) -> float:
+        """Mean over seeds."""
+        return float(np.mean(list(self.by_seed.values())))
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A difference method - reference, with both kinds of noise.
+
+    `low`, `high` and `p_cases` come from the paired bootstrap over cases or groups; `p_seeds` from the
+    paired t-test across seeds (NaN with fewer than two). `n` counts cases, `units` what was resampled.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_cases: float
+    p_seeds: float
+    value: float
+    reference: float
+    n: int
+    units: int
+    n_seeds: int
+
+    @property
+    def change(self) -> float:
+        """The difference as a share of the reference's value."""
+        return self.difference / self.reference if self.reference else float("nan")
+
+    @property
+    def p_value(self) -> float:
+        """The larger of both p-values: a difference counts if it outlasts both kinds of noise."""
+        known = [p for p in (self.p_cases, self.p_seeds) if np.isfinite(p)]
+        return max(known) if known else float("nan")
+
+
+def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Contrast:
+    """Compare two metrics drawn from the same resamples."""
+    paired = [seed for seed in reference.by_seed if seed in method.by_seed]
+    if not paired:
+        raise InputError("the methods have no seed in common, so they cannot be paired")
+    # A metric may be undefined on some test sets: AUC where one class is missing.
+    common = [
+        s for s in paired if np.isfinite(reference.by_seed[s]) and np.isfinite(method.by_seed[s])
+    ]
+    n, units = min(reference.n, method.n), min(reference.units, method.units)
+    if not common:
+        nan = float("nan")
+        return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units, 0)
+    a: NDArray[np.float64] = np.array([reference.by_seed[s] for s in common])
+    b: NDArray[np.float64] = np.array([method.by_seed[s] for s in common])
+    difference = float((b - a).mean())
+    samples = centred(method.samples - reference.samples, difference)
     low, high = interval(samples, level)
-    return PairedResult(float(d.mean()), low, high, two_sided_p(samples), len(d), _effect(d))
+    across = paired_t(a, b)
+    p_cases = two_sided_p(samples)
+    # Equal methods differ by nothing at all, on every resample.
+    p_seeds = 1.0 if np.array_equal(a, b) and len(common) > 1 else across.p_value
+    return Contrast(
+        difference=difference,
+        low=low,
+        high=high,
+        p_cases=p_cases,
+        p_seeds=p_seeds,
+        value=float(b.mean()),
+        reference=float(a.mean()),
+        n=n,
+        units=units,
+        n_seeds=len(common),
+    )
 
 
 @dataclass(frozen=True)
@@ -131,48 +185,31 @@ class RecoveredShare:
 
 
 def recovered_share(
-    baseline: ArrayLike,
-    reference: ArrayLike,
-    method: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    level: float = 0.95,
-    n_resamples: int = 2000,
-    seed: int = 0,
+    baseline: Drawn, reference: Drawn, method: Drawn, *, level: float = 0.95
 ) -> RecoveredShare:
     """Share of the reference's gain over the baseline that a method recovers.
 
-    (L_baseline - L_method) / (L_baseline - L_reference) for mean losses L, with an interval by bootstrap
-    over cases or groups. Undefined where the reference's own gain is not clearly above zero: a ratio to
-    nothing means nothing.
+    (baseline - method) / (baseline - reference), with an interval from the paired resamples.
+    Undefined where the reference's own gain is not clearly above zero.
 
     Examples
     --------
-    >>> rng = np.random.default_rng(0)
-    >>> base = 1 + 0.1 * rng.normal(size=500)
-    >>> result = recovered_share(base, base - 0.2, base - 0.1)
-    >>> round(result.share, 6)
+    >>> noise = np.random.default_rng(0).normal(0, 0.01, 500)
+    >>> base, best, half = (Drawn({0: v}, v + noise, 90, 90) for v in (0.4, 0.2, 0.3))
+    >>> round(recovered_share(base, best, half).share, 6)
     0.5
-    >>> recovered_share(base, base, base - 0.1).reason
+    >>> recovered_share(base, base, half).reason
     'the reference gains nothing here'
     """
-    to_reference = -_paired(baseline, reference)
-    to_method = -_paired(baseline, method)
-    check_same_length(reference=to_reference, method=to_method)
-    check_unit(level, "level")
-    n, gain = len(to_reference), float(to_reference.mean())
-    units = Units.of(n, groups=groups, seed=seed)
-    sums = {"reference": units.total(to_reference), "method": units.total(to_method)}
-    drawn = bootstrap_sums(sums, n_resamples=n_resamples, seed=seed)
-    if gain <= 0 or np.quantile(drawn["reference"], (1 - level) / 2) <= 0:
-        why = (
-            "the reference gains nothing here"
-            if gain <= 1e-12
-            else "the reference's gain may be chance"
-        )
-        return RecoveredShare(float("nan"), float("nan"), float("nan"), gain, n, why)
-    low, high = interval(drawn["method"][:, 0] / drawn["reference"][:, 0], level)
-    return RecoveredShare(float(to_method.mean()) / gain, low, high, gain, n)
+    gain, nan = baseline.value - reference.value, float("nan")
+    to_reference = baseline.samples - reference.samples
+    if gain <= 1e-12 or interval(to_reference, level)[0] <= 0:
+        chance = "the reference's gain may be chance"
+        reason = "the reference gains nothing here" if gain <= 1e-12 else chance
+        return RecoveredShare(nan, nan, nan, gain, baseline.n, reason)
+    low, high = interval((baseline.samples - method.samples) / to_reference, level)
+    share = (baseline.value - method.value) / gain
+    return RecoveredShare(share, low, high, gain, baseline.n)
 
 
 @dataclass(frozen=True)

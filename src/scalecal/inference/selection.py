@@ -28,7 +28,7 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.inference.units import NORMAL_95
-from scalecal.metrics.arguments import blocks
+from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
@@ -44,26 +44,31 @@ def _logit(p: Float) -> Float:
         return np.asarray(np.clip(np.log(p) - np.log1p(-p), -_LOGIT_BOUND, _LOGIT_BOUND))
 
 
-def _nearest_window(sorted_values: Float, queries: Float, k: int) -> Int:
+def _nearest_window(sorted_values: Float, queries: Float, k: int, ends: Int | None = None) -> Int:
     """Start of the window of the k values of a sorted array nearest to each query.
 
     The k nearest are contiguous, so a binary search over window starts finds them: move right
-    while the value leaving the window is farther away than the one entering it.
+    while the value leaving the window is farther away than the one entering it. Where values stand
+    for several cases, `ends` is the number of cases up to each of them, and starts count cases.
     """
+    n = len(sorted_values) if ends is None else int(ends[-1])
+
+    def value(case: Int) -> Float:
+        index = case if ends is None else np.searchsorted(ends, case, side="right")
+        return sorted_values[index]
+
     start = np.empty(len(queries), dtype=np.int64)
-    block = 1 << 18  # bounds the memory of the search, whatever the number of queries
-    for first in range(0, len(queries), block):
-        query = queries[first : first + block]
+    for part in blocks(len(queries), 1 << 18):
+        query = queries[part]
         low = np.zeros(len(query), dtype=np.int64)
-        high = np.full(len(query), len(sorted_values) - k, dtype=np.int64)
+        high = np.full(len(query), n - k, dtype=np.int64)
         while (low < high).any():
             middle = (low + high) // 2
-            entering = np.minimum(middle + k, len(sorted_values) - 1)
-            farther = query - sorted_values[middle] > sorted_values[entering] - query
+            farther = query - value(middle) > value(np.minimum(middle + k, n - 1)) - query
             searching = low < high
             low = np.where(searching & farther, middle + 1, low)
             high = np.where(searching & ~farther, middle, high)
-        start[first : first + block] = low
+        start[part] = low
     return start
 
 
@@ -77,6 +82,7 @@ def selection_null(
     n_neighbours: int = 20,
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
+    sample_weight: ArrayLike | None = None,
 ) -> Float:
     """ECE of every stratum if the model were calibrated and strata depend on the label as they do.
 
@@ -90,6 +96,8 @@ def selection_null(
         Labels 0 / 1 and positive-class probabilities, (n,).
     codes
         Stratum number of each case, -1 for none.
+    sample_weight
+        How many cases each row stands for.
 
     Returns
     -------
@@ -110,89 +118,94 @@ def selection_null(
     check_positive_int(n_neighbours, "n_neighbours")
     if p.ndim != 1:
         raise InputError("selection_null takes positive-class probabilities, shape (n,)")
+    times = read_counts(sample_weight, n)
     rng = as_rng(seed)
-    # Equal predictions must not all share one window: break ties at random, far below any real gap.
-    place = _logit(p) + 1e-7 * (rng.random(n) - 0.5)
-    order = [np.flatnonzero(labels == v) for v in (0, 1)]
-    if any(len(o) == 0 for o in order):
+    if labels.min() == labels.max():
         return np.full((n_resamples, n_strata), np.nan)
-    order = [o[np.argsort(place[o])] for o in order]
-    k = [min(n_neighbours, len(o)) for o in order]
-    start = [_nearest_window(place[o], place, kk) for o, kk in zip(order, k, strict=True)]
-    bin_of = bin_index(p, n_bins=n_bins)
-    sorted_codes = [code[o] for o in order]
-    if n > EXACT_CASES:
-        return _normal_limit(p, bin_of, sorted_codes, start, k, n_strata, n_bins, n_resamples, rng)
-    return _by_cases(p, bin_of, sorted_codes, start, k, n_strata, n_bins, n_resamples, rng)
-
-
-def _by_cases(
-    p: Float,
-    bin_of: Int,
-    sorted_codes: list[NDArray[Any]],
-    start: list[Int],
-    k: list[int],
-    n_strata: int,
-    n_bins: int,
-    n_resamples: int,
-    rng: np.random.Generator,
-) -> Float:
-    n, width = len(p), (n_strata + 1) * n_bins  # one more stratum for cases that have none
+    if (n if times is None else times.sum()) > EXACT_CASES:
+        limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours)
+        return _draw_limit(*limit, n_resamples, rng)
+    if times is not None:
+        labels, p, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, code))
+    # Equal predictions must not all share one window: break ties at random, far below any real gap.
+    place = _logit(p) + 1e-7 * (rng.random(len(p)) - 0.5)
+    neighbours: list[tuple[NDArray[Any], Int, int]] = []  # by label: codes in order, windows, size
+    for label in (0, 1):
+        order = np.flatnonzero(labels == label)
+        order = order[np.argsort(place[order])]
+        k = min(n_neighbours, len(order))
+        neighbours.append((code[order], _nearest_window(place[order], place, k), k))
+    bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
     out = np.empty((n_resamples, n_strata))
-    block = max(1, 1_000_000 // n)
-    for first in range(0, n_resamples, block):
-        b = min(block, n_resamples - first)
-        drawn = rng.random((b, n)) < p
-        step = rng.random((b, n))
-        code = np.where(
-            drawn,
-            sorted_codes[1][start[1] + (step * k[1]).astype(np.int64)],
-            sorted_codes[0][start[0] + (step * k[0]).astype(np.int64)],
-        )
-        cell = np.where(code < 0, n_strata, code).astype(np.int64) * n_bins + bin_of
-        cell += np.arange(b)[:, None] * width
+    for part in blocks(n_resamples, max(1, 1_000_000 // len(p))):
+        b = part.stop - part.start
+        drawn = rng.random((b, len(p))) < p
+        step = rng.random((b, len(p)))
+        by_label = [c[start + (step * k).astype(np.int64)] for c, start, k in neighbours]
+        own = np.where(drawn, by_label[1], by_label[0])
+        # One more stratum for cases that have none.
+        cell = np.where(own < 0, n_strata, own).astype(np.int64) * n_bins + bin_of
+        flat = (cell + np.arange(b)[:, None] * width).ravel()
         shape = (b, n_strata + 1, n_bins)
-        flat = cell.ravel()
         residual = np.bincount(flat, weights=(p - drawn).ravel(), minlength=b * width)
         count = np.bincount(flat, minlength=b * width).reshape(shape)[:, :n_strata].sum(axis=2)
         error = np.abs(residual.reshape(shape)[:, :n_strata]).sum(axis=2)
-        out[first : first + b] = np.where(count > 0, error / np.maximum(count, 1), np.nan)
+        out[part] = np.where(count > 0, error / np.maximum(count, 1), np.nan)
     return out
 
 
-def _normal_limit(
+def _limit_sums(
+    labels: Int,
     p: Float,
-    bin_of: Int,
-    sorted_codes: list[NDArray[Any]],
-    start: list[Int],
-    k: list[int],
+    code: NDArray[Any],
+    times: Float | None,
     n_strata: int,
     n_bins: int,
-    n_resamples: int,
-    rng: np.random.Generator,
-) -> Float:
-    """Draw bin sums from the normal law with the exact mean and variance of `_by_cases`."""
-    out = np.empty((n_resamples, n_strata))
-    block = 1 << 18
+    n_neighbours: int,
+) -> tuple[Float, Float, Float]:
+    """Mean and variance of every stratum's bin sums, (strata, bins), and its expected size.
+
+    Cases of equal p are as one: the neighbours of a case are drawn from all those of its p, or from
+    those nearest to it where that are fewer than `n_neighbours`.
+    """
+    value, row = np.unique(p, return_inverse=True)
+    place, bin_of = _logit(value), bin_index(value, n_bins=n_bins)
+    times = np.ones(len(p)) if times is None else times
+    mass = np.bincount(row, times, len(value))
+    windows = []
+    for label in (0, 1):
+        ends = np.cumsum(np.bincount(row[labels == label], times[labels == label], len(value)))
+        k = int(min(n_neighbours, ends[-1]))
+        windows.append((ends, _nearest_window(place, place, k, ends.astype(np.int64)), k))
+    mean, variance = np.zeros((2, n_strata, n_bins))
+    size = np.zeros(n_strata)
     for s in range(n_strata):
-        running = [np.concatenate([[0], np.cumsum(c == s, dtype=np.int32)]) for c in sorted_codes]
-        mean, square, expected = np.zeros(n_bins), np.zeros(n_bins), 0.0
-        for lo in range(0, len(p), block):
-            part = slice(lo, lo + block)
-            q0, q1 = (
-                (r[st[part] + kk] - r[st[part]]) / kk
-                for r, st, kk in zip(running, start, k, strict=True)
-            )
-            pp = p[part]
-            here = bin_of[part]
-            # residual p - y* counted in stratum s: p - 1 with chance p q1, p with chance (1 - p) q0
-            first = pp * (1 - pp) * (q0 - q1)
-            second = pp * (1 - pp) * ((1 - pp) * q1 + pp * q0)
-            mean += np.bincount(here, weights=first, minlength=n_bins)
-            square += np.bincount(here, weights=second - first**2, minlength=n_bins)
-            expected += float((pp * q1 + (1 - pp) * q0).sum())
-        sums = mean + np.sqrt(square) * rng.standard_normal((n_resamples, n_bins))
-        out[:, s] = np.abs(sums).sum(axis=1) / expected if expected > 0 else np.nan
+        share = []
+        for label, (ends, start, k) in enumerate(windows):
+            mine = (labels == label) & (code == s)
+            running = np.cumsum(np.bincount(row[mine], times[mine], len(value)))
+            edges, counts = np.append(0.0, ends), np.append(0.0, running)
+            inside = np.interp(start + k, edges, counts) - np.interp(start, edges, counts)
+            share.append(inside / k)
+        q0, q1 = share
+        # The residual p - y* counted in stratum s: p - 1 with chance p q1, p with chance (1 - p) q0.
+        first = value * (1.0 - value) * (q0 - q1)
+        second = value * (1.0 - value) * ((1.0 - value) * q1 + value * q0)
+        mean[s] = np.bincount(bin_of, mass * first, n_bins)
+        variance[s] = np.bincount(bin_of, mass * (second - first**2), n_bins)
+        size[s] = mass @ (value * q1 + (1.0 - value) * q0)
+    return mean, variance, size
+
+
+def _draw_limit(
+    mean: Float, variance: Float, size: Float, n_resamples: int, rng: np.random.Generator
+) -> Float:
+    """ECE of every stratum from the normal limit of its bin sums, (n_resamples, strata)."""
+    out = np.full((n_resamples, len(size)), np.nan)
+    for s in np.flatnonzero(size > 0):
+        spread = np.sqrt(np.maximum(variance[s], 0.0))
+        sums = mean[s] + spread * rng.standard_normal((n_resamples, len(spread)))
+        out[:, s] = np.abs(sums).sum(axis=1) / size[s]
     return out
 
 
@@ -221,8 +234,11 @@ def leave_votes_out(
     groups: ArrayLike | None = None,
     n_splits: int = 20,
     seed: int | np.random.Generator | None = 0,
+    sample_weight: ArrayLike | None = None,
 ) -> dict[str, LeftOut]:
     """Stratify on one random part of each panel, score the other part; average over splits.
+
+    Above `EXACT_CASES` cases of two classes the average is over all splits, which needs no draws.
 
     Parameters
     ----------
@@ -232,6 +248,10 @@ def leave_votes_out(
         (n,) or (n, C).
     groups
         Patient, slide, ... of each case, which intervals then take as the independent units.
+    n_splits, seed
+        Random splits.
+    sample_weight
+        How many cases each row stands for; not with groups.
 
     Returns
     -------
@@ -251,28 +271,34 @@ def leave_votes_out(
     table = np.column_stack([1 - p, p]) if p.ndim == 1 else p
     if table.shape[1] != counts.shape[1]:
         raise InputError(f"votes have {counts.shape[1]} classes but probs have {table.shape[1]}")
+    times = read_counts(sample_weight, n)
     usable = counts.sum(axis=1) >= 3
-    if not usable.all():
-        counts, table = counts[usable], table[usable]
-        unit = None if unit is None else unit[usable]
+    all_splits = table.shape[1] == 2 and (n if times is None else times.sum()) > EXACT_CASES
+    if times is not None and not all_splits:
+        usable, times = np.repeat(np.flatnonzero(usable), times[usable].astype(np.int64)), None
+    counts, table = counts[usable], table[usable]
+    unit = None if unit is None else unit[usable]
+    weight = np.ones(len(counts)) if times is None else times[usable]
     names = ("overall", *STRATA)
-    sums = np.zeros((len(names), 4))
     if len(counts) == 0:
         return {name: LeftOut(0.0, np.nan, np.nan, np.nan) for name in names}
     rng = as_rng(seed)
-    # How often each case fell into each stratum and its differences there, squared and added up by
-    # case; by group only once all cases are in.
-    squares = np.zeros((len(names), 3))
+    sums, squares = np.zeros((len(names), 4)), np.zeros((len(names), 3))
     by_group = None if unit is None else np.zeros((len(names), 2, int(unit.max()) + 1))
     for part in blocks(len(table), 1 << 17):
-        own = _score_left_out(counts[part], table[part], sums, n_splits, rng)
-        if unit is None or by_group is None:
-            squares += _squares(own)
+        if all_splits:
+            terms = _over_all_splits(counts[part], table[part])
         else:
+            terms = _over_random_splits(counts[part], table[part], n_splits, rng)
+        sums += terms @ weight[part]
+        own = terms[:, [0, 3]]
+        if unit is None or by_group is None:
+            squares += _squares(own, weight[part])
+        else:  # by group only once all cases are in
             for j, k in np.ndindex(own.shape[:2]):
                 by_group[j, k] += np.bincount(unit[part], own[j, k], by_group.shape[2])
     if by_group is not None:
-        squares = _squares(by_group)
+        squares = _squares(by_group, np.ones(by_group.shape[2]))
     out = {}
     for name, total, square in zip(names, sums, squares, strict=True):
         if total[0] == 0:
@@ -282,42 +308,68 @@ def leave_votes_out(
         # A ratio of sums over units: differences, and how often they were counted.
         variance = square[2] - 2.0 * over * square[1] + over**2 * square[0]
         half = NORMAL_95 * float(np.sqrt(max(variance, 0.0)) / total[0])
-        out[name] = LeftOut(total[0] / n_splits, nll, gap, over, over - half, over + half)
+        out[name] = LeftOut(float(total[0]), nll, gap, over, over - half, over + half)
     return out
 
 
-def _squares(own: Float) -> Float:
+def _squares(own: Float, weight: Float) -> Float:
     """Sums over units of k k, k d and d d, of counts k and differences d: (strata, 3)."""
     k, d = own[:, 0], own[:, 1]
-    return np.stack([(k * k).sum(axis=1), (k * d).sum(axis=1), (d * d).sum(axis=1)], axis=1)
+    return np.stack([(k * k) @ weight, (k * d) @ weight, (d * d) @ weight], axis=1)
 
 
-def _score_left_out(
-    counts: Int, table: Float, sums: Float, n_splits: int, rng: np.random.Generator
+def _over_random_splits(
+    counts: Int, table: Float, n_splits: int, rng: np.random.Generator
 ) -> Float:
-    """Add the scores of a block of cases to the sums of all cases and of every stratum.
+    """What each case adds, averaged over splits: (all cases and strata, 4, cases).
 
-    Returns how often each case fell into each stratum, and the sum of its over-confidence there.
+    The four: how often the case falls into the stratum, and its NLL, gap and over-confidence there.
     """
     log_p = np.log(np.clip(table, EPS, 1.0 - EPS))
     top = table.argmax(axis=1)
     each = np.arange(len(table))
-    own = np.zeros((1 + len(STRATA), 2, len(table)))
+    out = np.zeros((1 + len(STRATA), 4, len(table)))
     for _ in range(n_splits):
         kept, scored = split_panel(counts, seed=rng)
         share = scored / scored.sum(axis=1, keepdims=True)
-        values = (
-            np.ones(len(table)),
-            -(share * log_p).sum(axis=1),
-            table[:, -1] - share[:, -1],
-            table[each, top] - share[each, top],
+        values = np.stack(
+            [
+                np.ones(len(table)),
+                -(share * log_p).sum(axis=1),
+                table[:, -1] - share[:, -1],
+                table[each, top] - share[each, top],
+            ]
         )
         stratum = stratum_codes(kept)
-        for j, value in enumerate(values):
-            sums[0, j] += value.sum()
-            sums[1:, j] += np.bincount(stratum[stratum >= 0], value[stratum >= 0], len(STRATA))
         inside = np.flatnonzero(stratum >= 0)
-        for row, index in ((0, each), (1 + stratum[inside], inside)):
-            own[row, 0, index] += 1.0
-            own[row, 1, index] += values[3][index]
-    return own
+        out[0] += values
+        out[1 + stratum[inside], :, inside] += values[:, inside].T
+    return out / n_splits
+
+
+def _over_all_splits(counts: Int, table: Float) -> Float:
+    """The same averaged over all splits of panels of two classes.
+
+    Given m votes of which v are positive, the positives among those kept are hypergeometric.
+    """
+    from scipy.stats import hypergeom
+
+    p = table[:, 1]
+    log_q, log_p = np.log(np.clip(table, EPS, 1.0 - EPS)).T
+    positive = p > 0.5  # a tie goes to the first class, as above
+    out = np.zeros((1 + len(STRATA), 4, len(p)))
+    panels, row = np.unique(counts, axis=0, return_inverse=True)
+    for j, (against, v) in enumerate(panels.tolist()):
+        here = np.flatnonzero(row.reshape(-1) == j)
+        m, kept = against + v, (against + v + 1) // 2
+        drawn = np.arange(max(0, kept - against), min(kept, v) + 1)
+        chance = hypergeom.pmf(drawn, m, v, kept)
+        share = (v - drawn) / (m - kept)
+        stratum = stratum_codes(np.column_stack([kept - drawn, drawn]))
+        for s in range(1 + len(STRATA)):
+            use = stratum == s - 1 if s else np.ones(len(drawn), dtype=bool)
+            k, f = float(chance[use].sum()), float((chance * share)[use].sum())
+            side = np.where(positive[here], k * p[here] - f, k * (1.0 - p[here]) - (k - f))
+            nll = -(f * log_p[here] + (k - f) * log_q[here])
+            out[s][:, here] = np.stack([np.full(len(here), k), nll, k * p[here] - f, side])
+    return out

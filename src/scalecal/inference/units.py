@@ -3,18 +3,21 @@
 A bootstrap of many statistics at once is one matrix product: weights of the units (resamples x
 units) times what each unit adds to each sum (units x sums). A unit is a case, or a group (patient,
 slide) where there are any; beyond `MOST_UNITS` units they are pooled at random, groups kept whole,
-which leaves the variance of sums as it was and the cost independent of the number of cases.
+which leaves the variance of sums as it was and the cost independent of the number of cases. Of
+weighted cases only the mean and covariance of such pools are needed: they are drawn from the normal
+law that has both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.checks import Float, InputError, Int, as_rng, check_groups
+from scalecal.metrics.arguments import blocks, read_counts
 
 __all__ = [
     "MOST_UNITS",
@@ -38,7 +41,8 @@ MOST_UNITS = 2_000
 class Units:
     """What is resampled: `code[i]` is the unit of case i, `count` their number.
 
-    `group` is the group of each case before any pooling, or None where there are no groups.
+    `group` is the group of each case before any pooling, or None where there are no groups; `times`
+    is how many cases each row stands for, or None where that is one.
 
     Examples
     --------
@@ -49,22 +53,83 @@ class Units:
     code: Int
     count: int
     group: Int | None = None
+    times: Float | None = None
+    seed: int = 0
 
     @classmethod
-    def of(cls, n: int, *, groups: ArrayLike | None = None, seed: int = 0) -> Units:
+    def of(
+        cls,
+        n: int,
+        *,
+        groups: ArrayLike | None = None,
+        seed: int = 0,
+        sample_weight: ArrayLike | None = None,
+    ) -> Units:
         """Units of n cases: the cases, or their groups, pooled when they are too many."""
-        group = check_groups(groups, n)
+        group, times = check_groups(groups, n), read_counts(sample_weight, n)
+        if group is not None and times is not None:
+            raise InputError("sample_weight counts independent cases: it cannot go with groups")
         code = np.arange(n, dtype=np.int64) if group is None else group
+        if times is not None:
+            return cls(code, min(int(times.sum()), MOST_UNITS), None, times, seed)
         count = int(code.max()) + 1
         if count > MOST_UNITS:
             pool = as_rng(seed).permutation(count) % MOST_UNITS
             code, count = pool[code], MOST_UNITS
-        return cls(code, count, group)
+        return cls(code, count, group, None, seed)
 
     def within(self, cases: NDArray[np.intp] | slice) -> Units:
         """Units of some of the cases; units that have none of them stay, with nothing to add."""
         group = None if self.group is None else self.group[cases]
-        return Units(self.code[cases], self.count, group)
+        if self.times is None:
+            return Units(self.code[cases], self.count, group, None, self.seed)
+        times = self.times[cases]
+        count = min(int(times.sum()), MOST_UNITS)
+        return Units(np.arange(len(times)), count, None, times, self.seed)
+
+    @property
+    def n(self) -> int:
+        """Number of cases."""
+        return len(self.code) if self.times is None else int(self.times.sum())
+
+    def totals(self, terms: Callable[[slice, Units], dict[str, Float]]) -> dict[str, Float]:
+        """What the cases of each unit add to every sum: name -> (units, m).
+
+        Parameters
+        ----------
+        terms
+            Of a block of cases and its units: name -> (units, m), made by `total`.
+        """
+        out: dict[str, Float] = {}
+        if self.times is None:
+            for part in blocks(len(self.code), 1 << 17):
+                for name, value in terms(part, self.within(part)).items():
+                    out[name] = out[name] + value if name in out else value
+            return out
+        first, second = np.zeros(0), np.zeros((0, 0))
+        for part in blocks(len(self.code), 1 << 14):
+            w = self.times[part]
+            out = terms(part, Units(np.arange(len(w)), len(w)))
+            matrix = np.concatenate(list(out.values()), axis=1)
+            if not len(first):
+                first, second = np.zeros(matrix.shape[1]), np.zeros((matrix.shape[1],) * 2)
+            first += w @ matrix
+            second += matrix.T @ (w[:, None] * matrix)
+        pools = self._pools(first, second)
+        edges = np.cumsum([value.shape[1] for value in out.values()])[:-1]
+        return dict(zip(out, np.split(pools, edges, axis=1), strict=True))
+
+    def _pools(self, first: Float, second: Float) -> Float:
+        """Draw what each of `count` random pools of the cases adds, given the sums and their squares."""
+        known = np.isfinite(first)
+        out = np.full((self.count, len(first)), np.nan)
+        covariance = (second - np.outer(first, first) / self.n)[np.ix_(known, known)]
+        level, axes = np.linalg.eigh(covariance)
+        noise = as_rng(self.seed).standard_normal((self.count, int(known.sum())))
+        noise -= noise.mean(axis=0)  # so that the pools add up to all cases
+        spread = noise * np.sqrt(np.maximum(level, 0.0) / self.count) @ axes.T
+        out[:, known] = first[known] / self.count + spread
+        return out
 
     def total(self, values: Float, cell: Int | None = None, n_cells: int = 1) -> Float:
         """Sum values over the cases of each unit, and of each cell (bin) within it.
@@ -72,7 +137,7 @@ class Units:
         Parameters
         ----------
         values
-            (n,) what each case adds.
+            (n,) what each row adds.
         cell
             (n,) cell of each case, 0 .. n_cells - 1, -1 for none; None: all in one cell.
 

@@ -13,9 +13,10 @@ from scalecal.metrics.calibration import (
     ece,
     ece_sweep,
     mce,
+    smece,
     top_label_ece,
 )
-from scalecal.metrics.discrimination import accuracy, auc
+from scalecal.metrics.discrimination import RiskCoverage, accuracy, auc, aurc, risk_coverage
 from scalecal.metrics.proper import Corp, brier, corp, nll
 from scalecal.metrics.registry import METRICS, Metric
 from scalecal.metrics.resampling import (
@@ -25,7 +26,6 @@ from scalecal.metrics.resampling import (
     resampled_ece,
     resampled_residuals,
 )
-from scalecal.metrics.selective import RiskCoverage, aurc, risk_coverage
 from scalecal.metrics.significance import (
     CalibrationTest,
     consistency,
@@ -34,8 +34,7 @@ from scalecal.metrics.significance import (
     kuiper,
     spiegelhalter,
 )
-from scalecal.metrics.smoothed import smece
-from scalecal.metrics.votes import dist_ce, ent_ce, vote_error, vote_floor, vote_nll
+from scalecal.metrics.vote_scores import dist_ce, ent_ce, vote_error, vote_floor, vote_nll
 
 __all__ = [
     "METRICS",

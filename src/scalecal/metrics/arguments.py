@@ -1,8 +1,11 @@
-"""What every metric does first: read labels, probabilities and weights.
+"""What every metric does first: read labels, probabilities and weights, and sort them where needed.
 
 Most calibration metrics look at one event per case and the probability given to it. For two
 classes the event is the positive class. For more classes it is "the top label is right", and its
 probability is the largest of the row; where several are equal, the first of them counts.
+
+`sample_weight` counts identical cases: a row of weight 3 stands for three cases, in scores, floors,
+tests and nulls alike. Scores that are means take any weights that are not negative.
 
 Accepting good input must cost next to nothing at ten million cases, so arrays pass on a look at
 their smallest and largest value; only input that fails that look goes through the wordy checks.
@@ -29,12 +32,16 @@ from scalecal.checks import (
 
 __all__ = [
     "Event",
+    "Groups",
     "blocks",
     "event_probs",
+    "group_by_p",
     "read_classes",
+    "read_counts",
     "read_event",
     "read_hard_event",
     "read_probs",
+    "read_weights",
 ]
 
 BLOCK = 1 << 16  # cases handled at once: small enough that a block's arrays stay in the cache
@@ -51,6 +58,18 @@ class Event(NamedTuple):
     def total(self) -> float:
         """The sum of the weights, or the number of cases."""
         return float(len(self.p)) if self.weights is None else float(self.weights.sum())
+
+    def weighed(self, values: Float, part: slice) -> Float:
+        """Return what a block of cases adds: its values times its weights."""
+        return values if self.weights is None else values * self.weights[part]
+
+
+class Groups(NamedTuple):
+    """Distinct probabilities in increasing order, with the mass and the positives at each."""
+
+    p: Float
+    weight: Float
+    positive: Float
 
 
 def blocks(n: int, size: int = BLOCK) -> Iterator[slice]:
@@ -78,6 +97,22 @@ def read_probs(probs: ArrayLike) -> Float:
     return check_probs(raw)
 
 
+def read_weights(sample_weight: ArrayLike | None, n: int) -> Float | None:
+    """Return the weights of n cases, or None."""
+    return check_weights(sample_weight, n, "sample_weight")
+
+
+def read_counts(sample_weight: ArrayLike | None, n: int) -> Float | None:
+    """Return weights that must be whole numbers, as float64, or None."""
+    weights = read_weights(sample_weight, n)
+    if weights is not None and (weights != np.floor(weights)).any():
+        broken = weights != np.floor(weights)
+        raise InputError(
+            f"sample_weight must count cases here, got {weights[broken][0]:g} at {rows(broken)}"
+        )
+    return weights
+
+
 def event_probs(probs: ArrayLike) -> Float:
     """Return each case's probability of its event (see the module's text)."""
     p = read_probs(probs)
@@ -86,7 +121,7 @@ def event_probs(probs: ArrayLike) -> Float:
     return p[:, 1] if p.shape[1] == 2 else p.max(axis=1)
 
 
-def read_event(y: ArrayLike, probs: ArrayLike, weights: ArrayLike | None = None) -> Event:
+def read_event(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None) -> Event:
     """Return the event of each case, its probability and its weight.
 
     Soft labels give the share of the event: of the positive class, or of the top label.
@@ -118,12 +153,14 @@ def read_event(y: ArrayLike, probs: ArrayLike, weights: ArrayLike | None = None)
         if p.ndim == 2:
             p = p[:, 1]
         check_same_length(y=event, probs=p)
-    return Event(event, p, check_weights(weights, len(p)))
+    return Event(event, p, read_weights(sample_weight, len(p)))
 
 
-def read_hard_event(y: ArrayLike, probs: ArrayLike) -> Event:
+def read_hard_event(
+    y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None
+) -> Event:
     """Return the event of each case, and fail on soft labels."""
-    event = read_event(y, probs)
+    event = read_event(y, probs, sample_weight)
     for part in blocks(len(event.p)):
         soft = (event.y[part] != 0) & (event.y[part] != 1)
         if soft.any():
@@ -136,15 +173,52 @@ def read_hard_event(y: ArrayLike, probs: ArrayLike) -> Event:
 
 
 def read_classes(
-    y: ArrayLike, probs: ArrayLike, weights: ArrayLike | None = None
+    y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> tuple[Float, Float, Float | None]:
     """Return targets, probabilities and weights: both (n,) for two classes, both (n, C) for more."""
     p = read_probs(probs)
     if p.ndim == 2 and p.shape[1] == 2:
         p = p[:, 1]
     if p.ndim == 1:
-        event = read_event(y, p, weights)
+        event = read_event(y, p, sample_weight)
         return event.y.astype(np.float64, copy=False), event.p, event.weights
     target = check_targets(y, p.shape[1])
     check_same_length(y=target, probs=p)
-    return target, p, check_weights(weights, len(p))
+    return target, p, read_weights(sample_weight, len(p))
+
+
+def _sort_hard(y: NDArray[Any], p: Float) -> tuple[Float, Float]:
+    """Sort the two classes apart, then merge: half the time of sorting indices of all cases."""
+    happened = y == 1
+    below, above = p[~happened], p[happened]
+    below.sort()
+    above.sort()
+    both = np.concatenate([below, above])
+    order = np.argsort(both, kind="stable")  # two rising runs: one linear merge
+    return both[order], (order >= len(below)).astype(np.float64)
+
+
+def group_by_p(event: Event) -> Groups:
+    """Sort the cases by probability and add up those with the same one; weightless cases go."""
+    y, p, weights = event
+    if weights is None and ((y == 0) | (y == 1)).all():
+        p, positive = _sort_hard(y, p)
+    else:
+        if weights is not None and (weights == 0).any():
+            kept = weights > 0
+            y, p, weights = y[kept], p[kept], weights[kept]
+        order = np.argsort(p)
+        p, positive = p[order], y[order].astype(np.float64, copy=False)
+        if weights is not None:
+            weights = weights[order]
+            positive = positive * weights
+    new = np.ones(len(p), dtype=bool)
+    np.not_equal(p[1:], p[:-1], out=new[1:])
+    starts = np.flatnonzero(new)
+    if len(starts) == len(p):
+        return Groups(p, np.ones(len(p)) if weights is None else weights, positive)
+    if weights is None:
+        weight = np.diff(starts, append=len(p)).astype(np.float64)
+    else:
+        weight = np.add.reduceat(weights, starts)
+    return Groups(p[starts], weight, np.add.reduceat(positive, starts))

@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, Int, check_choice, check_positive_int, check_weights
-from scalecal.metrics.arguments import Event, blocks, event_probs, read_event
+from scalecal.checks import Float, Int, check_choice, check_positive_int
+from scalecal.metrics.arguments import Event, blocks, event_probs, read_event, read_weights
 
 __all__ = [
+    "Binner",
     "Binning",
     "Bins",
     "bin_index",
     "binner",
     "bins",
-    "distinct",
     "mass_cuts",
     "residual_sums",
 ]
@@ -46,9 +46,9 @@ class Bins:
         Edges for bins of equal width; smallest and largest probability for bins of equal mass
         (NaN in an empty one).
     n : array of int
-        Cases.
+        Cases: the sum of their weights, rounded.
     weight : array
-        Sum of the cases' sample_weight; equals `n` without sample_weight.
+        The same, not rounded.
     mean_p, mean_y : array
         Weighted means of probability and label; NaN in an empty bin.
     residual : array
@@ -94,15 +94,6 @@ def _width_binner(n_bins: int) -> Binner:
     return index
 
 
-def distinct(p: Float, sample_weight: Float | None = None) -> tuple[Float, Float]:
-    """Return the distinct values of `p`, in order, and the mass of each."""
-    if sample_weight is None:
-        values, counts = np.unique(p, return_counts=True)
-        return values, counts.astype(np.float64)
-    values, inverse = np.unique(p, return_inverse=True)
-    return values, np.bincount(inverse, sample_weight).astype(np.float64, copy=False)
-
-
 def mass_cuts(middle: Float, total: float, n_bins: int) -> NDArray[np.intp]:
     """Return where bins 1 .. n_bins - 1 of equal mass begin among distinct values in order.
 
@@ -112,8 +103,12 @@ def mass_cuts(middle: Float, total: float, n_bins: int) -> NDArray[np.intp]:
     return np.searchsorted(middle, wanted)
 
 
-def _mass_binner(p: Float, n_bins: int, sample_weight: Float | None) -> Binner:
-    values, mass = distinct(p, sample_weight)
+def _mass_binner(p: Float, n_bins: int, weights: Float | None) -> Binner:
+    if weights is None:
+        values, mass = np.unique(p, return_counts=True)
+    else:
+        values, inverse = np.unique(p, return_inverse=True)
+        mass = np.bincount(inverse, weights)
     cumulative = np.cumsum(mass)
     cuts = mass_cuts(cumulative - 0.5 * mass, float(cumulative[-1]), n_bins)
     begins = np.append(values, np.inf)[cuts]
@@ -124,11 +119,11 @@ def _mass_binner(p: Float, n_bins: int, sample_weight: Float | None) -> Binner:
     return index
 
 
-def binner(p: Float, n_bins: int, binning: Binning, sample_weight: Float | None = None) -> Binner:
+def binner(p: Float, n_bins: int, binning: Binning, weights: Float | None = None) -> Binner:
     """Return the function that gives the bin of each probability of a block."""
     check_positive_int(n_bins, "n_bins")
     check_choice(binning, ("width", "mass"), "binning")
-    return _width_binner(n_bins) if binning == "width" else _mass_binner(p, n_bins, sample_weight)
+    return _width_binner(n_bins) if binning == "width" else _mass_binner(p, n_bins, weights)
 
 
 def bin_index(
@@ -158,7 +153,7 @@ def bin_index(
     array([0, 0, 0, 1])
     """
     p = event_probs(probs)
-    index = binner(p, n_bins, binning, check_weights(sample_weight, len(p)))
+    index = binner(p, n_bins, binning, read_weights(sample_weight, len(p)))
     out = np.empty(len(p), dtype=np.int64)
     for part in blocks(len(p)):
         out[part] = index(p[part])
@@ -170,10 +165,7 @@ def residual_sums(event: Event, index: Binner, n_bins: int) -> Float:
     total = np.zeros(n_bins)
     for part in blocks(len(event.p)):
         p = event.p[part]
-        residual = p - event.y[part]
-        if event.weights is not None:
-            residual *= event.weights[part]
-        total += np.bincount(index(p), residual, n_bins)
+        total += np.bincount(index(p), event.weighed(p - event.y[part], part), n_bins)
     return total
 
 
@@ -208,27 +200,22 @@ def bins(
     """
     event = read_event(y, probs, sample_weight)
     index = binner(event.p, n_bins, binning, event.weights)
-    count = np.zeros(n_bins, dtype=np.int64)
     weight, sum_p, residual = np.zeros((3, n_bins))
     lo, hi = np.full(n_bins, np.inf), np.full(n_bins, -np.inf)
     for part in blocks(len(event.p)):
         p = event.p[part]
         k = index(p)
-        w: NDArray[Any] | float = 1.0 if event.weights is None else event.weights[part]
-        count += np.bincount(k, minlength=n_bins)
-        if event.weights is not None:
-            weight += np.bincount(k, w, n_bins)
-        sum_p += np.bincount(k, w * p, n_bins)
-        residual += np.bincount(k, w * (p - event.y[part]), n_bins)
+        weight += np.bincount(k, None if event.weights is None else event.weights[part], n_bins)
+        sum_p += np.bincount(k, event.weighed(p, part), n_bins)
+        residual += np.bincount(k, event.weighed(p - event.y[part], part), n_bins)
         if binning == "mass":
             np.minimum.at(lo, k, p)
             np.maximum.at(hi, k, p)
-    if event.weights is None:
-        weight = count.astype(np.float64)
+    count = np.rint(weight).astype(np.int64)
     if binning == "width":
         lo, hi = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     else:
-        lo[count == 0] = hi[count == 0] = np.nan
+        lo[weight == 0] = hi[weight == 0] = np.nan
     filled = np.where(weight > 0, weight, np.nan)
     mean_p = sum_p / filled
     return Bins(lo, hi, count, weight, mean_p, mean_p - residual / filled, residual)

@@ -1,4 +1,4 @@
-"""Calibration errors by bins: ECE and its relatives.
+"""Calibration errors: ECE and its relatives, by bins or by kernel smoothing.
 
 Every one of them is above zero for a perfectly calibrated model on finitely many cases, except
 `debiased_error`, whose mean is then zero. Read them beside `scalecal.metrics.noise_floor`.
@@ -17,11 +17,21 @@ from scalecal.checks import (
     check_positive_int,
     check_targets,
 )
-from scalecal.metrics.arguments import blocks, read_event, read_probs
+from scalecal.metrics.arguments import blocks, group_by_p, read_event, read_probs
 from scalecal.metrics.binning import Binning, binner, bins, mass_cuts, residual_sums
-from scalecal.metrics.ordering import group_by_p
 
-__all__ = ["classwise_ece", "debiased_error", "ece", "ece_sweep", "mce", "top_label_ece"]
+__all__ = [
+    "GRID",
+    "classwise_ece",
+    "debiased_error",
+    "ece",
+    "ece_sweep",
+    "mce",
+    "smece",
+    "top_label_ece",
+]
+
+GRID = 4096  # cells of [0, 1] in `smece`; a power of two, so that p * GRID is exact
 
 
 def ece(
@@ -171,9 +181,8 @@ def debiased_error(
 
     With residuals r in bin b this is ``sum_b (n_b / N) [mean(r)^2 - var(r) / n_b]``, the variance
     taken with ``n_b - 1``: in each bin the mean product of the residuals of two different cases.
-    Its mean is zero for a calibrated model. Bins of one case tell nothing and are left out; if
-    none is left the answer is NaN. With sample_weight the product of two cases counts by the product of
-    their sample_weight.
+    Its mean is zero for a calibrated model. Bins of one case are left out; if none is left the
+    answer is NaN.
 
     Parameters as `ece`.
 
@@ -189,21 +198,15 @@ def debiased_error(
     """
     event = read_event(y, probs, sample_weight)
     index = binner(event.p, n_bins, binning, event.weights)
-    weight, square, first, second = np.zeros((4, n_bins))
+    weight, first, second = np.zeros((3, n_bins))
     for part in blocks(len(event.p)):
         p = event.p[part]
         k = index(p)
         residual = p - event.y[part]
-        if event.weights is None:
-            weight += np.bincount(k, minlength=n_bins)
-        else:
-            w = event.weights[part]
-            weight += np.bincount(k, w, n_bins)
-            square += np.bincount(k, w * w, n_bins)
-            residual *= w
-        first += np.bincount(k, residual, n_bins)
-        second += np.bincount(k, residual * residual, n_bins)
-    pairs = weight**2 - (weight if event.weights is None else square)
+        weight += np.bincount(k, None if event.weights is None else event.weights[part], n_bins)
+        first += np.bincount(k, event.weighed(residual, part), n_bins)
+        second += np.bincount(k, event.weighed(residual * residual, part), n_bins)
+    pairs = weight**2 - weight
     # A bin with one case has no pair; what is left of it after rounding must not count.
     used = pairs > 1e-12 * weight**2
     if not used.any():
@@ -258,3 +261,52 @@ def ece_sweep(
         last = ends
     residual = np.add.reduceat(groups.positive - groups.weight * groups.p, last[:-1])
     return float(np.abs(residual).sum() / weight[-1])
+
+
+def smece(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+    """Smooth calibration error, at the bandwidth that equals the error itself.
+
+    The residuals ``y - p`` are smoothed along p by a Gaussian reflected at 0 and 1; the error at
+    bandwidth s is the integral of the absolute smoothed residual. It falls as s grows, so there is
+    one s at which both are equal: that value is returned. No number of bins has to be chosen.
+
+    On a regular grid a reflected Gaussian is a multiplier of the cosine transform,
+    ``exp(-(pi k s)^2 / 2)``, so after one bincount of the cases on 4,096 cells the cost does not
+    depend on n.
+
+    Parameters
+    ----------
+    y : array of shape (n,), or (n, C) soft labels
+    probs : array of shape (n,) or (n, C)
+        For more than two classes the event is "the top label is right".
+    sample_weight : array of shape (n,), optional
+
+    References
+    ----------
+    Blasiok, Nakkiran (2024), ICLR.
+
+    Examples
+    --------
+    >>> round(smece([0, 1] * 50, [0.5] * 100), 6)
+    0.0
+    >>> round(smece([1] * 50, [0.8] * 50), 3)
+    0.2
+    """
+    from scipy.fft import dct, idct
+
+    event = read_event(y, probs, sample_weight)
+    residual = residual_sums(event, binner(event.p, GRID, "width"), GRID) / event.total
+    spectrum = dct(residual, norm="ortho")
+    decay = -0.5 * (np.pi * np.arange(GRID)) ** 2
+
+    def error(width: float) -> float:
+        return float(np.abs(idct(spectrum * np.exp(decay * width**2), norm="ortho")).sum())
+
+    low, high = 0.0, 1.0
+    for _ in range(30):  # error(s) - s falls from above zero to below: halve until 1e-9
+        middle = 0.5 * (low + high)
+        if error(middle) > middle:
+            low = middle
+        else:
+            high = middle
+    return error(0.5 * (low + high))

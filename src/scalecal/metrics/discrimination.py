@@ -1,15 +1,16 @@
-"""How well the classes are told apart, calibrated or not: AUC and accuracy."""
+"""Discrimination and selective prediction: AUC, accuracy, and the error rate as cases are set aside."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.checks import Float
-from scalecal.metrics.arguments import Event, blocks, read_classes
-from scalecal.metrics.ordering import group_by_p
+from scalecal.metrics.arguments import Event, Groups, blocks, group_by_p, read_classes
 
-__all__ = ["accuracy", "auc"]
+__all__ = ["RiskCoverage", "accuracy", "auc", "aurc", "risk_coverage"]
 
 
 def _auc(event: Event) -> float:
@@ -51,7 +52,7 @@ def auc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = Non
     return float(known.mean()) if len(known) else float("nan")
 
 
-def hits(target: Float, p: Float) -> Float:
+def _hits(target: Float, p: Float) -> Float:
     """Return the target's share of the predicted class; a tie at 0.5 goes to the positive class."""
     if p.ndim == 1:
         return np.where(p >= 0.5, target, 1.0 - target)
@@ -78,6 +79,82 @@ def accuracy(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None 
     target, p, w = read_classes(y, probs, sample_weight)
     total = 0.0
     for part in blocks(len(p)):
-        right = hits(target[part], p[part])
+        right = _hits(target[part], p[part])
         total += float(right.sum() if w is None else right @ w[part])
     return total / (len(p) if w is None else float(w.sum()))
+
+
+class RiskCoverage(NamedTuple):
+    """Share of cases kept, and the error rate among them, for each threshold, strictest first."""
+
+    coverage: Float
+    risk: Float
+    confidence: Float
+
+
+def _errors(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None) -> Event:
+    """Return each case's error and confidence, as an event of that "probability"."""
+    target, p, w = read_classes(y, probs, sample_weight)
+    error = 1.0 - _hits(target, p)
+    return Event(error, np.maximum(p, 1.0 - p) if p.ndim == 1 else p.max(axis=1), w)
+
+
+def _from_the_top(groups: Groups) -> Groups:
+    return Groups(groups.p[::-1], groups.weight[::-1], groups.positive[::-1])
+
+
+def risk_coverage(
+    y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> RiskCoverage:
+    """Error rate among the most confident cases, as a function of the share kept.
+
+    The confidence is the probability of the predicted class. One point per distinct confidence.
+
+    Parameters
+    ----------
+    y : array of shape (n,), or (n, C) soft labels
+    probs : array of shape (n,) or (n, C)
+    sample_weight : array of shape (n,), optional
+
+    References
+    ----------
+    El-Yaniv, Wiener (2010), JMLR. Geifman, El-Yaniv (2017), NeurIPS.
+
+    Examples
+    --------
+    >>> curve = risk_coverage([0, 1, 0, 1], [0.1, 0.8, 0.7, 0.6])
+    >>> curve.coverage, curve.risk.round(3)
+    (array([0.25, 0.5 , 0.75, 1.  ]), array([0.   , 0.   , 0.333, 0.25 ]))
+    """
+    groups = _from_the_top(group_by_p(_errors(y, probs, sample_weight)))
+    kept = np.cumsum(groups.weight)
+    return RiskCoverage(kept / kept[-1], np.cumsum(groups.positive) / kept, groups.p)
+
+
+def aurc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+    """Area under the risk-coverage curve: the error rate averaged over all shares kept.
+
+    The mean over k of the error rate among the k most confident cases. Cases of equal confidence
+    come in no particular order, so the mean over all their orders is taken.
+
+    Parameters as `risk_coverage`.
+
+    References
+    ----------
+    Geifman, Uziel, El-Yaniv (2019), ICLR.
+
+    Examples
+    --------
+    >>> round(aurc([0, 1, 0, 1], [0.1, 0.8, 0.7, 0.6]), 6)
+    0.145833
+    """
+    from scipy.special import digamma
+
+    _, weight, errors = _from_the_top(group_by_p(_errors(y, probs, sample_weight)))
+    rate = errors / weight
+    before, wrong = np.cumsum(weight) - weight, np.cumsum(errors) - errors
+    # The j-th of a tie adds (wrong + j rate) / (before + j): summed over j, a difference of digammas.
+    steps = np.where(
+        weight == 1.0, 1.0 / (before + 1.0), digamma(before + weight + 1.0) - digamma(before + 1.0)
+    )
+    return float((rate * weight + (wrong - rate * before) * steps).sum() / weight.sum())

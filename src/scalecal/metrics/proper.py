@@ -1,4 +1,4 @@
-"""Proper scores, Brier and log loss, and what they are made of."""
+"""Proper scores, Brier and negative log likelihood, and what they are made of."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.checks import Float, check_choice
-from scalecal.metrics.arguments import Event, blocks, read_classes, read_event
-from scalecal.metrics.ordering import group_by_p
+from scalecal.metrics.arguments import Event, blocks, group_by_p, read_classes, read_event
 
 __all__ = ["Corp", "brier", "corp", "nll"]
 
@@ -92,7 +91,7 @@ def brier(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = N
 
 
 def nll(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
-    """Log loss (negative log likelihood, cross-entropy for soft labels), in nats per case.
+    """Negative log likelihood of the labels (cross-entropy for soft ones), in nats per case.
 
     Probabilities are kept 2.2e-16 away from 0 and 1, as in scikit-learn, so that a certain and
     wrong prediction costs about 36 and not infinity.
@@ -168,5 +167,5 @@ def _pooled(score: Score, event: Event, mass: Float, positive: Float, q: Float) 
     squares = 0.0
     for part in blocks(len(event.p)):
         y = event.y[part].astype(np.float64, copy=False)
-        squares += float((y * y).sum() if event.weights is None else (y * y) @ event.weights[part])
+        squares += float(event.weighed(y * y, part).sum())
     return float((q @ (q * mass - 2.0 * positive) + squares) / mass.sum())

@@ -12,13 +12,12 @@ from scalecal.metrics.calibration import (
     ece,
     ece_sweep,
     mce,
+    smece,
     top_label_ece,
 )
-from scalecal.metrics.discrimination import accuracy, auc
+from scalecal.metrics.discrimination import accuracy, auc, aurc
 from scalecal.metrics.proper import brier, nll
-from scalecal.metrics.selective import aurc
-from scalecal.metrics.smoothed import smece
-from scalecal.metrics.votes import dist_ce, ent_ce, vote_error, vote_nll
+from scalecal.metrics.vote_scores import dist_ce, ent_ce, vote_error, vote_nll
 
 __all__ = ["METRICS", "Metric"]
 

@@ -7,9 +7,8 @@ event has no chance of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from math import erfc, exp, log, nan, pi, sqrt
 
 import numpy as np
@@ -17,15 +16,13 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, xlogy
 
 from scalecal.checks import Float, InputError, as_float
-from scalecal.metrics.arguments import Event, blocks, read_hard_event
+from scalecal.metrics.arguments import Event, blocks, group_by_p, read_counts, read_hard_event
 from scalecal.metrics.binning import Binning, binner, residual_sums
-from scalecal.metrics.ordering import group_by_p
 from scalecal.metrics.proper import EPS
-from scalecal.metrics.resampling import EXACT_CASES, resampled_ece
+from scalecal.metrics.resampling import EXACT_CASES, noise_floor, resampled_ece
 
 __all__ = [
     "CalibrationTest",
-    "best_line",
     "brownian_range_sf",
     "consistency",
     "cox",
@@ -64,7 +61,9 @@ def _certain(name: str, contradicted: bool) -> CalibrationTest:
     return CalibrationTest(name, nan, nan, reason="the probabilities leave nothing to chance")
 
 
-def spiegelhalter(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
+def spiegelhalter(
+    y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> CalibrationTest:
     """Spiegelhalter's Z: is the Brier score what the probabilities say it should be?
 
     ``Z = sum (y - p)(1 - 2p) / sqrt(sum (1 - 2p)^2 p (1 - p))``, two-sided, standard normal. Blind
@@ -74,6 +73,8 @@ def spiegelhalter(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
     ----------
     y : array of shape (n,)
     probs : array of shape (n,) or (n, C)
+    sample_weight : array of shape (n,), optional
+        How many cases each row stands for.
 
     References
     ----------
@@ -85,13 +86,13 @@ def spiegelhalter(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
     >>> round(result.statistic, 3), round(result.p_value, 3)
     (-1.091, 0.275)
     """
-    event = read_hard_event(y, probs)
+    event = read_hard_event(y, probs, sample_weight)
     total = variance = 0.0
     for part in blocks(len(event.p)):
         p = event.p[part]
         tilt = 1.0 - 2.0 * p
-        total += float((event.y[part] - p) @ tilt)
-        variance += float((tilt * tilt) @ (p * (1.0 - p)))
+        total += float(event.weighed((event.y[part] - p) * tilt, part).sum())
+        variance += float(event.weighed(tilt * tilt * p * (1.0 - p), part).sum())
     if variance == 0.0:
         return _certain("spiegelhalter", total != 0.0)
     z = total / sqrt(variance)
@@ -122,7 +123,9 @@ def brownian_range_sf(x: float) -> float:
     return min(1.0, max(0.0, 4.0 * tail))
 
 
-def kuiper(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
+def kuiper(
+    y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> CalibrationTest:
     """Kuiper's test: how far do residuals, added up in the order of p, wander?
 
     The statistic is the range (highest less lowest point, the start included) of the cumulative
@@ -134,6 +137,8 @@ def kuiper(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
     ----------
     y : array of shape (n,)
     probs : array of shape (n,) or (n, C)
+    sample_weight : array of shape (n,), optional
+        How many cases each row stands for.
 
     References
     ----------
@@ -145,7 +150,7 @@ def kuiper(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
     >>> round(result.statistic, 3), round(result.p_value, 3)
     (0.671, 1.0)
     """
-    event = read_hard_event(y, probs)
+    event = read_hard_event(y, probs, sample_weight)
     groups = group_by_p(event)
     scale = sqrt(float((groups.weight * groups.p) @ (1.0 - groups.p)))
     walk = groups.positive - groups.weight * groups.p
@@ -161,7 +166,8 @@ def _log_likelihood(z: Float, event: Event, a: float, b: float) -> float:
     total = 0.0
     for part in blocks(len(z)):
         eta = a + b * z[part]
-        total += float(event.y[part] @ eta - np.logaddexp(0.0, eta).sum())
+        terms = event.y[part] * eta - np.logaddexp(0.0, eta)
+        total += float(event.weighed(terms, part).sum())
     return total
 
 
@@ -170,36 +176,29 @@ def _derivatives(z: Float, event: Event, a: float, b: float) -> tuple[Float, Flo
     for part in blocks(len(z)):
         x = z[part]
         q = expit(a + b * x)
-        residual, w = event.y[part] - q, q * (1.0 - q)
+        residual = event.weighed(event.y[part] - q, part)
+        w = event.weighed(q * (1.0 - q), part)
         wx = w * x
         gradient += [residual.sum(), residual @ x]
         hessian += [w.sum(), wx.sum(), wx @ x]
     return gradient, np.array([[hessian[0], hessian[1]], [hessian[1], hessian[2]]])
 
 
-def best_line(
-    z: Float,
-    rate: float,
-    likelihood: Callable[[float, float], float],
-    derivatives: Callable[[float, float], tuple[Float, Float]],
-) -> tuple[float, float, float]:
-    """Line ``a + b z`` of the highest log likelihood and that height, by shortened Newton steps.
+def _best_line(z: Float, event: Event, rate: float) -> tuple[float, float, float]:
+    """Line ``a + b z`` of the highest likelihood and its log, by Newton steps shortened where needed.
 
-    Parameters
-    ----------
-    z
-        Logits of the predictions.
-    rate
-        Share of positives.
-    likelihood, derivatives
-        Of (a, b); concave, and with a peak. Derivatives are the gradient and the information.
+    `z` are the logits of the predictions, `rate` the share of positives; the maximum must exist.
     """
+
+    def likelihood(a: float, b: float) -> float:
+        return _log_likelihood(z, event, a, b)
+
     ends = np.array([z.min(), z.max()])
     # From (0, 1), or flatter where predictions are so sure that the likelihood has no curvature.
     starts = [(0.0, min(1.0, 8.0 / float(np.abs(ends).max()))), (log(rate / (1.0 - rate)), 0.0)]
     best, a, b = max((likelihood(*start), *start) for start in starts)
     for _ in range(100):
-        gradient, information = derivatives(a, b)
+        gradient, information = _derivatives(z, event, a, b)
         step = np.linalg.solve(information, gradient)
         promise = float(gradient @ step)
         if promise < 1e-9:  # twice what is still to gain
@@ -209,23 +208,23 @@ def best_line(
         reach = 8.0 + float(np.abs(a + b * ends).max())
         size = min(1.0, reach / float(np.abs(step[0] + step[1] * ends).max()))
         while size > 1e-10:
-            found = likelihood(a + size * float(step[0]), b + size * float(step[1]))
-            if found > best + 0.1 * size * promise:
+            reached = likelihood(a + size * float(step[0]), b + size * float(step[1]))
+            if reached > best + 0.1 * size * promise:
                 break
             size *= 0.5
         else:
             break
-        a, b, best = a + size * float(step[0]), b + size * float(step[1]), found
+        a, b, best = a + size * float(step[0]), b + size * float(step[1]), reached
     return a, b, best
 
 
-def _boundary(z: Float, y: Float) -> float | None:
+def _boundary(z: Float, event: Event) -> float | None:
     """Return the highest log likelihood where no line attains it, else None.
 
     In one dimension that is where the two classes overlap in at most one value of z: a line of
     ever steeper slope then explains every case but those at that value.
     """
-    positive = y == 1
+    positive = event.y == 1
     up, down = z[positive], z[~positive]
     if down.max() <= up.min():
         value = up.min()
@@ -233,12 +232,16 @@ def _boundary(z: Float, y: Float) -> float | None:
         value = up.max()
     else:
         return None
-    ones, zeros = int((up == value).sum()), int((down == value).sum())
+    counts = np.ones(len(z)) if event.weights is None else event.weights
+    ones = float(counts[positive & (z == value)].sum())
+    zeros = float(counts[~positive & (z == value)].sum())
     n = ones + zeros
     return float(xlogy(ones, ones / n) + xlogy(zeros, zeros / n))
 
 
-def cox(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
+def cox(
+    y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> CalibrationTest:
     """Cox's test: does ``logit q = a + b logit p`` fit better than a = 0, b = 1?
 
     The likelihood ratio against (0, 1), chi-square with 2 degrees of freedom. The best all-round
@@ -253,6 +256,8 @@ def cox(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
     ----------
     y : array of shape (n,)
     probs : array of shape (n,) or (n, C)
+    sample_weight : array of shape (n,), optional
+        How many cases each row stands for.
 
     References
     ----------
@@ -264,25 +269,26 @@ def cox(y: ArrayLike, probs: ArrayLike) -> CalibrationTest:
     >>> round(result.p_value, 3), round(result.details["slope"], 3)
     (0.941, 0.785)
     """
-    event = read_hard_event(y, probs)
-    positives = int(np.count_nonzero(event.y))
-    if positives in (0, len(event.y)):
+    event = read_hard_event(y, probs, sample_weight)
+    if event.weights is not None and not event.weights.all():
+        used = event.weights > 0
+        event = Event(event.y[used], event.p[used], event.weights[used])
+    positives = float(event.weighed(event.y, slice(None)).sum())
+    if positives in (0.0, event.total):
         return CalibrationTest("cox", nan, nan, reason="only one class is present")
     z = np.clip(event.p, EPS, 1.0 - EPS)
     np.log(z / (1.0 - z), out=z)
-    given = _log_likelihood(z, event, 0.0, 1.0)
+    claimed = _log_likelihood(z, event, 0.0, 1.0)
     degrees, reason, a, b = 2, "", nan, nan
-    limit = _boundary(z, event.y)
+    limit = _boundary(z, event)
     if limit is None:
-        rate = positives / len(z)
-        by_case = (partial(_log_likelihood, z, event), partial(_derivatives, z, event))
-        a, b, best = best_line(z, rate, *by_case)
+        a, b, best = _best_line(z, event, positives / event.total)
     else:
         best, reason = limit, "the probabilities separate the classes: no finite line is best"
         if z.min() == z.max():
             degrees, reason = 1, "all probabilities are equal: only the intercept is tested"
-            a = float(np.log(positives / (len(z) - positives)) - z[0])
-    statistic = max(0.0, 2.0 * (best - given))
+            a = float(np.log(positives / (event.total - positives)) - z[0])
+    statistic = max(0.0, 2.0 * (best - claimed))
     # Chi-square tails in closed form, for one and two degrees of freedom.
     p_value = exp(-0.5 * statistic) if degrees == 2 else erfc(sqrt(0.5 * statistic))
     details = {"intercept": a, "slope": b, "degrees": float(degrees)}
@@ -297,13 +303,14 @@ def consistency(
     binning: Binning = "width",
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
+    sample_weight: ArrayLike | None = None,
 ) -> CalibrationTest:
     """Consistency resampling: is the ECE larger than a calibrated model's would be?
 
     Labels are drawn from the probabilities `n_resamples` times;
-    ``p = (1 + #{ECE* >= ECE}) / (n_resamples + 1)``. ``details`` holds the noise floor (the mean of
-    ECE*), its 95th percentile, and whether every label was drawn (1) or, above 100,000 cases, the
-    bins' normal limit (0).
+    ``p = (1 + #{ECE* >= ECE}) / (n_resamples + 1)``. ``details`` holds the noise floor, the 95th
+    percentile of ECE*, and whether every label was drawn (1) or, above 100,000 cases, the bins'
+    normal limit (0).
 
     Parameters
     ----------
@@ -313,6 +320,8 @@ def consistency(
     binning : {"width", "mass"}
     n_resamples : int
     seed : int or Generator
+    sample_weight : array of shape (n,), optional
+        How many cases each row stands for.
 
     References
     ----------
@@ -323,20 +332,26 @@ def consistency(
     >>> consistency([0] * 50, [0.2] * 50).p_value < 0.01
     True
     """
-    event = read_hard_event(y, probs)
-    index = binner(event.p, n_bins, binning)
-    found = float(np.abs(residual_sums(event, index, n_bins)).sum() / len(event.p))
+    event = read_hard_event(y, probs, sample_weight)
+    weights = read_counts(event.weights, len(event.p))
+    index = binner(event.p, n_bins, binning, weights)
+    error = float(np.abs(residual_sums(event, index, n_bins)).sum() / event.total)
     draws = resampled_ece(
-        event.p, n_bins=n_bins, binning=binning, n_resamples=n_resamples, seed=seed
+        event.p,
+        n_bins=n_bins,
+        binning=binning,
+        n_resamples=n_resamples,
+        seed=seed,
+        sample_weight=weights,
     )
     # Few cases make ties between ECE* and ECE, which rounding must not break.
-    p_value = (1 + int((draws >= found - 1e-9).sum())) / (n_resamples + 1)
+    p_value = (1 + int((draws >= error - 1e-9).sum())) / (n_resamples + 1)
     details = {
-        "floor": float(draws.mean()),
+        "floor": noise_floor(event.p, n_bins=n_bins, binning=binning, sample_weight=weights),
         "floor_high": float(np.quantile(draws, 0.95)),
-        "exact": float(len(event.p) <= EXACT_CASES),
+        "exact": float(event.total <= EXACT_CASES),
     }
-    return CalibrationTest("consistency", found, p_value, details)
+    return CalibrationTest("consistency", error, p_value, details)
 
 
 def holm(p_values: ArrayLike) -> Float:

@@ -171,7 +171,7 @@ def _audited_cell(
     found: Audit, dataset: str, classes: Sequence[str], ids: Any, group_names: Sequence[str]
 ) -> Cell:
     cases, probs = found.predictions.cases, found.predictions.p
-    n, n_classes = cases.n, 2 if probs.ndim == 1 else probs.shape[1]
+    n_classes = 2 if probs.ndim == 1 else probs.shape[1]
     groups = None
     if cases.groups is not None:
         named = group_names or cases.groups.names

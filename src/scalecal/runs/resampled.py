@@ -10,70 +10,17 @@ between methods on the same cases.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.auditing.scores import case_sums, sum_values
 from scalecal.checks import Float, InputError, Int
-from scalecal.inference.paired import RecoveredShare, paired_t
-from scalecal.inference.units import Units, centred, interval, two_sided_p, weights
+from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
+from scalecal.inference.units import Units, weights
 from scalecal.runs.cells import Cell
 
-__all__ = ["Contrast", "Drawn", "Resampled"]
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """One metric of one method: its value per seed, and its bootstrap averaged over seeds.
-
-    The bootstrap is moved to the value (see `scalecal.inference.units.centred`).
-    """
-
-    by_seed: dict[int, float]
-    samples: Float
-    n: int
-    units: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "samples", centred(self.samples, self.value))
-
-    @property
-    def value(self) -> float:
-        """Mean over seeds."""
-        return float(np.mean(list(self.by_seed.values())))
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """A difference method - reference, with both kinds of noise.
-
-    `low`, `high` and `p_cases` come from the paired bootstrap over cases or groups; `p_seeds` from the
-    paired t-test across seeds (NaN with fewer than two). `n` counts cases, `units` what was resampled.
-    """
-
-    difference: float
-    low: float
-    high: float
-    p_cases: float
-    p_seeds: float
-    value: float
-    reference: float
-    n: int
-    units: int
-    n_seeds: int
-
-    @property
-    def change(self) -> float:
-        """The difference as a share of the reference's value."""
-        return self.difference / self.reference if self.reference else float("nan")
-
-    @property
-    def p_value(self) -> float:
-        """The larger of both p-values: a difference counts if it outlasts both kinds of noise."""
-        known = [p for p in (self.p_cases, self.p_seeds) if np.isfinite(p)]
-        return max(known) if known else float("nan")
+__all__ = ["Contrast", "Drawn", "Resampled", "contrast_of"]
 
 
 class Resampled:
@@ -91,6 +38,8 @@ class Resampled:
     >>> y = (rng.uniform(size=400) < p).astype(int)
     >>> sharp = np.clip(2 * p - 0.5, 0.01, 0.99)
     >>> rows = np.arange(400)
+    >>> from scalecal.cases import Cases
+    >>> from scalecal.runs.cells import Prediction
     >>> cell = Cell("toy", "raw", Cases(n=400, classes=("a", "b"), y=y),
     ...             {("none", 0): Prediction(rows, sharp), ("good", 0): Prediction(rows, p)})
     >>> result = Resampled([cell]).contrast("good", "none", metric="nll")
@@ -237,47 +186,4 @@ class Resampled:
         base, best, own = (
             self.averaged(names, name, stratum, metric) for name in (baseline, reference, method)
         )
-        gain, nan = base.value - best.value, float("nan")
-        to_best = base.samples - best.samples
-        if gain <= 0:
-            return RecoveredShare(nan, nan, nan, gain, base.n, "the reference gains nothing here")
-        if interval(to_best, level)[0] <= 0:
-            return RecoveredShare(nan, nan, nan, gain, base.n, "the reference's gain may be chance")
-        low, high = interval((base.samples - own.samples) / to_best, level)
-        return RecoveredShare((base.value - own.value) / gain, low, high, gain, base.n)
-
-
-def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Contrast:
-    """Compare two metrics drawn from the same resamples."""
-    paired = [seed for seed in reference.by_seed if seed in method.by_seed]
-    if not paired:
-        raise InputError("the methods have no seed in common, so they cannot be paired")
-    # A metric may be undefined on some test sets: AUC where one class is missing.
-    common = [
-        s for s in paired if np.isfinite(reference.by_seed[s]) and np.isfinite(method.by_seed[s])
-    ]
-    n, units = min(reference.n, method.n), min(reference.units, method.units)
-    if not common:
-        nan = float("nan")
-        return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units, 0)
-    a: NDArray[np.float64] = np.array([reference.by_seed[s] for s in common])
-    b: NDArray[np.float64] = np.array([method.by_seed[s] for s in common])
-    difference = float((b - a).mean())
-    samples = centred(method.samples - reference.samples, difference)
-    low, high = interval(samples, level)
-    across = paired_t(a, b)
-    p_cases = two_sided_p(samples)
-    # Equal methods differ by nothing at all, on every resample.
-    p_seeds = 1.0 if np.array_equal(a, b) and len(common) > 1 else across.p_value
-    return Contrast(
-        difference=difference,
-        low=low,
-        high=high,
-        p_cases=p_cases,
-        p_seeds=p_seeds,
-        value=float(b.mean()),
-        reference=float(a.mean()),
-        n=n,
-        units=units,
-        n_seeds=len(common),
-    )
+        return recovered_share(base, best, own, level=level)

@@ -46,7 +46,7 @@ def _score(
     whole = Units(np.zeros(len(y), dtype=np.int64), 1)
     sums = sum_values(case_sums(y, probs, counts, units=whole))
     out = {k: (float(sums[k][0]), nan) for k in _KEPT if k in sums}
-    out["ece"] = (out["ece"][0], metrics.noise_floor(probs, method="analytic"))
+    out["ece"] = (out["ece"][0], metrics.noise_floor(probs))
     out["entropy"] = (float(entropy(probs).mean()), nan)
     out["n"] = (float(len(y)), nan)
     if brief:
@@ -89,6 +89,7 @@ def score_cell(cell: Cell, *, n_resamples: int = 200) -> pd.DataFrame:
 
     Examples
     --------
+    >>> from scalecal.cases import Cases
     >>> cases = Cases(n=3, classes=("no", "yes"), y=np.array([0, 1, 1]))
     >>> cell = Cell("toy", "raw", cases,
     ...             {("none", 0): Prediction(np.arange(3), np.array([0.0, 1.0, 0.7]))})

@@ -26,9 +26,8 @@ from scalecal.checks import (
     check_counts,
     check_positive_int,
     check_same_length,
-    check_weights,
 )
-from scalecal.metrics.arguments import blocks, read_probs
+from scalecal.metrics.arguments import blocks, read_probs, read_weights
 from scalecal.metrics.proper import EPS
 
 __all__ = ["dist_ce", "ent_ce", "vote_error", "vote_floor", "vote_nll"]
@@ -72,7 +71,7 @@ def _mean_over_cases(
     n_classes = 2 if p.ndim == 1 else p.shape[1]
     if counts.shape[1] != n_classes:
         raise InputError(f"votes have {counts.shape[1]} classes but probs have {n_classes}")
-    w = check_weights(sample_weight, n)
+    w = read_weights(sample_weight, n)
     total = mass = 0.0
     for part in blocks(n):
         cast = counts[part].sum(axis=1)
@@ -258,7 +257,7 @@ def vote_floor(
     p = read_probs(probs)
     # No case has a vote yet, so this only checks and spreads the number of raters.
     raters: Int = check_counts(np.zeros(len(p)), n_raters)[:, 0]
-    w, rng = check_weights(sample_weight, len(p)), as_rng(seed)
+    w, rng = read_weights(sample_weight, len(p)), as_rng(seed)
     total = mass = 0.0
     for part in blocks(len(p)):
         used: NDArray[np.bool_] = raters[part] >= (2 if metric == "vote_error" else 1)
