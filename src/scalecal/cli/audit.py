@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal.cli.app import Out, Seed, app, columns, given, say
-from scalecal.cli.report import close_run
+from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.auditing.audits import Audit
@@ -103,20 +103,34 @@ def audit(
     reading = given(
         columns=columns(roles), positive=positive, n_raters=n_raters, ties=ties, seed=seed
     )
+    if out is not None:
+        from scalecal.io.store import check_output_folder
+        from scalecal.runs.folder import AUDIT_FILES, CASE_FILES
+
+        if stream:
+            check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=[file])
+        else:
+            check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), [file, votes])
     if stream:
         from scalecal.auditing.streaming import stream_file
 
         streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))
         if out is not None:
-            _write(streamed, out, dataset=file.stem)
+            _write(streamed, out, dataset=file.stem, inputs=[file])
         return
     predictions = read_predictions(file, **reading, **given(votes=votes, split=split))
     options = given(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     result = audit_predictions(predictions, **options)
     say(str(result))
     if out is not None:
-        _write(result, out, dataset=file.stem, options={**options, **given(ties=ties)})
+        _write(
+            result,
+            out,
+            dataset=file.stem,
+            options={**options, **given(ties=ties)},
+            inputs=[file, votes],
+        )
 
 
 def _write(result: Audit, out: Path, **about: Any) -> None:
@@ -148,6 +162,7 @@ def plan(
 ) -> None:
     """Say how many cases and readers an audit needs, by simulation."""
     from scalecal.checks import InputError
+    from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan as run_plan
 
     try:
@@ -156,6 +171,9 @@ def plan(
         raise InputError(
             f"--readers must be whole numbers with commas between, got {readers!r}"
         ) from None
+    if out is not None:
+        names = ("plan.csv", "plan.svg", "plan.png")
+        check_output_folder(out, kind="plan", names=names)
     result = run_plan(
         **given(
             excess=excess,
@@ -169,9 +187,8 @@ def plan(
     say(str(result))
     if out is not None:
         from scalecal.auditing.plots import power_curve, save
-        from scalecal.io import output_folder, write_csv
 
-        with output_folder(out) as folder:
+        with output_folder(out, kind="plan") as folder:
             write_csv(result.table, folder / "plan.csv")
             save(power_curve(result.table, power=result.power), folder / "plan")
         say(f"\nWrote plan.csv, plan.svg and plan.png to {out}")
