@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scalecal.auditing.stream_audits import StreamedAudit, StreamingAudit
+from scalecal.auditing.audits import Audit
+from scalecal.auditing.stream import StreamingAudit
 from scalecal.checks import InputError
 from scalecal.io.batches import iterate_columns
 from scalecal.io.classes import resolve_classes
@@ -54,7 +55,7 @@ def stream_file(
     n_resamples: int = 1000,
     seed: int = 0,
     on_batch: Callable[[int], object] | None = None,
-) -> StreamedAudit:
+) -> Audit:
     """Audit a CSV, TSV or Parquet file of any length in one pass and flat memory.
 
     Parameters

@@ -104,7 +104,7 @@ def audit(
         columns=columns(roles), positive=positive, n_raters=n_raters, ties=ties, seed=seed
     )
     if stream:
-        from scalecal.auditing.streaming import stream_file
+        from scalecal.auditing.stream_files import stream_file
 
         streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))

@@ -149,7 +149,7 @@ def write_audit_run(
         found.to_json(folder / "audit.json")
         write_csv(found.to_frame(), folder / "audit.csv")
         save(found.plot(), folder / "reliability")
-        if 0 < len(found.predictions) <= MOST_CASES:
+        if found.times is None and len(found.predictions) <= MOST_CASES:
             cell = _audited_cell(found, dataset, classes, ids, group_names)
             meta = run_meta(
                 cell,
