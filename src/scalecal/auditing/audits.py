@@ -138,13 +138,13 @@ class Audit:
     def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
         """Return a stratum's bins, and where a calibrated model's share of positives would lie."""
         inside = self.predictions.cases.within(stratum)
-        y, p, n_bins = (
-            labels_of(self.predictions.cases)[inside],
-            self.predictions.p[inside],
-            self.meta["n_bins"],
+        here, n_bins = self.predictions.take(inside), self.meta["n_bins"]
+        w = None if self.times is None else self.times[inside]
+        table = metrics.bins(labels_of(here.cases), here.p, n_bins=n_bins, sample_weight=w)
+        bars = metrics.consistency_bars(
+            here.p, n_bins=n_bins, seed=self.meta["seed"], sample_weight=w
         )
-        bars = metrics.consistency_bars(p, n_bins=n_bins, seed=self.meta["seed"])
-        return metrics.bins(y, p, n_bins=n_bins), bars
+        return table, bars
 
     def plot(self) -> Figure:
         """Draw a reliability diagram per stratum, with counts and consistency bars."""
@@ -336,7 +336,12 @@ def _add_null(
         return
     event = read_hard_event(labels_of(predictions.cases), predictions.p)
     drawn = selection_null(
-        event.y, event.p, strata.codes, n_strata=len(strata.names), sample_weight=times, **options
+        event.y,
+        event.p,
+        strata.codes,
+        n_strata=len(strata.names),
+        sample_weight=times,
+        **options,
     )
     for row, column in zip(rows[1:], drawn.T, strict=True):
         finite = column[np.isfinite(column)]

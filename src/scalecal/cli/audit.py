@@ -112,7 +112,7 @@ def audit(
         else:
             check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), [file, votes])
     if stream:
-        from scalecal.auditing.streaming import stream_file
+        from scalecal.auditing.stream_files import stream_file
 
         streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))

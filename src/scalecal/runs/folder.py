@@ -141,7 +141,7 @@ def write_audit_run(
         found.to_json(folder / "audit.json")
         write_csv(found.to_frame(), folder / "audit.csv")
         save(found.plot(), folder / "reliability")
-        if 0 < len(found.predictions) <= MOST_CASES:
+        if found.times is None and len(found.predictions) <= MOST_CASES:
             everything = Prediction(np.arange(found.predictions.cases.n), found.predictions.p)
             cell = Cell(dataset, "model", found.predictions.cases, {("model", 0): everything})
             meta = run_meta(
