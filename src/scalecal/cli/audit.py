@@ -72,7 +72,7 @@ def audit(
     FILE has the columns id, p (or p_<class>), label and/or votes + n_raters (or votes_<class>), and
     optionally group and stratum. Other names are given by the --...-column options.
     """
-    from scalecal.auditing.audits import audit as run_audit
+    from scalecal.auditing.audits import audit_predictions
     from scalecal.checks import InputError
     from scalecal.io import read_predictions
 
@@ -112,7 +112,7 @@ def audit(
         else:
             check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), [file, votes])
     if stream:
-        from scalecal.auditing.streaming import stream_file
+        from scalecal.auditing.stream_files import stream_file
 
         streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))
@@ -120,29 +120,15 @@ def audit(
             _write(streamed, out, dataset=file.stem, inputs=[file])
         return
     predictions = read_predictions(file, **reading, **given(votes=votes, split=split))
-    cases = predictions.cases
-    assert cases.y is not None
-    result = run_audit(
-        cases.y,
-        predictions.p,
-        votes=cases.votes,
-        strata=None if cases.strata is None else cases.strata.values,
-        groups=None if cases.groups is None else cases.groups.codes,
-        **given(n_bins=n_bins, n_resamples=n_resamples, seed=seed),
-    )
-    result.notes.extend(cases.notes)
-    result.meta["source"] = dict(predictions.sources)
-    result.meta["classes"] = list(cases.classes)
+    options = given(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    result = audit_predictions(predictions, **options)
     say(str(result))
     if out is not None:
         _write(
             result,
             out,
             dataset=file.stem,
-            classes=cases.classes,
-            ids=cases.ids,
-            group_names=() if cases.groups is None else cases.groups.used,
-            options=given(n_bins=n_bins, n_resamples=n_resamples, seed=seed, ties=ties),
+            options={**options, **given(ties=ties)},
             inputs=[file, votes],
         )
 

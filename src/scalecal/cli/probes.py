@@ -183,6 +183,8 @@ def predict(
     probs = fitted.predict_proba(replace(data, cases=cases))
     table = predictions_table(Predictions(cases, probs))
     write_table(table, out, inputs=inputs)
+    for note in cases.notes:
+        tell(f"Note: {note}")
     say(f"{len(table):,} predictions written to {out}")
 
 

@@ -48,6 +48,10 @@ class Worker:
     device: str | None = None
     threads: int = 1
 
+    def device_for(self, device: str) -> str:
+        """Return this worker's own GPU where it has one and `device` is a GPU, else `device`."""
+        return device if device == "cpu" or self.device is None else self.device
+
 
 class Engine(Protocol):
     """Workers that do tasks. A context manager."""

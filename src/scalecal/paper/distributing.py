@@ -20,7 +20,7 @@ from scalecal.paper.premise import Embeddings, write_anchors
 from scalecal.paper.reproduction import SWEEP_SEEDS, seeds_left, train_cell, write_timing
 from scalecal.paper.sources import Source
 from scalecal.runs.cells import Cell, read_cell, write_cell
-from scalecal.runs.grid import on_device, on_own_gpu
+from scalecal.runs.grid import on_device
 
 __all__ = ["train_seeds_on"]
 
@@ -56,8 +56,8 @@ def _open_once(run: str, source: Source, device: str) -> Features:
 def _do_seeds(
     worker: Worker, task: _SeedsTask
 ) -> tuple[list[tuple[int, Cell]], Embeddings | None, float]:
-    options = on_own_gpu(worker, task.options)
-    open_here = partial(_open_once, task.run, task.source, options["device"])
+    device = worker.device_for(task.options.get("device", "cpu"))
+    open_here = partial(_open_once, task.run, task.source, device)
     with tempfile.TemporaryDirectory() as folder:
         _, found, seconds = train_cell(
             replace(task.source, open=open_here),
@@ -66,7 +66,7 @@ def _do_seeds(
             sweep=task.sweep,
             progress=_quiet,
             with_anchors=task.looked_at,
-            **options,
+            **{**task.options, "device": device},
         )
         cells = [(seed, read_cell(Path(folder, "seeds", str(seed)))) for seed in task.seeds]
     return cells, found, seconds or 0.0

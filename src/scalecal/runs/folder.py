@@ -126,9 +126,6 @@ def write_audit_run(
     found: Audit,
     *,
     dataset: str,
-    classes: Sequence[str] = (),
-    ids: Any = None,
-    group_names: Sequence[str] = (),
     command: Sequence[str] = ("scalecal",),
     options: Mapping[str, Any] | None = None,
     inputs: Sequence[Path | None] = (),
@@ -144,8 +141,9 @@ def write_audit_run(
         found.to_json(folder / "audit.json")
         write_csv(found.to_frame(), folder / "audit.csv")
         save(found.plot(), folder / "reliability")
-        if 0 < len(found.predictions) <= MOST_CASES:
-            cell = _audited_cell(found, dataset, classes, ids, group_names)
+        if found.times is None and len(found.predictions) <= MOST_CASES:
+            everything = Prediction(np.arange(found.predictions.cases.n), found.predictions.p)
+            cell = Cell(dataset, "model", found.predictions.cases, {("model", 0): everything})
             meta = run_meta(
                 cell,
                 kind="audit",
@@ -157,21 +155,3 @@ def write_audit_run(
             )
             write_cell(folder, replace(cell, meta=meta))
         return sorted(p.name for p in folder.iterdir())
-
-
-def _audited_cell(
-    found: Audit, dataset: str, classes: Sequence[str], ids: Any, group_names: Sequence[str]
-) -> Cell:
-    cases, probs = found.predictions.cases, found.predictions.p
-    n_classes = 2 if probs.ndim == 1 else probs.shape[1]
-    groups = None
-    if cases.groups is not None:
-        named = group_names or cases.groups.names
-        groups = Factor(cases.groups.codes, tuple(named))
-    classes = tuple(classes) or tuple(str(c) for c in range(n_classes))
-    return Cell(
-        dataset=dataset,
-        encoder="model",
-        cases=replace(cases, ids=ids, groups=groups, classes=classes),
-        predictions={("model", 0): Prediction(np.arange(cases.n), probs)},
-    )

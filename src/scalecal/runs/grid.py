@@ -26,7 +26,6 @@ __all__ = [
     "apply_probe",
     "fit_calibrator",
     "on_device",
-    "on_own_gpu",
     "panel_size",
     "parts",
     "run_grid",
@@ -275,14 +274,8 @@ class _GridTask:
 
 
 def _do_grid(worker: Worker, task: _GridTask) -> Grid:
-    return run_grid(task.open(), seeds=task.seeds, **on_own_gpu(worker, task.options))
-
-
-def on_own_gpu(worker: Worker, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the worker's own GPU as the device, where it has one and a GPU is wanted."""
-    device = options.get("device", "cpu")
-    own = device if device == "cpu" or worker.device is None else worker.device
-    return {**options, "device": own}
+    device = worker.device_for(task.options.get("device", "cpu"))
+    return run_grid(task.open(), seeds=task.seeds, **{**task.options, "device": device})
 
 
 def run_grid_on(
