@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scalecal.auditing.streaming import stream_file
 
 from scalecal import audit
-from scalecal.auditing.streaming import stream_file
 from scalecal.cases import Predictions
 from scalecal.checks import InputError
 from scalecal.io import read_predictions, read_votes

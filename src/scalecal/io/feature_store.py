@@ -41,6 +41,7 @@ from scalecal.io.store import (
     file_hash,
     is_partial,
     lock_folder,
+    set_aside,
     sweep,
     write_bytes,
     write_json,
@@ -372,7 +373,7 @@ class StoreWriter:
         self.log(message)
         skipped = self._skipped_by_row(manifest)
         for name in self.damaged:
-            _set_aside(self.path / name)
+            set_aside(self.path / name)
         for shard, start, stop in self.shard_ranges():
             entry = manifest["shards"][shard]
             data, note_file = shard_files(self.path, shard)
@@ -516,10 +517,3 @@ class StoreWriter:
         """Remove the notes of a finished run; all they say is in the manifest now."""
         for shard, _, _ in self.shard_ranges():
             shard_files(self.path, shard)[1].unlink(missing_ok=True)
-
-
-def _set_aside(file: Path) -> None:
-    """Give a damaged file another name, one that is free."""
-    if file.exists():
-        names = (f"{file.name}.damaged{'' if k == 1 else k}" for k in range(1, 1000))
-        os.replace(file, next(file.with_name(n) for n in names if not file.with_name(n).exists()))

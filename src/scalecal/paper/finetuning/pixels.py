@@ -1,16 +1,22 @@
-"""The images of a training: decoded once and held where they fit, decoded on the fly where not."""
+"""The images a network sees: held where they fit or decoded on the fly, and augmented at random.
+
+What happens to an image depends on the seed, the epoch and the case's id, and on nothing else: not
+on the batch it is in, the number of threads or how often the run was interrupted.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import Int
+from scalecal.checks import Float, Int
+from scalecal.encoders.loading import library
 from scalecal.encoders.record import Preprocessing
 from scalecal.engines.local import cores
 from scalecal.features.readers import read_rows
@@ -19,10 +25,12 @@ if TYPE_CHECKING:
     import torch
 
     from scalecal.datasets.image_sets import ImageSet
+    from scalecal.paper.finetuning.training import FinetuneOptions
 
-__all__ = ["Pixels"]
+__all__ = ["Pixels", "augment", "case_keys", "uniforms"]
 
 UInt8 = NDArray[np.uint8]
+Keys = NDArray[np.uint64]
 
 # Rows one thread reads at a time; an array on disk is read in long blocks.
 _ROWS = {"files": 32, "array": 2048}
@@ -111,3 +119,66 @@ class Pixels:
                 if number >= _AHEAD:
                     ready = np.concatenate([future.result() for future in waiting.popleft()])
                     yield torch.from_numpy(ready).to(self.device)
+
+
+def case_keys(ids: Iterable[str]) -> Keys:
+    """Return a 64-bit number per case id, the same on every machine."""
+    digests = b"".join(blake2b(name.encode(), digest_size=8).digest() for name in ids)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def _mix(x: Keys) -> Keys:
+    """The output function of SplitMix64 (Steele, Lea and Flood, 2014, OOPSLA)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def uniforms(keys: Keys, seed: int, epoch: int, n: int = 7) -> Float:
+    """Return `n` uniform numbers in [0, 1) per case, a function of key, seed and epoch alone.
+
+    Examples
+    --------
+    >>> keys = case_keys(["a", "b", "c"])
+    >>> whole = uniforms(keys, seed=1, epoch=5)
+    >>> bool((uniforms(keys[1:2], seed=1, epoch=5) == whole[1]).all())
+    True
+    """
+    stream = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0]
+    steps = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    bits = _mix(_mix(keys ^ stream)[:, None] + steps)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def augment(images: torch.Tensor, draws: Float, options: FinetuneOptions) -> torch.Tensor:
+    """Turn uint8 (n, height, width, 3) into augmented float32 (n, 3, height, width) in [0, 1].
+
+    Each image is mirrored left to right and top to bottom with probability 1/2, turned by 0, 90, 180
+    or 270 degrees, and jittered as by torchvision's `ColorJitter`: brightness, contrast and
+    saturation are multiplied by a factor from [max(0, 1 - s), 1 + s], the hue is turned by a share
+    of the circle from [-hue, hue]; in this order, where torchvision shuffles the four. `draws` holds
+    seven uniform numbers per image, see `uniforms`.
+    """
+    import torch
+
+    functional = library("torchvision.transforms.v2.functional", "fine-tuning")
+    jitter = [
+        (column, strength, getattr(functional, f"adjust_{name}"))
+        for column, name in enumerate(("brightness", "contrast", "saturation"), start=3)
+        if (strength := getattr(options, name))
+    ]
+    augmented = []
+    for x, u in zip(images.permute(0, 3, 1, 2).float().div(255), draws.tolist(), strict=True):
+        if options.flips and u[0] < 0.5:
+            x = functional.horizontal_flip(x)
+        if options.flips and u[1] < 0.5:
+            x = functional.vertical_flip(x)
+        if options.turns:
+            x = torch.rot90(x, int(4 * u[2]), (1, 2))
+        for column, strength, adjust in jitter:
+            low = max(0.0, 1.0 - strength)
+            x = adjust(x, low + (1.0 + strength - low) * u[column])
+        if options.hue:
+            x = functional.adjust_hue(x, options.hue * (2 * u[6] - 1))
+        augmented.append(x)
+    return torch.stack(augmented)
