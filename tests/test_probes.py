@@ -211,9 +211,11 @@ def test_wide_scale_and_mass() -> None:
     X, y = data(400)
     probe = ScaleProbe(n_anchors=0.5, n_synthetic=1.0, random_state=0).fit(X, y)
     assert probe.n_synthetic_ == 360
-    light = ScaleProbe(**{**PUBLISHED, "mass": 1e-6}).fit(X, y)
-    plain = LinearProbe().fit(X, y)
-    heavy = ScaleProbe(**{**PUBLISHED, "mass": 3.0}).fit(X, y)
+    # With a penalty and no early stopping all of them come near their optimum.
+    options: dict[str, Any] = {"decay": 1 / 400, "validation_share": 0.0, "learning_rate": 0.01}
+    light = ScaleProbe(**{**PUBLISHED, "mass": 1e-6}, **options).fit(X, y)
+    plain = LinearProbe(**options).fit(X, y)
+    heavy = ScaleProbe(**{**PUBLISHED, "mass": 3.0}, **options).fit(X, y)
     spread = [np.abs(p.decision_function(X)).mean() for p in (plain, light, heavy)]
     assert spread[2] < 0.9 * spread[0]
     assert spread[1] == pytest.approx(spread[0], rel=0.1)
@@ -275,7 +277,7 @@ def test_every_preset_option_is_an_option() -> None:
     fields = set(Recipe.__dataclass_fields__)
     for options in PRESETS.values():
         assert set(options) <= fields
-    with pytest.raises(InputError, match="Known: paper"):
+    with pytest.raises(InputError, match="preset must be one of"):
         LinearProbe(preset="papr").fit(*data())
 
 
@@ -348,7 +350,7 @@ def test_a_saved_probe_is_the_same_probe(probe: Any, names: list[Any], tmp_path:
     X, y = data(classes=len(names))
     probe = clone(probe).set_params(max_epochs=3, min_steps=0).fit(X, np.array(names)[y])
     probe.save(tmp_path)
-    assert {file.name for file in tmp_path.iterdir()} == {"probe.safetensors", "probe.json"}
+    assert {"probe.safetensors", "probe.json"} <= {file.name for file in tmp_path.iterdir()}
     again = type(probe).load(tmp_path)
     np.testing.assert_array_equal(again.predict_proba(X), probe.predict_proba(X))
     np.testing.assert_array_equal(again.decision_function(X), probe.decision_function(X))
