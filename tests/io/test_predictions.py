@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scalecal import audit
-from scalecal.auditing.streaming import stream_file
 from scalecal.cases import Predictions
 from scalecal.checks import InputError
-from scalecal.io import read_predictions, read_votes
+from scalecal.io import PredictionFile, read_predictions, read_votes
 from scalecal.io.features import read_features
 from scalecal.votes import majority
 
@@ -395,9 +394,15 @@ def test_a_tie_means_the_same_in_every_reader(tmp_path):
     """Where the votes are the label: an error with one message, or left out and noted."""
     (tmp_path / "p.csv").write_text("id,p,votes,n_raters\na,0.5,1,2\nb,0.5,2,2\nc,0.5,0,2\n")
     (tmp_path / "f.csv").write_text("id,f0,votes,n_raters\na,1,1,2\nb,2,2,2\nc,3,0,2\n")
+
+    def in_pieces(**options):
+        file = PredictionFile(tmp_path / "p.csv", **options)
+        assert sum(map(len, file.pieces())) == 2
+        return file
+
     readers = {
         "predictions": lambda **o: read_predictions(tmp_path / "p.csv", **o).cases,
-        "pieces": lambda **o: stream_file(tmp_path / "p.csv", n_resamples=20, **o),
+        "pieces": in_pieces,
         "features": lambda **o: read_features(tmp_path / "f.csv", **o).labelled().cases,
     }
     message = r"1 of 3 cases are tied \(line 2\)\. Choose what a tie means: ties= \(--ties\)"
