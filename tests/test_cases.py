@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from scalecal.cases import Cases, Factor, Features, Predictions
 from scalecal.checks import InputError
 
-NAMES = st.one_of(st.none(), st.text(max_size=3), st.integers(0, 20))
+NAMES = st.one_of(
+    st.none(),
+    st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=3),
+    st.integers(0, 20),
+)
 
 
 def everything(n: int) -> Cases:
