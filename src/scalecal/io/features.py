@@ -73,7 +73,7 @@ def read_features(
     columns
         Names that are not the usual ones: role -> name, e.g. ``{"X": "embedding"}``.
     classes
-        The classes in order, where they are known beforehand (a fitted probe's, say).
+        The classes in order, where they are known beforehand, such as a fitted probe's.
     positive
         The second of two classes; by default the later one in sorted order.
     n_raters, ties, seed
@@ -206,9 +206,9 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
     arrays: dict[str, Any] = {}
     try:
         with np.load(path, allow_pickle=False) as archive:
-            found = tuple(archive.files)
-            if names["X"] not in found:
-                empty = NamedColumns(None, path.name, names, found)
+            header = tuple(archive.files)
+            if names["X"] not in header:
+                empty = NamedColumns(None, path.name, names, header)
                 with empty.messages():
                     raise empty.missing(names["X"], "the embeddings")
             X = _mapped(path, names["X"])
@@ -216,7 +216,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
                 X = archive[names["X"]]
             for role in CASE_ROLES:
                 # By the name given, else the usual one; labels are called both `y` and `label`.
-                known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in found)
+                known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in header)
                 name = next(known, None)
                 if name is not None:
                     arrays[role] = archive[name]
@@ -256,7 +256,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
         name: pa.array(values.astype(str) if values.dtype.kind in "SU" else values)
         for name, values in table.items()
     }
-    return X, NamedColumns(pa.table(plain), path.name, ROLES, found)
+    return X, NamedColumns(pa.table(plain), path.name, ROLES, header)
 
 
 def _class_names(y: NDArray[Any] | None, n_classes: int) -> list[str]:
@@ -340,7 +340,7 @@ def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, st
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException):
-        return columns  # what is wrong with the file is told where it is read
+        return columns  # reading it will say what is wrong with it
     usual = ROLES["X"]
     lists = [field.name for field in schema if _is_list(field.type)]
     if len(lists) != 1 or any(re.fullmatch(rf"{re.escape(usual)}\d*", n) for n in schema.names):
