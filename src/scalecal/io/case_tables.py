@@ -293,28 +293,27 @@ def _marked(
     table: NamedColumns, cases: Cases, split: str | None
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """Return which cases are of the split asked for, and notes on it."""
-    everything = np.ones(cases.n, dtype=bool)
-    if split is None and cases.split is None:
-        return everything, ()
-    table.need("split", f"to keep the cases marked {split!r}")
-    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
     if split is not None:
-        kept = np.asarray(marks == split)
-        if not kept.any():
-            raise InputError(
-                f"no case is marked {split!r} in column {table.names['split']!r}; "
-                f"found {some(np.unique(marks))}"
-            )
-        return kept, (
-            f"Only the {int(kept.sum())} of {len(kept)} cases marked {split} are audited.",
+        table.need("split", f"to keep the cases marked {split!r}")
+    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
+    kept = np.ones(cases.n, dtype=bool) if split is None else np.asarray(marks == split)
+    if not kept.any():
+        raise InputError(
+            f"no case is marked {split!r} in column {table.names['split']!r}; "
+            f"found {some(np.unique(marks))}"
         )
     seen = int((marks == "train").sum())
-    if not seen:
-        return everything, ()
-    return everything, (
-        f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks better "
-        "on them than it is. With --split test (in Python split='test') the others are left out.",
-    )
+    if split is not None:
+        note = f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."
+    elif seen:
+        note = (
+            f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
+            "better on them than it is. With --split test (in Python split='test') the others are "
+            "left out."
+        )
+    else:
+        return kept, ()
+    return kept, (note,)
 
 
 class CaseReader:

@@ -96,16 +96,13 @@ def read_features(
         X, table, folder = _from_folder(path, columns)
         if "path" in folder.table:
             paths = np.asarray(folder.table["path"].fillna("").astype(str), dtype=np.str_)
-        encoder, fingerprint = folder.encoder, file_hash(path / MANIFEST)
         classes = folder.classes if classes is None else classes
-        dataset = folder.manifest.get("dataset", {}).get("name")
+        encoder, dataset = folder.encoder, folder.manifest.get("dataset", {}).get("name")
     elif path.suffix.lower() == ".npz":
         X, table = matrix_from_npz(path, columns)
-        fingerprint = file_hash(path)
     else:
         check_headers(columns, roles, {path.name: column_names(path), **others})
         X, table = matrix_from_table(path, columns)
-        fingerprint = file_hash(path)
     check_headers(columns, roles, {table.file: table.header, **others})
     with table.messages():
         notes = list(_check_matrix(X))
@@ -125,6 +122,7 @@ def read_features(
         cases = replace(cases, y=None, classes=())
     # A table without columns of cases has no rows.
     cases = replace(cases, n=X.shape[0], paths=paths, notes=(*notes, *reader.notes))
+    fingerprint = file_hash(path / MANIFEST if path.is_dir() else path)
     return Features(X, cases, encoder, dataset, fingerprint)
 
 
