@@ -437,3 +437,26 @@ def test_a_number_of_readers_that_is_none_is_refused(tmp_path):
     result = run("compare", tmp_path / "f.npz", "--out", tmp_path / "out")
     assert isinstance(result.exception, InputError)
     assert "'n_raters' must hold whole numbers from 1, not so at rows 1, 2" in str(result.exception)
+
+
+def test_ties_stop_fit_and_are_noted_by_predict(features, tmp_path):
+    """Without labels a tie has none: fit needs one and asks, predict needs none and says so."""
+    with np.load(features) as stored:
+        arrays = dict(stored)
+    del arrays["y"]
+    arrays["votes"], arrays["n_raters"] = np.minimum(arrays["votes"], 6), np.full(300, 6)
+    tied = int((arrays["votes"] == 3).sum())
+    assert tied
+    np.savez(tmp_path / "tied.npz", **arrays)
+    fitting = ("fit", tmp_path / "tied.npz", "--method", "none", "--out", tmp_path / "probe")
+    refused = run(*fitting)
+    assert refused.exit_code != 0
+    assert f"{tied} of 300 cases are tied" in str(refused.exception)
+    assert run(*fitting, "--ties", "drop").exit_code == 0
+    result = run("predict", tmp_path / "probe", tmp_path / "tied.npz", "--out", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    assert f"in {tied} they are tied and there is none" in result.output
+    written = pd.read_csv(tmp_path / "p.csv")
+    assert len(written) == 300
+    assert written["label"].isna().sum() == tied
+    assert written["p"].notna().all()
