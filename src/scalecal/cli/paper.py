@@ -145,8 +145,6 @@ def reproduce(
     simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
     A killed run goes on where it stopped.
     """
-    import click
-
     from scalecal.checks import InputError, lookup
     from scalecal.io.store import disk_errors, lock_folder
     from scalecal.paper.claims import claims_table
@@ -198,33 +196,33 @@ def reproduce(
             return
         with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        click.get_current_context().with_resource(lock_folder(out))
-        _train_on_workers(
-            found,
-            out,
-            engine,
-            workers,
-            num_gpus,
-            address,
-            seeds=seeds,
-            methods=split["methods"],
-            sweep=sweep,
-            **given(device=device),
-            **chosen,
-        )
-        outcome = run(
-            found,
-            out,
-            seeds=list(range(seeds)),
-            methods=split["methods"],
-            sweep=sweep,
-            command=sys.argv,
-            left_out=missing,
-            also=also,
-            progress=tell,
-            **given(device=device),
-            **chosen,
-        )
+        with lock_folder(out):
+            _train_on_workers(
+                found,
+                out,
+                engine,
+                workers,
+                num_gpus,
+                address,
+                seeds=seeds,
+                methods=split["methods"],
+                sweep=sweep,
+                **given(device=device),
+                **chosen,
+            )
+            outcome = run(
+                found,
+                out,
+                seeds=list(range(seeds)),
+                methods=split["methods"],
+                sweep=sweep,
+                command=sys.argv,
+                left_out=missing,
+                also=also,
+                progress=tell,
+                **given(device=device),
+                **chosen,
+            )
     for name, why in outcome.left_out.items():
         say(f"Left out {name}: {why}")
     say(claims_table(outcome.claims))
