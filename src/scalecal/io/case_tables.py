@@ -557,8 +557,13 @@ def votes_in(
     if n_raters is not None and table.has("n_raters"):
         raise _two_numbers(table)
     total = table.numbers("n_raters") if table.has("n_raters") else None
-    if table.has("votes"):
-        votes = table.numbers("votes")
+    votes = table.numbers("votes") if table.has("votes") else None
+    if votes is not None and spread:
+        if not np.isnan(votes).all():
+            first = next(iter(spread.values()))
+            raise InputError(f"both {name!r} and {first!r} count votes: give one, or one per class")
+        votes = None  # a column that is there but says nothing, as in feature folders
+    if votes is not None:
         if n_raters is not None:
             total = np.full(len(votes), float(check_positive_int(n_raters, "n_raters")))
         if total is None:
