@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
-from scalecal.paper.ensembles import contradiction, ensemble
 from scalecal.paper.estimating import image_count
+from scalecal.paper.evidence import contradiction, ensemble
 from scalecal.paper.notes import run_notes
 from scalecal.paper.reproduction import SWEEP, judge_run, reproduce, train_cell
 from scalecal.paper.shifts import shift_cells, slides
@@ -205,7 +205,7 @@ def test_embedded_data_need_nothing(tmp_path):
     claims = json.loads((tmp_path / "claims.json").read_text())
     assert claims == outcome.claims
     assert {"id", "claim", "paper", "measured", "n", "verdict", "reason"} <= set(claims[0])
-    assert {c["verdict"] for c in claims} <= {"holds", "does not hold", "cannot be told"}
+    assert {c["verdict"] for c in claims} <= {"holds", "does not hold", "inconclusive"}
     results = pd.read_csv(tmp_path / "results.csv")
     assert {"dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor"} <= set(
         results
@@ -252,7 +252,7 @@ def test_images_in_the_published_layouts_to_claims(tmp_path):
     assert read_cell(out / "cells" / "mhist" / "efficientnet-lite0").cases.votes is not None
     assert (out / "report.html").stat().st_size > 10_000
     assert list((out / "cells" / "breakhis").glob("efficientnet-lite0@40X-400X"))
-    assert "cannot be told" in result.output
+    assert "inconclusive" in result.output
     told = json.loads((out / "run.json").read_text())["notes"]
     assert any("1 image of mhist could not be read and was left out" in note for note in told)
     assert "1 image of mhist could not be read" in result.output.replace("\n", " ")

@@ -172,14 +172,6 @@ class NamedColumns:
         index = values.indices.fill_null(len(written)).to_numpy(zero_copy_only=False)
         return Factor(codes[index], tuple(names))
 
-    def full_factor(self, role: str, use: str) -> Factor | None:
-        """Return a column of names that is empty in no row; None where it is empty in all."""
-        factor = self.factor(role)
-        if factor is None or not factor.names:
-            return None  # a column that is there but says nothing
-        self.check_full(role, factor, use)
-        return factor
-
     def check_full(self, role: str, factor: Factor, use: str) -> None:
         """Fail where a column of names is empty."""
         empty = factor.codes < 0

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from scalecal.cases import Cases, Rows
-from scalecal.checks import InputError, Int, check_choice, rows
+from scalecal.cases import Features
+from scalecal.checks import InputError, check_choice, rows
 from scalecal.io.case_tables import (
     CaseReader,
     match_ids,
@@ -24,19 +23,14 @@ from scalecal.io.case_tables import (
     without_empty_columns,
 )
 from scalecal.io.columns import ROLES, NamedColumns, check_headers, open_columns
-from scalecal.io.feature_folder import FeatureFolder, load_features
-from scalecal.io.manifests import MANIFEST
+from scalecal.io.feature_folder import MANIFEST, FeatureFolder, load_features
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
 from scalecal.votes import Ties
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = [
     "CASE_ROLES",
     "Features",
-    "array_hash",
     "matrix_from_npz",
     "matrix_from_table",
     "read_features",
@@ -50,105 +44,6 @@ SPLITS = ("train", "val", "test")
 # Below this an array is simply read: a map of a file that is replaced later would crash.
 MAPPED_BYTES = 1 << 28
 BLOCK_ROWS = 8192
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """Embeddings of n cases and what is known about them.
-
-    Attributes
-    ----------
-    X
-        (n, d) embeddings, float16, 32 or 64: an array, a memory map, or rows in several files.
-    cases
-        Ids, labels, votes, groups and split of the rows of `X`.
-    encoder, dataset
-        Names of the encoder and the data set, where the source tells them.
-    fingerprint
-        SHA-256 of the file, of the folder's manifest, or of the arrays (`array_hash`).
-    images
-        The images' folder on this machine, where it is known.
-    extra
-        Further columns by name, one row per case.
-
-    Examples
-    --------
-    >>> data = Features(np.eye(3), Cases(n=3, classes=("0", "1"), y=np.array([0, 1, -1])))
-    >>> data.take([0, 1]).y.tolist(), len(data.labelled())
-    ([0, 1], 2)
-    """
-
-    X: Any
-    cases: Cases
-    encoder: str | None = None
-    dataset: str | None = None
-    fingerprint: str = ""
-    images: str | None = None
-    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.X.shape[0] != self.cases.n:
-            raise InputError(f"X has {self.X.shape[0]} rows, but there are {self.cases.n} cases")
-
-    def __len__(self) -> int:
-        return self.cases.n
-
-    @property
-    def ids(self) -> Any:
-        """(n,) names of the cases."""
-        return self.cases.ids
-
-    @property
-    def y(self) -> Int | None:
-        """(n,) class numbers, -1 where a case has no label."""
-        return self.cases.y
-
-    @property
-    def votes(self) -> Int | None:
-        """Votes as functions take them beside `n_raters`: (n,) for the second of two classes, or (n, C)."""
-        votes = self.cases.votes
-        return votes[:, 1] if votes is not None and votes.shape[1] == 2 else votes
-
-    @property
-    def n_raters(self) -> Int | None:
-        """(n,) readers behind each case."""
-        return self.cases.readers
-
-    @property
-    def groups(self) -> NDArray[np.str_] | None:
-        """(n,) names of the groups, such as patients."""
-        return None if self.cases.groups is None else self.cases.groups.values
-
-    @property
-    def split(self) -> NDArray[np.str_] | None:
-        """(n,) "train", "val" or "test"."""
-        return None if self.cases.split is None else self.cases.split.values
-
-    def take(self, rows: Rows | Sequence[int]) -> Self:
-        """Return some of the cases (row numbers or a mask), every column alike."""
-        index = np.arange(len(self))[rows]
-        extra = {name: values[index] for name, values in self.extra.items()}
-        return replace(self, X=self.X[index], cases=self.cases.take(index), extra=extra)
-
-    def with_cases(self, **columns: Any) -> Self:
-        """Return the same embeddings with other columns of cases, such as ``split=None``."""
-        return replace(self, cases=replace(self.cases, **columns))
-
-    def labelled(self) -> Self:
-        """Return the cases that have a label; the same object where all have."""
-        cases = self.cases.labelled()
-        if cases is self.cases:
-            return self
-        assert self.y is not None
-        return replace(self.take(self.y >= 0), cases=cases)
-
-
-def array_hash(X: NDArray[Any], votes: NDArray[Any] | None = None) -> str:
-    """Return the SHA-256 of embeddings in memory and of the votes beside them."""
-    digest = hashlib.sha256(np.ascontiguousarray(X).data)
-    if votes is not None:
-        digest.update(np.ascontiguousarray(votes).data)
-    return digest.hexdigest()
 
 
 def read_features(
@@ -199,7 +94,8 @@ def read_features(
     encoder, paths, dataset = None, None, None
     if path.is_dir():
         X, table, folder = _from_folder(path, columns)
-        paths = _paths(folder.table)
+        if "path" in folder.table:
+            paths = np.asarray(folder.table["path"].fillna("").astype(str), dtype=np.str_)
         encoder, fingerprint = folder.encoder, file_hash(path / MANIFEST)
         classes = folder.classes if classes is None else classes
         dataset = folder.manifest.get("dataset", {}).get("name")
@@ -247,12 +143,6 @@ def choose_classes(
         if len(classes) == 1:
             raise InputError(f"every label is {classes[0]!r}: two classes or more are needed")
     return resolve_classes(named, columns=classes, positive=positive)
-
-
-def _paths(table: pd.DataFrame) -> NDArray[np.str_] | None:
-    if "path" not in table.columns:
-        return None
-    return np.asarray(table["path"].fillna("").astype(str), dtype=np.str_)
 
 
 def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns, FeatureFolder]:

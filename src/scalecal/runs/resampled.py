@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import Float, InputError, Int
-from scalecal.runs.cells import Cell
-from scalecal.inference.units import Units, weights
 from scalecal.auditing.scores import case_sums, sum_values
+from scalecal.checks import Float, InputError, Int
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
+from scalecal.inference.units import Units, weights
+from scalecal.runs.cells import Cell
 
 __all__ = ["Contrast", "Drawn", "Resampled", "contrast_of"]
 
@@ -38,6 +38,8 @@ class Resampled:
     >>> y = (rng.uniform(size=400) < p).astype(int)
     >>> sharp = np.clip(2 * p - 0.5, 0.01, 0.99)
     >>> rows = np.arange(400)
+    >>> from scalecal.cases import Cases
+    >>> from scalecal.runs.cells import Prediction
     >>> cell = Cell("toy", "raw", Cases(n=400, classes=("a", "b"), y=y),
     ...             {("none", 0): Prediction(rows, sharp), ("good", 0): Prediction(rows, p)})
     >>> result = Resampled([cell]).contrast("good", "none", metric="nll")
