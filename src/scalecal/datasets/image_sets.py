@@ -111,7 +111,7 @@ class Findings:
 def image_ids(names: Sequence[str]) -> Any:
     """Return ids as text in Arrow memory, after a check that no two are equal."""
     ids = as_ids(np.asarray(names, dtype=object))
-    check_ids(ids, "id")
+    check_ids(ids, "the ids")
     return ids
 
 

@@ -21,7 +21,8 @@ from scalecal.datasets.decoding import ImageError, image_header
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids, shorten
 from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, md5_of, safe_members
 from scalecal.io.case_tables import CaseReader, resolve_classes
-from scalecal.io.columns import open_columns
+from scalecal.io.columns import check_headers, open_columns
+from scalecal.io.tables import column_names
 
 __all__ = ["MHIST", "open_mhist"]
 
@@ -96,11 +97,9 @@ def open_mhist(data: str | Path | None = None, *, partial: bool = False) -> Imag
 
 def _read_annotations(file: Path) -> tuple[list[str], Cases]:
     """Names of the image files, and the cases; nothing may be missing or contradict the rest."""
+    check_headers(COLUMNS, tuple(COLUMNS), {file.name: column_names(file)})
     table = open_columns(file, COLUMNS, tuple(COLUMNS))
     with table.messages():
-        for role, name in COLUMNS.items():
-            if name not in table.header:
-                raise table.missing(name, f"the {role}")
         names = [str(name) for name in table.ids() or ()]
         # A name is only ever a file directly in images/: a path in its place was not written by the
         # publisher.

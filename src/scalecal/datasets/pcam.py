@@ -31,7 +31,8 @@ from scalecal.datasets.image_sources import (
     need_array,
     open_hdf5,
 )
-from scalecal.io.columns import open_columns
+from scalecal.io.columns import check_headers, open_columns
+from scalecal.io.tables import column_names
 
 __all__ = ["PCAM", "PUBLISHED_MD5", "open_pcam"]
 
@@ -216,12 +217,12 @@ def _slides(
         )
         return np.full(len(label), "")
     names = {"group": "wsi", "label": "center_tumor_patch"}
+    check_headers(names, tuple(names), {file.name: column_names(file)})
     table = open_columns(file, names, tuple(names))
     with table.messages():
         slide, tumour = (table.factor(role) for role in names)
-        if slide is None or tumour is None:
-            lacking = next(name for name in names.values() if name not in table.header)
-            raise table.missing(lacking, "as published")
+        assert slide is not None
+        assert tumour is not None
         if len(table) != len(label):
             raise InputError(f"{len(table)} rows for {len(label)} patches")
     says = np.isin(np.char.lower(tumour.values), ["true", "1"])
