@@ -105,3 +105,10 @@ def test_votes_of_features_go_with_their_number_of_readers():
     assert three.votes.tolist() == [[1, 2, 3]]
     alone = Features(np.eye(1), Cases(n=1, n_raters=np.array([3])))
     assert (alone.votes, alone.n_raters.tolist()) == (None, [3])
+
+
+def test_cases_without_ids_keep_their_row_numbers():
+    cases = Cases(n=12, y=np.zeros(12, dtype=np.int64))
+    part = cases.take(np.array([11, 3, 7]))
+    assert part.names.tolist() == ["11", "3", "7"]
+    assert part.take(slice(1, None)).names.tolist() == ["3", "7"]

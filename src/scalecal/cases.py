@@ -139,12 +139,14 @@ class Cases:
         return self.n
 
     def take(self, rows: Rows) -> Cases:
-        """Return some of the cases, in this order."""
+        """Return some of the cases, in this order; those without ids keep their row numbers as ids."""
         index = np.arange(self.n)[rows]
         cut: dict[str, Any] = {
             name: values.take(index) if isinstance(values, Factor) else values[index]
             for name, values in self._columns().items()
         }
+        if self.ids is None:
+            cut["ids"] = index.astype(f"U{len(str(self.n))}")
         return replace(self, n=len(index), **cut)
 
     @classmethod

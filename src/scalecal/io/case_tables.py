@@ -560,8 +560,13 @@ def votes_in(
     if not table.has("votes") and not spread:
         return None, ()
     total = _panel_sizes(table, n_raters)
-    if table.has("votes"):
-        votes = table.numbers("votes")
+    votes = table.numbers("votes") if table.has("votes") else None
+    if votes is not None and spread:
+        if not np.isnan(votes).all():
+            first = next(iter(spread.values()))
+            raise InputError(f"both {name!r} and {first!r} count votes: give one, or one per class")
+        votes = None  # a column that is there but says nothing, as in feature folders
+    if votes is not None:
         if total is None:
             raise table.missing(
                 table.names["n_raters"], f"the number of readers behind {name!r}; or give n_raters"

@@ -44,6 +44,8 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "stratum": "stratum",
         "split": "split",
         "X": "f",
+        "path": "path",
+        "row": "row",
     }
 )
 """What a column may be used as, and the name it has unless another is given. `p`, `p_reader`,
@@ -213,7 +215,8 @@ def open_columns(
     """
     empty, wanted = _name_columns(path, columns, roles)
     factors = [empty.names[role] for role in FACTOR_ROLES if role in roles]
-    table = read_arrow(path, text=[empty.names["id"]], factors=factors, keep=wanted.__contains__)
+    text = [empty.names["id"], empty.names["path"]]
+    table = read_arrow(path, text=text, factors=factors, keep=wanted.__contains__)
     return replace(empty, table=table)
 
 

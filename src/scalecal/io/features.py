@@ -112,7 +112,7 @@ def read_features(
             notes += joined
     with table.messages():
         reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
-        choose = partial(_choose_classes, classes=classes, positive=positive)
+        choose = partial(choose_classes, classes=classes, positive=positive)
         cases = without_empty_columns(reader.read(table, ids, choose))
         if cases.split is not None:
             for name in cases.split.names:
@@ -126,9 +126,13 @@ def read_features(
     return Features(X, cases, encoder, dataset, fingerprint)
 
 
-def _choose_classes(
-    named: Mapping[str, Sequence[str]], *, classes: Sequence[str] | None, positive: str | None
+def choose_classes(
+    named: Mapping[str, Sequence[str]],
+    *,
+    classes: Sequence[str] | None = None,
+    positive: str | None = None,
 ) -> tuple[str, ...]:
+    """Return the classes that labels and votes name: as given, else numbers by value, else sorted."""
     if classes is None:
         seen = {name for names in named.values() for name in names}
         if seen <= {"0", "1"}:
