@@ -17,6 +17,7 @@ import logging
 import tempfile
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def dispatch(name: str, workers: int) -> tuple[float, float]:
     from scalecal.engines import open_engine
 
     start = time.time()
-    with open_engine(name, workers=workers, gpus=False) as engine:
+    with open_engine(name, workers=workers, num_gpus=0) as engine:
         # One task each first, so that all workers are up.
         list(engine.run(wait, [WAIT] * workers))
         begun = time.time()
@@ -89,39 +90,42 @@ def fingerprint(out: Path) -> str:
     return digest.hexdigest()
 
 
-def once(tiles: Path, out: Path, **options: Any) -> tuple[float, float, str]:
+def once(tiles: Path, out: Path, pool: Any, workers: int) -> tuple[float, float, str]:
     """Seconds of the whole extraction, images a second at work, and the hash of what it wrote."""
     from scalecal.datasets import open_dataset
     from scalecal.features import extract
 
     images = open_dataset(f"folder:{tiles}")
     start = time.perf_counter()
-    extract(
-        images,
-        "efficientnet-lite0",
-        out,
-        device="cpu",
-        workers=1,
-        shard_rows=SHARD,
-        progress=False,
-        **options,
-    )
+    with pool() as engine:
+        extract(
+            images,
+            "efficientnet-lite0",
+            out,
+            device="cpu",
+            workers=1,
+            shard_rows=SHARD,
+            progress=False,
+            engine=engine,
+        )
     whole = time.perf_counter() - start
     written = sorted(p.stat().st_mtime for p in (out / "shards").glob("*.npy"))
     # From when every worker has ended its first shard: loading and starting are left out.
-    workers = options.get("num_gpus", 1)
     rate = (N_TILES - workers * SHARD) / (written[-1] - written[workers - 1])
     return whole, rate, fingerprint(out)
 
 
 def main() -> None:
     """Print the table."""
-    runs: dict[str, dict[str, Any]] = {
-        "one process": {},
-        "1 worker, processes": {"num_gpus": 1},
-        "2 workers, processes": {"num_gpus": 2},
-        "1 worker, Ray": {"engine": "ray", "num_gpus": 1},
-        "2 workers, Ray": {"engine": "ray", "num_gpus": 2},
+    from scalecal.engines import open_engine
+    from scalecal.engines.local import Processes
+
+    runs: dict[str, tuple[Any, int]] = {
+        "one process": (lambda: contextlib.nullcontext("local"), 1),
+        "1 worker, processes": (partial(Processes, 1), 1),
+        "2 workers, processes": (partial(Processes, 2), 2),
+        "1 worker, Ray": (partial(open_engine, "ray", workers=1), 1),
+        "2 workers, Ray": (partial(open_engine, "ray", workers=2), 2),
     }
     logging.getLogger("ray").setLevel(logging.ERROR)
     print_dispatch()
@@ -133,9 +137,9 @@ def main() -> None:
         warnings.simplefilter("ignore")
         tiles = make_tiles(Path(folder, "tiles"), N_TILES)
         for turn in range(ROUNDS):
-            for name, options in runs.items():
+            for name, (pool, workers) in runs.items():
                 with contextlib.redirect_stderr(io.StringIO()):
-                    found[name].append(once(tiles, Path(folder, f"{name} {turn}"), **options))
+                    found[name].append(once(tiles, Path(folder, f"{name} {turn}"), pool, workers))
     expected = found["one process"][0][2]
     base = max(rate for _, rate, _ in found["one process"])
     for name, results in found.items():

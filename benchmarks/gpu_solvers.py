@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from scalecal.solvers import Mixtures, Task, minimise, train
+from scalecal.solvers import Mixtures, Task, train
 
 SEEDS, PLAIN, SCALE = 10, 7, 4
 EPOCHS, BATCH = 50, 4096
@@ -63,11 +63,6 @@ def agreement(device: str) -> None:
     here, there = train(X.numpy(), tasks, **options), train(X.to(device), tasks, **options)
     worst = max(np.abs(a.weights - b.weights).max() for a, b in zip(here, there, strict=True))
     print(f"Adam, 22 probes, {device} against numpy: largest difference in weights {worst:.1e}")
-    tasks = [Task(rows=t.rows, targets=t.targets, mixtures=t.mixtures, decay=1e-3) for t in tasks]
-    exact: dict[str, Any] = {"precondition": False, "tol": 1e-6}
-    low, high = minimise(X.numpy(), tasks, **exact), minimise(X.to(device), tasks, **exact)
-    worst = max(np.abs(a.weights - b.weights).max() for a, b in zip(low, high, strict=True))
-    print(f"L-BFGS, the same: {worst:.1e}")
 
 
 def speed(device: str, n: int, d: int) -> None:

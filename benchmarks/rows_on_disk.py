@@ -65,11 +65,10 @@ def peak_mb() -> float:
 def compare(n: int = 262_144, epochs: int = 2) -> None:
     """Seconds (wall) of the same epochs from memory and from disk, and their ratio."""
     from scalecal.solvers import train
-    from scalecal.solvers.streaming import train_streaming
 
     print("### Rows on disk against rows in memory\n")
     print(f"{n:,} x {DIM} float16, {epochs} epochs, batch 256; wall seconds\n")
-    print("| probes | in memory | streamed, 200 MB | ratio |\n|---:|---:|---:|---:|")
+    print("| probes | in memory | streamed, 0.2 GiB | ratio |\n|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         X, labels = make_rows(Path(folder), n)
         whole = np.asarray(X)
@@ -80,7 +79,7 @@ def compare(n: int = 262_144, epochs: int = 2) -> None:
                 start = time.perf_counter()
                 train(whole, tasks, max_epochs=epochs, min_steps=0)
                 middle = time.perf_counter()
-                train_streaming(X, tasks, memory="200MB", max_epochs=epochs, min_steps=0)
+                train(X, tasks, memory=0.2, max_epochs=epochs, min_steps=0)
                 spent["memory"] = min(spent["memory"], middle - start)
                 spent["disk"] = min(spent["disk"], time.perf_counter() - middle)
             ratio = spent["disk"] / spent["memory"]
@@ -88,22 +87,22 @@ def compare(n: int = 262_144, epochs: int = 2) -> None:
     print()
 
 
-def beyond_memory(n: int, folder: Path, memory: str = "2GB") -> None:
+def beyond_memory(n: int, folder: Path, memory: float = 2.0) -> None:
     """Make n rows, train one probe for one epoch, print time, rate and peak memory; clean up."""
-    from scalecal.solvers.streaming import train_streaming
+    from scalecal.solvers import train
 
     folder.mkdir()
     try:
         X, labels = make_rows(folder, n)
         made = peak_mb()
         start = time.perf_counter()
-        (fit,) = train_streaming(
+        (fit,) = train(
             X, tasks_for(labels, 1), memory=memory, batch_size=1024, max_epochs=1, min_steps=0
         )
         spent = time.perf_counter() - start
         gigabytes = X.nbytes / 1e9
         print(
-            f"{n:,} x {DIM} float16 ({gigabytes:.1f} GB), memory={memory}: one epoch {spent:.0f} s, "
+            f"{n:,} x {DIM} float16 ({gigabytes:.1f} GB), memory of {memory:g} GiB: one epoch {spent:.0f} s, "
             f"{gigabytes / spent:.2f} GB/s, peak {peak_mb():,.0f} MB (before: {made:,.0f}), "
             f"validation loss {fit.history[-1]:.3f}"
         )

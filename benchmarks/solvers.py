@@ -1,4 +1,4 @@
-"""Many probes at once beside the usual loops: one at a time in torch, or in scikit-learn.
+"""Many probes at once beside the usual loop: one at a time in torch.
 
 Run: python -m benchmarks solvers
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import resource
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.timing import cpu_seconds
-from scalecal.solvers import Mixtures, Task, minimise, train
+from scalecal.solvers import Mixtures, Task, train
 from scalecal.synthesis import plan
 
 SEEDS, PLAIN, SCALE = 10, 7, 4
@@ -93,12 +92,6 @@ def together(y: Any, rows: Any, held: Any, probes: int) -> list[Task]:
     """Probes on the same cases in the same order, each with targets of its own."""
     shared: dict[str, Any] = {"rows": rows, "validation": held, "validation_targets": y[held]}
     return [Task(targets=y[rows] * (1 - 0.01 * k), **shared) for k in range(probes)]
-
-
-def start_loops() -> None:
-    """Load the solver's compiled loops, or compile them the first time on a machine."""
-    X, y = embeddings(600, 64)
-    train(X, grid(X, y, seeds=1), max_epochs=1, min_steps=0, compiled=True)
 
 
 def seed_of(tasks: list[Task], seed: int) -> list[Task]:
@@ -174,7 +167,6 @@ def small(repeats: int = 5) -> list[Ratio]:
         "max_epochs": EPOCHS,
         "min_steps": 0,
         "patience": EPOCHS,
-        "compiled": True,  # what is timed are parts of long work
     }
 
     def pair(tasks: list[Task]) -> tuple[Timed, Timed]:
@@ -205,7 +197,7 @@ def large(n: int = 262_144, d: int = 1024, repeats: int = 3) -> tuple[list[Ratio
         "every seed its own split and order": grid(X, y),
         "one order": grid(X, y, one_order=True),
     }
-    options: dict[str, Any] = {"max_epochs": 1, "min_steps": 0, "compiled": True}
+    options: dict[str, Any] = {"max_epochs": 1, "min_steps": 0}
     for tasks in grids.values():
         train(X, tasks, **options)
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / X.nbytes
@@ -227,49 +219,6 @@ def large(n: int = 262_144, d: int = 1024, repeats: int = 3) -> tuple[list[Ratio
         name = f"{len(tasks)} probes, {n:,} x {d:,}, batch {BATCH}, one epoch, {order}"
         found.append(Ratio(name, LOOP, theirs / len(tasks), ours / len(tasks)))
     return found, peak
-
-
-def converged(repeats: int = 3) -> list[Ratio]:
-    """Soft-label probes to the optimum; the largest slope left says how near both came."""
-    from sklearn.linear_model import LogisticRegression
-
-    X, y = embeddings(2175, 1536)
-    found = []
-    for strength in (1.0, 0.01):
-        tasks = [
-            Task(rows=t.rows, targets=0.9 * t.targets + 0.05, decay=1 / (strength * len(t.rows)))
-            for t in grid(X, y)
-            if t.mixtures is None
-        ]
-        t = tasks[0]
-        twice = np.tile(X[t.rows], (2, 1))
-        label = np.repeat([1, 0], len(t.rows))
-        weight = np.append(t.targets, 1 - t.targets)
-        model = LogisticRegression(C=strength, tol=1e-4, max_iter=2000)
-        fits: list[Any] = []
-
-        def peer(model: Any = model, data: Any = (twice, label, weight)) -> float:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return cpu(partial(model.fit, *data))
-
-        def ours(tasks: list[Task] = tasks, fits: list[Any] = fits) -> float:
-            return cpu(lambda: fits.append(minimise(X, tasks, tol=1e-4)[0]))
-
-        theirs, mine = in_turn([(peer, ours)], repeats)
-        slopes = []
-        for w, b in (
-            (model.coef_[0], model.intercept_[0]),
-            (fits[0].weights[0], fits[0].intercept[0]),
-        ):
-            r = 1 / (1 + np.exp(-(X[t.rows] @ w + b))) - t.targets
-            slopes.append(np.abs(r @ X[t.rows] / len(r) + t.decay * w).max())
-        name = (
-            f"{len(tasks)} soft-label probes to the optimum, 2,175 x 1,536, C = {strength:g} "
-            f"(largest slope: peer {slopes[0]:.0e}, scalecal {slopes[1]:.0e})"
-        )
-        found.append(Ratio(name, "scikit-learn, rows twice", theirs, mine / len(tasks)))
-    return found
 
 
 def growth() -> None:
@@ -294,9 +243,8 @@ def growth() -> None:
 
 def main() -> None:
     """Print every table; the large problem first, for its peak memory is the process's."""
-    start_loops()
     found, peak = large()
-    found = [*small(), *found, *converged()]
+    found = [*small(), *found]
     print("### Many probes at once: CPU milliseconds per probe, one thread\n")
     print("| | peer | peer's ms | scalecal's ms | times |\n|---|---|---:|---:|---:|")
     for name, peer, theirs, ours in found:

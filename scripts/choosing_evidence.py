@@ -84,7 +84,7 @@ def candidate_probes() -> dict[str, Method]:
         f"share {share:g}, mass {mass:g}": Method(
             label="",
             about="",
-            preset=None,
+            preset="default",
             recipe=Recipe(synthesis={"n_anchors": share, "n_synthetic": 1.0, "mass": mass}),
         )
         for share, mass in product(SHARES, MASSES)
@@ -96,9 +96,9 @@ def training_choices() -> dict[str, Method]:
     out = {}
     for scaling, steps in product(("rms", "none", "zscore", "l2"), (10_000, 2_000)):
         out[f"{scaling}, {steps:,} steps"] = Recipe(scaling=scaling, min_steps=steps)
-    for scaling in ("rms", "zscore"):
-        out[f"{scaling}, L-BFGS"] = Recipe(scaling=scaling, solver="lbfgs")
-    return {k: Method(label="", about="", preset=None, recipe=recipe) for k, recipe in out.items()}
+    return {
+        k: Method(label="", about="", preset="default", recipe=recipe) for k, recipe in out.items()
+    }
 
 
 def steps_after(jury: float | str | None, temperature: bool) -> Calibrator | None:
@@ -120,7 +120,7 @@ def measure(data: Features, name: str, seeds: int) -> Cell:
     free = [m for m in METHODS if not METHODS[m].over_encoders and m != "none-default"]
     probes = candidate_probes()
     more = {**probes, **training_choices()}
-    grid = run_grid(data, methods=free, seeds=seeds, preset=None, more=more, dataset=name)
+    grid = run_grid(data, methods=free, seeds=seeds, preset="default", more=more, dataset=name)
     added = {}
     for seed in range(seeds):
         _, val, test = parts(data, seed)
@@ -136,7 +136,7 @@ def measure(data: Features, name: str, seeds: int) -> Cell:
     choices = {
         f"centred {k}": training_choices()[k] for k in ("rms, 10,000 steps", "rms, 2,000 steps")
     }
-    other = run_grid(centred, methods=["none"], seeds=seeds, preset=None, more=choices)
+    other = run_grid(centred, methods=["none"], seeds=seeds, preset="default", more=choices)
     for key, prediction in other.cell.predictions.items():
         if key[0] in choices:
             added[key] = prediction

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
+from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.engines.local import cores
@@ -15,7 +17,7 @@ runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
 
 
-@pytest.mark.parametrize("options", [("--num-gpus", "2")], ids=["processes"])
+@pytest.mark.parametrize("options", [("--workers", "2")], ids=["processes"])
 def test_compare_by_workers_gives_the_same_bytes(tmp_path, options):
     data = simulate(150, dim=4, seed=0)
     np.savez(tmp_path / "f.npz", X=data.X, y=data.y, votes=data.votes, n_raters=data.n_raters)
@@ -25,6 +27,32 @@ def test_compare_by_workers_gives_the_same_bytes(tmp_path, options):
         assert result.exit_code == 0, result.exception
     for file in ("predictions.parquet", "results.csv", "cases.parquet"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+@pytest.mark.parametrize("command", ["compare", "reproduce", "extract"])
+def test_num_gpus_without_gpus_names_workers(tmp_path, monkeypatch, command):
+    monkeypatch.setattr("scalecal.engines.local.gpu_count", lambda: 0)
+    data = simulate(150, dim=4, seed=0)
+    np.savez(tmp_path / "f.npz", X=data.X, y=data.y)
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    first = {
+        "compare": [str(tmp_path / "f.npz")],
+        "reproduce": ["--seeds", "2"],
+        "extract": [f"folder:{tmp_path}", "efficientnet-lite0", "--weights", "random"],
+    }[command]
+    result = runner.invoke(app, [command, *first, "--num-gpus", "2", "--out", str(tmp_path / "o")])
+    assert isinstance(result.exception, InputError)
+    assert "--workers 2" in str(result.exception)
+
+
+def test_gpus_and_processes_are_not_both_counted(tmp_path):
+    data = simulate(150, dim=4, seed=0)
+    np.savez(tmp_path / "f.npz", X=data.X, y=data.y)
+    base = ["compare", str(tmp_path / "f.npz"), "--out", str(tmp_path / "o"), "--num-gpus", "1"]
+    for more, word in ((["--workers", "2"], "--workers"), (["--device", "cpu"], "--device")):
+        result = runner.invoke(app, [*base, *more])
+        assert isinstance(result.exception, InputError)
+        assert word in str(result.exception)
 
 
 def test_reproduce_by_the_machines_cores_gives_the_same_numbers(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, InputError, Int
 from scalecal.votes import STRATA, stratum_codes
 
-__all__ = ["Cases", "Factor", "Predictions", "Rows"]
+__all__ = ["Cases", "Factor", "Predictions", "Rows", "left_out_note"]
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
@@ -58,6 +58,11 @@ class Factor:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Names that some case has."""
+        return tuple(self.names[code] for code in np.unique(self.codes) if code >= 0)
 
     def take(self, rows: Rows) -> Factor:
         """Return the factor of some cases; it keeps all names."""
@@ -205,9 +210,13 @@ class Cases:
         if kept.all():
             return self
         if not kept.any():
-            raise InputError("no case has a label")
-        left_out = int((~kept).sum())
-        return self.take(kept).note(f"{left_out} of {self.n} cases without a label were left out.")
+            raise InputError(" ".join(["no case has a label or a clear majority.", *self.notes]))
+        return self.take(kept).note(left_out_note(int((~kept).sum()), self.n))
+
+
+def left_out_note(left_out: int, n: int) -> str:
+    """Say how many of n cases were left out for want of a label."""
+    return f"{left_out:,} of {n:,} cases without a label were left out."
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +249,14 @@ class Predictions:
 
     def __len__(self) -> int:
         return self.cases.n
+
+    def labelled(self) -> Predictions:
+        """Return the answers on the cases that have a label; the same object where all have."""
+        cases = self.cases.labelled()
+        if cases is self.cases:
+            return self
+        assert self.cases.y is not None
+        return replace(self.take(self.cases.y >= 0), cases=cases)
 
     def take(self, rows: Rows) -> Predictions:
         """Return the answers on some of the cases."""

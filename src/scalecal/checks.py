@@ -5,7 +5,9 @@ Every message says what was found, what was expected and, where it can, what to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +30,7 @@ __all__ = [
     "check_targets",
     "check_unit",
     "check_weights",
+    "in_file",
     "lookup",
     "rows",
 ]
@@ -38,7 +41,12 @@ T = TypeVar("T")
 
 
 class InputError(ValueError):
-    """Something the caller gave cannot be used; the message says what, why and what to do."""
+    """Something the caller gave cannot be used; the message says what, why and what to do.
+
+    `file` is the name of the file that the message begins with, if any.
+    """
+
+    file: str | None = None
 
 
 class MissingPackageError(ImportError):
@@ -49,21 +57,56 @@ class ScalecalWarning(UserWarning):
     """The answer stands, but the caller should know something about it."""
 
 
-def rows(where: ArrayLike, most: int = 5) -> str:
+_COUNTING: ContextVar[tuple[str, int]] = ContextVar("counting", default=("row", 0))
+
+
+@contextmanager
+def in_file(file: str, word: str = "row", first: int = 0) -> Iterator[None]:
+    """Begin messages of any `InputError` raised inside with the file, and count its rows as `word`.
+
+    Of nested files the innermost is named. `first` is the number of the first row: 2 for the lines
+    of a text file below its header.
+
+    Examples
+    --------
+    >>> with in_file("p.csv", "line", 2):
+    ...     check_probs([0.2, 3.2], "column 'p'")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: p.csv: column 'p' must lie in [0, 1], got 3.2 at line 3. Did you ...
+    """
+    token = _COUNTING.set((word, first))
+    try:
+        yield
+    except InputError as error:
+        if error.file is not None:
+            raise
+        named = InputError(f"{file}: {error}")
+        named.file = file
+        raise named from None
+    finally:
+        _COUNTING.reset(token)
+
+
+def rows(where: ArrayLike, most: int = 5, *, word: str | None = None) -> str:
     """Name the rows where a condition holds, the first few of them.
+
+    Rows of arrays are zero-based; within `in_file` they are counted as the file's. With `word` the
+    condition is on something else, zero-based too.
 
     Examples
     --------
     >>> rows([False, True, True])
     'rows 1, 2'
-    >>> rows([True] * 9, most=3)
-    'rows 0, 1, 2, ... (9 in all)'
+    >>> rows([True] * 9, most=3, word="column")
+    'columns 0, 1, 2, ... (9 in all)'
     """
-    index = np.flatnonzero(np.asarray(where))
+    counted, first = _COUNTING.get() if word is None else (word, 0)
+    index = np.flatnonzero(np.asarray(where)) + first
     shown = ", ".join(str(i) for i in index[:most])
     if len(index) == 1:
-        return f"row {shown}"
-    return f"rows {shown}" + (f", ... ({len(index)} in all)" if len(index) > most else "")
+        return f"{counted} {shown}"
+    return f"{counted}s {shown}" + (f", ... ({len(index)} in all)" if len(index) > most else "")
 
 
 def lookup(name: str, registry: Mapping[str, T], what: str) -> T:

@@ -6,7 +6,6 @@ readers may be missing and panels may differ in size from case to case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +27,6 @@ __all__ = [
     "STRATA",
     "TIES",
     "Majority",
-    "VoteTable",
     "agreement",
     "fleiss_kappa",
     "from_long",
@@ -37,6 +35,7 @@ __all__ = [
     "split_panel",
     "strata",
     "stratum_codes",
+    "tied_error",
     "vote_shares",
 ]
 
@@ -49,30 +48,22 @@ TIES: tuple[str, ...] = ("error", "first", "last", "random", "drop")
 draw one of them, or give no label (-1)."""
 
 
-@dataclass(frozen=True)
-class VoteTable:
-    """Votes of a panel: `counts[i, c]` readers gave case `cases[i]` the class `classes[c]`."""
-
-    cases: NDArray[Any]
-    classes: tuple[Any, ...]
-    counts: Int
-
-
 def from_long(
     case: ArrayLike, rater: ArrayLike, label: ArrayLike, *, classes: ArrayLike | None = None
-) -> VoteTable:
+) -> tuple[Int, NDArray[Any], tuple[Any, ...]]:
     """Count votes given one per row: (case, rater, label).
+
+    Returns counts (cases, classes), the names of the cases and those of the classes, both sorted;
+    `classes` names classes that nobody may have voted for.
 
     A missing label (None, NaN or an empty string) is a reader who did not vote on the case. A reader
     who votes twice on one case is an error, whether or not the two votes agree.
 
     Examples
     --------
-    >>> table = from_long(["a", "a", "b"], [1, 2, 1], ["HP", "SSA", "SSA"])
-    >>> table.classes
-    ('HP', 'SSA')
-    >>> table.counts.tolist()
-    [[1, 1], [0, 1]]
+    >>> counts, cases, classes = from_long(["a", "a", "b"], [1, 2, 1], ["HP", "SSA", "SSA"])
+    >>> counts.tolist(), cases.tolist(), classes
+    ([[1, 1], [0, 1]], ['a', 'b'], ('HP', 'SSA'))
     """
     cases, raters, labels = (np.asarray(a) for a in (case, rater, label))
     n = check_same_length(case=cases, rater=raters, label=labels)
@@ -109,10 +100,9 @@ def from_long(
         raise InputError(
             f"label {wanted[unknown][0]!s} is not one of the classes {', '.join(map(str, known))}"
         )
-    counts = np.zeros((len(names), max(len(known), 2)), dtype=np.int64)
+    counts = np.zeros((len(names), len(known)), dtype=np.int64)
     np.add.at(counts, (case_code[~missing], column), 1)
-    listed = tuple(known.tolist())
-    return VoteTable(names, listed if len(listed) > 1 else (*listed, None), counts)
+    return counts, names, tuple(known.tolist())
 
 
 def vote_shares(votes: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
@@ -161,10 +151,7 @@ def majority(
     empty = counts.sum(axis=1) == 0
     tied = (top.sum(axis=1) > 1) & ~empty
     if tied.any() and ties == "error":
-        raise InputError(
-            f"{int(tied.sum())} of {len(counts)} cases are tied ({rows(tied)}). "
-            "Choose what a tie means: ties= (--ties) 'first', 'last', 'random' or 'drop'"
-        )
+        raise tied_error(tied, rows(tied))
     labels = top.argmax(axis=1).astype(np.int64)
     if ties == "last":
         labels = counts.shape[1] - 1 - top[:, ::-1].argmax(axis=1).astype(np.int64)
@@ -175,6 +162,14 @@ def majority(
         labels[tied] = -1
     labels[empty] = -1
     return Majority(labels, tied, empty)
+
+
+def tied_error(tied: NDArray[np.bool_], where: str) -> InputError:
+    """Return the error of votes that are tied where a label is needed; `where` names the cases."""
+    return InputError(
+        f"{int(tied.sum())} of {len(tied)} cases are tied ({where}). "
+        "Choose what a tie means: ties= (--ties) 'first', 'last', 'random' or 'drop'"
+    )
 
 
 def agreement(votes: ArrayLike, n_raters: ArrayLike | None = None) -> Int:

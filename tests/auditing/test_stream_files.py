@@ -7,16 +7,16 @@ import pandas as pd
 import pytest
 
 from scalecal import audit
-from scalecal.auditing.stream_files import stream_file
+from scalecal.auditing.stream import stream_file
 from scalecal.checks import InputError
-from scalecal.io import batches, read_predictions
+from scalecal.io import PredictionFile, read_predictions, tables
 from tests.auditing.test_stream_audits import assert_close, cases
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(batches, "BATCH_ROWS", 700)
-    monkeypatch.setattr(batches, "BLOCK_BYTES", 1 << 15)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 700)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 15)
 
 
 def write(frame, path):
@@ -37,7 +37,7 @@ def test_pieces_equal_the_whole(tmp_path, name):
     seen = []
     streamed = stream_file(path, n_resamples=50, on_batch=seen.append)
     found = read_predictions(path)
-    assert_close(streamed, audit(found.y, found.probs, votes=found.counts, n_resamples=50))
+    assert_close(streamed, audit(found.cases.y, found.p, votes=found.cases.votes, n_resamples=50))
     assert len(seen) > 2
     assert sum(seen) == len(y)
     assert streamed.meta["file"] == name
@@ -54,7 +54,7 @@ def test_named_classes_strata_and_missing_labels(tmp_path):
     streamed = stream_file(path, columns={"p": "score"}, positive="SSA", n_resamples=50)
     kept = frame["label"].notna().to_numpy()
     assert_close(streamed, audit(y[kept], p[kept], strata=stratum[kept], n_resamples=50))
-    assert "30 cases without a label were left out." in streamed.notes
+    assert "30 of 3,000 cases without a label were left out." in streamed.notes
 
 
 def test_several_classes(tmp_path):
@@ -104,15 +104,53 @@ def test_notes_count_over_all_pieces(tmp_path):
         stream_file(path, ties="drop", n_resamples=20),
         read_predictions(path, ties="drop"),
     )
-    assert "; in 400 they are tied and there is none." in " ".join(whole.notes)
-    assert "(off by up to 0.005)" in " ".join(whole.notes)
-    assert set(whole.notes[:-1]) <= set(streamed.notes)
-    assert "2,400 cases without a label were left out." in streamed.notes
-    assert streamed["overall"]["mean_p"] == pytest.approx(whole.probs.mean())
+    assert "; in 400 they are tied and there is none." in " ".join(whole.cases.notes)
+    assert "(off by up to 0.005)" in " ".join(whole.cases.notes)
+    assert set(whole.cases.notes) <= set(streamed.notes)
+    assert "2,400 of 4,000 cases without a label were left out." in streamed.notes
+    assert streamed["overall"]["mean_p"] == pytest.approx(whole.p.mean())
 
 
 def test_an_error_says_in_which_piece(tmp_path):
     frame = pd.DataFrame({"p": np.full(2000, 0.5), "label": 1})
     frame.loc[1500, "p"] = 1.5
-    with pytest.raises(InputError, match=r"p\.parquet from row 1400 on: .* got 1\.5 at row 100"):
+    with pytest.raises(InputError, match=r"p\.parquet: .* got 1\.5 at row 1500"):
         stream_file(write(frame, tmp_path / "p.parquet"))
+
+
+def test_an_error_names_the_line_of_the_file(tmp_path):
+    frame = pd.DataFrame({"p": np.full(9000, 0.5), "label": 1})
+    frame.loc[8500, "p"] = 1.5
+    path = write(frame, tmp_path / "p.csv")
+    assert path.read_text().splitlines()[8502 - 1].startswith("1.5")
+    with pytest.raises(InputError, match=r"p\.csv: .* got 1\.5 at line 8502"):
+        stream_file(path)
+
+
+def test_classes_of_all_pieces_must_fit_together(tmp_path):
+    frame = pd.DataFrame({"p": 0.5, "label": ["HP", "SSA"] * 1000 + ["SSA", "XX"] * 1000})
+    path = write(frame, tmp_path / "p.parquet")
+    with pytest.raises(InputError, match="3 classes"):
+        stream_file(path, positive="SSA")
+    with pytest.raises(InputError, match="3 classes"):
+        read_predictions(path, positive="SSA")
+
+
+def test_random_ties_are_drawn_as_in_the_whole_file(tmp_path):
+    frame = pd.DataFrame({"p": np.linspace(0.1, 0.9, 3000), "votes": 1, "n_raters": 2})
+    path = write(frame, tmp_path / "p.parquet")
+    file = PredictionFile(path, ties="random", seed=3)
+    drawn = np.concatenate([piece.cases.y for piece in file.pieces()])
+    np.testing.assert_array_equal(drawn, read_predictions(path, ties="random", seed=3).cases.y)
+    assert 0.4 < drawn.mean() < 0.6
+
+
+def test_decimal_commas_in_pieces(tmp_path):
+    y, p, _ = cases(2000)
+    frame = pd.DataFrame({"p": p, "label": y})
+    path = tmp_path / "p.csv"
+    frame.to_csv(path, sep=";", decimal=",", index=False)
+    whole = read_predictions(path)
+    pieces = [piece.p for piece in PredictionFile(path).pieces()]
+    assert len(pieces) > 1
+    np.testing.assert_array_equal(np.concatenate(pieces), whole.p)

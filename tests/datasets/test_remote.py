@@ -13,6 +13,7 @@ from scalecal.checks import InputError, MissingPackageError
 from scalecal.datasets import open_dataset
 from scalecal.datasets.decoding import ImageError
 from scalecal.datasets.image_sources import RemoteSource, remote_url
+from scalecal.engines import open_engine
 from scalecal.features import extract
 from tests.features.made import contents, tiny_encoder, write_tiles
 
@@ -72,7 +73,8 @@ def test_a_table_of_remote_images(tiles: Path, bucket: str, tmp_path: Path) -> N
 def test_several_workers_fetch_for_themselves(tiles: Path, tmp_path: Path) -> None:
     options = {"device": "cpu", "batch_size": 3, "shard_rows": 4, "progress": False}
     remote = open_dataset(f"folder:file://{tiles}")
-    extract(remote, tiny_encoder(), tmp_path / "a", num_gpus=2, **options)
+    with open_engine("local", workers=2) as engine:
+        extract(remote, tiny_encoder(), tmp_path / "a", engine=engine, **options)
     extract(open_dataset(f"folder:{tiles}"), tiny_encoder(), tmp_path / "b", **options)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 

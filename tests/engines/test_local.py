@@ -10,8 +10,8 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.engines import ENGINES, Worker, open_engine
+from scalecal.engines.interface import MOST_FAILURES, MOST_LOSSES, Ledger, TaskError
 from scalecal.engines.local import cores
-from scalecal.engines.seam import MOST_FAILURES, MOST_LOSSES, Ledger, TaskError
 from scalecal.features import distributed, extract
 from tests.engines.encoders import troubled_encoder
 from tests.engines.jobs import Task, arithmetic_threads, counted, square, who
@@ -127,8 +127,10 @@ def test_workers_share_the_cores_for_arithmetic(monkeypatch):
     assert "OPENBLAS_NUM_THREADS" not in os.environ
 
 
-def test_cards_are_given_out_one_each():
-    with open_engine("local", workers=2, gpus=True) as engine:
+def test_gpus_are_given_out_one_each(monkeypatch):
+    monkeypatch.setattr("scalecal.engines.local.gpu_count", lambda: 2)
+    with open_engine("local", num_gpus=2) as engine:
+        assert (engine.workers, engine.gpus) == (2, True)
         found = dict(engine.run(who, range(6)))
     assert {(number, device) for number, device, _ in found.values()} == {
         (0, "cuda:0"),
@@ -137,8 +139,23 @@ def test_cards_are_given_out_one_each():
     assert Worker().device is None
 
 
+@pytest.mark.parametrize("here", [0, 1])
+def test_num_gpus_counts_gpus_and_names_workers(monkeypatch, tiles, tmp_path, here):
+    monkeypatch.setattr("scalecal.engines.local.gpu_count", lambda: here)
+    with pytest.raises(InputError, match=f"{here} on this machine.*--workers 2"):
+        open_engine("local", num_gpus=2)
+    with pytest.raises(InputError, match=r"counts GPUs.*--workers"):
+        extract(open_tiles(tiles), tiny_encoder(), tmp_path / "f", num_gpus=2, **USUAL)
+
+
+def by_two(images, encoder, out):
+    """Extract by two processes, as on a machine with two GPUs."""
+    with open_engine("local", workers=2) as engine:
+        return extract(images, encoder, out, engine=engine, **USUAL)
+
+
 def test_extraction_by_processes_gives_the_same_bytes(tiles, alone, tmp_path):
-    result = extract(open_tiles(tiles), tiny_encoder(), tmp_path / "f", num_gpus=2, **USUAL)
+    result = by_two(open_tiles(tiles), tiny_encoder(), tmp_path / "f")
     assert (result.n, result.n_skipped) == (39, 1)
     assert contents(tmp_path / "f") == alone
     assert "\n25," in (tmp_path / "f" / "skipped.csv").read_text()
@@ -147,7 +164,7 @@ def test_extraction_by_processes_gives_the_same_bytes(tiles, alone, tmp_path):
 def test_extraction_goes_on_after_a_worker_is_killed(tiles, alone, tmp_path, monkeypatch):
     monkeypatch.setattr(distributed, "TASKS_PER_WORKER", 1)  # runs of three shards
     encoder = troubled_encoder(tmp_path, "kill", after=5)
-    extract(open_tiles(tiles), encoder, tmp_path / "f", num_gpus=2, **USUAL)
+    by_two(open_tiles(tiles), encoder, tmp_path / "f")
     assert (tmp_path / "mishap").exists()
     assert contents(tmp_path / "f") == alone
 
@@ -155,7 +172,7 @@ def test_extraction_goes_on_after_a_worker_is_killed(tiles, alone, tmp_path, mon
 def test_memory_running_out_halves_the_batch_for_all(tiles, tmp_path):
     small = tiny_encoder(most=2)
     extract(open_tiles(tiles), small, tmp_path / "a", **USUAL)
-    extract(open_tiles(tiles), tiny_encoder(most=2), tmp_path / "b", num_gpus=2, **USUAL)
+    by_two(open_tiles(tiles), tiny_encoder(most=2), tmp_path / "b")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
@@ -182,5 +199,5 @@ def test_a_run_begun_alone_is_finished_by_several(tiles, alone, tmp_path):
             extract(images, tiny_encoder(), begun, **USUAL)
     left = len(list(Path(begun, "shards").glob("*.npy")))
     assert 0 < left < 6
-    extract(images, tiny_encoder(), begun, num_gpus=2, **USUAL)
+    by_two(images, tiny_encoder(), begun)
     assert contents(begun) == alone

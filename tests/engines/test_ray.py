@@ -12,7 +12,7 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.engines import open_engine
-from scalecal.engines.seam import TaskError
+from scalecal.engines.interface import TaskError
 from scalecal.features import distributed, extract
 from scalecal.features.distributed import Folder
 from scalecal.features.progress import Progress
@@ -147,7 +147,7 @@ def test_a_node_removed_in_the_middle_costs_its_unfinished_shards(cluster, tiles
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Progress, "advance", lose_a_node)
         slow = tiny_encoder(wait=0.1)
-        extract(images, slow, tmp_path / "f", engine="ray", num_gpus=3, **USUAL)
+        extract(images, slow, tmp_path / "f", engine="ray", workers=3, **USUAL)
     assert removed
     assert contents(tmp_path / "f") == alone
 
@@ -160,9 +160,9 @@ def test_more_workers_than_the_cluster_holds_do_not_hold_up_the_rest(tmp_path):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_no_card_in_the_cluster_is_said():
-    with pytest.raises(InputError, match="no GPU now"):
-        open_engine("ray", gpus=True)
+def test_gpus_that_are_yet_to_come_are_asked_for():
+    with open_engine("ray", num_gpus=1) as engine:
+        assert (engine.workers, engine.gpus) == (1, True)
 
 
 def test_a_cluster_is_started_and_stopped_where_there_is_none():

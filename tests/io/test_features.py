@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.io import matrices
+from scalecal.io import features
 from scalecal.io.feature_store import open_store
 from scalecal.io.features import Features, read_features
 
@@ -107,7 +107,7 @@ def test_every_source_gives_the_same_table(tmp_path, source):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_large_plain_array_is_mapped(tmp_path, monkeypatch, order, dtype):
-    monkeypatch.setattr(matrices, "MAPPED_BYTES", 0)
+    monkeypatch.setattr(features, "MAPPED_BYTES", 0)
     path = put_npz(tmp_path, y=Y, X=np.asarray(X, dtype=dtype, order=order))
     found = read_features(path)
     assert isinstance(found.X, np.memmap)
@@ -247,7 +247,7 @@ def test_labels_that_match_nothing(tmp_path):
     path = put_npz(tmp_path, X=X, id=IDS)
     (tmp_path / "l.csv").write_text("id,label\nx,1\n")
     with pytest.raises(
-        InputError, match=r"no id of f\.npz is in l\.csv: '000', '001', '002', \.\.\."
+        InputError, match=r"f\.npz: no id is in l\.csv: '000', '001', '002', \.\.\."
     ):
         read_features(path, labels=tmp_path / "l.csv")
     with pytest.raises(InputError, match=r"no column 'id'.*to join"):

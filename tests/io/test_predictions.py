@@ -8,8 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scalecal import audit
+from scalecal.auditing.stream import stream_file
+from scalecal.cases import Predictions
 from scalecal.checks import InputError
-from scalecal.io import Predictions, read_predictions, read_votes
+from scalecal.io import read_predictions, read_votes
+from scalecal.io.features import read_features
+from scalecal.votes import majority
 
 
 @pytest.fixture
@@ -27,37 +32,37 @@ def read(tmp_path):
 
 def test_labels_groups_and_strata(read):
     found = read("id,p,label,group,stratum\n07,0.2,0,s2,easy\n7,0.9,1,s1,\n")
-    assert list(found.ids) == ["07", "7"]
-    assert found.probs.tolist() == [0.2, 0.9]
-    assert found.y.tolist() == [0, 1]
-    assert [found.group_names[g] for g in found.groups] == ["s2", "s1"]
-    assert found.stratum.tolist() == ["easy", ""]
-    assert found.classes == ("0", "1")
-    assert found.counts is None
-    assert found.notes == ()
-    assert list(found.source_hash) == ["p.csv"]
+    assert list(found.cases.ids) == ["07", "7"]
+    assert found.p.tolist() == [0.2, 0.9]
+    assert found.cases.y.tolist() == [0, 1]
+    assert found.cases.groups.values.tolist() == ["s2", "s1"]
+    assert found.cases.strata.values.tolist() == ["easy", ""]
+    assert found.cases.classes == ("0", "1")
+    assert found.cases.votes is None
+    assert found.cases.notes == ()
+    assert list(found.sources) == ["p.csv"]
 
 
 @pytest.mark.parametrize(
     "labels", [("0", "1"), ("False", "True"), ("false", "true"), ("0.0", "1.0")]
 )
 def test_ways_to_write_two_classes(read, labels):
-    assert read("p,label\n0.1,{}\n0.2,{}\n".format(*labels)).y.tolist() == [0, 1]
+    assert read("p,label\n0.1,{}\n0.2,{}\n".format(*labels)).cases.y.tolist() == [0, 1]
 
 
 def test_no_id_column_is_fine(read):
-    assert read("p,label\n0.1,1\n").ids is None
+    assert read("p,label\n0.1,1\n").cases.ids is None
 
 
 def test_one_class_only_is_allowed(read):
-    assert read("p,label\n0.1,1\n0.2,1\n").y.tolist() == [1, 1]
-    assert read("p,label\n0.1,HP\n", positive="SSA").classes == ("HP", "SSA")
+    assert read("p,label\n0.1,1\n0.2,1\n").cases.y.tolist() == [1, 1]
+    assert read("p,label\n0.1,HP\n", positive="SSA").cases.classes == ("HP", "SSA")
 
 
 def test_names_of_classes(read):
     text = "id,p,label\na,0.2,HP\nb,0.9,SSA\n"
-    assert read(text, positive="SSA").y.tolist() == [0, 1]
-    assert read(text, positive="HP").y.tolist() == [1, 0]
+    assert read(text, positive="SSA").cases.y.tolist() == [0, 1]
+    assert read(text, positive="HP").cases.y.tolist() == [1, 0]
     with pytest.raises(InputError, match="--positive"):
         read(text)
     with pytest.raises(InputError, match="'SS' is not among"):
@@ -67,27 +72,27 @@ def test_names_of_classes(read):
 def test_columns_per_class(read):
     text = "id,p_HP,p_SSA,label\na,0.8,0.2,HP\nb,0.1,0.9,SSA\n"
     found = read(text)
-    assert found.classes == ("HP", "SSA")
-    assert found.probs.tolist() == [0.2, 0.9]
+    assert found.cases.classes == ("HP", "SSA")
+    assert found.p.tolist() == [0.2, 0.9]
     turned = read(text, positive="HP")
-    assert turned.probs.tolist() == [0.8, 0.1]
-    assert turned.y.tolist() == [1, 0]
+    assert turned.p.tolist() == [0.8, 0.1]
+    assert turned.cases.y.tolist() == [1, 0]
     three = read("id,p_2,p_10,p_1,label\na,0.5,0.25,0.25,1\nb,0.1,0.9,0,10\n")
-    assert three.classes == ("1", "2", "10")
-    assert three.probs.tolist() == [[0.25, 0.5, 0.25], [0.0, 0.1, 0.9]]
-    assert three.y.tolist() == [0, 2]
+    assert three.cases.classes == ("1", "2", "10")
+    assert three.p.tolist() == [[0.25, 0.5, 0.25], [0.0, 0.1, 0.9]]
+    assert three.cases.y.tolist() == [0, 2]
 
 
 def test_majority_and_ties(read):
     text = "id,p,votes,n_raters\na,0.5,3,6\nb,0.5,6,7\nc,0.5,1,3\n"
     with pytest.raises(InputError, match="1 of 3 cases are tied"):
         read(text)
-    assert read(text, ties="last").y.tolist() == [1, 1, 0]
-    assert "1 of them tied and given the last" in " ".join(read(text, ties="last").notes)
+    assert read(text, ties="last").cases.y.tolist() == [1, 1, 0]
+    assert "1 of them tied and given the last" in " ".join(read(text, ties="last").cases.notes)
     dropped = read(text, ties="drop")
-    assert list(dropped.ids) == ["b", "c"]
-    assert dropped.counts.tolist() == [[1, 6], [2, 1]]
-    assert "1 of 3 cases without a label were left out." in dropped.notes
+    assert list(dropped.cases.ids) == ["b", "c"]
+    assert dropped.cases.votes.tolist() == [[1, 6], [2, 1]]
+    assert "1 of 3 cases without a label were left out." in dropped.cases.notes
 
 
 def test_an_unknown_rule_for_ties_is_refused_without_votes_too(read):
@@ -97,7 +102,7 @@ def test_an_unknown_rule_for_ties_is_refused_without_votes_too(read):
 
 def test_dropped_ties_are_no_labels(read):
     text = "id,p,votes,n_raters\na,0.5,3,6\nb,0.5,6,7\nc,0.5,1,3\n"
-    assert read(text, ties="drop").notes == (
+    assert read(text, ties="drop").cases.notes == (
         "The label is the readers' majority in 2 of 3 cases; in 1 they are tied and there is none.",
         "1 of 3 cases without a label were left out.",
     )
@@ -112,18 +117,18 @@ def test_ties_in_another_file_are_named_by_id(tmp_path):
 
 def test_rounded_probabilities_are_divided_by_their_sum(read):
     found = read("p_a,p_b,p_c,label\n0.333,0.333,0.333,a\n0.5,0.25,0.25,b\n0.34,0.33,0.34,c\n")
-    assert found.probs.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
-    assert found.probs[1].tolist() == [0.5, 0.25, 0.25]
-    assert found.notes == (
+    assert found.p.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
+    assert found.p[1].tolist() == [0.5, 0.25, 0.25]
+    assert found.cases.notes == (
         "In 2 of 3 rows the probabilities did not sum to 1 (off by up to 0.01): divided by their sum.",
     )
     two = read("p_a,p_b,label\n0.201,0.8,a\n0.5,0.5,b\n")
-    assert two.probs == pytest.approx([0.8 / 1.001, 0.5], rel=1e-12)
+    assert two.p == pytest.approx([0.8 / 1.001, 0.5], rel=1e-12)
     with pytest.raises(
-        InputError, match=r"sum to 1, got 1\.02 at row 0\. If they were rounded, divide"
+        InputError, match=r"sum to 1, got 1\.02 at line 2\. If they were rounded, divide"
     ):
         read("p_a,p_b,label\n0.52,0.5,a\n")
-    with pytest.raises(InputError, match=r"got 1\.005 at row 0"):
+    with pytest.raises(InputError, match=r"got 1\.005 at line 2"):
         read("p_a,p_b,label\n1.005,0,a\n")
 
 
@@ -139,9 +144,9 @@ def test_a_header_without_any_known_name_misses_the_probability(read):
 
 def test_label_beside_votes(read):
     found = read("id,p,votes,n_raters,label\na,0.5,3,6,1\nb,0.5,6,7,0\nc,0.5,6,7,\nd,0.1,,,0\n")
-    assert found.y.tolist() == [1, 0, 1, 0]
-    assert found.counts.tolist() == [[3, 3], [1, 6], [1, 6], [0, 0]]
-    assert found.notes == (
+    assert found.cases.y.tolist() == [1, 0, 1, 0]
+    assert found.cases.votes.tolist() == [[3, 3], [1, 6], [1, 6], [0, 0]]
+    assert found.cases.notes == (
         "In 1 of 4 cases the label is not the readers' majority.",
         "The votes are tied in 1 of 4 cases.",
         "The label is the readers' majority in 1 of 4 cases.",
@@ -149,7 +154,7 @@ def test_label_beside_votes(read):
 
 
 def test_number_of_readers_as_an_option(read):
-    assert read("p,votes\n0.5,3\n", n_raters=7).counts.tolist() == [[4, 3]]
+    assert read("p,votes\n0.5,3\n", n_raters=7).cases.votes.tolist() == [[4, 3]]
     with pytest.raises(InputError, match="no column 'n_raters'"):
         read("p,votes\n0.5,3\n")
     with pytest.raises(InputError, match="must not be given"):
@@ -159,18 +164,18 @@ def test_number_of_readers_as_an_option(read):
 def test_long_votes(read):
     votes = "id,rater,label\nb,1,SSA\na,1,HP\na,2,SSA\na,3,HP\nb,2,\nz,1,HP\n"
     found = read("id,p\na,0.5\nb,0.5\nc,0.5\n", votes, positive="SSA")
-    assert list(found.ids) == ["a", "b"]
-    assert found.counts.tolist() == [[2, 1], [0, 1]]
-    assert found.classes == ("HP", "SSA")
-    text = " ".join(found.notes)
-    assert "1 of 3 cases have no votes in v.csv ('c')." in text
+    assert list(found.cases.ids) == ["a", "b"]
+    assert found.cases.votes.tolist() == [[2, 1], [0, 1]]
+    assert found.cases.classes == ("HP", "SSA")
+    text = " ".join(found.cases.notes)
+    assert "1 of 3 cases are not in v.csv ('c')." in text
     assert "1 of 3 cases in v.csv are not in p.csv ('z')" in text
 
 
 def test_votes_per_class_in_another_order(read):
     votes = "id,votes_B,votes_A,votes_C\nb,0,1,2\na,3,0,0\n"
     text = "id,p_A,p_B,p_C,label\na,0.2,0.3,0.5,B\nb,0,0,1,C\nc,1,0,0,A\n"
-    assert read(text, votes).counts.tolist() == [[0, 3, 0], [1, 0, 2], [0, 0, 0]]
+    assert read(text, votes).cases.votes.tolist() == [[0, 3, 0], [1, 0, 2], [0, 0, 0]]
 
 
 def test_column_names_by_role(read):
@@ -180,8 +185,8 @@ def test_column_names_by_role(read):
         read("case,score,truth\n1,0.5,0\n", votes, columns=names)
     votes = votes.replace("call", "label")
     found = read("case,score,truth\n1,0.5,0\n", votes, columns=names)
-    assert found.y.tolist() == [0]
-    assert found.counts.tolist() == [[0, 2]]
+    assert found.cases.y.tolist() == [0]
+    assert found.cases.votes.tolist() == [[0, 2]]
 
 
 @pytest.mark.parametrize(
@@ -190,29 +195,29 @@ def test_column_names_by_role(read):
         ("id,p,lable\na,0.5,1\n", "no column 'label'.*Did you mean 'lable'"),
         ("id,Prob,label\na,0.5,1\n", "no column 'p'.*Columns found: id, Prob, label.*'Prob'"),
         ("0.5,1\n0.25,0\n", "first line must be a header"),
-        ("id,p,label\na,0.5,1\na,0.5,1\n", "must be unique.*'a' at rows 0, 1"),
-        ("id,p,label\na,0.5,1\n,0.5,1\n", "'id' must name every case, missing at row 1"),
-        ("id,p,label\na,0.5,1\nb,,1\n", "'p' is missing at row 1 .ids 'b'"),
-        ("id,p,label\na,0.5,1\nb,nan,1\n", "'p' is missing at row 1"),
-        ("id,p,label\na,0.5,1\nb,inf,1\n", "'p' must be finite.*row 1"),
-        ("id,p,label\na,0.5,1\nb,high,1\n", "'p' must hold numbers, got 'high' at row 1"),
-        ("id,p,label\na,0.5,1\nb,3.5,1\n", r"\[0, 1\], got 3.5 at row 1. Did you pass logits"),
-        ("id,p,label\na,0.5,1\nb,-0.5,1\n", "got -0.5 at row 1"),
-        ("id,p,label\na,0.5,1\nb,0.5,2\n", "'label' must hold '0', '1', got '2' at row 1"),
-        ("id,p,label\na,0.5,1\nb,0.5,0.3\n", "got '0.3' at row 1"),
-        ("id,p,label\na,0.5,1\nb,0.5,\n", "'label' is empty at row 1"),
+        ("id,p,label\na,0.5,1\na,0.5,1\n", "must be unique.*'a' at lines 2, 3"),
+        ("id,p,label\na,0.5,1\n,0.5,1\n", "'id' must name every case, missing at line 3"),
+        ("id,p,label\na,0.5,1\nb,,1\n", "'p' is missing at line 3 .ids 'b'"),
+        ("id,p,label\na,0.5,1\nb,nan,1\n", "'p' is missing at line 3"),
+        ("id,p,label\na,0.5,1\nb,inf,1\n", "'p' must be finite.*line 3"),
+        ("id,p,label\na,0.5,1\nb,high,1\n", "'p' must hold numbers, got 'high' at line 3"),
+        ("id,p,label\na,0.5,1\nb,3.5,1\n", r"\[0, 1\], got 3.5 at line 3. Did you pass logits"),
+        ("id,p,label\na,0.5,1\nb,-0.5,1\n", "got -0.5 at line 3"),
+        ("id,p,label\na,0.5,1\nb,0.5,2\n", "'label' must hold '0', '1', got '2' at line 3"),
+        ("id,p,label\na,0.5,1\nb,0.5,0.3\n", "got '0.3' at line 3"),
+        ("id,p,label\na,0.5,\nb,0.5,\n", "no case has a label"),
         ("p,label\n0.5,a\n0.5,b\n0.5,c\n", "p_<class>"),
         ("p_a,p_b,label\n0.5,0.5,0\n", "has '0', but the classes are 'a', 'b'"),
-        ("p_a,p_b,label\n0.5,0.4,a\n", "must sum to 1, got 0.9 at row 0"),
+        ("p_a,p_b,label\n0.5,0.4,a\n", "must sum to 1, got 0.9 at line 2"),
         ("p_a,label\n0.5,a\n", "the only column of probabilities"),
-        ("p,votes,n_raters\n0.5,8,7\n", "'votes' must not exceed n_raters, got 8 of 7 at row 0"),
-        ("p,votes,n_raters\n0.5,1.5,7\n", "whole numbers.*1.5 at row 0"),
-        ("p,votes,n_raters\n0.5,-1,7\n", "got -1 at row 0"),
-        ("p,votes,n_raters\n0.5,1,\n", "'n_raters' is empty at row 0"),
+        ("p,votes,n_raters\n0.5,8,7\n", "'votes' must not exceed n_raters, got 8 of 7 at line 2"),
+        ("p,votes,n_raters\n0.5,1.5,7\n", "whole numbers.*1.5 at line 2"),
+        ("p,votes,n_raters\n0.5,-1,7\n", "got -1 at line 2"),
+        ("p,votes,n_raters\n0.5,1,\n", "'n_raters' is empty at line 2"),
         ("p,votes_0,votes_1\n0.5,1,\n", "write 0 where nobody"),
         ("p,votes_0\n0.5,1\n", "only column of votes"),
-        ("p,votes,n_raters\n0.5,0,0\n", "no case has a vote"),
-        ("p,label,group\n0.5,1,\n", "'group' is empty at row 0"),
+        ("p,votes,n_raters\n0.5,0,0\n", "no case has a label"),
+        ("p,label,group\n0.5,1,\n0.5,1,a\n", "'group' is empty at line 2"),
         ("id,p\na,0.5\n", "no column 'label'"),
     ],
 )
@@ -226,9 +231,9 @@ def test_bad_predictions_are_one_line(read, text, says):
 @pytest.mark.parametrize(
     ("votes", "says"),
     [
-        ("id,rater,label\nx,1,0\ny,1,0\n", "no id of p.csv is in v.csv: 'a', 'b' against 'x', 'y'"),
+        ("id,rater,label\nx,1,0\ny,1,0\n", "p.csv: no id is in v.csv: 'a', 'b' against 'x', 'y'"),
         ("id,rater,label\na,r,0\na,r,0\n", "reader r votes 2 times on case a"),
-        ("id,rater,label\na,,0\n", "v.csv: column 'rater' is empty at row 0"),
+        ("id,rater,label\na,,0\n", "v.csv: column 'rater' is empty at line 2"),
         ("id,rater,label\na,1,HP\na,2,SSA\n", "4 classes"),
         ("id,who,label\na,1,0\n", "v.csv: no column 'rater'"),
         ("case,rater,label\na,1,0\n", "v.csv: no column 'id'"),
@@ -256,8 +261,8 @@ def test_numbers_as_ids_in_parquet_match_text(tmp_path):
     pd.DataFrame({"id": [12.0, 7.0], "p": [0.1, 0.9]}).to_parquet(tmp_path / "p.parquet")
     (tmp_path / "v.csv").write_text("id,votes,n_raters\n7,2,3\n12,0,3\n")
     found = read_predictions(tmp_path / "p.parquet", votes=tmp_path / "v.csv")
-    assert list(found.ids) == ["12", "7"]
-    assert found.counts.tolist() == [[3, 0], [1, 2]]
+    assert list(found.cases.ids) == ["12", "7"]
+    assert found.cases.votes.tolist() == [[3, 0], [1, 2]]
 
 
 @settings(
@@ -305,18 +310,18 @@ def test_every_form_of_the_votes_gives_the_same_predictions(
     one = read_predictions(put(wide, "wide"))
     two = read_predictions(put(frame, "p"), votes=put(long, "votes"))
     for found in (one, two):
-        assert list(found.ids) == ids
-        np.testing.assert_array_equal(found.probs, probs if n_classes > 2 else probs[:, 1])
-        np.testing.assert_array_equal(found.y, y)
-        np.testing.assert_array_equal(found.counts, counts)
-    assert one.notes == two.notes
+        assert list(found.cases.ids) == ids
+        np.testing.assert_array_equal(found.p, probs if n_classes > 2 else probs[:, 1])
+        np.testing.assert_array_equal(found.cases.y, y)
+        np.testing.assert_array_equal(found.cases.votes, counts)
+    assert one.cases.notes == two.cases.notes
 
 
 def test_read_votes_of_the_positive_class(tmp_path):
     (tmp_path / "v.csv").write_text("id,votes\na,1\nb,\n")
     panel = read_votes(tmp_path / "v.csv", n_raters=3)
-    assert panel.classes is None
-    assert panel.counts.tolist() == [[2, 1], [0, 0]]
+    assert panel.classes == ()
+    assert panel.votes.tolist() == [[2, 1], [0, 0]]
 
 
 def test_cases_marked_train_are_told_of_and_can_be_left_out(tmp_path):
@@ -324,12 +329,83 @@ def test_cases_marked_train_are_told_of_and_can_be_left_out(tmp_path):
     path.write_text("id,p,label,split\na,0.2,0,train\nb,0.9,1,test\nc,0.4,0,test\n")
     everything = read_predictions(path)
     assert len(everything) == 3
-    assert "1 of 3 cases are marked train" in " ".join(everything.notes)
+    assert "1 of 3 cases are marked train" in " ".join(everything.cases.notes)
     found = read_predictions(path, split="test")
-    assert list(found.ids) == ["b", "c"]
-    assert "Only the 2 of 3 cases marked test" in " ".join(found.notes)
+    assert list(found.cases.ids) == ["b", "c"]
+    assert "Only the 2 of 3 cases marked test" in " ".join(found.cases.notes)
     with pytest.raises(InputError, match="no case is marked 'tset'"):
         read_predictions(path, split="tset")
     (tmp_path / "bare.csv").write_text("id,p,label\na,0.2,0\nb,0.9,1\n")
     with pytest.raises(InputError, match="'split'"):
         read_predictions(tmp_path / "bare.csv", split="test")
+
+
+def test_a_readers_probability_is_no_class(read):
+    found = read("p,p_reader,label\n0.2,0.3,0\n0.9,0.7,1\n")
+    assert found.p.tolist() == [0.2, 0.9]
+    assert found.p_reader.tolist() == [0.3, 0.7]
+    assert found.take([1]).p_reader.tolist() == [0.7]
+    assert read("p,label\n0.2,0\n").p_reader is None
+    text = "p_b,p_a,p_reader_a,p_reader_b,label\n0.8,0.2,0.4,0.6,b\n0.1,0.9,0.7,0.3,a\n"
+    two = read(text)
+    assert two.cases.classes == ("b", "a")
+    assert two.p.tolist() == [0.2, 0.9]
+    assert two.p_reader.tolist() == [0.4, 0.7]
+    three = read("p_a,p_b,p_c,p_reader_c,p_reader_b,p_reader_a,label\n1,0,0,0.5,0.25,0.25,a\n")
+    assert three.p_reader.tolist() == [[0.25, 0.25, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("p,p_reader,label\n0.2,1.5,0\n", "'p_reader' must lie in .*line 2"),
+        ("p,p_reader,label\n0.2,,0\n", "'p_reader' is missing at line 2"),
+        ("p,p_reader_a,p_reader_b,label\n0.2,0.5,0.5,0\n", "the same form"),
+        ("p_a,p_b,p_reader,label\n0.5,0.5,0.5,a\n", "the same form"),
+        ("p_reader,label\n0.5,1\n", "no column 'p'"),
+    ],
+)
+def test_bad_probabilities_of_a_reader(read, text, says):
+    with pytest.raises(InputError, match=says):
+        read(text)
+
+
+def test_cases_without_a_label_are_left_out_with_or_without_votes(read):
+    alone = read("id,p,label\na,0.5,1\nb,0.5,\nc,0.1,0\n")
+    voted = read("id,p,label,votes,n_raters\na,0.5,1,1,1\nb,0.5,,,\nc,0.1,0,0,1\n")
+    for found in (alone, voted):
+        assert list(found.cases.ids) == ["a", "c"]
+        assert "1 of 3 cases without a label were left out." in found.cases.notes
+
+
+def test_lines_of_text_rows_of_parquet(tmp_path):
+    frame = pd.DataFrame({"id": ["a", "b", "c"], "p": [0.5, 0.5, 1.5], "label": [0, 1, 1]})
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    frame.to_parquet(tmp_path / "p.parquet")
+    assert (tmp_path / "p.csv").read_text().splitlines()[4 - 1].startswith("c,")
+    with pytest.raises(InputError, match="at line 4"):
+        read_predictions(tmp_path / "p.csv")
+    with pytest.raises(InputError, match="at row 2"):
+        read_predictions(tmp_path / "p.parquet")
+    with pytest.raises(InputError, match="at row 2"):  # a reader leaves nothing behind
+        audit([0, 1, 1], [0.5, 0.5, 1.5])
+
+
+def test_a_tie_means_the_same_in_every_reader(tmp_path):
+    """Where the votes are the label: an error with one message, or left out and noted."""
+    (tmp_path / "p.csv").write_text("id,p,votes,n_raters\na,0.5,1,2\nb,0.5,2,2\nc,0.5,0,2\n")
+    (tmp_path / "f.csv").write_text("id,f0,votes,n_raters\na,1,1,2\nb,2,2,2\nc,3,0,2\n")
+    readers = {
+        "predictions": lambda **o: read_predictions(tmp_path / "p.csv", **o).cases,
+        "pieces": lambda **o: stream_file(tmp_path / "p.csv", n_resamples=20, **o),
+        "features": lambda **o: read_features(tmp_path / "f.csv", **o).labelled().cases,
+    }
+    message = r"1 of 3 cases are tied \(line 2\)\. Choose what a tie means: ties= \(--ties\)"
+    for name, reader in readers.items():
+        with pytest.raises(InputError, match=message):
+            reader()
+        dropped = reader(ties="drop")
+        assert "in 1 they are tied and there is none." in " ".join(dropped.notes), name
+        assert "1 of 3 cases without a label were left out." in dropped.notes, name
+    with pytest.raises(InputError, match=message.replace("line 2", "row 0")):
+        majority([1, 2, 0], 2)

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
-from scalecal.paper.ensembles import contradiction, ensemble
 from scalecal.paper.estimating import image_count
+from scalecal.paper.evidence import contradiction, ensemble
 from scalecal.paper.notes import run_notes
 from scalecal.paper.reproduction import SWEEP, judge_run, reproduce, train_cell
 from scalecal.paper.shifts import shift_cells, slides
@@ -46,7 +46,7 @@ def quiet(_):
 
 
 def test_seeds_are_kept_and_a_killed_run_goes_on(tmp_path):
-    options = {"methods": METHODS, "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": METHODS, "preset": "default", "sweep": False, "progress": quiet}
     whole, _, _ = train_cell(source(), tmp_path / "whole", seeds=[0, 1], **options)
     train_cell(source(), tmp_path / "cut", seeds=[0], **options)
     again, _, seconds = train_cell(source(), tmp_path / "cut", seeds=[0, 1], **options)
@@ -67,7 +67,9 @@ def test_other_options_on_the_same_folder_are_refused(tmp_path):
             source(), tmp_path, seeds=[0], methods=["none", "scale"], sweep=False, progress=quiet
         )
     with pytest.raises(InputError, match="preset = not given, now it is default"):
-        train_cell(*(source(), tmp_path), seeds=[0], methods=["none"], preset=None, progress=quiet)
+        train_cell(
+            *(source(), tmp_path), seeds=[0], methods=["none"], preset="default", progress=quiet
+        )
     with pytest.raises(InputError, match="data_sha256"):
         train_cell(
             source(seed=9), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet
@@ -115,7 +117,7 @@ def test_encoders_of_other_cases_are_not_averaged():
 
 
 def test_a_contradiction_is_told_and_the_run_goes_on(tmp_path):
-    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     sources = [source("mhist", "a"), source("mhist", "b", seed=1), source("other", "a")]
     outcome = reproduce(sources, tmp_path, seeds=[0], **options)
     assert {c.name for c in outcome.evidence.cells} == {"mhist/a", "mhist/b", "other/a"}
@@ -149,7 +151,7 @@ def test_what_did_not_converge_is_told_of_all_seeds(tmp_path, monkeypatch):
         return replace(grid, capped={"none": 4}, left_out={"jury": "of a reason"})
 
     monkeypatch.setattr(reproduction, "run_grid", capped)
-    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     outcome = reproduce([source(), source("d2")], tmp_path, seeds=[0, 1], **options)
     both = "d2/a, simulated/a: "
     assert outcome.notes[0].startswith(f"{both}8 probes were ended by the limit of epochs")
@@ -196,14 +198,14 @@ def test_embedded_data_need_nothing(tmp_path):
         tmp_path,
         seeds=[0, 1],
         methods=[*METHODS, "real-piecewise", "vote-fraction"],
-        preset=None,
+        preset="default",
         sweep=False,
         progress=quiet,
     )
     claims = json.loads((tmp_path / "claims.json").read_text())
     assert claims == outcome.claims
     assert {"id", "claim", "paper", "measured", "n", "verdict", "reason"} <= set(claims[0])
-    assert {c["verdict"] for c in claims} <= {"holds", "does not hold", "cannot be told"}
+    assert {c["verdict"] for c in claims} <= {"holds", "does not hold", "inconclusive"}
     results = pd.read_csv(tmp_path / "results.csv")
     assert {"dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor"} <= set(
         results
@@ -250,7 +252,7 @@ def test_images_in_the_published_layouts_to_claims(tmp_path):
     assert read_cell(out / "cells" / "mhist" / "efficientnet-lite0").cases.votes is not None
     assert (out / "report.html").stat().st_size > 10_000
     assert list((out / "cells" / "breakhis").glob("efficientnet-lite0@40X-400X"))
-    assert "cannot be told" in result.output
+    assert "inconclusive" in result.output
     told = json.loads((out / "run.json").read_text())["notes"]
     assert any("1 image of mhist could not be read and was left out" in note for note in told)
     assert "1 image of mhist could not be read" in result.output.replace("\n", " ")
@@ -322,7 +324,7 @@ def test_a_dry_run_on_a_folder_begun_otherwise_is_refused(tmp_path):
     chosen = next(s for s in embedded() if s.encoder == "geometry")
     folder = tmp_path / "cells" / "lidc" / "geometry"
     train_cell(
-        chosen, folder, seeds=[0], methods=["none"], preset=None, sweep=False, progress=quiet
+        chosen, folder, seeds=[0], methods=["none"], preset="default", sweep=False, progress=quiet
     )
     command = ["reproduce", "--out", str(tmp_path), "--encoders", "geometry", "--methods", "none"]
     for more in (["--dry-run"], []):
@@ -336,7 +338,7 @@ def test_a_source_that_cannot_be_opened_is_left_out_and_said(tmp_path):
         raise SourceError("its weights cannot be had")
 
     bad = Source("simulated", "b", "nowhere", fail)
-    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     outcome = reproduce([bad, source()], tmp_path, seeds=[0], **options)
     assert outcome.left_out == {"simulated/b": "its weights cannot be had"}
     again = judge_run(tmp_path, progress=quiet)
@@ -371,7 +373,7 @@ def test_cells_know_the_files_of_their_cases(tmp_path):
 
 
 def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
-    options = {"methods": ["none", "scale"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none", "scale"], "preset": "default", "sweep": False, "progress": quiet}
     whole = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
     resumed = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
     rebuilt = judge_run(tmp_path, progress=quiet)
@@ -382,7 +384,7 @@ def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
 
 
 def test_a_fine_tuned_network_leaves_the_ensemble_of_encoders_alone(tmp_path):
-    options = {"methods": ["none"], "preset": None, "sweep": False, "progress": quiet}
+    options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     sources = [source("mhist", "a"), source("mhist", "b", seed=0)]
     network, _, _ = train_cell(source("mhist", "resnet18"), tmp_path / "ft", seeds=[0], **options)
     renamed = {("resnet-hard", 0): network.predictions["none", 0]}

@@ -140,7 +140,7 @@ def test_markdown_and_latex_show_the_same_cells():
         {"AUC": "points", "share": "signed percent", "p": "p"},
     )
     text = markdown(table)
-    assert r"| x\|y | 90.0 ± 0.5 | +83.4 % | <0.001 | 12 |" in text
+    assert r"| x\|y | 90.0 ± 0.5 | +83.4 % | &lt;0.001 | 12 |" in text
     assert "| z | - | -10.0 % | 0.200 | 3 |" in text
     code = latex(table, "toy")
     assert r"x|y & 90.0 $\pm$ 0.5 & +83.4 \% & $<$0.001 & 12 \\" in code

@@ -214,7 +214,9 @@ def test_most_overconfident_cases_by_hand(tmp_path):
     for stratum in ("high", "medium", "low"):
         inside = data.inside(np.arange(data.cases.n), stratum)
         best = inside[np.argsort(-excess[inside], kind="stable")][:3]
-        assert [c["id"] for c in listed if c["stratum"] == stratum] == data.cases.names[best].tolist()
+        assert [c["id"] for c in listed if c["stratum"] == stratum] == data.cases.names[
+            best
+        ].tolist()
 
 
 def test_more_than_two_classes(tmp_path):

@@ -50,7 +50,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def grid(data):
-    return run_grid(data, seeds=2, preset=None)
+    return run_grid(data, seeds=2, preset="default")
 
 
 def test_the_registry_is_complete():

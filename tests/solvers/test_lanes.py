@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.solvers import Mixtures, Scaling, Task, train
-from scalecal.solvers.arrays import Matrix
 from scalecal.solvers.lanes import Lanes, lay_out
+from scalecal.solvers.matrix import Matrix
 from tests.solvers.problems import data, grid
 
 torch = pytest.importorskip("torch")

@@ -10,13 +10,28 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scalecal import __version__
 
-__all__ = ["Address", "Engine", "Out", "Seed", "Workers", "app", "given", "main", "say"]
+if TYPE_CHECKING:
+    from scalecal.engines import Engine as WorkerPool
+
+__all__ = [
+    "Address",
+    "Engine",
+    "NumGpus",
+    "Out",
+    "Seed",
+    "Workers",
+    "app",
+    "given",
+    "main",
+    "open_workers",
+    "say",
+]
 
 app = typer.Typer(
     name="scalecal",
@@ -31,11 +46,11 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder f
 Engine = Annotated[
     str | None, typer.Option("--engine", help="Where work runs: local (default) or ray.")
 ]
+NumGpus = Annotated[
+    int | None, typer.Option("--num-gpus", metavar="N", help="GPUs to use, by one process each.")
+]
 Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--num-gpus", metavar="N", help="Workers: cards to use, or processes without cards."
-    ),
+    int | None, typer.Option("--workers", metavar="N", help="Processes to use, without GPUs.")
 ]
 Address = Annotated[
     str | None, typer.Option("--address", help="Ray cluster: auto, or ray://HOST:PORT.")
@@ -52,6 +67,27 @@ def given(**options: Any) -> dict[str, Any]:
     {'seed': 3}
     """
     return {name: value for name, value in options.items() if value is not None}
+
+
+def open_workers(
+    engine: str | None,
+    workers: int | None,
+    num_gpus: int | None,
+    address: str | None,
+    device: str | None,
+) -> WorkerPool:
+    """Open the engine that --engine, --workers, --num-gpus and --address ask for."""
+    from scalecal.checks import InputError
+    from scalecal.engines import open_engine
+
+    on_gpu = device is not None and device != "cpu"
+    if num_gpus and device is not None and not on_gpu:
+        raise InputError("--num-gpus counts GPUs, but --device is cpu: use --workers N")
+    if num_gpus and workers is not None:
+        raise InputError("--num-gpus gives every GPU one process: leave --workers out")
+    if num_gpus is None and (workers is not None or not on_gpu):
+        num_gpus = 0
+    return open_engine(engine or "local", workers=workers, num_gpus=num_gpus, address=address)
 
 
 def say(text: str = "") -> None:
@@ -97,7 +133,7 @@ def main() -> None:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; there is nobody to tell
+        sys.stderr.close()  # whoever read our output has closed it
         sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

@@ -72,7 +72,7 @@ def audit(
     FILE has the columns id, p (or p_<class>), label and/or votes + n_raters (or votes_<class>), and
     optionally group and stratum. Other names are given by the --...-column options.
     """
-    from scalecal.auditing.audits import audit as run_audit
+    from scalecal.auditing.audits import audit_predictions
     from scalecal.checks import InputError
     from scalecal.io import read_predictions
 
@@ -104,36 +104,19 @@ def audit(
         columns=columns(roles), positive=positive, n_raters=n_raters, ties=ties, seed=seed
     )
     if stream:
-        from scalecal.auditing.stream_files import stream_file
+        from scalecal.auditing.stream import stream_file
 
         streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))
         if out is not None:
             _write(streamed, out, dataset=file.stem)
         return
-    found = read_predictions(file, **reading, **given(votes=votes, split=split))
-    result = run_audit(
-        found.y,
-        found.probs,
-        votes=found.counts,
-        strata=found.stratum,
-        groups=found.groups,
-        **given(n_bins=n_bins, n_resamples=n_resamples, seed=seed),
-    )
-    result.notes.extend(found.notes)
-    result.meta["source"] = dict(found.source_hash)
-    result.meta["classes"] = list(found.classes)
+    predictions = read_predictions(file, **reading, **given(votes=votes, split=split))
+    options = given(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    result = audit_predictions(predictions, **options)
     say(str(result))
     if out is not None:
-        _write(
-            result,
-            out,
-            dataset=file.stem,
-            classes=found.classes,
-            ids=found.ids,
-            group_names=found.group_names,
-            options=given(n_bins=n_bins, n_resamples=n_resamples, seed=seed, ties=ties),
-        )
+        _write(result, out, dataset=file.stem, options={**options, **given(ties=ties)})
 
 
 def _write(result: Audit, out: Path, **about: Any) -> None:

@@ -34,7 +34,7 @@ def demo(
     from scalecal.runs.grid import run_grid
 
     data = load_lidc()
-    grid = run_grid(data, dataset="lidc", preset=None, progress=tell, **given(seeds=seeds))
+    grid = run_grid(data, dataset="lidc", preset="default", progress=tell, **given(seeds=seeds))
     comparison = compare_cell(grid.cell)
     patients = 0 if data.groups is None else len(np.unique(data.groups))
     say(f"{TITLE} ({len(data):,} nodules, {patients:,} patients)\n")

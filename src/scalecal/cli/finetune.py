@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scalecal.cli.app import app, given, say
-from scalecal.cli.images import (
-    Cache,
-    Classes,
-    Data,
-    DatasetName,
-    Key,
-    Magnification,
-    Partial,
-    Ties,
-    open_images,
-)
+from scalecal.cli.images import with_images
 
 if TYPE_CHECKING:
     from scalecal.runs.cells import Cell
@@ -31,10 +21,10 @@ _Triple = Annotated[str | None, typer.Option(metavar="R,G,B", help="Normalisatio
 
 
 @app.command()
+@with_images
 def finetune(
-    dataset: DatasetName,
+    images: Any,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
-    data: Data = None,
     labels: Annotated[
         str | None,
         typer.Option(
@@ -86,12 +76,6 @@ def finetune(
     memory: Annotated[
         float | None, typer.Option(help="Hold the images if they take at most so many GiB.")
     ] = None,
-    partial: Partial = None,
-    magnification: Magnification = None,
-    classes: Classes = None,
-    ties: Ties = None,
-    cache: Cache = None,
-    key: Key = None,
 ) -> None:
     """Train a ResNet end to end with hard and smoothed labels; killed, it goes on where it stopped.
 
@@ -100,16 +84,6 @@ def finetune(
     from scalecal.encoders.loading import library
     from scalecal.paper.finetuning import finetune as run_finetune
 
-    images = open_images(
-        dataset,
-        data,
-        partial=partial,
-        magnification=magnification,
-        classes=classes,
-        ties=ties,
-        cache=cache,
-        key=key,
-    )
     # Before the folder is begun: a torchvision of another torch is found when it is imported.
     library("torchvision", "fine-tuning")
     result = run_finetune(

@@ -2,53 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import Address, Engine, Workers, app, given, say
+from scalecal.cli.app import Address, Engine, NumGpus, app, given, say
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
 
-DatasetName = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATASET",
-        help="mhist, pcam, breakhis, table:FILE.csv or folder:DIR; see `datasets`.",
-    ),
-]
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of the data set.")]
-Partial = Annotated[
-    bool | None, typer.Option("--partial", help="This is a part of the data set on purpose.")
-]
-Magnification = Annotated[str | None, typer.Option(help="BreakHis: all, 40, 100, 200 or 400.")]
-Classes = Annotated[
-    str | None, typer.Option(metavar="A,B,...", help="Class names in the order of their labels.")
-]
-Ties = Annotated[
-    str | None,
-    typer.Option(help="table: label of a tied vote: error, first, last, random or drop."),
-]
-Cache = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="PatchCamelyon: where .gz files are unpacked.")
-]
-Key = Annotated[str | None, typer.Option(help="table: name of the array in HDF5 files.")]
-
 
 def open_images(
-    dataset: str,
-    data: Path | None,
-    *,
-    partial: bool | None = None,
-    magnification: str | None = None,
-    classes: str | None = None,
-    ties: str | None = None,
-    cache: Path | None = None,
-    key: str | None = None,
-    verify: bool | None = None,
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATASET",
+            help="mhist, pcam, breakhis, table:FILE.csv or folder:DIR; see `datasets`.",
+        ),
+    ],
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Folder of the data set.")
+    ] = None,
+    partial: Annotated[
+        bool | None, typer.Option("--partial", help="This is a part of the data set on purpose.")
+    ] = None,
+    magnification: Annotated[
+        str | None, typer.Option(help="BreakHis: all, 40, 100, 200 or 400.")
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Class names in the order of their labels."),
+    ] = None,
+    ties: Annotated[
+        str | None,
+        typer.Option(help="table: label of a tied vote: error, first, last, random or drop."),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="PatchCamelyon: where .gz files are unpacked."),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="table: name of the array in HDF5 files.")] = None,
 ) -> ImageSet:
     """Open a data set with the options the user gave; warnings go to standard error."""
     from scalecal.datasets import open_dataset
@@ -63,12 +60,30 @@ def open_images(
             ties=ties,
             cache=cache,
             key=key,
-            verify=verify or None,
         ),
     )
     for warning in images.warnings:
         typer.echo(f"warning: {warning}", err=True)
     return images
+
+
+def with_images(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the argument and the options of `open_images`; it is called with the set.
+
+    The command takes the opened image set as `images`, its first parameter.
+    """
+    opening = signature(open_images, eval_str=True, locals={"ImageSet": Any}).parameters
+    own = list(signature(command, eval_str=True).parameters.values())[1:]
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        images = open_images(**{name: options.pop(name) for name in opening})
+        command(images, **options)
+
+    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (*opening.values(), *own)]
+    vars(run)["__signature__"] = Signature(parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 @app.command()
@@ -102,30 +117,14 @@ def _facts(facts: Mapping[str, Any], indent: str = "") -> None:
 
 
 @app.command()
+@with_images
 def check(
-    dataset: DatasetName,
-    data: Data = None,
+    images: Any,
     quick: Annotated[
         bool, typer.Option("--quick", help="Do not read the images or compare checksums.")
     ] = False,
-    partial: Partial = None,
-    magnification: Magnification = None,
-    classes: Classes = None,
-    ties: Ties = None,
-    cache: Cache = None,
-    key: Key = None,
 ) -> None:
     """Verify a data set without extracting: counts, columns, checksums, every image."""
-    images = open_images(
-        dataset,
-        data,
-        partial=partial,
-        magnification=magnification,
-        classes=classes,
-        ties=ties,
-        cache=cache,
-        key=key,
-    )
     _facts({k: v for k, v in images.describe().items() if k != "warnings"})
     problems = () if quick else images.verify()
     for problem in problems:
@@ -164,13 +163,13 @@ def encoders(
 
 
 @app.command()
+@with_images
 def extract(
-    dataset: DatasetName,
+    images: Any,
     encoder: Annotated[
         str, typer.Argument(metavar="ENCODER", help="Name or spec; see `encoders`.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the features.")],
-    data: Data = None,
     weights: Annotated[
         str | None,
         typer.Option(
@@ -185,7 +184,10 @@ def extract(
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per pass.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads or processes that decode.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Processes that decode for each GPU; without, that embed."),
+    ] = None,
     compile: Annotated[bool | None, typer.Option("--compile", help="Use torch.compile.")] = None,
     exact: Annotated[
         bool | None, typer.Option("--exact", help="Resize on the CPU, by Pillow, as published.")
@@ -203,14 +205,8 @@ def extract(
         bool | None, typer.Option("--allow-remote-code", help="Run Python code from the Hub.")
     ] = None,
     engine: Engine = None,
-    num_gpus: Workers = None,
+    num_gpus: NumGpus = None,
     address: Address = None,
-    partial: Partial = None,
-    magnification: Magnification = None,
-    classes: Classes = None,
-    ties: Ties = None,
-    cache: Cache = None,
-    key: Key = None,
 ) -> None:
     """Turn images into embeddings; killed and started again, it goes on where it stopped."""
     from scalecal.encoders import get_encoder, paper_preprocessing
@@ -220,16 +216,6 @@ def extract(
         from scalecal.checks import check_choice
 
         check_choice(preset, ("paper",), "preset")
-    images = open_images(
-        dataset,
-        data,
-        partial=partial,
-        magnification=magnification,
-        classes=classes,
-        ties=ties,
-        cache=cache,
-        key=key,
-    )
     record = get_encoder(encoder, **given(offline=offline))
     if preset == "paper":
         record = paper_preprocessing(record, images.name)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import Address, Engine, Workers, app, given, say
-from scalecal.cli.probes import Device, Preset, preset_option, tell
+from scalecal.cli.app import Address, Engine, NumGpus, Workers, app, given, open_workers, say
+from scalecal.cli.probes import Device, Preset, tell
 from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ def reproduce(
     preset: Preset = None,
     device: Device = None,
     engine: Engine = None,
-    num_gpus: Workers = None,
+    workers: Workers = None,
+    num_gpus: NumGpus = None,
     address: Address = None,
     weights: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of weight files named <encoder>.*")
@@ -159,6 +160,8 @@ def reproduce(
         if values is not None and not values:
             raise InputError(f"--{name} names nothing: give names, with commas between")
     seed_list(seeds)
+    if num_gpus and device is None:
+        device = "cuda"
     for name in split["methods"] or ():
         lookup(name, METHODS, "method")
     if split["datasets"] == ["simulated"]:
@@ -178,10 +181,10 @@ def reproduce(
         found, missing = _sources(
             data, features, split["datasets"], split["encoders"], out, weights, partial
         )
-        chosen = preset_option(preset)
+        chosen = given(preset=preset)
         if data is None and features is None and not chosen:
             tell("embedded data are small: all methods are trained by the default preset")
-            chosen = {"preset": None}
+            chosen = {"preset": "default"}
         if not found:
             raise nothing_found(missing)
         check_begun(found, out, methods=split["methods"], **chosen)
@@ -192,6 +195,7 @@ def reproduce(
             found,
             out,
             engine,
+            workers,
             num_gpus,
             address,
             seeds=seeds,
@@ -226,6 +230,7 @@ def _train_on_workers(
     out: Path,
     engine: str | None,
     workers: int | None,
+    num_gpus: int | None,
     address: str | None,
     *,
     seeds: int,
@@ -235,28 +240,27 @@ def _train_on_workers(
 
     What is left, `reproduce` does itself.
     """
-    from scalecal.engines import open_engine
     from scalecal.paper.distributing import train_seeds_on
     from scalecal.paper.estimating import worth_spreading
     from scalecal.paper.reproduction import cell_folder, seeds_left
     from scalecal.paper.sources import SourceError
 
     on_card = options.get("device", "cpu") != "cpu"
-    if engine is None and workers is None:
+    if engine is None and workers is None and num_gpus is None:
         left = {s: len(seeds_left(cell_folder(out, s), range(seeds))) for s in found}
-        workers = 1 if on_card else worth_spreading(left, options.get("preset", ""))
+        workers = 1 if on_card else worth_spreading(left, options.get("preset"))
         if workers == 1:
             return
         tell(f"training on {workers} processes")
-    cells = []
-    for source in found:
-        try:
-            source.open()  # what must be extracted first is, once, before the workers look
-        except SourceError:
-            continue  # left out, with its reason, later
-        cells.append((source, cell_folder(out, source)))
     options["seeds_per_task"] = seeds if on_card else 1  # seeds together keep a card busier
-    with open_engine(engine or "local", workers=workers, gpus=on_card, address=address) as pool:
+    cells = []
+    with open_workers(engine, workers, num_gpus, address, options.get("device")) as pool:
+        for source in found:
+            try:
+                source.open()  # what must be extracted first is, once, before the workers look
+            except SourceError:
+                continue  # left out, with its reason, later
+            cells.append((source, cell_folder(out, source)))
         train_seeds_on(pool, cells, seeds=list(range(seeds)), progress=tell, **options)
 
 
@@ -265,7 +269,7 @@ def _tell_plan(
     missing: dict[str, str],
     out: Path,
     seeds: int,
-    preset: str | None = "",
+    preset: str | None = None,
 ) -> None:
     from scalecal.paper.estimating import estimate_seconds, image_count
     from scalecal.paper.reproduction import cell_folder, seeds_left

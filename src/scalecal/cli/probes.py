@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import Address, Engine, Seed, Workers, app, columns, given, say
+from scalecal.cli.app import (
+    Address,
+    Engine,
+    NumGpus,
+    Seed,
+    Workers,
+    app,
+    columns,
+    given,
+    open_workers,
+    say,
+)
 from scalecal.cli.report import close_run
 
 if TYPE_CHECKING:
@@ -40,9 +51,23 @@ Ties = Annotated[
 NRaters = Annotated[
     int | None, typer.Option(help="Readers of every case, where no column tells it.")
 ]
+
+
+def _known_preset(preset: str | None) -> str | None:
+    from scalecal.checks import check_choice
+    from scalecal.probes import PRESETS
+
+    if preset is not None:
+        check_choice(preset, PRESETS, "preset")
+    return preset
+
+
 Preset = Annotated[
     str | None,
-    typer.Option(help="Train all methods by this preset: paper or default. Else each by its own."),
+    typer.Option(
+        help="Train all methods by this preset: paper or default. Else each by its own.",
+        callback=_known_preset,
+    ),
 ]
 Device = Annotated[
     str | None, typer.Option(help="Where probes are trained: cpu (default), or cuda through torch.")
@@ -66,16 +91,6 @@ def read(
         features,
         **given(labels=labels, votes=votes, columns=columns(roles or {}), **options),
     )
-
-
-def preset_option(preset: str | None) -> dict[str, Any]:
-    """Return the grid's `preset` argument: nothing where the user gave none."""
-    from scalecal.checks import check_choice
-
-    if preset is None:
-        return {}
-    check_choice(preset, ("paper", "default"), "preset")
-    return {"preset": None if preset == "default" else preset}
 
 
 @app.command()
@@ -110,8 +125,7 @@ def fit(
         data,
         method,
         dataset=data.dataset or features.name,
-        **given(seed=seed),
-        **preset_option(preset),
+        **given(seed=seed, preset=preset),
     )
     save_method(fitted, out)
     counts, training = fitted.about["counts"], fitted.about["training"]
@@ -162,6 +176,8 @@ def predict(
     probs = fitted.predict_proba(replace(data, cases=cases))
     table = predictions_table(Predictions(cases, probs))
     write_table(table, out)
+    for note in cases.notes:
+        tell(f"Note: {note}")
     say(f"{len(table):,} predictions written to {out}")
 
 
@@ -197,7 +213,8 @@ def compare(
     preset: Preset = None,
     device: Device = None,
     engine: Engine = None,
-    num_gpus: Workers = None,
+    workers: Workers = None,
+    num_gpus: NumGpus = None,
     address: Address = None,
     images: Annotated[
         Path | None,
@@ -232,17 +249,18 @@ def compare(
         "dataset": data.dataset or features.stem,
         "progress": tell,
         **given(
-            methods=None if methods is None else methods.split(","), seeds=seeds, device=device
+            methods=None if methods is None else methods.split(","),
+            seeds=seeds,
+            device=device or ("cuda" if num_gpus else None),
+            preset=preset,
         ),
-        **preset_option(preset),
     }
-    if engine is None and num_gpus is None:
+    if engine is None and workers is None and num_gpus is None:
         grid = run_grid(data, **options)
     else:
-        from scalecal.engines import open_engine
         from scalecal.runs.grid import run_grid_on
 
-        with open_engine(engine or "local", workers=num_gpus, address=address) as pool:
+        with open_workers(engine, workers, num_gpus, address, device) as pool:
             grid = run_grid_on(pool, open_features, **options)
     cell = grid.cell
     if images is not None:

@@ -32,7 +32,7 @@ from scalecal.datasets.image_sources import (
     rows_of_files,
 )
 from scalecal.io.tables import column_names, read_table
-from scalecal.votes import TIES, Ties, majority
+from scalecal.votes import TIES, Ties, majority, tied_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ def whole_numbers(table: pd.DataFrame, column: str, path: Path) -> pd.Series[int
         found = table[column][bad.fillna(True)].iloc[0]
         line = int(bad.fillna(True).to_numpy().argmax()) + 2
         raise InputError(
-            f"{path}: column {column!r} must hold whole numbers >= 0, got {found!r} in row {line}"
+            f"{path}: column {column!r} must hold whole numbers >= 0, got {found!r} at line {line}"
         )
     return values.astype("Int64")
 
@@ -375,11 +375,8 @@ def _labels(
     tied &= open_ones
     if tied.any():
         if ties == "error":
-            raise InputError(
-                f"{findings.where}: {int(tied.sum())} of {len(listed)} cases are tied ({rows(tied)}: "
-                f"{shorten(listed['id' if 'id' in listed else 'path'][tied], 3)}). "
-                "Choose what a tie means: ties= (--ties) 'first', 'last', 'random' or 'drop'"
-            )
+            names = shorten(listed["id" if "id" in listed else "path"][tied], 3)
+            raise InputError(f"{findings.where}: {tied_error(tied, f'{rows(tied)}: {names}')}")
         decided = majority(votes[tied], None if n_raters is None else n_raters[tied], ties=ties)
         elected[tied] = np.where(decided.labels < 0, np.nan, decided.labels)
         fate = "left without a label" if ties == "drop" else f"labelled by ties={ties!r}"

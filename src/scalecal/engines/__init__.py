@@ -5,7 +5,7 @@ as many as there are workers, gives the task of a lost worker to another, and yi
 they finish. Nothing else in the package knows how, and nothing else imports Ray.
 
 ``engine.run(work, tasks)`` calls ``work(state, task)``. The state is made once per worker by
-``setup(worker)`` (an encoder on a card, say); without `setup` it is the `Worker` itself.
+``setup(worker)`` (an encoder on a GPU, say); without `setup` it is the `Worker` itself.
 
 Examples
 --------
@@ -17,6 +17,6 @@ Examples
 [(0, 2), (1, 4), (2, 6)]
 """
 
-from scalecal.engines.seam import ENGINES, Engine, Worker, open_engine
+from scalecal.engines.interface import ENGINES, Engine, Worker, open_engine
 
 __all__ = ["ENGINES", "Engine", "Worker", "open_engine"]

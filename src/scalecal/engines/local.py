@@ -1,4 +1,4 @@
-"""Engines of one machine: this process, or several processes with a card each."""
+"""Engines of one machine: this process, or several processes, with a GPU each where wanted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from scalecal.engines.seam import Ledger, Setup, Work, Worker
+from scalecal.checks import InputError
+from scalecal.engines.interface import Ledger, Setup, Work, Worker
 
-__all__ = ["InProcess", "Processes", "cores"]
+__all__ = ["InProcess", "Processes", "check_gpus", "cores"]
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -25,10 +26,30 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def gpu_count() -> int:
+    """GPUs this process may use."""
+    try:
+        import torch
+    except ImportError:
+        return 0
+    return torch.cuda.device_count()
+
+
+def check_gpus(count: int) -> None:
+    """Fail unless this machine has so many GPUs."""
+    here = gpu_count()
+    if count > here:
+        raise InputError(
+            f"num_gpus (--num-gpus) counts GPUs: {count} asked for, {here} on this machine. For "
+            f"{count} processes without a GPU use workers={count} (--workers {count})"
+        )
+
+
 class InProcess:
     """Does one task after the other, here. Errors are raised as they come."""
 
     workers = 1
+    gpus = False
 
     def run(
         self,
@@ -54,7 +75,7 @@ class InProcess:
 
 
 class Processes:
-    """Several processes on this machine, each with a card of its own where there are cards.
+    """Several processes on this machine, with `gpus` each with a GPU of its own.
 
     They are spawned, not forked (CUDA does not survive a fork), so a script that uses them needs
     the usual ``if __name__ == "__main__":``. They live until the engine is closed or another
@@ -63,15 +84,15 @@ class Processes:
 
     def __init__(self, workers: int, *, gpus: bool = False) -> None:
         self.workers = workers
-        self._gpus = gpus
-        self._team: dict[Connection, tuple[BaseProcess, Worker]] = {}
+        self.gpus = gpus
+        self._processes: dict[Connection, tuple[BaseProcess, Worker]] = {}
         self._job: bytes | None = None
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._dismiss()
+        self._stop_workers()
 
     def run(
         self,
@@ -84,7 +105,7 @@ class Processes:
         """See `scalecal.engines.Engine.run`."""
         job = pickle.dumps((work, setup))
         if job != self._job:
-            self._dismiss()
+            self._stop_workers()
             self._job = job
         ledger = Ledger(tasks, final)
         busy: dict[Connection, int] = {}
@@ -99,21 +120,21 @@ class Processes:
                     try:
                         error, result = ready.recv()
                     except (EOFError, ConnectionError):
-                        ledger.lost(number, self._bury(ready))
+                        ledger.lost(number, self._discard_worker(ready))
                         continue
                     if error is None:
                         ledger.done(number)
                         yield number, result
                         continue
                     ledger.failed(number, error)
-                    # The error may be the worker's own (a card in a bad state): take a new one.
-                    self._team[ready][0].terminate()
-                    self._bury(ready)
+                    # The error may be the worker's own (a GPU in a bad state): take a new one.
+                    self._processes[ready][0].terminate()
+                    self._discard_worker(ready)
         finally:
             # A worker in the middle of a task would answer the next run with this one's result.
             for connection in busy:
-                self._team[connection][0].terminate()
-                self._bury(connection)
+                self._processes[connection][0].terminate()
+                self._discard_worker(connection)
 
     def _hand_out(self, ledger: Ledger, busy: dict[Connection, int]) -> None:
         while len(busy) < self.workers:
@@ -121,17 +142,17 @@ class Processes:
             if drawn is None:
                 return
             number, task = drawn
-            free = next((c for c in self._team if c not in busy), None) or self._hire()
+            free = next((c for c in self._processes if c not in busy), None) or self._start_worker()
             try:
                 free.send((task,))
                 busy[free] = number
             except (BrokenPipeError, ConnectionError):
-                ledger.lost(number, self._bury(free))
+                ledger.lost(number, self._discard_worker(free))
 
-    def _hire(self) -> Connection:
-        taken = {worker.number for _, worker in self._team.values()}
+    def _start_worker(self) -> Connection:
+        taken = {worker.number for _, worker in self._processes.values()}
         number = next(i for i in range(self.workers) if i not in taken)
-        device = f"cuda:{number}" if self._gpus else None
+        device = f"cuda:{number}" if self.gpus else None
         worker = Worker(number, device, max(1, cores() // self.workers))
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
@@ -139,18 +160,18 @@ class Processes:
         with _arithmetic_threads(worker.threads):
             process.start()
         there.close()
-        self._team[here] = (process, worker)
+        self._processes[here] = (process, worker)
         return here
 
-    def _bury(self, connection: Connection) -> str:
-        """Take a lost process off the team, and say how it ended."""
-        process, worker = self._team.pop(connection)
+    def _discard_worker(self, connection: Connection) -> str:
+        """Forget a process that has ended, and return how it ended."""
+        process, worker = self._processes.pop(connection)
         connection.close()
         process.join()
         return f"process of worker {worker.number} ended with code {process.exitcode}"
 
-    def _dismiss(self) -> None:
-        for connection, (process, _) in self._team.items():
+    def _stop_workers(self) -> None:
+        for connection, (process, _) in self._processes.items():
             with contextlib.suppress(BrokenPipeError, ConnectionError):
                 connection.send(None)
             connection.close()
@@ -158,7 +179,7 @@ class Processes:
             if process.is_alive():
                 process.terminate()
                 process.join()
-        self._team.clear()
+        self._processes.clear()
 
 
 @contextlib.contextmanager
@@ -177,7 +198,7 @@ def _arithmetic_threads(count: int) -> Iterator[None]:
 
 
 def _serve(connection: Connection, worker: Worker, job: bytes) -> None:
-    """Do tasks until told to stop; errors are sent back, not raised."""
+    """Do tasks until asked to stop; errors are sent back, not raised."""
     work, setup = pickle.loads(job)  # made by the parent process a moment ago
     state: Any = None
     ready = False

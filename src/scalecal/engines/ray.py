@@ -1,4 +1,4 @@
-"""The engine on Ray: actors on a cluster, one per card, that may be lost at any time."""
+"""The engine on Ray: actors on a cluster, one per GPU, that may be lost at any time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
+from scalecal.engines.interface import Ledger, Setup, Work, Worker
 from scalecal.engines.local import sendable
-from scalecal.engines.seam import Ledger, Setup, Work, Worker
 
 __all__ = ["OnRay"]
 
 # What a cluster started here may keep in shared memory; tasks and results are small.
 OBJECT_STORE_BYTES = 512 << 20
-# After so long without any worker the user is told what the cluster lacks.
+# After so long without any worker a warning says what the cluster lacks.
 PATIENCE_SECONDS = 30.0
 
 
@@ -39,24 +39,29 @@ class OnRay:
     """
 
     def __init__(
-        self, workers: int | None = None, *, gpus: bool | None = None, address: str | None = None
+        self,
+        workers: int | None = None,
+        *,
+        num_gpus: int | None = None,
+        address: str | None = None,
     ) -> None:
         self._ray = _ray()
         self._started_here = False
         if not self._ray.is_initialized():
             self._connect(address)
         has = self._ray.cluster_resources()
-        self._gpus = has.get("GPU", 0) > 0 if gpus is None else gpus
-        kind = "GPU" if self._gpus else "CPU"
-        self.workers = workers or int(has.get(kind, 0))
+        self.gpus = has.get("GPU", 0) > 0 if num_gpus is None else num_gpus > 0
+        kind, asked = ("GPU", num_gpus) if self.gpus else ("CPU", workers)
+        self.workers = asked or int(has.get(kind, 0))
         if not self.workers:
             self._disconnect()
             raise InputError(
-                f"the Ray cluster has no {kind} now. Say how many workers to wait for (--num-gpus N)."
+                f"the Ray cluster has no {kind} now. Say how many to wait for: "
+                f"{'--num-gpus' if self.gpus else '--workers'} N"
             )
         self._job: bytes | None = None
         self._actors: dict[int, Any] = {}
-        self._coming: dict[Any, int] = {}  # what an actor answers once it is there -> its number
+        self._starting: dict[Any, int] = {}  # what an actor answers once it is there -> its number
         self._free: list[int] = []
 
     def _connect(self, address: str | None) -> None:
@@ -86,39 +91,39 @@ class OnRay:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._dismiss()
+        self._stop_workers()
         self._disconnect()
 
-    def _dismiss(self) -> None:
+    def _stop_workers(self) -> None:
         for actor in self._actors.values():
             self._ray.kill(actor)
         self._actors.clear()
-        self._coming.clear()
+        self._starting.clear()
         self._free.clear()
 
     @property
     def _needs(self) -> dict[str, int]:
-        return {"num_gpus": 1, "num_cpus": 1} if self._gpus else {"num_cpus": 1}
+        return {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_cpus": 1}
 
-    def _hire(self, number: int) -> None:
-        """Ask for a worker in the place of this number; the one there before is let go."""
+    def _start_worker(self, number: int) -> None:
+        """Ask for a worker with this number; a worker that has it is stopped."""
         if number in self._actors:
             self._ray.kill(self._actors[number])
         kind = self._ray.remote(_Actor).options(**self._needs, max_restarts=0)
-        self._actors[number] = kind.remote(number, self._gpus, self._shared)
-        self._coming[self._actors[number].here.remote()] = number
+        self._actors[number] = kind.remote(number, self.gpus, self._shared)
+        self._starting[self._actors[number].here.remote()] = number
 
-    def _team_for(self, work: Work, setup: Setup | None) -> None:
-        """Have workers for this job; those of the last run stay if it was the same."""
+    def _start_workers(self, work: Work, setup: Setup | None) -> None:
+        """Start workers for this job; those of the last run stay if it was the same."""
         job = self._ray.cloudpickle.dumps((work, setup))
         if job == self._job:
             return
-        self._dismiss()
+        self._stop_workers()
         self._job = job
         # Once in shared memory, not once per worker.
         self._shared = self._ray.put(job)
         for number in range(self.workers):
-            self._hire(number)
+            self._start_worker(number)
 
     def run(
         self,
@@ -131,10 +136,10 @@ class OnRay:
         """See `scalecal.engines.Engine.run`."""
         ray = self._ray
         ledger = Ledger(tasks, final)
-        self._team_for(work, setup)
+        self._start_workers(work, setup)
         busy: dict[Any, tuple[int, int]] = {}  # result to come -> (worker, task)
         drawn = ledger.draw()
-        told = False
+        warned = False
         try:
             while drawn is not None or busy:
                 while self._free and drawn is not None:
@@ -142,20 +147,20 @@ class OnRay:
                     number, task = drawn
                     busy[self._actors[worker].do.remote(task)] = (worker, number)
                     drawn = ledger.draw()
-                awaited = [*busy, *self._coming]
+                awaited = [*busy, *self._starting]
                 ready, _ = ray.wait(awaited, num_returns=1, timeout=PATIENCE_SECONDS)
-                if not ready and not busy and not told:
-                    told = True
-                    self._tell_shortage()
+                if not ready and not busy and not warned:
+                    warned = True
+                    self._warn_of_shortage()
                 for reference in ready:
-                    if reference in self._coming:
-                        self._welcome(reference)
+                    if reference in self._starting:
+                        self._add_started(reference)
                         continue
                     worker, number = busy.pop(reference)
                     try:
                         error, result = ray.get(reference)
                     except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as lost:
-                        self._hire(worker)
+                        self._start_worker(worker)
                         ledger.lost(number, str(lost).splitlines()[0])
                     else:
                         if error is None:
@@ -163,31 +168,31 @@ class OnRay:
                             ledger.done(number)
                             yield number, result
                             continue
-                        # The error may be the worker's own (a card in a bad state): take a new one.
-                        self._hire(worker)
+                        # The error may be the worker's own (a GPU in a bad state): take a new one.
+                        self._start_worker(worker)
                         ledger.failed(number, error)
                     drawn = drawn or ledger.draw()
         finally:
             # A worker in the middle of a task would answer the next run with this one's result.
             for worker, _ in busy.values():
-                self._hire(worker)
+                self._start_worker(worker)
 
-    def _welcome(self, reference: Any) -> None:
-        """Count a worker in that has arrived, or ask for another if it was lost on the way."""
-        worker = self._coming.pop(reference)
-        if self._is_there(reference):
+    def _add_started(self, reference: Any) -> None:
+        """Take on a worker that has started, or ask for another if it was lost meanwhile."""
+        worker = self._starting.pop(reference)
+        if self._has_started(reference):
             self._free.append(worker)
         else:
-            self._hire(worker)
+            self._start_worker(worker)
 
-    def _is_there(self, reference: Any) -> bool:
+    def _has_started(self, reference: Any) -> bool:
         try:
             self._ray.get(reference)
         except self._ray.exceptions.RayActorError:
             return False
         return True
 
-    def _tell_shortage(self) -> None:
+    def _warn_of_shortage(self) -> None:
         has = {k: v for k, v in self._ray.available_resources().items() if k in ("CPU", "GPU")}
         warnings.warn(
             f"no worker could start yet: each needs {self._needs}, free in the cluster are {has}. "
@@ -220,7 +225,7 @@ class _Actor:
 
 
 def _threads(gpus: bool) -> int:
-    """Threads of an actor: an even share of its machine's cores where it has a card, else one."""
+    """Threads of an actor: an even share of its machine's cores where it has a GPU, else one."""
     if not gpus:
         return 1
     ray = _ray()

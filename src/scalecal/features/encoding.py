@@ -67,7 +67,7 @@ class EncodingOptions:
     precision : {"fp32", "bf16", "fp16"}
         Numbers of the matrix products (autocast below fp32).
     batch_size : int
-        ImageSet per pass through the encoder; batches never cross the border of a shard.
+        Images per pass through the encoder; batches never cross the border of a shard.
     exact : bool
         Resize by Pillow on the CPU rather than on the device.
     compile : bool
@@ -345,7 +345,7 @@ def _on_cpu(
 
 UInt8 = NDArray[np.uint8]
 
-# ImageSet per decoding task: enough to make a task's overhead small, few enough that all threads
+# Images per decoding task: enough to make a task's overhead small, few enough that all threads
 # work on the batch that is needed next.
 _DECODE_TOGETHER = 8
 # Batches being read while one is computed, and the bytes they may take, unless one takes more:
@@ -408,7 +408,7 @@ def _gather(pieces: Iterable[Piece], rows: int, ends: bool, pin: bool) -> _HostB
         n += len(piece.images)
     groups: list[tuple[torch.Tensor, torch.Tensor | None]] = []
     if main is not None:
-        # ImageSet of the first size that came among others belong to the same group.
+        # Images of the first size that came among others belong to the same group.
         for place, image in others.pop(tuple(main.shape[1:]), []):
             main.numpy()[len(main_places)] = image
             main_places.append(place)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalecal.checks import InputError, check_choice, check_positive_int
-from scalecal.engines import open_engine
+from scalecal.engines import Engine, open_engine
 from scalecal.engines.local import cores
 from scalecal.features.distributed import Loader, ask_one, encode_on
 from scalecal.features.encoding import (
@@ -178,7 +178,7 @@ def extract(
     offline: bool = False,
     allow_remote_code: bool = False,
     token: str | None = None,
-    engine: str = "local",
+    engine: str | Engine = "local",
     num_gpus: int | None = None,
     address: str | None = None,
 ) -> ExtractionResult:
@@ -203,13 +203,14 @@ def extract(
         Numbers of the matrix products. ``"auto"``: bf16 on CUDA cards that have it, fp16 on older
         ones, fp32 elsewhere.
     batch_size : int, optional
-        ImageSet per pass. By default the largest power of two up to 512 that fits the card (16 on a
+        Images per pass. By default the largest power of two up to 512 that fits the card (16 on a
         CPU). Memory alone decides, never a stopwatch, so that a second run finds the same. Kept in
         the folder and used by every later run; halved, and the shards done again, if the memory
         runs out.
     workers : int, optional
-        Threads or processes that decode (on a CPU, threads that also embed); by default one per
-        core. Does not change the result.
+        How many decode images at the same time for each GPU, in threads or processes of their own;
+        without a GPU, how many embed: threads here, actors with Ray. By default one per core. Does
+        not change the result.
     compile : bool, default=False
         Use `torch.compile`: slower to start, faster afterwards.
     exact : bool, default=False
@@ -219,19 +220,19 @@ def extract(
         Stop at the first image that cannot be read. By default it is left out and listed in
         ``skipped.csv``.
     shard_rows : int, default=16384
-        ImageSet per shard: what a kill can cost at most.
+        Images per shard: what a kill can cost at most.
     dtype : {"float16", "float32"}
         Number type on disk.
     progress : bool, default=True
         Show progress on standard error.
     offline, allow_remote_code, token
         Passed to `scalecal.encoders.load_encoder`.
-    engine : {"local", "ray"}
-        Who does the work; the bytes are the same. See `scalecal.features.distributed`.
+    engine : {"local", "ray"} or Engine
+        Who does the work, by name or from `scalecal.engines.open_engine`; the bytes are the same.
+        See `scalecal.features.distributed`.
     num_gpus : int, optional
-        Cards to use, each with a worker and an encoder of its own (workers, with
-        ``device="cpu"``). By default one card and no other process; with Ray every card of the
-        cluster. With several, `workers` is each one's threads.
+        GPUs to use, each with a process and an encoder of its own. By default one GPU and no other
+        process; with Ray every GPU of the cluster.
     address : str, optional
         Of the Ray cluster: ``"auto"`` or ``"ray://host:10001"``.
 
@@ -276,7 +277,7 @@ def extract(
     }
     with contextlib.ExitStack() as stack:
         run: Callable[[StoreWriter, EncodingOptions, Progress], None]
-        if engine == "local" and num_gpus is None:
+        if engine == "local" and not num_gpus:
             loaded = load_anywhere(encoder, device=pick_device(device), **load)
             setup = make_setup(loaded, request)
             threads = cores() if workers is None else workers
@@ -285,12 +286,20 @@ def extract(
                 _run(store, images, loaded, options, workers, strict, bar)
 
         else:
-            cards = None if device is None else device.startswith("cuda")
-            if engine == "local":
-                cards = pick_device(device).startswith("cuda")
-            team = stack.enter_context(
-                open_engine(engine, workers=num_gpus, gpus=cards, address=address)
-            )
+            if isinstance(engine, str):
+                no_gpu = device is not None and not device.startswith("cuda")
+                if no_gpu and num_gpus:
+                    raise InputError(
+                        f"num_gpus (--num-gpus) counts GPUs, but the device is {device!r}: "
+                        "leave it out, or say how many decode and embed with workers (--workers)"
+                    )
+                count = 0 if no_gpu else num_gpus
+                engine = stack.enter_context(
+                    open_engine(engine, workers=workers, num_gpus=count, address=address)
+                )
+                # Without GPUs `workers` is the number of actors.
+                workers = workers if engine.gpus else None
+            team = engine
             loader = Loader(encoder, device, load)
             setup = ask_one(team, make_setup, request.small(), loader)
             threads = team.workers
@@ -322,7 +331,8 @@ def extract(
             )
         )
         if not store.complete:
-            store.log(f"engine: {engine}, {setup.machine}, {threads} workers")
+            name = engine if isinstance(engine, str) else type(engine).__name__
+            store.log(f"engine: {name}, {setup.machine}, {threads} workers")
             _fill(store, setup, images.about.form, batch_size, run, progress)
         manifest = store.finish()
     return ExtractionResult(manifest["n"], manifest["n_skipped"], path)

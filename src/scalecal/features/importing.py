@@ -27,14 +27,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.cases import Cases
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, check_choice, lookup
+from scalecal.io.case_tables import read_votes
 from scalecal.io.columns import NamedColumns, some
 from scalecal.io.feature_folder import FeatureFolder, load_features
 from scalecal.io.feature_store import open_store
-from scalecal.io.matrices import CASE_ROLES, matrix_from_npz, matrix_from_table
+from scalecal.io.features import CASE_ROLES, matrix_from_npz, matrix_from_table
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_table
-from scalecal.io.votes_file import Panel, read_votes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,8 @@ def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> Found:
     table: pd.DataFrame = columns.table.to_pandas()
     table = table[[c for c in table if c in CASE_ROLES or str(c).startswith("votes_")]]
     if "id" in table:
-        table["id"] = columns.ids()
+        with columns.messages():
+            table["id"] = columns.ids()
     else:
         table.insert(0, "id", pd.Series([str(i) for i in range(len(X))], dtype="string"))
     return Found(table, X.shape[1], lambda start, stop: X[start:stop], [path])
@@ -88,7 +90,7 @@ def _from_npz(path: Path) -> Found:
 
 
 def _from_table(path: Path) -> Found:
-    return _from_matrix(*matrix_from_table(path, None), path)
+    return _from_matrix(*matrix_from_table(path, {}), path)
 
 
 def _from_trident(path: Path) -> Found:
@@ -388,9 +390,9 @@ def _with_truth(
     if "label" in table:
         table["label"], classes = _coded(table["label"])
     if votes is not None:
-        panel = read_votes(Path(votes))
-        place = _partners(keys, panel.ids, source, Path(votes).name)
-        classes = _add_votes(table, panel, place, classes, Path(votes).name)
+        cases = read_votes(Path(votes))
+        place = _partners(keys, cases.ids, source, Path(votes).name)
+        classes = _add_votes(table, cases.take(place), classes, Path(votes).name)
     return table, classes
 
 
@@ -439,25 +441,25 @@ def _coded(label: pd.Series[Any]) -> tuple[pd.Series[Any], tuple[str, ...]]:
 
 def _add_votes(
     table: pd.DataFrame,
-    panel: Panel,
-    place: NDArray[np.int64],
+    cases: Cases,
     classes: tuple[str, ...] | None,
     file: str,
 ) -> tuple[str, ...] | None:
     """Put counts into the table as an image set has them; return the classes."""
-    counts = panel.counts[place]
-    if panel.classes is None:
+    counts = cases.votes
+    assert counts is not None
+    if not cases.classes:
         if classes is not None and len(classes) != 2:
             raise InputError(f"{file} counts votes for one class, but there are {len(classes)}")
     else:
-        known = panel.classes if classes is None else classes
-        odd = [name for name in panel.classes if name not in known]
+        known = cases.classes if classes is None else classes
+        odd = [name for name in cases.classes if name not in known]
         if odd:
             raise InputError(
                 f"{file} has votes for {some(odd)}, the labels are {some(known, most=8)}"
             )
         ordered = np.zeros((len(counts), len(known)), dtype=np.int64)
-        ordered[:, [known.index(name) for name in panel.classes]] = counts
+        ordered[:, [known.index(name) for name in cases.classes]] = counts
         counts, classes = ordered, known
     table["n_raters"] = counts.sum(axis=1)
     if counts.shape[1] == 2:

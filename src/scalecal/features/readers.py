@@ -61,7 +61,7 @@ Unread = tuple[int, str]
 
 @dataclass
 class Piece:
-    """ImageSet of a few neighbouring rows: those that could be read, and those that could not."""
+    """Images of a few neighbouring rows: those that could be read, and those that could not."""
 
     images: list[UInt8] | UInt8
     skipped: list[Skipped]

@@ -6,7 +6,7 @@ mean; `output_folder`, `write_json` and `write_csv` leave nothing half-written.
 
 from __future__ import annotations
 
-from scalecal.io.predictions import Predictions, read_predictions
+from scalecal.io.case_tables import PredictionFile, read_predictions, read_votes
 from scalecal.io.store import (
     file_hash,
     output_folder,
@@ -15,11 +15,9 @@ from scalecal.io.store import (
     write_text,
 )
 from scalecal.io.tables import read_table
-from scalecal.io.votes_file import Panel, read_votes
 
 __all__ = [
-    "Panel",
-    "Predictions",
+    "PredictionFile",
     "file_hash",
     "output_folder",
     "read_predictions",

@@ -1,21 +1,21 @@
-"""Columns by the part they play: found by name, misspellings pointed out, turned into arrays."""
+"""Columns by their role: found by name, misspellings pointed out, turned into arrays and factors."""
 
 from __future__ import annotations
 
 import difflib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scalecal.checks import Float, InputError, Int, rows
-from scalecal.io.tables import column_names, read_arrow
+from scalecal.cases import Factor
+from scalecal.checks import Float, InputError, in_file, rows
+from scalecal.io.tables import column_names, is_text, iterate_arrow, read_arrow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ROLES",
     "NamedColumns",
-    "about",
     "as_ids",
     "check_headers",
     "check_ids",
-    "check_named",
-    "name_columns",
+    "iterate_columns",
     "open_columns",
     "some",
 ]
@@ -37,6 +35,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
     {
         "id": "id",
         "p": "p",
+        "p_reader": "p_reader",
         "label": "label",
         "votes": "votes",
         "n_raters": "n_raters",
@@ -47,19 +46,13 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "X": "f",
     }
 )
-"""What a column may be used as, and the name it has unless another is given. `p`, `votes` and `X`
-may also be spread over columns: `p_<class>`, `votes_<class>`, `f0, f1, ...`."""
+"""What a column may be used as, and the name it has unless another is given. `p`, `p_reader`,
+`votes` and `X` may also be spread over columns: `p_<class>`, `p_reader_<class>`, `votes_<class>`,
+`f0, f1, ...`."""
 
 FACTOR_ROLES = ("rater", "group", "stratum", "split")
-
-
-@contextmanager
-def about(name: str) -> Iterator[None]:
-    """Put the name of the file before the message of any `InputError` raised inside."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
+NUMBER_ROLES = ("p", "p_reader", "votes", "n_raters")
+SPREAD_ROLES = ("p", "p_reader", "votes")
 
 
 def some(values: Any, most: int = 3) -> str:
@@ -89,15 +82,24 @@ class NamedColumns:
         Column (or prefix of columns) of each role, in full.
     header
         Every column of the file, also those that were not read.
+    word, first
+        What messages call a row, and the number of the first: lines of a text file, whose header is
+        line 1; zero-based rows of anything else.
     """
 
     table: Any
     file: str
     names: Mapping[str, str]
     header: tuple[str, ...]
+    word: str = "row"
+    first: int = 0
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    def messages(self) -> AbstractContextManager[None]:
+        """Begin messages raised inside with the file, and count rows as the file's."""
+        return in_file(self.file, self.word, self.first)
 
     def has(self, role: str) -> bool:
         """Whether the role has a column of its own."""
@@ -105,11 +107,11 @@ class NamedColumns:
 
     def spread(self, role: str) -> dict[str, str]:
         """Columns `<name>_<class>` of a role: class -> column, in the order of the file."""
-        prefix = self.names[role] + "_"
+        name = self.names[role]
         return {
-            name.removeprefix(prefix): name
-            for name in self.table.column_names
-            if name.startswith(prefix) and name != prefix
+            column.removeprefix(f"{name}_"): column
+            for column in self.table.column_names
+            if column != name and _plays(role, name, column)
         }
 
     def need(self, role: str, use: str) -> None:
@@ -120,9 +122,9 @@ class NamedColumns:
     def missing(self, name: str, use: str, *, role: str | None = None) -> InputError:
         """Say that a column is missing, which there are, and which may be meant.
 
-        With `role`, also how to name another column.
+        With `role`, also how to name another column. To be raised within `messages`.
         """
-        return _missing(self.file, name, use, self.header, role)
+        return _missing(name, use, self.header, role)
 
     def numbers(self, role: str, column: str | None = None) -> Float:
         """Return a column as float64; missing values are NaN, anything else must be a number."""
@@ -139,23 +141,21 @@ class NamedColumns:
             bad = np.isnan(numbers) & series.notna().to_numpy()
             if bad.any():
                 first = series.iloc[int(np.flatnonzero(bad)[0])]
-                raise InputError(
-                    f"{self.file}: column {name!r} must hold numbers, got {first!r} at {rows(bad)}"
-                )
+                raise InputError(f"column {name!r} must hold numbers, got {first!r} at {rows(bad)}")
             return numbers
         try:
             return np.asarray(values.cast(pa.float64()).to_numpy(), dtype=np.float64)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise InputError(
-                f"{self.file}: column {name!r} must hold numbers, got {values.type}"
-            ) from None
+            raise InputError(f"column {name!r} must hold numbers, got {values.type}") from None
 
-    def tokens(self, role: str) -> tuple[Int, tuple[str, ...]]:
-        """Return a column as codes into its sorted distinct values, written as text; missing is -1.
+    def factor(self, role: str) -> Factor | None:
+        """Return a column of names, sorted; None where there is no such column.
 
         Whole numbers are written without a point and booleans as 0 and 1, so that the same class is
         the same text in every file.
         """
+        if not self.has(role):
+            return None
         import pyarrow as pa
 
         values = self.table.column(self.names[role])
@@ -168,25 +168,29 @@ class NamedColumns:
         place = {name: code for code, name in enumerate(names)}
         codes = np.array([place.get(name, -1) for name in written] + [-1], dtype=np.int64)
         index = values.indices.fill_null(len(written)).to_numpy(zero_copy_only=False)
-        return codes[index], tuple(names)
+        return Factor(codes[index], tuple(names))
 
-    def ids(self) -> pd.api.extensions.ExtensionArray:
-        """Return the ids as text in Arrow memory: none missing, none twice."""
+    def full_factor(self, role: str, use: str) -> Factor | None:
+        """Return a column of names that is empty in no row; None where it is empty in all."""
+        factor = self.factor(role)
+        if factor is None or not factor.names:
+            return None  # a column that is there but says nothing
+        self.check_full(role, factor, use)
+        return factor
+
+    def check_full(self, role: str, factor: Factor, use: str) -> None:
+        """Fail where a column of names is empty."""
+        empty = factor.codes < 0
+        if empty.any():
+            raise InputError(f"column {self.names[role]!r} is empty at {rows(empty)}: {use}")
+
+    def ids(self) -> pd.api.extensions.ExtensionArray | None:
+        """Return the ids as text in Arrow memory, none missing, none twice; None without any."""
+        if not self.has("id"):
+            return None
         ids = as_ids(self.table.column(self.names["id"]))
-        check_ids(ids, f"{self.file}: column {self.names['id']!r}")
+        check_ids(ids, f"column {self.names['id']!r}")
         return ids
-
-    def texts(self, role: str) -> NDArray[np.object_]:
-        """Return a column as text; missing is the empty string. Equal texts share memory."""
-        codes, names = self.tokens(role)
-        return np.array([*names, ""], dtype=object)[codes]
-
-
-def check_named(
-    columns: Mapping[str, str] | None, roles: tuple[str, ...], *paths: str | Path
-) -> None:
-    """Fail unless each column that the caller named is in one of the files."""
-    check_headers(columns, roles, {Path(path).name: column_names(path) for path in paths})
 
 
 def check_headers(
@@ -203,7 +207,8 @@ def check_headers(
         if role not in roles:
             raise InputError(f"unknown column role {role!r}. Known: {', '.join(roles)}")
         if not any(_plays(role, name, column) for column in known):
-            raise _missing(" and ".join(headers), name, f"named as the {role} column", known)
+            with in_file(" and ".join(headers)):
+                raise _missing(name, f"named as the {role} column", known)
 
 
 def open_columns(
@@ -214,32 +219,52 @@ def open_columns(
     `columns` maps a role to the name of its column; a role that is not there, or whose column is not
     in this file, goes by its usual name (see `ROLES`).
     """
-    names, wanted = name_columns(path, columns, roles)
-    factors = [names[role] for role in FACTOR_ROLES if role in roles]
-    table = read_arrow(path, text=[names["id"]], factors=factors, keep=wanted.__contains__)
-    return NamedColumns(table, Path(path).name, MappingProxyType(names), column_names(path))
+    empty, wanted = _name_columns(path, columns, roles)
+    factors = [empty.names[role] for role in FACTOR_ROLES if role in roles]
+    table = read_arrow(path, text=[empty.names["id"]], factors=factors, keep=wanted.__contains__)
+    return replace(empty, table=table)
 
 
-def name_columns(
+def iterate_columns(
     path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the name each role goes by in a file, and the file's columns that play one of `roles`."""
-    found = column_names(path)
+) -> Iterator[NamedColumns]:
+    """Yield what `open_columns` returns in pieces: for rows that do not fit into memory together."""
+    piece, wanted = _name_columns(path, columns, roles)
+    numbers = {
+        column
+        for column in wanted
+        if any(_plays(role, piece.names[role], column) for role in NUMBER_ROLES)
+    }
+    for table in iterate_arrow(path, keep=wanted.__contains__, numbers=numbers.__contains__):
+        if table.num_rows:
+            piece = replace(piece, table=table)
+            yield piece
+            piece = replace(piece, first=piece.first + table.num_rows)
+
+
+def _name_columns(
+    path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
+) -> tuple[NamedColumns, tuple[str, ...]]:
+    """Return a file's columns without their table, and which of them play one of `roles`."""
+    path = Path(path)
+    header = column_names(path)
     names = {
         role: name
         for role, name in (columns or {}).items()
-        if any(_plays(role, name, column) for column in found)
+        if any(_plays(role, name, column) for column in header)
     }
     names = {**ROLES, **names}
     wanted = tuple(
-        column for column in found if any(_plays(role, names[role], column) for role in roles)
+        column for column in header if any(_plays(role, names[role], column) for role in roles)
     )
     if not wanted:
-        # Of predictions the id may be missing, the probability may not.
-        if "p" in roles:
-            raise _missing(Path(path).name, names["p"], "the predicted probability", found, "p")
-        raise _missing(Path(path).name, names[roles[0]], "needed", found)
-    return names, wanted
+        with in_file(path.name):
+            # Of predictions the id may be missing, the probability may not.
+            if "p" in roles:
+                raise _missing(names["p"], "the predicted probability", header, "p")
+            raise _missing(names[roles[0]], "needed", header)
+    word, first = ("line", 2) if is_text(path) else ("row", 0)
+    return NamedColumns(None, path.name, MappingProxyType(names), header, word, first), wanted
 
 
 def _plays(role: str, name: str, column: str) -> bool:
@@ -247,25 +272,27 @@ def _plays(role: str, name: str, column: str) -> bool:
         return True
     if role == "X":
         return column.startswith(name) and column[len(name) :].isdigit()
-    return role in ("p", "votes") and column.startswith(name + "_") and len(column) > len(name) + 1
+    if role == "p" and f"{column}_".startswith(f"{ROLES['p_reader']}_"):
+        return False  # a reader's probability, not that of a class called "reader"
+    return role in SPREAD_ROLES and column.startswith(f"{name}_") and len(column) > len(name) + 1
 
 
-def _missing(file: str, name: str, use: str, found: Any, role: str | None = None) -> InputError:
-    found = list(found)
-    lower = {column.lower(): column for column in reversed(found)}
+def _missing(name: str, use: str, header: Iterable[str], role: str | None = None) -> InputError:
+    columns = list(header)
+    lower = {column.lower(): column for column in reversed(columns)}
     near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
     near = near or [column for column in lower if column.startswith(name.lower())]
     meant = f" Did you mean {lower[near[0]]!r}?" if near else ""
     headless = ""
-    if found and all(_is_number(column) for column in found):
+    if columns and all(_is_number(column) for column in columns):
         headless = " The first line must be a header with the columns' names."
     elif role is not None:
         other = lower[near[0]] if near else "NAME"
         option = f"--{role.replace('_', '-')}-column {shlex.quote(other)}"
         meant += f" Name it with {option} (in Python columns={{{role!r}: {other!r}}})."
-    shown = ", ".join(found[:20]) + (f", ... ({len(found)} in all)" if len(found) > 20 else "")
+    more = f", ... ({len(columns)} in all)" if len(columns) > 20 else ""
     return InputError(
-        f"{file}: no column {name!r} ({use}). Columns found: {shown}.{meant}{headless}"
+        f"no column {name!r} ({use}). Columns found: {', '.join(columns[:20])}{more}.{meant}{headless}"
     )
 
 

@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from scalecal.cases import Cases, Factor, Rows
-from scalecal.checks import InputError, Int, check_choice, check_positive_int, rows
-from scalecal.io.classes import resolve_classes
-from scalecal.io.columns import (
-    ROLES,
-    NamedColumns,
-    check_headers,
-    check_named,
-    open_columns,
-    some,
+from scalecal.cases import Cases, Rows
+from scalecal.checks import InputError, Int, check_choice, rows
+from scalecal.io.case_tables import (
+    CaseReader,
+    match_ids,
+    resolve_classes,
+    without_empty_columns,
 )
+from scalecal.io.columns import ROLES, NamedColumns, check_headers, open_columns
 from scalecal.io.feature_folder import FeatureFolder, load_features
 from scalecal.io.manifests import MANIFEST
-from scalecal.io.matrices import (
-    CASE_ROLES,
-    FEATURE_ROLES,
-    check_matrix,
-    matrix_from_npz,
-    matrix_from_table,
-)
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
-from scalecal.io.truth import Truth, labels_and_votes
 from scalecal.votes import Ties
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FEATURE_ROLES", "Features", "array_hash", "read_features"]
+__all__ = [
+    "CASE_ROLES",
+    "Features",
+    "array_hash",
+    "matrix_from_npz",
+    "matrix_from_table",
+    "read_features",
+]
 
+CASE_ROLES = ("id", "label", "votes", "n_raters", "group", "split")
+FEATURE_ROLES = ("X", *CASE_ROLES)
+NPZ_NAMES = {"X": "X", "label": "y"}
 SPLITS = ("train", "val", "test")
+
+# Below this an array is simply read: a map of a file that is replaced later would crash.
+MAPPED_BYTES = 1 << 28
+BLOCK_ROWS = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,81 +194,55 @@ def read_features(
     ((3, 3), [0, 1, 0], ('HP', 'SSA'))
     """
     path = Path(path)
+    columns, roles = columns or {}, (*FEATURE_ROLES, "rater")
+    others = {Path(file).name: column_names(file) for file in (labels, votes) if file is not None}
     encoder, paths, dataset = None, None, None
-    roles = (*FEATURE_ROLES, "rater")
-    others = [file for file in (labels, votes) if file is not None]
     if path.is_dir():
-        X, table, features = _from_folder(path, columns or {})
-        paths = _paths(features.table)
-        encoder, fingerprint = features.encoder, file_hash(path / MANIFEST)
-        classes = features.classes if classes is None else classes
-        dataset = features.manifest.get("dataset", {}).get("name")
+        X, table, folder = _from_folder(path, columns)
+        paths = _paths(folder.table)
+        encoder, fingerprint = folder.encoder, file_hash(path / MANIFEST)
+        classes = folder.classes if classes is None else classes
+        dataset = folder.manifest.get("dataset", {}).get("name")
     elif path.suffix.lower() == ".npz":
-        X, table = matrix_from_npz(path, columns or {})
+        X, table = matrix_from_npz(path, columns)
         fingerprint = file_hash(path)
     else:
-        check_named(columns, roles, path, *others)
+        check_headers(columns, roles, {path.name: column_names(path), **others})
         X, table = matrix_from_table(path, columns)
         fingerprint = file_hash(path)
-    if path.is_dir() or path.suffix.lower() == ".npz":
-        headers = {Path(file).name: column_names(file) for file in others}
-        check_headers(columns, roles, {table.file: table.header, **headers})
-    notes = list(check_matrix(X, table.file))
-    ids = None
-    if table.has("id"):
+    check_headers(columns, roles, {table.file: table.header, **others})
+    with table.messages():
+        notes = list(_check_matrix(X))
         ids = table.ids()
-    if labels is not None:
-        table, joined = _join(table, ids, labels, columns)
-        notes += joined
-    readers = None if votes is not None else _readers_alone(table, n_raters)
-    asked = n_raters if readers is None else None
-    truth = _truth(table, ids, votes, columns, classes, positive, asked, ties, seed)
-    groups = Factor(*table.tokens("group")) if table.has("group") else None
-    if groups is not None and (groups.codes < 0).all():
-        groups = None  # a column that is there but says nothing
-    if groups is not None and (groups.codes < 0).any():
-        raise InputError(
-            f"{table.file}: {table.names['group']!r} is empty at {rows(groups.codes < 0)}: "
-            "every case needs a group"
-        )
-    # Columns of votes that are there but empty say nothing: no method may learn from them.
-    voted = truth is not None and truth.counts is not None and bool(truth.counts.any())
-    cases = Cases(
-        n=X.shape[0],
-        ids=ids,
-        y=None if truth is None else truth.y,
-        votes=truth.counts if truth is not None and voted else None,
-        n_raters=readers,
-        classes=() if truth is None else truth.classes,
-        groups=groups,
-        split=_split(table),
-        paths=paths,
-        notes=(*notes, *(() if truth is None else truth.notes)),
-    )
+        if labels is not None:
+            table, joined = _join(table, ids, labels, columns)
+            notes += joined
+    with table.messages():
+        reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
+        choose = partial(_choose_classes, classes=classes, positive=positive)
+        cases = without_empty_columns(reader.read(table, ids, choose))
+        if cases.split is not None:
+            for name in cases.split.names:
+                check_choice(name, SPLITS, f"column {table.names['split']!r}")
+            table.check_full("split", cases.split, "every case belongs to train, val or test")
+    if cases.y is not None and cases.votes is None and (cases.y < 0).all():
+        cases = replace(cases, y=None, classes=())
+    # A table without columns of cases has no rows.
+    cases = replace(cases, n=X.shape[0], paths=paths, notes=(*notes, *reader.notes))
     return Features(X, cases, encoder, dataset, fingerprint)
 
 
-def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
-    """Readers behind each label of a table without votes; None where there are votes or no number."""
-    if table.has("votes") or table.spread("votes") or not table.has("label"):
-        return None
-    if n_raters is not None:
-        if table.has("n_raters"):
-            raise InputError(
-                f"{table.file} has a column {table.names['n_raters']!r}, so n_raters must not be given"
-            )
-        return np.full(len(table), check_positive_int(n_raters, "n_raters"), dtype=np.int64)
-    if not table.has("n_raters"):
-        return None
-    told = table.numbers("n_raters")
-    known = np.nan_to_num(told, nan=1.0)  # one reader: the label is what that one said
-    wrong = (known < 1) | (known != np.floor(known))
-    if wrong.any():
-        raise InputError(
-            f"{table.file}: column {table.names['n_raters']!r} must hold whole numbers from 1, "
-            f"not so at {rows(wrong)}"
-        )
-    return None if np.isnan(told).all() else known.astype(np.int64)
+def _choose_classes(
+    named: Mapping[str, Sequence[str]], *, classes: Sequence[str] | None, positive: str | None
+) -> tuple[str, ...]:
+    if classes is None:
+        seen = {name for names in named.values() for name in names}
+        if seen <= {"0", "1"}:
+            seen = {"0", "1"}
+        classes = sorted(seen, key=int) if all(map(str.isdigit, seen)) else sorted(seen)
+        if len(classes) == 1:
+            raise InputError(f"every label is {classes[0]!r}: two classes or more are needed")
+    return resolve_classes(named, columns=classes, positive=positive)
 
 
 def _paths(table: pd.DataFrame) -> NDArray[np.str_] | None:
@@ -273,8 +254,8 @@ def _paths(table: pd.DataFrame) -> NDArray[np.str_] | None:
 def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns, FeatureFolder]:
     import pyarrow as pa
 
-    features = load_features(path)
-    frame = features.table
+    folder = load_features(path)
+    frame = folder.table
     header = tuple(map(str, frame.columns))
     picked: dict[str, str] = {}  # as it is called here -> in the folder
     for role in CASE_ROLES:
@@ -286,7 +267,7 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
     picked |= {f"votes_{n.removeprefix(prefix)}": n for n in header if n.startswith(prefix)}
     keep, frame = list(picked), frame[list(picked.values())].set_axis(list(picked), axis=1)
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    names = features.classes
+    names = folder.classes
     if names is not None and "label" in keep and frame["label"].dtype.kind in "iuf":
         # The store numbers its classes; files that are joined to it call them by name.
         label = frame["label"].astype("Int64")
@@ -294,107 +275,244 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
             None if missing else names[c] for c, missing in zip(label, label.isna(), strict=True)
         ]
         table = table.set_column(keep.index("label"), "label", pa.array(named, pa.string()))
-    return features.X, NamedColumns(table, path.name, ROLES, header), features
+    return folder.X, NamedColumns(table, path.name, ROLES, header), folder
 
 
 def _join(
-    table: NamedColumns,
-    ids: pd.api.extensions.ExtensionArray | None,
-    labels: str | Path,
-    columns: Mapping[str, str] | None,
-) -> tuple[NamedColumns, list[str]]:
+    table: NamedColumns, ids: Any, labels: str | Path, columns: Mapping[str, str]
+) -> tuple[NamedColumns, tuple[str, ...]]:
     """Add the columns of a second table by id; they take the place of columns of the same role."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     second = open_columns(labels, columns, CASE_ROLES)
-    second.need("id", "to join the labels")
-    if ids is None:
-        raise table.missing(table.names["id"], f"to join {second.file}")
-    offered = second.ids()
-    place = pc.index_in(pa.array(ids), value_set=pa.array(offered))
-    lonely = np.asarray(place.is_null())
-    if lonely.all():
-        raise InputError(
-            f"no id of {table.file} is in {second.file}: {some(ids)} against {some(offered)}"
-        )
-    unused = ~np.isin(np.arange(len(offered)), place.fill_null(-1).to_numpy(zero_copy_only=False))
-    notes = []
-    if lonely.any():
-        notes.append(
-            f"{int(lonely.sum())} of {len(ids)} cases are not in {second.file} ({some(ids[lonely])})."
-        )
-    if unused.any():
-        notes.append(
-            f"{int(unused.sum())} of {len(offered)} cases in {second.file} are not in {table.file} "
-            f"({some(offered[unused])}) and were not used."
-        )
+    with second.messages():
+        second.need("id", "to join the labels")
+        others = second.ids()
+    table.need("id", f"to join {second.file}")
+    place, notes = match_ids(ids, others, table.file, second.file)
     parts: dict[str, Any] = {}
-    names = dict(ROLES)
-    for source, taken in ((table, table.table), (second, second.table.take(place))):
+    taken = second.table.take(pa.array(place, mask=place < 0))
+    for source, arrow in ((table, table.table), (second, taken)):
         for role in CASE_ROLES:
             if role == "id" and source is second:
                 continue
             if source.has(role):
-                parts[role] = taken.column(source.names[role])
+                parts[role] = arrow.column(source.names[role])
             elif role == "votes" and source.spread(role):
                 spread = source.spread(role)
-                parts |= {f"votes_{name}": taken.column(column) for name, column in spread.items()}
+                parts |= {f"votes_{name}": arrow.column(column) for name, column in spread.items()}
     header = tuple(dict.fromkeys((*table.header, *second.header)))
-    joined = NamedColumns(pa.table(parts), second.file, MappingProxyType(names), header)
-    return joined, notes
+    file = f"{table.file} with {second.file}"
+    return replace(table, table=pa.table(parts), file=file, names=ROLES, header=header), notes
 
 
-def _truth(
-    table: NamedColumns,
-    ids: pd.api.extensions.ExtensionArray | None,
-    votes: str | Path | None,
-    columns: Mapping[str, str] | None,
-    classes: Sequence[str] | None,
-    positive: str | None,
-    n_raters: int | None,
-    ties: Ties,
-    seed: int,
-) -> Truth | None:
-    known = table.has("label") or table.has("votes") or bool(table.spread("votes"))
-    if votes is None and not known:
+def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns]:
+    """Return X and the other arrays of an .npz as columns; nothing in it is unpickled."""
+    import pyarrow as pa
+
+    names = {role: columns.get(role, NPZ_NAMES.get(role, role)) for role in FEATURE_ROLES}
+    if not path.exists():
+        raise InputError(f"no file at {path}")
+    arrays: dict[str, Any] = {}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = tuple(archive.files)
+            if names["X"] not in found:
+                empty = NamedColumns(None, path.name, names, found)
+                with empty.messages():
+                    raise empty.missing(names["X"], "the embeddings")
+            X = _mapped(path, names["X"])
+            if X is None:
+                X = archive[names["X"]]
+            for role in CASE_ROLES:
+                # By the name given, else the usual one; labels are called both `y` and `label`.
+                known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in found)
+                name = next(known, None)
+                if name is not None:
+                    arrays[role] = archive[name]
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        raise InputError(f"{path} is not a readable .npz file: {error}") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{path} holds Python objects or is damaged ({error}). Save numbers and text as plain "
+            "arrays: np.array(values, dtype=str)"
+        ) from None
+    if np.ndim(X) != 2:
+        raise InputError(f"{path.name}: X must be 2-d (cases, features), got shape {np.shape(X)}")
+    if X.dtype.kind in "iub":  # whole numbers, as CSV files may hold them
+        X = X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
+    table: dict[str, Any] = {}
+    for role, values in arrays.items():
+        values = np.asarray(values)
+        if role == "votes" and values.ndim == 2:
+            order = _class_names(arrays.get("label"), values.shape[1])
+            table |= {f"votes_{name}": values[:, c] for c, name in enumerate(order)}
+        elif role == "n_raters" and values.ndim == 0:
+            table[role] = np.full(len(X), values)
+        elif values.ndim != 1:
+            raise InputError(
+                f"{path.name}: {names[role]!r} must be 1-d, one value per case, got {values.shape}"
+            )
+        else:
+            table[role] = values
+    for name, values in table.items():
+        if len(values) != len(X):
+            raise InputError(
+                f"{path.name}: {name!r} has {len(values)} values, but X has {len(X)} rows"
+            )
+    plain = {
+        name: pa.array(values.astype(str) if values.dtype.kind in "SU" else values)
+        for name, values in table.items()
+    }
+    return X, NamedColumns(pa.table(plain), path.name, ROLES, found)
+
+
+def _class_names(y: NDArray[Any] | None, n_classes: int) -> list[str]:
+    """Names of the columns of a 2-d `votes`: the sorted labels if they are text, else numbers."""
+    if y is not None and y.dtype.kind in "SU":
+        names = sorted({str(name) for name in y.astype(str) if name})
+        if len(names) == n_classes:
+            return names
+    return [str(c) for c in range(n_classes)]
+
+
+def _mapped(path: Path, name: str) -> Any:
+    """Map a large array that lies uncompressed in an .npz; None where it is small or compressed."""
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo(f"{name}.npy")
+        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size < MAPPED_BYTES:
+            return None
+        with archive.open(entry) as member:
+            version = npy.read_magic(member)
+            if version not in ((1, 0), (2, 0)):
+                return None
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, fortran, dtype = read(member)
+            header = member.tell()
+    if dtype.hasobject:
         return None
+    with path.open("rb") as file:
+        # The local header's name and extra field may be longer than the directory's.
+        file.seek(entry.header_offset + 26)
+        name_length, extra_length = np.frombuffer(file.read(4), dtype="<u2").tolist()
+    start = entry.header_offset + 30 + name_length + extra_length + header
+    return np.memmap(path, dtype, "r", start, shape, "F" if fortran else "C")
 
-    def choose(named: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-        if classes is not None:
-            return resolve_classes(named, columns=list(classes), positive=positive)
-        seen = {name for names in named.values() for name in names}
-        if seen <= {"0", "1"}:
-            seen = {"0", "1"}
-        listed = sorted(seen, key=int) if all(map(str.isdigit, seen)) else sorted(seen)
-        if len(listed) == 1:
-            raise InputError(f"every label is {listed[0]!r}: two classes or more are needed")
-        return resolve_classes(named, columns=listed, positive=positive)
 
-    return labels_and_votes(
-        table,
-        ids,
-        votes=votes,
-        columns=columns,
-        choose=choose,
-        n_raters=n_raters,
-        ties=ties,
-        seed=seed,
-        some_unlabelled=True,
+def matrix_from_table(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns]:
+    """Return X from columns f0, f1, ... or from one column of lists, and the other columns."""
+    table = open_columns(path, _with_list_column(path, columns), FEATURE_ROLES)
+    with table.messages():
+        X, used = _matrix(table)
+    return X, replace(table, table=table.table.drop_columns(used))
+
+
+def _matrix(table: NamedColumns) -> tuple[NDArray[Any], list[str]]:
+    prefix = table.names["X"]
+    spread = [
+        name for name in table.table.column_names if re.fullmatch(rf"{re.escape(prefix)}\d+", name)
+    ]
+    if table.has("X"):
+        values = table.table.column(prefix)
+        if not _is_list(values.type):
+            raise InputError(f"column {prefix!r} must hold lists of numbers, got {values.type}")
+        return _from_lists(values, prefix), [prefix]
+    if spread:
+        spread.sort(key=lambda name: int(name[len(prefix) :]))
+        first, last = (int(name[len(prefix) :]) for name in (spread[0], spread[-1]))
+        if last - first + 1 != len(spread):
+            raise InputError(
+                f"feature columns {spread[0]} .. {spread[-1]} should be "
+                f"{last - first + 1}, found {len(spread)}"
+            )
+        kinds = {table.table.schema.field(name).type for name in spread}
+        dtype = np.dtype(kinds.pop().to_pandas_dtype()) if len(kinds) == 1 else np.dtype(float)
+        dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+        X = np.empty((len(table), len(spread)), dtype=dtype)
+        for place, name in enumerate(spread):
+            X[:, place] = table.numbers("X", name)
+        return X, spread
+    raise table.missing(
+        f"{prefix}0",
+        "the first of the feature columns f0, f1, ...; or one list column, called f if there are several",
     )
 
 
-def _split(table: NamedColumns) -> Factor | None:
-    if not table.has("split"):
-        return None
-    split = Factor(*table.tokens("split"))
-    for name in split.names:
-        check_choice(name, SPLITS, f"{table.file}: column {table.names['split']!r}")
-    if (split.codes < 0).all():
-        return None  # a column that is there but says nothing
-    if (split.codes < 0).any():
+def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, str]:
+    """Name the only list column of a Parquet file as X, where nothing else can be the embeddings."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix.lower() != ".parquet" or "X" in columns:
+        return columns
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException):
+        return columns  # what is wrong with the file is told where it is read
+    usual = ROLES["X"]
+    lists = [field.name for field in schema if _is_list(field.type)]
+    if len(lists) != 1 or any(re.fullmatch(rf"{re.escape(usual)}\d*", n) for n in schema.names):
+        return columns
+    return {**columns, "X": lists[0]}
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def _from_lists(values: Any, column: str) -> NDArray[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = pc.list_value_length(values).fill_null(0).to_numpy()
+    if len(set(np.unique(lengths).tolist())) != 1 or lengths[0] == 0:
+        odd = lengths != np.bincount(lengths).argmax()
+        odd = odd if odd.any() else lengths == 0
         raise InputError(
-            f"{table.file}: column {table.names['split']!r} is empty at {rows(split.codes < 0)}: "
-            "every case belongs to train, val or test"
+            f"lists in column {column!r} must all have the same length, at least 1; "
+            f"got length {lengths[odd][0]} at {rows(odd)}"
         )
-    return split
+    flat = pc.list_flatten(values)
+    try:
+        numbers = flat if pa.types.is_floating(flat.type) else flat.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise InputError(f"column {column!r} must hold lists of numbers") from None
+    return np.asarray(numbers.to_numpy()).reshape(len(values), int(lengths[0]))
+
+
+def _check_matrix(X: Any) -> Iterator[str]:
+    """Fail at NaN, infinity, text or a matrix without rows or columns; note constant features."""
+    if X.dtype.kind not in "fiu":
+        raise InputError(f"X must hold numbers, got {X.dtype}")
+    n, d = X.shape
+    if n == 0 or d == 0:
+        raise InputError(f"X has {n} rows and {d} columns: at least one of each is needed")
+    bad_rows = np.zeros(n, dtype=bool)
+    bad_columns = np.zeros(d, dtype=bool)
+    first = np.asarray(X[0])
+    constant = np.ones(d, dtype=bool)
+    for start in range(0, n, BLOCK_ROWS):
+        block = np.asarray(X[start : start + BLOCK_ROWS])
+        finite = np.isfinite(block)
+        if not finite.all():
+            bad_rows[start : start + len(block)] = ~finite.all(axis=1)
+            bad_columns |= ~finite.all(axis=0)
+        constant &= (block == first).all(axis=0)
+    if bad_rows.any():
+        columns = rows(bad_columns, word="column")
+        raise InputError(
+            f"X must be finite, got NaN or infinity at {rows(bad_rows)}, {columns}. "
+            "Drop these cases or features, or extract them again."
+        )
+    if n > 1 and constant.all():
+        raise InputError(
+            f"every feature has the same value in all {n} cases: nothing to learn from"
+        )
+    if n > 1 and constant.any():
+        yield f"{int(constant.sum())} of {d} features are the same in all cases."

@@ -1,4 +1,4 @@
-"""Any CSV, TSV or Parquet file as one table, whatever its encoding, separator or decimal sign."""
+"""Any CSV, TSV or Parquet file, whole or in pieces, whatever its encoding, separator or decimal sign."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,15 @@ from scalecal.checks import InputError, ScalecalWarning
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Dialect", "column_names", "read_arrow", "read_table", "sniff"]
+__all__ = [
+    "Dialect",
+    "column_names",
+    "is_text",
+    "iterate_arrow",
+    "read_arrow",
+    "read_table",
+    "sniff",
+]
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -26,6 +36,7 @@ SEPARATORS = (",", ";", "\t")
 SAMPLE_BYTES = 1 << 18
 # A row must fit into one block; rows of embeddings with thousands of columns are long.
 BLOCK_BYTES = 1 << 23
+BATCH_ROWS = 1 << 18
 
 DECIMAL_COMMA = r"^\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*$"
 
@@ -38,12 +49,13 @@ _MARKS = (
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text table is written: its encoding, separator and the names in its header."""
+    """How a text table is written: its encoding, separator, decimal sign and header."""
 
     encoding: str
     separator: str
     header: tuple[str, ...]
     quoted: bool
+    decimal: str = "."
 
 
 def read_table(path: str | Path, *, text: Collection[str] = ("id",)) -> pd.DataFrame:
@@ -88,12 +100,9 @@ def read_arrow(
         When there is no such file, it is no table, or it has no rows.
     """
     path = Path(path)
-    kind = _kind(path)
     try:
         table = (
-            _read_parquet(path, keep)
-            if kind == "parquet"
-            else _read_text(path, text, factors, keep)
+            _read_text(path, text, factors, keep) if is_text(path) else _read_parquet(path, keep)
         )
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
@@ -102,10 +111,44 @@ def read_arrow(
     return table
 
 
+def iterate_arrow(
+    path: str | Path, *, keep: Callable[[str], bool], numbers: Callable[[str], bool]
+) -> Iterator[Any]:
+    """Yield some columns of a table file in pieces, each a `pyarrow.Table`.
+
+    Of a text file, `numbers` says which columns hold numbers; the others are text. Types are fixed
+    beforehand because those of the first piece need not be those of the last, so the file must be
+    regular to its end.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = Path(path)
+    if not is_text(path):
+        with pq.ParquetFile(path) as file:
+            wanted = [name for name in file.schema_arrow.names if keep(name)]
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+                yield pa.Table.from_batches([batch])
+        return
+    dialect = sniff(path)
+    raw = _wanted(path, dialect, keep)
+    factor = pa.dictionary(pa.int32(), pa.string())
+    kinds = {name: pa.float64() if numbers(name) else factor for name in raw}
+    try:
+        with _open_text(path, dialect, dialect.encoding, raw, kinds, dialect.decimal) as batches:
+            for batch in batches:
+                yield pa.Table.from_batches([batch]).rename_columns(list(raw))
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"{path} cannot be read in pieces: {_one_line(error)}. Correct the file, or read it "
+            "whole (without --stream)."
+        ) from None
+
+
 def column_names(path: str | Path) -> tuple[str, ...]:
     """Names of the columns of a table file, without reading its rows."""
     path = Path(path)
-    if _kind(path) == "text":
+    if is_text(path):
         return tuple(name.strip() for name in sniff(path).header if name.strip())
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -116,18 +159,15 @@ def column_names(path: str | Path) -> tuple[str, ...]:
         raise InputError(f"{path} is not a Parquet file: {_one_line(error)}") from None
 
 
-def _kind(path: Path) -> str:
-    """Return "text" or "parquet", once it is sure that the file can be opened at all."""
+def is_text(path: Path) -> bool:
+    """Whether a table file is text, not Parquet, by its name; fails unless it can be opened at all."""
     if path.is_dir():
         raise InputError(f"{path} is a folder, expected a CSV, TSV or Parquet file")
     if not path.exists():
         raise InputError(f"no file at {path}")
     name = path.name.lower()
-    if name.endswith(PARQUET_SUFFIXES):
-        kind = "parquet"
-    elif name.removesuffix(".gz").endswith(TEXT_SUFFIXES):
-        kind = "text"
-    else:
+    text = name.removesuffix(".gz").endswith(TEXT_SUFFIXES)
+    if not text and not name.endswith(PARQUET_SUFFIXES):
         sheet = name.endswith((".xlsx", ".xls", ".ods"))
         raise InputError(
             f"cannot tell what {path} holds from its name: expected .csv, .tsv, .txt (or these with "
@@ -135,7 +175,7 @@ def _kind(path: Path) -> str:
         )
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty")
-    return kind
+    return text
 
 
 def _read_parquet(path: Path, keep: Callable[[str], bool] | None) -> Any:
@@ -144,7 +184,7 @@ def _read_parquet(path: Path, keep: Callable[[str], bool] | None) -> Any:
 
     try:
         names = pq.read_schema(path).names
-        _refuse_twins(names, path)
+        _check_duplicates(names, path)
         wanted = None if keep is None else [name for name in names if keep(name)]
         return pq.read_table(path, columns=wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -160,16 +200,12 @@ def _read_text(
     import pyarrow as pa
 
     dialect = sniff(path)
-    names = [name.strip() for name in dialect.header]
-    _refuse_twins([name for name in names if name], path)
-    raw = {
-        name: written
-        for name, written in zip(names, dialect.header, strict=True)
-        if name and (keep is None or keep(name))
-    }
+    raw = _wanted(path, dialect, keep)
+    kinds = dict.fromkeys(text, pa.string())
+    kinds |= dict.fromkeys(factors, pa.dictionary(pa.int32(), pa.string()))
     encoding = dialect.encoding
     try:
-        table = _parse(path, dialect, encoding, raw, text, factors)
+        table = _parse(path, dialect, encoding, raw, kinds)
     except pa.ArrowInvalid as error:
         if "UTF8" not in str(error):
             raise InputError(f"{path} is not a regular table: {_one_line(error)}") from None
@@ -179,7 +215,7 @@ def _read_text(
     ):
         # Bytes beyond the sample that are not UTF-8: every byte is a letter in Latin-1.
         encoding = "latin-1"
-        table = _parse(path, dialect, encoding, raw, text, factors)
+        table = _parse(path, dialect, encoding, raw, kinds)
     if encoding == "latin-1":
         warnings.warn(
             f"{path} is not UTF-8 and was read as Latin-1; save it as UTF-8 if letters look wrong",
@@ -191,43 +227,65 @@ def _read_text(
     return _tidy(table, text, decimal_commas=dialect.separator != ",")
 
 
-def _parse(
-    path: Path,
-    dialect: Dialect,
-    encoding: str,
-    raw: dict[str, str],
-    text: Collection[str],
-    factors: Collection[str],
-) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv as pacsv
-
-    kinds = dict.fromkeys(text, pa.string())
-    kinds |= dict.fromkeys(factors, pa.dictionary(pa.int32(), pa.string()))
-    options = {
-        "read_options": pacsv.ReadOptions(encoding=encoding, block_size=BLOCK_BYTES),
-        "parse_options": pacsv.ParseOptions(
-            delimiter=dialect.separator, newlines_in_values=dialect.quoted
-        ),
-        "convert_options": pacsv.ConvertOptions(
-            include_columns=list(raw.values()),
-            column_types={raw[name]: kind for name, kind in kinds.items() if name in raw},
-            strings_can_be_null=True,
-        ),
+def _wanted(path: Path, dialect: Dialect, keep: Callable[[str], bool] | None) -> dict[str, str]:
+    """Names of the columns that are wanted, and how the header writes them."""
+    names = [name.strip() for name in dialect.header]
+    _check_duplicates([name for name in names if name], path)
+    return {
+        name: written
+        for name, written in zip(names, dialect.header, strict=True)
+        if name and (keep is None or keep(name))
     }
-    # Block by block takes half the memory, but fixes the types by the first block; a table whose
-    # later rows are of a wider type (1, 2, then 2.5) is read whole.
+
+
+def _parse(
+    path: Path, dialect: Dialect, encoding: str, raw: Mapping[str, str], kinds: Mapping[str, Any]
+) -> Any:
+    """Read a text file whole, block by block where its types allow it, which takes half the memory."""
+    import pyarrow as pa
+
+    # The first block fixes the types; a table whose later rows are of a wider type (1, 2, then 2.5)
+    # is read at once.
     try:
-        with (
-            pa.input_stream(str(path), compression="detect") as stream,
-            pacsv.open_csv(stream, **options) as blocks,
-        ):
+        with _open_text(path, dialect, encoding, raw, kinds) as blocks:
             return blocks.read_all()
     except pa.ArrowInvalid as error:
         if "conversion error" not in str(error) or "UTF8" in str(error):
             raise
+    with _open_text(path, dialect, encoding, raw, kinds, at_once=True) as table:
+        return table
+
+
+@contextmanager
+def _open_text(
+    path: Path,
+    dialect: Dialect,
+    encoding: str,
+    raw: Mapping[str, str],
+    kinds: Mapping[str, Any],
+    decimal: str = ".",
+    *,
+    at_once: bool = False,
+) -> Iterator[Any]:
+    """Open a text file for pyarrow's reader of blocks, or give the whole table `at_once`."""
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    read = pacsv.read_csv if at_once else pacsv.open_csv
     with pa.input_stream(str(path), compression="detect") as stream:
-        return pacsv.read_csv(stream, **options)
+        yield read(
+            stream,
+            read_options=pacsv.ReadOptions(encoding=encoding, block_size=BLOCK_BYTES),
+            parse_options=pacsv.ParseOptions(
+                delimiter=dialect.separator, newlines_in_values=dialect.quoted
+            ),
+            convert_options=pacsv.ConvertOptions(
+                include_columns=list(raw.values()),
+                column_types={raw[name]: kind for name, kind in kinds.items() if name in raw},
+                strings_can_be_null=True,
+                decimal_point=decimal,
+            ),
+        )
 
 
 def _tidy(table: Any, text: Collection[str], *, decimal_commas: bool) -> Any:
@@ -280,8 +338,18 @@ def sniff(path: str | Path) -> Dialect:
         raise InputError(f"{path} is empty")
     whole = len(head) < SAMPLE_BYTES
     separator = max(SEPARATORS, key=lambda sep: _fit(sample, sep, whole))
-    header = next(_records(sample, separator))
-    return Dialect(encoding, separator, tuple(header), '"' in sample)
+    header, *body = _records(sample, separator)
+    return Dialect(encoding, separator, tuple(header), '"' in sample, _decimal(body, separator))
+
+
+def _decimal(records: list[list[str]], separator: str) -> str:
+    """Return the decimal sign of the numbers in some records."""
+    if separator == ",":
+        return "."
+    fields = [field for record in records for field in record]
+    points = any(re.fullmatch(r"\s*[+-]?\d*\.\d+\s*", field) for field in fields)
+    commas = any("," in field and re.match(DECIMAL_COMMA, field) for field in fields)
+    return "," if commas and not points else "."
 
 
 def _fit(sample: str, separator: str, whole: bool) -> tuple[bool, int]:
@@ -306,10 +374,10 @@ def _records(sample: str, separator: str) -> Iterator[list[str]]:
         csv.field_size_limit(limit)
 
 
-def _refuse_twins(names: list[str], path: Path) -> None:
-    twins = sorted({name for name in names if names.count(name) > 1})
-    if twins:
-        raise InputError(f"{path} has more than one column named {', '.join(map(repr, twins))}")
+def _check_duplicates(names: list[str], path: Path) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"{path} has more than one column named {', '.join(map(repr, twice))}")
 
 
 def _one_line(error: BaseException) -> str:

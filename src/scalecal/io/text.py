@@ -86,6 +86,8 @@ _TEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{sign: "\\" + sign for sign in "&%$#_{}"},
+    **{sign: f"${code}$" for sign, code in {"±": r"\pm", "†": r"^\dagger", "−": "-"}.items()},
+    **{sign: f"${sign}$" for sign in "<>"},
 }
 
 

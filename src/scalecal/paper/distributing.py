@@ -37,7 +37,7 @@ class _SeedsTask:
 
 
 def _quiet(_: str) -> None:
-    """Workers have nobody to talk to."""
+    """Show no progress: a worker has no terminal."""
 
 
 # What this worker opened last: the next seed is most often of the same cell of the same run.
@@ -56,12 +56,11 @@ def _open_once(run: str, source: Source, device: str) -> Features:
 def _do_seeds(
     worker: Worker, task: _SeedsTask
 ) -> tuple[list[tuple[int, Cell]], Embeddings | None, float]:
-    device = task.options.get("device", "cpu")
-    if device != "cpu" and worker.device is not None:
-        device = worker.device  # a card of its own
+    device = worker.device_for(task.options.get("device", "cpu"))
+    open_here = partial(_open_once, task.run, task.source, device)
     with tempfile.TemporaryDirectory() as folder:
         _, found, seconds = train_cell(
-            replace(task.source, open=partial(_open_once, task.run, task.source, device)),
+            replace(task.source, open=open_here),
             folder,
             seeds=task.seeds,
             sweep=task.sweep,

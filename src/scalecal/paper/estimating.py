@@ -70,11 +70,11 @@ def _matrix_shape(source: Source) -> tuple[int, int]:
     return shape
 
 
-def estimate_seconds(source: Source, seeds: int, preset: str | None = "") -> float:
+def estimate_seconds(source: Source, seeds: int, preset: str | None = None) -> float:
     """Return about how long training takes on one core; never opens images."""
     n, width = _matrix_shape(source)
     epochs = float(_EPOCHS)
-    if preset is None:
+    if preset == "default":
         default = Recipe()
         most = max(epochs, default.min_steps * default.batch_size / max(n, 1))
         epochs += _SHARE_TAKEN * (most - epochs)
@@ -88,7 +88,7 @@ def image_count(source: Source) -> int:
     return 0 if _shape(source) is not None else source.n_images
 
 
-def worth_spreading(left: Mapping[Source, int], preset: str | None = "") -> int:
+def worth_spreading(left: Mapping[Source, int], preset: str | None = None) -> int:
     """Return how many processes should train the seeds `left` of each source; 1: it is over soon."""
     work = {source: seeds for source, seeds in left.items() if seeds}
     seconds = sum(estimate_seconds(source, seeds, preset) for source, seeds in work.items())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.audits import audit
+from scalecal.auditing.audits import audit_predictions
 from scalecal.auditing.plots import COLOURS, INK, QUIET, reliability, save, style
 from scalecal.checks import Float
 from scalecal.io.store import write_json
@@ -409,7 +409,7 @@ def figure_frontier(evidence: Evidence) -> Drawing:
     )
     dataset = evidence.primary
     cells = [] if dataset is None else evidence.of_dataset(dataset, "none")
-    cells = [cell for cell in cells if cell.counts is not None]
+    cells = [cell for cell in cells if cell.cases.votes is not None]
     if dataset is None or not cells:
         return cannot(caption, "no data set here has readers' votes")
     curves = [frontier_curve(cell) for cell in cells]
@@ -499,13 +499,9 @@ def _reliability(evidence: Evidence, *, method: str, what: str) -> Drawing:
         return cannot(caption, f"no encoder has predictions of {method}")
     cell = cells[0]
     seed = cell.seeds(method)[0]
-    rows, probs = cell.predictions[method, seed]
-    options: dict[str, Any] = {"n_resamples": 200, "seed": evidence.seed}
-    if cell.counts is not None:
-        options["votes"] = cell.counts[rows]
-    elif cell.stratum_names:
-        options["strata"] = cell.strata[rows]
-    figure = reliability(audit(cell.y[rows], probs, **options))
+    figure = reliability(
+        audit_predictions(cell.answers(method), n_resamples=200, seed=evidence.seed)
+    )
     title = f"{method_label(method)}, {encoder_label(cell.encoder)} on {cell.dataset}, seed {seed}"
     with style():
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
@@ -618,13 +614,13 @@ def _soft_labels(axis: Axes, n_raters: int) -> None:
 
 def _before_after(axis: Axes, cell: Cell | None) -> None:
     _unit_square(axis, "before", "after")
-    seeds = [] if cell is None or len(cell.classes) != 2 else cell.seeds("scale")
+    seeds = [] if cell is None or len(cell.cases.classes) != 2 else cell.seeds("scale")
     seeds = [s for s in seeds if cell is not None and ("none", s) in cell.predictions]
     if cell is None or not seeds:
         axis.text(0.5, 0.5, "no predictions", ha="center", va="center", color=QUIET)
         return
-    rows, before = cell.predictions["none", seeds[0]]
-    after = cell.predictions["scale", seeds[0]][1]
+    rows = cell.predictions["none", seeds[0]].rows
+    before, after = (cell.predictions[method, seeds[0]].p for method in ("none", "scale"))
     few = _some(len(rows))
     points: dict[str, Any] = {"ls": "", "marker": ".", "ms": 4, "alpha": 0.5, "mew": 0}
     for label, colour in ((0, _NEGATIVE), (1, _POSITIVE)):

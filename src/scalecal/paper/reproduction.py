@@ -13,8 +13,7 @@ from typing import Any
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.io.features import Features
 from scalecal.io.store import write_csv, write_json
-from scalecal.paper.ensembles import contradiction, ensemble
-from scalecal.paper.evidence import ENSEMBLE, Evidence
+from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
 from scalecal.paper.notes import cell_notes, run_notes
 from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
 from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
@@ -100,7 +99,7 @@ def train_cell(
     *,
     seeds: Sequence[int],
     methods: Sequence[str] | None = None,
-    preset: str | None = "",
+    preset: str | None = None,
     sweep: bool = True,
     device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
@@ -164,7 +163,7 @@ def train_cell(
         kind="reproduce",
         title=f"{source.dataset} with {source.encoder}",
         command=command,
-        options={"preset": preset or None, "methods": methods and list(methods)},
+        options={"preset": preset, "methods": methods and list(methods)},
         notes=cell_notes(cell, done, source),
         fingerprint=data.fingerprint,
     )
@@ -179,7 +178,7 @@ def check_begun(
     out: str | Path,
     *,
     methods: Sequence[str] | None = None,
-    preset: str | None = "",
+    preset: str | None = None,
 ) -> None:
     """Refuse a folder that was begun with other options; embeddings are not read for that."""
     for source in sources:
@@ -199,11 +198,9 @@ def nothing_found(left_out: Mapping[str, str]) -> InputError:
 
 def _as_typed(key: str, value: Any) -> str:
     """Return a setting as it is given on the command line."""
-    if key == "preset":
-        return {None: "default", "": "not given"}.get(value, str(value))
-    if key == "methods":
-        return "not given" if value is None else ",".join(value)
-    return str(value)
+    if value is None:
+        return "not given"
+    return ",".join(value) if key == "methods" else str(value)
 
 
 def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
@@ -225,7 +222,7 @@ def reproduce(
     *,
     seeds: Sequence[int],
     methods: Sequence[str] | None = None,
-    preset: str | None = "",
+    preset: str | None = None,
     sweep: bool = True,
     device: str = "cpu",
     command: Sequence[str] = ("scalecal",),

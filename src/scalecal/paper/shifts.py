@@ -41,7 +41,7 @@ def shift_cells(
     encoder: str,
     methods: Sequence[str] | None = None,
     seeds: int = SEEDS,
-    preset: str | None = "",
+    preset: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Cell]:
     """Train on the cases of each kind in turn, test on all kinds of other groups (patients).

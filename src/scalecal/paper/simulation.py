@@ -127,7 +127,7 @@ class Setting:
     unexplained
         Share of the vote logit's variance that no feature shows.
     preset
-        Preset of the training; None: this package's default.
+        Preset of the training, see `scalecal.probes.PRESETS`.
     """
 
     auc: float = 0.92
@@ -136,7 +136,7 @@ class Setting:
     n_train: int = 2175
     n_test: int = 2000
     unexplained: float = 0.1
-    preset: str | None = None
+    preset: str = "default"
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _settings() -> dict[str, Setting]:
     # The paper's training beside the default: with few cases, and at MHIST's size (2,175 training
     # cases, an encoder of the usual width).
     for paper in (Setting(n_train=500, preset="paper"), Setting(dim=1024, preset="paper")):
-        plain = next(name for name, s in out.items() if s == replace(paper, preset=None))
+        plain = next(name for name, s in out.items() if s == replace(paper, preset="default"))
         out[f"{plain}{PAPER_TRAINED}"] = paper
     return out
 

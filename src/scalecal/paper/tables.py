@@ -16,6 +16,7 @@ import numpy as np
 
 from scalecal.auditing.sentences import p_value
 from scalecal.io.store import write_csv, write_text
+from scalecal.io.text import latex_escape, latex_text, markdown_text
 from scalecal.paper import printed as paper
 from scalecal.paper.evidence import ENSEMBLE, Evidence
 from scalecal.paper.printed import encoder_label, method_label
@@ -28,24 +29,6 @@ __all__ = ["TABLES", "Layout", "Row", "Table", "latex", "markdown", "write_table
 
 Row = dict[str, Any]
 NAN = float("nan")
-
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "<": r"$<$",
-    ">": r"$>$",
-    "†": r"$^\dagger$",
-    "−": r"$-$",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,20 +86,19 @@ def _shown(value: Any, kind: str) -> str:
     return f"{scale * value:{form}}{unit}"
 
 
-def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Titles and rows as text; means with their standard deviations, without empty columns."""
+def _text(table: Table) -> pd.DataFrame:
+    """The table as text; means with their standard deviations, without empty columns."""
+    import pandas as pd
+
     names = list(dict.fromkeys(name for row in table.rows for name in row))
-    titles = [name for name in names if not name.endswith("_sd")]
-    lines = []
-    for row in table.rows:
-        line = []
-        for name in titles:
-            kind = table.formats.get(name, "")
-            text, sd = (_shown(row.get(key), kind) for key in (name, f"{name}_sd"))
-            line.append(text if "-" in (sd, text) else f"{text} ± {sd}")
-        lines.append(line)
-    kept = [j for j in range(len(titles)) if any(line[j] not in ("-", "") for line in lines)]
-    return [titles[j] for j in kept], [[line[j] for j in kept] for line in lines]
+    columns = {}
+    for name in (name for name in names if not name.endswith("_sd")):
+        kind = table.formats.get(name, "")
+        pairs = [[_shown(row.get(key), kind) for key in (name, f"{name}_sd")] for row in table.rows]
+        cells = [mean if "-" in (mean, sd) else f"{mean} ± {sd}" for mean, sd in pairs]
+        if any(cell not in ("-", "") for cell in cells):
+            columns[name] = cells
+    return pd.DataFrame(columns)
 
 
 def markdown(table: Table) -> str:
@@ -128,23 +110,13 @@ def markdown(table: Table) -> str:
     **T.** What it shows.
     <BLANKLINE>
     | method | ECE |
-    |---|---|
+    | --- | --- |
     | none | 0.100 ± 0.010 |
     <BLANKLINE>
     """
-    head = f"**{table.title}.** {table.caption}\n\n"
-    if not table.rows:
-        return head + f"This table cannot be made here: {table.reason}.\n"
-    titles, lines = _cells(table)
-
-    def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
-
-    return head + line(titles) + "|" + "---|" * len(titles) + "\n" + "".join(map(line, lines))
-
-
-def _escape(text: str) -> str:
-    return "".join(_ESCAPES.get(sign, sign) for sign in text)
+    empty = f"This table cannot be made here: {table.reason}.\n"
+    body = markdown_text(_text(table)) if table.rows else empty
+    return f"**{table.title}.** {table.caption}\n\n{body}"
 
 
 def latex(table: Table, label: str) -> str:
@@ -156,28 +128,16 @@ def latex(table: Table, label: str) -> str:
     >>> "a\\\\_b & 0.100" in text, "5 \\\\%" in text
     (True, True)
     """
-    lines = [
-        r"\begin{table}[t]",
-        rf"\caption{{{_escape(table.title)}. {_escape(table.caption)}}}",
-        rf"\label{{tab:{label}}}",
-        r"\centering",
-        r"\small",
-    ]
+    body = f"This table cannot be made here: {latex_escape(table.reason)}.\n"
     if table.rows:
-        titles, rows = _cells(table)
-        texts = [isinstance(table.rows[0].get(title), str) for title in titles]
-        lines.append(rf"\begin{{tabular}}{{{''.join('l' if t else 'r' for t in texts)}}}")
-        lines.append(r"\toprule")
-        lines.append(" & ".join(map(_escape, titles)) + r" \\")
-        lines.append(r"\midrule")
-        for number, row in enumerate(rows):
-            if number and row[0] != rows[number - 1][0]:
-                lines.append(r"\midrule")
-            lines.append(" & ".join(map(_escape, row)) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}"]
-    else:
-        lines.append(rf"This table cannot be made here: {_escape(table.reason)}.")
-    return "\n".join([*lines, r"\end{table}", ""])
+        text = _text(table)
+        align = "".join("l" if isinstance(table.rows[0].get(str(c)), str) else "r" for c in text)
+        body = latex_text(text, align=align, blocks=True)
+    caption = latex_escape(f"{table.title}. {table.caption}")
+    return (
+        f"\\begin{{table}}[t]\n\\caption{{{caption}}}\n\\label{{tab:{label}}}\n"
+        f"\\centering\n\\small\n{body}\\end{{table}}\n"
+    )
 
 
 def write_tables(folder: str | Path, tables: Mapping[str, Table]) -> list[Path]:

@@ -3,12 +3,11 @@
 from scalecal.probes.estimators import LinearProbe, ScaleProbe
 from scalecal.probes.fitting import fit_many
 from scalecal.probes.jobs import Job, Trained, linear_logits, probabilities
-from scalecal.probes.recipes import PRESETS, SCALINGS, SOLVERS, Recipe, with_preset
+from scalecal.probes.recipes import PRESETS, SCALINGS, Recipe, with_preset
 
 __all__ = [
     "PRESETS",
     "SCALINGS",
-    "SOLVERS",
     "Job",
     "LinearProbe",
     "Recipe",

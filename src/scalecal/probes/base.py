@@ -252,7 +252,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 _SHARED = (
     "loss",
     "gamma",
-    "solver",
     "scaling",
     "initial",
     "learning_rate",
@@ -261,8 +260,6 @@ _SHARED = (
     "min_steps",
     "patience",
     "decay",
-    "tol",
-    "max_iter",
     "validation_share",
 )
 
@@ -281,7 +278,7 @@ def _check_features(X: NDArray[Any], name: str) -> None:
         if bad.any():
             where = np.zeros(len(X), dtype=bool)
             where[start : start + CHUNK_ROWS] = bad.any(axis=1)
-            columns = rows(bad.any(axis=0)).replace("row", "column")
+            columns = rows(bad.any(axis=0), word="column")
             raise InputError(
                 f"{name} must be finite, got NaN or infinity at {rows(where)}, {columns}. "
                 "Drop these cases or columns, or fill the values in."

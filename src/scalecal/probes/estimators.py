@@ -42,18 +42,14 @@ class LinearProbe(Probe):
         Log loss, or focal loss (Lin et al. 2017) with exponent `gamma`.
     gamma : float
         Exponent of the focal loss.
-    solver : {"adam", "lbfgs"}
-        Adam with early stopping, or L-BFGS to the optimum.
     scaling : {"rms", "none", "zscore", "l2"}
         How embeddings are scaled first; see `scalecal.probes.SCALINGS`.
     initial : {"zero", "random"}
         Initial weights.
     learning_rate, batch_size, max_epochs, min_steps, patience
         Adam's settings: at most `max_epochs` epochs but at least `min_steps` steps allowed.
-    decay : float or None
-        L2 penalty; None: 0 for Adam, 1 / (number of cases) for L-BFGS.
-    tol, max_iter
-        L-BFGS's settings.
+    decay : float
+        L2 penalty ``decay / 2 |w|^2`` added to the mean loss.
     validation_share : float
         Share held out for early stopping, stratified and by whole groups; nothing is held out
         below 50 cases.
@@ -69,7 +65,7 @@ class LinearProbe(Probe):
     classes_ : array
         Class labels.
     history_ : array
-        Validation log loss after each epoch (L-BFGS: the objective after each iteration).
+        Validation log loss after each epoch.
     n_iter_, best_iter_ : int
         Epochs done, and the one whose weights were kept.
     capped_ : bool
@@ -98,7 +94,6 @@ class LinearProbe(Probe):
         union: bool = Recipe.union,
         loss: str = Recipe.loss,
         gamma: float = Recipe.gamma,
-        solver: str = Recipe.solver,
         scaling: str = Recipe.scaling,
         initial: str = Recipe.initial,
         learning_rate: float = Recipe.learning_rate,
@@ -106,9 +101,7 @@ class LinearProbe(Probe):
         max_epochs: int = Recipe.max_epochs,
         min_steps: int = Recipe.min_steps,
         patience: int = Recipe.patience,
-        decay: float | None = Recipe.decay,
-        tol: float | None = Recipe.tol,
-        max_iter: int = Recipe.max_iter,
+        decay: float = Recipe.decay,
         validation_share: float = Recipe.validation_share,
         preset: str | None = None,
         random_state: Any = None,
@@ -118,7 +111,6 @@ class LinearProbe(Probe):
         self.union = union
         self.loss = loss
         self.gamma = gamma
-        self.solver = solver
         self.scaling = scaling
         self.initial = initial
         self.learning_rate = learning_rate
@@ -127,8 +119,6 @@ class LinearProbe(Probe):
         self.min_steps = min_steps
         self.patience = patience
         self.decay = decay
-        self.tol = tol
-        self.max_iter = max_iter
         self.validation_share = validation_share
         self.preset = preset
         self.random_state = random_state
@@ -187,8 +177,8 @@ class ScaleProbe(Probe):
         from the label's probability to a single reader's. "auto": temperature scaling, then the
         largest strength that the validation labels bear (within one standard error of the best log
         loss). None: not at all.
-    loss, gamma, solver, scaling, initial, learning_rate, batch_size, max_epochs, min_steps, \
-patience, decay, tol, max_iter, validation_share, preset, random_state
+    loss, gamma, scaling, initial, learning_rate, batch_size, max_epochs, min_steps, patience, \
+decay, validation_share, preset, random_state
         As in `LinearProbe`. With ``preset="paper"`` anchors are chosen by prediction alone, and
         `n_anchors`, `n_synthetic`, `mass` and `jury`, where left at their defaults, are the paper's:
         10 anchors per class, every pair at every level, weight 1 each, no jury map.
@@ -237,7 +227,6 @@ n_features_in_
         jury: float | Literal["auto"] | None = "auto",
         loss: str = Recipe.loss,
         gamma: float = Recipe.gamma,
-        solver: str = Recipe.solver,
         scaling: str = Recipe.scaling,
         initial: str = Recipe.initial,
         learning_rate: float = Recipe.learning_rate,
@@ -245,9 +234,7 @@ n_features_in_
         max_epochs: int = Recipe.max_epochs,
         min_steps: int = Recipe.min_steps,
         patience: int = Recipe.patience,
-        decay: float | None = Recipe.decay,
-        tol: float | None = Recipe.tol,
-        max_iter: int = Recipe.max_iter,
+        decay: float = Recipe.decay,
         validation_share: float = Recipe.validation_share,
         preset: str | None = None,
         random_state: Any = None,
@@ -265,7 +252,6 @@ n_features_in_
         self.jury = jury
         self.loss = loss
         self.gamma = gamma
-        self.solver = solver
         self.scaling = scaling
         self.initial = initial
         self.learning_rate = learning_rate
@@ -274,8 +260,6 @@ n_features_in_
         self.min_steps = min_steps
         self.patience = patience
         self.decay = decay
-        self.tol = tol
-        self.max_iter = max_iter
         self.validation_share = validation_share
         self.preset = preset
         self.random_state = random_state

@@ -8,7 +8,7 @@ everything else in another. A job gives the same probe alone as among others.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -20,9 +20,8 @@ from scipy.special import expit
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.probes.jobs import CHUNK_ROWS, Job, Prepared, Trained, host_rows, prepare_all
 from scalecal.smoothing import confidence, soft_labels, vanilla
-from scalecal.solvers import Fit, Mixtures, Scaling, Task, minimise, train
+from scalecal.solvers import Fit, Mixtures, Scaling, Task, train
 from scalecal.solvers.problem import same_content
-from scalecal.solvers.streaming import train_streaming
 from scalecal.synthesis import SynthesisPlan, plan
 
 __all__ = ["fit_many"]
@@ -36,8 +35,7 @@ def fit_many(
     jobs: Sequence[Job],
     *,
     X_validation: Any = None,
-    memory: int | str | None = None,
-    compiled: bool | None = None,
+    memory: float | None = None,
 ) -> list[Trained]:
     """Train every job.
 
@@ -50,11 +48,8 @@ def fit_many(
     X_validation
         Where the jobs' own `validation` row numbers point; X itself by default.
     memory
-        Bytes that rows may take in memory, or text such as ``"2GB"``: X then stays on disk and may
-        be a `scalecal.features.ShardedArray` of any length. Adam only; see
-        `scalecal.solvers.streaming`.
-    compiled
-        See `scalecal.solvers.train`. Without effect where `memory` is given.
+        GiB that rows may take in memory: X then stays on disk and may be a
+        `scalecal.features.ShardedArray` of any length; see `scalecal.solvers.train`.
 
     Returns
     -------
@@ -76,7 +71,7 @@ def fit_many(
     (6, (1, 5), 600)
     """
     prepared = prepare_all(jobs)
-    shared = _Shared(X, X_validation, memory, compiled)
+    shared = _Shared(X, X_validation, memory)
     trained: list[Trained | None] = [None] * len(jobs)
 
     # Jobs that need the same first probe share it, and a plain job is its own first probe.
@@ -115,14 +110,8 @@ class _RowFacts(NamedTuple):
 class _Shared:
     """The matrix, and what jobs over it have in common."""
 
-    def __init__(
-        self, X: Any, X_validation: Any, memory: int | str | None, compiled: bool | None
-    ) -> None:
-        self.X, self.X_validation = X, X_validation
-        self.train: Callable[..., list[Fit]] = partial(train, compiled=compiled)
-        if memory is not None:
-            self.train = partial(train_streaming, memory=memory)
-        self.in_memory = memory is None
+    def __init__(self, X: Any, X_validation: Any, memory: float | None) -> None:
+        self.X, self.X_validation, self.memory = X, X_validation, memory
         self.known_logits: dict[Any, tuple[Trained, Float]] = {}
 
     @cached_property
@@ -157,30 +146,24 @@ class _Shared:
         calls: dict[Any, list[int]] = {}
         for i, part in enumerate(parts):
             r = part.recipe
-            key: tuple[Any, ...] = (r.solver, r.tol, r.max_iter)
-            if r.solver == "adam":
-                own = part.held is not None or self.X_validation is None
-                key = (r.solver, r.batch_size, r.max_epochs, r.min_steps, r.patience, own)
+            own = part.held is not None or self.X_validation is None
+            key = (r.batch_size, r.max_epochs, r.min_steps, r.patience, own)
             calls.setdefault(key, []).append(i)
         fits: dict[int, Fit] = {}
         for key, members in calls.items():
             tasks = [built[i][0] for i in members]
             recipe = parts[members[0]].recipe
-            if recipe.solver == "lbfgs":
-                if not self.in_memory:
-                    raise InputError("solver 'lbfgs' needs all rows in memory: use 'adam'")
-                found = minimise(self.X, tasks, tol=recipe.tol, max_iter=recipe.max_iter)
-            else:
-                found = self.train(
-                    self.X,
-                    tasks,
-                    X_validation=None if key[-1] else self.X_validation,
-                    batch_size=recipe.batch_size,
-                    max_epochs=recipe.max_epochs,
-                    min_steps=recipe.min_steps,
-                    patience=recipe.patience,
-                )
-            fits.update(zip(members, found, strict=True))
+            solved = train(
+                self.X,
+                tasks,
+                X_validation=None if key[-1] else self.X_validation,
+                batch_size=recipe.batch_size,
+                max_epochs=recipe.max_epochs,
+                min_steps=recipe.min_steps,
+                patience=recipe.patience,
+                memory=self.memory,
+            )
+            fits.update(zip(members, solved, strict=True))
         return [
             _trained(part, task, fits[i], made)
             for i, (part, (task, made)) in enumerate(zip(parts, built, strict=True))
@@ -206,10 +189,6 @@ class _Shared:
             validation_targets = (
                 targets[part.held] if own else _onehot(part.validation_y, job.n_classes)
             )
-        decay = recipe.decay
-        if decay is None:
-            mass = len(rows) if weights is None else float(weights.sum())
-            decay = 1.0 / mass if recipe.solver == "lbfgs" else 0.0
         task = Task(
             rows=rows,
             targets=goal,
@@ -222,7 +201,7 @@ class _Shared:
             initial=self._initial(part, first),
             order=int(part.seeds[2]),
             learning_rate=recipe.learning_rate,
-            decay=decay,
+            decay=recipe.decay,
             loss=recipe.loss,
             gamma=recipe.gamma,
             scaling=scaling,

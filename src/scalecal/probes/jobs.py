@@ -14,7 +14,7 @@ from scipy.special import expit, softmax
 from scalecal.checks import InputError
 from scalecal.probes.recipes import Recipe
 from scalecal.solvers import Fit
-from scalecal.solvers.arrays import Matrix, to_host
+from scalecal.solvers.matrix import Matrix, to_host
 from scalecal.splits import hold_out
 from scalecal.synthesis import SynthesisPlan
 
@@ -179,7 +179,7 @@ def prepare_all(jobs: Sequence[Job]) -> list[Prepared]:
         recipe = job.recipe
         recipe.check()
         arrays = (job.rows, job.y, job.weights, job.groups, job.validation, job.validation_y)
-        options = (job.seed, recipe.solver, recipe.validation_share, recipe.validation)
+        options = (job.seed, recipe.validation_share, recipe.validation)
         key = (*map(id, arrays), *options)
         if key not in known:
             known[key] = _prepare(job)
@@ -195,8 +195,7 @@ def _prepare(job: Job) -> Prepared:
     seeds = np.random.SeedSequence(job.seed).generate_state(4).astype(np.int64)
     train_part, held = present, None
     total = len(present) if job.weights is None else float(job.weights.sum())
-    wanted = recipe.solver == "adam" and recipe.validation_share > 0
-    if job.validation is None and wanted and total >= FEWEST_TO_HOLD_OUT:
+    if job.validation is None and recipe.validation_share > 0 and total >= FEWEST_TO_HOLD_OUT:
         stratified = recipe.validation == "stratified"
         kept, out = hold_out(
             job.y[present],

@@ -10,13 +10,7 @@ from scalecal.checks import InputError, check_choice, check_positive_int, check_
 from scalecal.smoothing import SMOOTHINGS, Smoothing
 from scalecal.solvers import LOSSES
 
-__all__ = ["FROM_LABELS", "PRESETS", "SCALINGS", "SOLVERS", "Recipe", "with_preset"]
-
-SOLVERS: dict[str, str] = {
-    "adam": "Adam on mini-batches, stopped early on the validation log loss, best weights kept",
-    "lbfgs": "L-BFGS to the optimum of the mean loss + decay / 2 |w|^2; nothing is held out",
-}
-"""Ways to train, and what each means."""
+__all__ = ["FROM_LABELS", "PRESETS", "SCALINGS", "Recipe", "with_preset"]
 
 SCALINGS: dict[str, str] = {
     "rms": "all features divided by one number, their root mean square over the training part",
@@ -56,18 +50,14 @@ class Recipe:
         Train the second probe from the first one's weights instead of from scratch.
     loss, gamma
         ``"log"`` or ``"focal"``, and the latter's exponent.
-    solver
-        A name in `SOLVERS`.
     scaling
         A name in `SCALINGS`.
     initial
         ``"zero"``, or ``"random"``: uniform within 1 / sqrt(d), as torch's nn.Linear.
     learning_rate, batch_size, max_epochs, min_steps, patience
-        Adam's; see `scalecal.solvers.train`.
+        See `scalecal.solvers.train`.
     decay
-        L2 penalty; None is 0 for Adam and 1 / (number of cases) for L-BFGS.
-    tol, max_iter
-        L-BFGS's; see `scalecal.solvers.minimise`.
+        L2 penalty ``decay / 2 |w|^2`` added to the mean loss.
     validation_share
         Share held out for early stopping; 0: none, and the last weights are kept.
     validation
@@ -85,7 +75,6 @@ class Recipe:
     warm_start: bool = False
     loss: str = "log"
     gamma: float = 2.0
-    solver: str = "adam"
     scaling: str = "rms"
     initial: str = "zero"
     learning_rate: float = 1e-3
@@ -93,9 +82,7 @@ class Recipe:
     max_epochs: int = 50
     min_steps: int = 10_000
     patience: int = 10
-    decay: float | None = None
-    tol: float | None = None
-    max_iter: int = 500
+    decay: float = 0.0
     validation_share: float = 0.1
     validation: str = "stratified"
     stop_on: str = "labels"
@@ -133,7 +120,6 @@ class Recipe:
     def check(self) -> None:
         """Fail on options that mean nothing, naming them."""
         check_choice(self.loss, LOSSES, "loss")
-        check_choice(self.solver, SOLVERS, "solver")
         check_choice(self.scaling, SCALINGS, "scaling")
         check_choice(self.initial, ("zero", "random"), "initial")
         check_choice(self.validation, ("stratified", "random"), "validation")
@@ -141,22 +127,20 @@ class Recipe:
         if isinstance(self.smoothing, str) and self.smoothing not in FROM_LABELS:
             known = {**dict.fromkeys(FROM_LABELS), **SMOOTHINGS}
             lookup(self.smoothing, known, "smoothing")
-        for name, least in (("batch_size", 1), ("max_epochs", 1), ("patience", 1), ("max_iter", 1)):
-            check_positive_int(getattr(self, name), name, least=least)
+        for name in ("batch_size", "max_epochs", "patience"):
+            check_positive_int(getattr(self, name), name)
         check_positive_int(self.min_steps, "min_steps", least=0)
         if check_unit(self.validation_share, "validation_share") == 1.0:
             raise InputError("validation_share must be below 1: something must be left to train on")
-        for name in ("learning_rate", "tol"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"{name} must be above 0, got {value!r}")
+        if not self.learning_rate > 0:
+            raise InputError(f"learning_rate must be above 0, got {self.learning_rate!r}")
         for name in ("gamma", "decay"):
-            value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise InputError(f"{name} must not be negative, got {value!r}")
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name} must not be negative, got {getattr(self, name)!r}")
 
 
 PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
     "paper": {
         "scaling": "none",
         "initial": "random",
@@ -170,7 +154,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def with_preset(recipe: Recipe, preset: str | None) -> Recipe:
-    """Return the recipe with a preset's options.
+    """Return the recipe with a preset's options; None is ``"default"``, the recipe as it is.
 
     ``"paper"`` is the paper to the letter: raw embeddings, random initial weights, at most 50
     epochs, a plain random tenth for validation, and anchors by the first probe's prediction alone
@@ -183,7 +167,10 @@ def with_preset(recipe: Recipe, preset: str | None) -> Recipe:
     """
     if preset is None:
         return recipe
-    changed = replace(recipe, **lookup(preset, PRESETS, "preset"))
-    if recipe.synthesis is None or recipe.synthesis.get("anchors", "confident") != "confident":
+    check_choice(preset, PRESETS, "preset")
+    changed = replace(recipe, **PRESETS[preset])
+    if preset != "paper" or recipe.synthesis is None:
+        return changed
+    if recipe.synthesis.get("anchors", "confident") != "confident":
         return changed
     return replace(changed, synthesis={**recipe.synthesis, "anchors": "prediction"})

@@ -72,7 +72,7 @@ class FittedMethod:
 
 
 def fit_method(
-    data: Features, method: str, *, seed: int = 0, preset: str | None = "", dataset: str = ""
+    data: Features, method: str, *, seed: int = 0, preset: str | None = None, dataset: str = ""
 ) -> FittedMethod:
     """Fit one method to all cases marked train (to all cases where none is marked).
 

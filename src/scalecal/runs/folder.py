@@ -13,7 +13,6 @@ import numpy as np
 
 from scalecal import __version__
 from scalecal.auditing.audits import Audit, audit_predictions
-from scalecal.cases import Factor
 from scalecal.io.store import output_folder, write_csv, write_json
 from scalecal.runs.cells import BASELINE, Cell, Prediction, write_cell
 from scalecal.runs.comparison import Comparison
@@ -132,9 +131,6 @@ def write_audit_run(
     found: Audit,
     *,
     dataset: str,
-    classes: Sequence[str] = (),
-    ids: Any = None,
-    group_names: Sequence[str] = (),
     command: Sequence[str] = ("scalecal",),
     options: Mapping[str, Any] | None = None,
 ) -> list[str]:
@@ -150,7 +146,8 @@ def write_audit_run(
         write_csv(found.to_frame(), folder / "audit.csv")
         save(found.plot(), folder / "reliability")
         if found.times is None and len(found.predictions) <= MOST_CASES:
-            cell = _audited_cell(found, dataset, classes, ids, group_names)
+            everything = Prediction(np.arange(found.predictions.cases.n), found.predictions.p)
+            cell = Cell(dataset, "model", found.predictions.cases, {("model", 0): everything})
             meta = run_meta(
                 cell,
                 kind="audit",
@@ -165,21 +162,3 @@ def write_audit_run(
     for name in AUDIT_EXTRAS - set(names):
         Path(out, name).unlink(missing_ok=True)
     return names
-
-
-def _audited_cell(
-    found: Audit, dataset: str, classes: Sequence[str], ids: Any, group_names: Sequence[str]
-) -> Cell:
-    cases, probs = found.predictions.cases, found.predictions.p
-    n_classes = 2 if probs.ndim == 1 else probs.shape[1]
-    groups = None
-    if cases.groups is not None:
-        named = group_names or cases.groups.names
-        groups = Factor(cases.groups.codes, tuple(named))
-    classes = tuple(classes) or tuple(str(c) for c in range(n_classes))
-    return Cell(
-        dataset=dataset,
-        encoder="model",
-        cases=replace(cases, ids=ids, groups=groups, classes=classes),
-        predictions={("model", 0): Prediction(np.arange(cases.n), probs)},
-    )

@@ -156,6 +156,7 @@ def frontier_curve(
     Examples
     --------
     >>> rows = np.arange(4)
+    >>> from scalecal.cases import Cases
     >>> cases = Cases(n=4, classes=("a", "b"), y=np.array([0, 1, 1, 0]))
     >>> cell = Cell("toy", "raw", cases, {("none", 0): Prediction(rows, np.array([.1, .9, .7, .6]))})
     >>> curve = frontier_curve(cell)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from scalecal.calibrators import Calibrator
 from scalecal.checks import Float, InputError, Int, MissingPackageError, lookup
-from scalecal.engines import Engine
+from scalecal.engines import Engine, Worker
 from scalecal.io.features import Features
 from scalecal.probes import Job, Trained, fit_many, probabilities
 from scalecal.runs.cells import Cell, Prediction, joined_cell
@@ -70,7 +70,7 @@ class Grid:
                 f"{total} probes were ended by the limit of epochs, not by early stopping "
                 f"(most often of {worst}): they may be under-trained."
             )
-            if self.cell.meta.get("preset", "paper") is not None:
+            if self.cell.meta.get("preset") != "default":
                 said[-1] += (
                     " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
                 )
@@ -125,7 +125,9 @@ def applicable(
             out[name] = "it needs readers' votes"
         elif method.needs_panel and (panel is None or panel < 2):
             out[name] = "it needs to know how many readers are behind each label"
-        elif len(data.cases.classes) > 2 and any(r.smoothing == "confidence" for r in method.recipes()):
+        elif len(data.cases.classes) > 2 and any(
+            r.smoothing == "confidence" for r in method.recipes()
+        ):
             out[name] = "it is for two classes"
         else:
             run[name] = method
@@ -159,7 +161,7 @@ def run_grid(
     *,
     methods: Sequence[str] | None = None,
     seeds: int | Sequence[int] = 10,
-    preset: str | None = "",
+    preset: str | None = None,
     more: Mapping[str, Method] | None = None,
     dataset: str = "data",
     device: str = "cpu",
@@ -177,7 +179,7 @@ def run_grid(
         A count, or the seeds. A seed decides split, held-out part, initial weights and batch order, and is
         shared by all methods: they are paired.
     preset
-        Another preset for all methods (None: this package's default training); "" leaves each its own.
+        One preset for all methods, "paper" or "default"; None leaves each its own.
     more
         Further methods beside those in `METHODS`.
     device
@@ -196,7 +198,7 @@ def run_grid(
     data = data.labelled()
     chosen = seed_list(seeds)
     run, left_out = applicable(methods, data)
-    if preset is None and {"none", "none-default"} <= set(run):
+    if preset == "default" and {"none", "none-default"} <= set(run):
         del run["none-default"]
         left_out["none-default"] = "under this preset it is the same as none"
     run |= more or {}
@@ -216,8 +218,7 @@ def run_grid(
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
     start = time.perf_counter()
     data = replace(data, X=on_device(data.X, device))
-    # Whatever the work: a seed's probes are the same bytes alone, beside others, and on a worker.
-    trained = fit_many(data.X, jobs, compiled=True)
+    trained = fit_many(data.X, jobs)
     seconds = time.perf_counter() - start
     predictions: dict[tuple[str, int], Prediction] = {}
     capped: dict[str, int] = {}
@@ -257,7 +258,7 @@ def run_grid(
     variants = {name: m.variant_of for name, m in run.items() if m.variant_of and name in cell.methods}
     if variants:
         cell = replace(cell, meta={**cell.meta, "variants": variants})
-    if preset != "":
+    if preset is not None:
         cell = replace(cell, meta={**cell.meta, "preset": preset})
     ended = {name: count for name, count in capped.items() if count}
     return Grid(cell, left_out, ended, best, probes, seconds)
@@ -272,8 +273,9 @@ class _GridTask:
     options: Mapping[str, Any]
 
 
-def _do_grid(_: Any, task: _GridTask) -> Grid:
-    return run_grid(task.open(), seeds=task.seeds, **task.options)
+def _do_grid(worker: Worker, task: _GridTask) -> Grid:
+    device = worker.device_for(task.options.get("device", "cpu"))
+    return run_grid(task.open(), seeds=task.seeds, **{**task.options, "device": device})
 
 
 def run_grid_on(
@@ -417,9 +419,7 @@ def fit_calibrator(
     return fitted.fit(probe.logits(data.X, rows), data.y[rows], n_raters=panels(data, rows))
 
 
-def apply_probe(
-    probe: Trained, calibrator: Calibrator | None, data: Features, rows: Int
-) -> Float:
+def apply_probe(probe: Trained, calibrator: Calibrator | None, data: Features, rows: Int) -> Float:
     """Return probabilities of some rows: (n,) of the positive class, or (n, C)."""
     logits = probe.logits(data.X, rows)
     if calibrator is None:

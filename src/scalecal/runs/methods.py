@@ -64,7 +64,7 @@ class Method:
     recipe: Recipe = field(default_factory=Recipe)
     calibrator: Calibrator | None = None
     candidates: tuple[Recipe, ...] = ()
-    preset: str | None = "paper"
+    preset: str = "paper"
     needs_panel: bool = False
     over_encoders: bool = False
     control: bool = False
@@ -76,7 +76,7 @@ class Method:
         """Whether it cannot be trained without readers' votes."""
         return self.recipe.needs_votes
 
-    def recipes(self, n_raters: int | None = None, preset: str | None = "") -> tuple[Recipe, ...]:
+    def recipes(self, n_raters: int | None = None, preset: str | None = None) -> tuple[Recipe, ...]:
         """Return the recipe and its rivals, complete: panel size and preset filled in.
 
         Parameters
@@ -84,11 +84,10 @@ class Method:
         n_raters
             Size of the data's panel, for synthetic agreement; None: the default.
         preset
-            Another preset than the method's own; "" keeps that.
+            Another preset than the method's own; None keeps that.
         """
-        chosen = self.preset if preset == "" else preset
         return tuple(
-            with_preset(_with_panel(recipe, n_raters), chosen)
+            with_preset(_with_panel(recipe, n_raters), preset or self.preset)
             for recipe in (self.recipe, *self.candidates)
         )
 
@@ -264,14 +263,14 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "none-default": Method(
             label="No calibration, default training",
             about="LinearProbe(): hard labels, trained by this package's default.",
-            preset=None,
+            preset="default",
         ),
         "scale-default": Method(
             label="ScaleProbe()",
             about="This package's own default.",
             recipe=ScaleProbe().recipe(),
             calibrator=ScaleProbe().calibrator(),
-            preset=None,
+            preset="default",
         ),
         "ensemble": Method(
             label="Ensemble over encoders",

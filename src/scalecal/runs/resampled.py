@@ -38,6 +38,8 @@ class Resampled:
     >>> y = (rng.uniform(size=400) < p).astype(int)
     >>> sharp = np.clip(2 * p - 0.5, 0.01, 0.99)
     >>> rows = np.arange(400)
+    >>> from scalecal.cases import Cases
+    >>> from scalecal.runs.cells import Prediction
     >>> cell = Cell("toy", "raw", Cases(n=400, classes=("a", "b"), y=y),
     ...             {("none", 0): Prediction(rows, sharp), ("good", 0): Prediction(rows, p)})
     >>> result = Resampled([cell]).contrast("good", "none", metric="nll")

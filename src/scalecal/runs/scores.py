@@ -89,6 +89,7 @@ def score_cell(cell: Cell, *, n_resamples: int = 200) -> pd.DataFrame:
 
     Examples
     --------
+    >>> from scalecal.cases import Cases
     >>> cases = Cases(n=3, classes=("no", "yes"), y=np.array([0, 1, 1]))
     >>> cell = Cell("toy", "raw", cases,
     ...             {("none", 0): Prediction(np.arange(3), np.array([0.0, 1.0, 0.7]))})

@@ -1,10 +1,9 @@
-"""Many probes at once: Adam as in the paper, and L-BFGS to the optimum.
+"""Many probes at once by Adam, as in the paper.
 
 P probes over the same rows are one weight matrix, so a hundred of them cost little more than a few.
 """
 
 from scalecal.solvers.adam import train
-from scalecal.solvers.lbfgs import minimise
 from scalecal.solvers.problem import LOSSES, Fit, Mixtures, Scaling, Task
 
-__all__ = ["LOSSES", "Fit", "Mixtures", "Scaling", "Task", "minimise", "train"]
+__all__ = ["LOSSES", "Fit", "Mixtures", "Scaling", "Task", "train"]

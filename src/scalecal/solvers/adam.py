@@ -1,8 +1,4 @@
-"""Adam with mini-batches and early stopping, many probes in one weight matrix.
-
-Tasks that see the same batches are one `Group`; on a device other than the processor, groups of the
-same shape run side by side as `Lanes`.
-"""
+"""Adam with mini-batches and early stopping: which tasks are trained together, and by which loop."""
 
 from __future__ import annotations
 
@@ -13,26 +9,25 @@ from typing import Any
 import numpy as np
 
 from scalecal.checks import InputError, check_positive_int
-from scalecal.solvers.arrays import Array, Matrix
 from scalecal.solvers.group import Group
 from scalecal.solvers.lanes import STACK_BYTES, Lanes
-from scalecal.solvers.problem import Fit, Task, check_tasks, same_content
+from scalecal.solvers.matrix import Matrix
+from scalecal.solvers.problem import Fit, Task, check_tasks, same_content, same_mixtures
+from scalecal.solvers.windows import StoredMatrix, Windowed, open_rows
 
-__all__ = ["batchable", "train"]
-
-LONG_SECONDS = 1.5  # where training may take so long, compiled loops make up for their start
+__all__ = ["train"]
 
 
 def train(
-    X: Array,
+    X: Any,
     tasks: Sequence[Task],
     *,
-    X_validation: Array | None = None,
+    X_validation: Any = None,
     batch_size: int = 256,
     max_epochs: int = 50,
     min_steps: int = 2000,
     patience: int = 10,
-    compiled: bool | None = None,
+    memory: float | None = None,
 ) -> list[Fit]:
     """Train every task with Adam (Kingma and Ba 2015), early-stopped, best weights kept.
 
@@ -53,10 +48,11 @@ def train(
     patience
         Epochs without a lower validation loss after which a probe stops; from then on it costs
         nothing.
-    compiled
-        Whether loops compiled by numba train the few probes they are faster for; the results are
-        the same but for rounding. None: where the work is long enough for their start (half a
-        second; the first time on a machine some seconds).
+    memory
+        GiB that rows may take in memory. X may then be anything with `shape`, `dtype` and row
+        indexing, such as `scalecal.features.ShardedArray`; where it is larger, it is read in
+        windows in every epoch (see `scalecal.solvers.windows`). The tasks' own arrays come on top:
+        8 bytes a case, and 4 a case and probe. Validation rows are read again after every epoch.
 
     Returns
     -------
@@ -72,53 +68,40 @@ def train(
     >>> bool(fit.weights[0, 0] > 1.0), fit.capped
     (True, True)
     """
-    data = Matrix(X)
+    check_positive_int(batch_size, "batch_size")
+    check_positive_int(max_epochs, "max_epochs")
+    check_positive_int(patience, "patience")
+    data = Matrix(X) if memory is None else open_rows(X, memory, batch_size)
     held = data if X_validation is None else Matrix(X_validation)
     if held.n_features != data.n_features:
         raise InputError(f"X has {data.n_features} features but X_validation has {held.n_features}")
     check_tasks(tasks, data.n_rows, data.n_features, held.n_rows)
-    check_positive_int(batch_size, "batch_size")
-    check_positive_int(max_epochs, "max_epochs")
-    check_positive_int(patience, "patience")
     fits: dict[int, Fit] = {}
-    together = _side_by_side(tasks, data, batch_size)
-    limits, seconds = [], 0.0
-    for groups in together:
-        first = tasks[groups[0][0]]
-        steps = math.ceil((len(first.rows) + first.n_mixtures) / batch_size)
-        limits.append(max(max_epochs, math.ceil(min_steps / steps)))
-        columns = len(groups[0]) * first.n_columns
-        seconds += limits[-1] * steps * _step_seconds(batch_size, data.n_features, columns)
-    if compiled is None:
-        compiled = seconds >= LONG_SECONDS
-    for groups, limit in zip(together, limits, strict=True):
+    for groups in _side_by_side(tasks, data, batch_size):
         members = [[tasks[i] for i in group] for group in groups]
-        if isinstance(data.X, np.ndarray):
-            group = Group(data, held, members[0], batch_size, compiled=compiled)
-            done = group.run(limit, patience)
+        loop: Group
+        if isinstance(data, StoredMatrix):
+            loop = Windowed(data, held, members[0], batch_size)
+        elif isinstance(data.X, np.ndarray):
+            loop = Group(data, held, members[0], batch_size)
         else:
-            done = Lanes(data, held, members, batch_size).run(limit, patience)
-        fits.update(zip((i for group in groups for i in group), done, strict=True))
+            loop = Lanes(data, held, members, batch_size)
+        limit = max(max_epochs, math.ceil(min_steps / loop.n_steps))
+        trained = loop.run(limit, patience)
+        fits.update(zip((i for group in groups for i in group), trained, strict=True))
     return [fits[i] for i in range(len(tasks))]
 
 
-def _step_seconds(batch_size: int, d: int, columns: int) -> float:
-    """About what a step takes on a processor: its calls, gathering rows, two products."""
-    return 6e-5 + batch_size * d * (2e-10 + 4.5e-11 * columns)
-
-
-def batchable(tasks: Sequence[Task]) -> list[list[int]]:
+def _batchable(tasks: Sequence[Task]) -> list[list[int]]:
     """Task numbers that can share batches, those with the same synthetic rows side by side."""
     rows = same_content([t.rows for t in tasks])
-    plans = same_content([None if t.mixtures is None else t.mixtures.first for t in tasks])
-    seconds = same_content([None if t.mixtures is None else t.mixtures.second for t in tasks])
-    alphas = same_content([None if t.mixtures is None else t.mixtures.alpha for t in tasks])
+    sets = same_mixtures(tasks)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, task in enumerate(tasks):
         key = (rows[i], task.order, *_shape(task))
         groups.setdefault(key, []).append(i)
     for members in groups.values():
-        members.sort(key=lambda i: (plans[i], seconds[i], alphas[i], i))
+        members.sort(key=lambda i: (sets[i], i))
     return list(groups.values())
 
 
@@ -138,7 +121,7 @@ def _side_by_side(tasks: Sequence[Task], data: Matrix, batch_size: int) -> list[
 
     Elsewhere as many as keep the rows of one step below a quarter of the matrix, or `STACK_BYTES`.
     """
-    groups = batchable(tasks)
+    groups = _batchable(tasks)
     if isinstance(data.X, np.ndarray):
         return [[members] for members in groups]
     step = 4 * batch_size * data.n_features  # bytes of a batch of float32
@@ -146,4 +129,4 @@ def _side_by_side(tasks: Sequence[Task], data: Matrix, batch_size: int) -> list[
     alike: dict[tuple[Any, ...], list[list[int]]] = {}
     for members in groups:
         alike.setdefault((len(members), *_shape(tasks[members[0]])), []).append(members)
-    return [found[k : k + most] for found in alike.values() for k in range(0, len(found), most)]
+    return [same[k : k + most] for same in alike.values() for k in range(0, len(same), most)]

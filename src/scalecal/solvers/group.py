@@ -1,16 +1,18 @@
-"""Probes that share batches: one weight matrix, Adam's moments, early stopping.
+"""The training loop: probes that share batches as one weight matrix, Adam, early stopping.
 
 Tasks with the same training rows, batch order and number of synthetic cases see the same batches,
-so a step is two matrix products for all of them, or a compiled loop where they are few. The result
-is that of each probe trained alone. `Group` is for numpy arrays; `scalecal.solvers.lanes` runs
-several of them side by side elsewhere.
+so a step is two matrix products for all of them. The result is that of each probe trained alone.
+`Group` works on numpy arrays; `scalecal.solvers.lanes` puts several groups side by side on a
+device, and `scalecal.solvers.windows` reads rows that do not fit into memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,16 +20,25 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from scalecal.checks import InputError
-from scalecal.solvers.arrays import Array, Matrix, product, to_host
-from scalecal.solvers.holding import Held, held_sets, stack_targets
-from scalecal.solvers.in_place import InPlace, kernels
-from scalecal.solvers.losses import loss, residual
-from scalecal.solvers.mixing import mixes
-from scalecal.solvers.problem import BETA_1, BETA_2, EPSILON, Fit, Scaling, Task
+from scalecal.solvers.matrix import CHUNK_ROWS, Matrix, product, to_host
+from scalecal.solvers.problem import (
+    Array,
+    Fit,
+    Mixtures,
+    Scaling,
+    Task,
+    loss,
+    residual,
+    same_content,
+    same_mixtures,
+)
 
-__all__ = ["Batch", "Group", "column_numbers"]
+__all__ = ["Batch", "Group", "coefficients", "column_numbers", "mix", "unmix"]
 
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 STRETCH = 64  # batches whose targets are put in order together
+FEW_ANCHORS = 64  # gathering pairs of rows costs more, however few synthetic cases a batch holds
+LARGEST_SHARES = 4_000_000  # entries of a mixing matrix
 
 
 class Batch(NamedTuple):
@@ -40,10 +51,169 @@ class Batch(NamedTuple):
     weights: Array | None
 
 
+# -- synthetic cases ------------------------------------------------------------------------------
+
+
+def coefficients(
+    data: Matrix, mixtures: Mixtures, scaling: Scaling | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shares of the first and second scaled row in each synthetic row.
+
+    They are 1 - alpha and alpha; with unit rows both are divided by the interpolate's length.
+    """
+    right = np.asarray(mixtures.alpha, dtype=np.float64)
+    left = 1.0 - right
+    if scaling is None or not scaling.unit:
+        return left, right
+    length = np.empty(len(right))
+    unit = Scaling(unit=True)
+    for start in range(0, len(right), CHUNK_ROWS):
+        block = slice(start, start + CHUNK_ROWS)
+        first = data.take(data.index(mixtures.first[block]), unit)
+        second = data.take(data.index(mixtures.second[block]), unit)
+        cosine = np.asarray(to_host(data.xp.sum(first * second, axis=1)), dtype=np.float64)
+        a, b = left[block], right[block]
+        length[block] = np.sqrt(np.maximum(a * a + b * b + 2.0 * a * b * cosine, 1e-12))
+    return left / length, right / length
+
+
+def mix(logits: Array, shares: Array) -> Array:
+    """Logits of synthetic cases (..., cases) from those of their rows, (..., rows, cases)."""
+    return (logits * shares).sum(-2)
+
+
+def unmix(slopes: Array, shares: Array) -> Array:
+    """Bring slopes (..., cases) back to the rows the cases are made of: the transpose of `mix`."""
+    return slopes[..., None, :] * shares
+
+
+class _Synthetic:
+    """One set of synthetic cases and the adjoining columns that train on it; exact either way.
+
+    An interpolate's logit is the interpolate of two logits. Where the anchors are few, their logits
+    are computed once a step and mixed by a small matrix. Where they are many, the two rows of each
+    case in the batch are gathered.
+    """
+
+    def __init__(
+        self,
+        data: Matrix,
+        mixtures: Mixtures,
+        scaling: Scaling | None,
+        columns: slice,
+        most_anchors: float,
+    ) -> None:
+        self.data, self.scaling, self.columns = data, scaling, columns
+        self.anchors: Array | None = None
+        self.memory: Array | None = None
+        size = len(mixtures)
+        left, right = coefficients(data, mixtures, scaling)
+        both = np.concatenate([mixtures.first, mixtures.second])
+        rows, place = np.unique(both, return_inverse=True)
+        if len(rows) <= most_anchors and size * len(rows) <= LARGEST_SHARES:
+            mixing = np.zeros((size, len(rows)))
+            # Added, not set: a pair may name the same row twice.
+            np.add.at(mixing, (np.arange(size), place[:size]), left)
+            np.add.at(mixing, (np.arange(size), place[size:]), right)
+            self.anchors, self.shares = data.take(data.index(rows), scaling), data.array(mixing.T)
+        else:
+            self.pairs, self.shares = both.reshape(2, size), data.array([left, right])
+
+    def arrange(self, numbers: Array) -> None:
+        """Put the synthetic cases in an epoch's order."""
+        self.ordered = np.take(self.shares, numbers, axis=1)
+        if self.anchors is None:
+            self.ordered_pairs = np.take(self.pairs, numbers, axis=1)
+
+    def forward(self, weights: Array, part: slice) -> Array:
+        """Logits (columns, cases) of part of the epoch's cases."""
+        self.now = self.ordered[:, part]
+        if self.anchors is not None:
+            return (weights @ self.anchors.T) @ self.now
+        index = self.ordered_pairs[:, part].reshape(-1)
+        if self.memory is None or len(self.memory) < len(index):
+            # Kept: fresh memory for every batch costs more than the gathering.
+            self.memory = self.data.room(max(len(index), 128), self.data.n_features)
+        self.rows = self.data.take(index, self.scaling, self.memory)
+        logits = product(weights, self.rows.T, self.data.empty(len(weights), len(index)))
+        return mix(logits.reshape(len(weights), 2, -1), self.now)
+
+    def backward(self, slopes: Array) -> Array:
+        """Gradient (columns, d) of the cases of the last `forward`."""
+        if self.anchors is not None:
+            return (slopes @ self.now.T) @ self.anchors
+        both = unmix(slopes, self.now).reshape(len(slopes), -1)
+        return product(both, self.rows, self.data.empty(len(slopes), self.data.n_features))
+
+
+# -- validation sets ------------------------------------------------------------------------------
+
+
+@dataclass
+class _Held:
+    """Validation cases shared by some of a group's probes."""
+
+    data: Matrix
+    rows: Array
+    targets: Array  # (columns of those probes, cases)
+    probes: NDArray[np.int64]  # numbers within the group
+    weights: Array | None = None
+    kept: Array | None = None
+
+    def chunks(self, scaling: Scaling | None) -> Iterator[tuple[slice, Array]]:
+        """The cases, some thousand rows at a time; a single chunk is gathered only once."""
+        n = int(self.rows.shape[0])
+        if n <= CHUNK_ROWS:
+            if self.kept is None:
+                room = self.data.room(n, self.data.n_features)
+                self.kept = self.data.take(self.rows, scaling, room)
+            yield slice(0, n), self.kept
+            return
+        buffer = self.data.empty(CHUNK_ROWS, self.data.n_features)
+        for start in range(0, n, CHUNK_ROWS):
+            block = slice(start, min(start + CHUNK_ROWS, n))
+            yield block, self.data.take(self.rows[block], scaling, buffer)
+
+
+def _stack_targets(data: Matrix, targets: Iterable[NDArray[Any]]) -> Array:
+    """Targets of several probes as one array (columns, cases)."""
+    precision = np.float64 if data.dtype == data.xp.float64 else np.float32
+    return data.array(np.vstack([each.T.astype(precision, copy=False) for each in targets]))
+
+
+def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]:
+    """Validation sets, each with the probes it decides about.
+
+    Probes without one are measured on their training cases (rows of `data`).
+    """
+    validation = same_content([t.validation for t in tasks])
+    own_rows = same_content([t.rows if t.validation is None else None for t in tasks])
+    numbers = np.asarray(validation) * len(tasks) + np.asarray(own_rows)
+    sets = []
+    for number in np.unique(numbers):
+        probes = np.flatnonzero(numbers == number)
+        mine = [tasks[i] for i in probes.tolist()]
+        source, rows, weights = held, mine[0].validation, None
+        targets = [
+            t.targets if t.validation_targets is None else t.validation_targets for t in mine
+        ]
+        if rows is None:
+            source, rows = data, mine[0].rows
+            if any(t.weights is not None for t in mine):
+                raw = np.stack([t.all_weights()[: len(t.rows)] for t in mine])
+                weights = data.array(raw / raw.mean(axis=1, keepdims=True))
+        index = source.index(rows)
+        sets.append(_Held(source, index, _stack_targets(data, targets), probes, weights))
+    return sets
+
+
+# -- the loop ------------------------------------------------------------------------------------
+
+
 class _Selected(NamedTuple):
     """A validation set for the probes still in training."""
 
-    held: Held
+    held: _Held
     probes: NDArray[np.int64]
     columns: Array | None  # None: all of them
     targets: Array
@@ -53,19 +223,8 @@ class _Selected(NamedTuple):
 class Group:
     """Probes that share batches: their weights, Adam's moments, and one epoch after another."""
 
-    in_place: InPlace | None = None  # few probes: compiled loops that gather no rows
-
-    def __init__(
-        self,
-        data: Matrix,
-        held: Matrix,
-        tasks: list[Task],
-        batch_size: int,
-        *,
-        compiled: bool = False,
-    ) -> None:
+    def __init__(self, data: Matrix, held: Matrix, tasks: list[Task], batch_size: int) -> None:
         self.data, self.tasks, self.batch_size = data, tasks, batch_size
-        self.compiled = compiled  # where that is faster
         self.xp = data.xp
         first = tasks[0]
         self.n_columns = first.n_columns
@@ -74,7 +233,8 @@ class Group:
         self.scaling: Scaling | None = None if first.scaling.is_number else first.scaling
         self.rows = data.index(first.rows)
         self.n_real, self.n_synthetic = len(first.rows), first.n_mixtures
-        self.held = held_sets(tasks, data, held)
+        self.sets = np.array(same_mixtures(tasks))
+        self.held = _held_sets(tasks, data, held)
         self.live = np.arange(len(tasks))
         self.slots = self._padded(self.live)
         self.step_count = 0
@@ -90,13 +250,18 @@ class Group:
         self._set_state(self.best_weights[columns], self.best_intercept[columns])
         self.moments = [self.xp.zeros_like(self.flat), self.xp.zeros_like(self.flat)]
         live = [tasks[i] for i in self.slots]
-        self.targets = stack_targets(data, (t.all_targets() for t in live), len(live) * c)
+        self.targets = _stack_targets(data, (t.all_targets() for t in live))
         self.case_weights: Array | None = None
         if any(t.is_weighted() for t in live):
             raw = np.stack([t.all_weights() for t in live])
             raw /= raw.mean(axis=1, keepdims=True)
             self.case_weights = data.array(np.repeat(raw, c, axis=0))
         self._set_columns()
+
+    @property
+    def n_steps(self) -> int:
+        """Batches of an epoch."""
+        return math.ceil((self.n_real + self.n_synthetic) / self.batch_size)
 
     # -- what belongs to the columns still in training ------------------------------------------
 
@@ -130,21 +295,20 @@ class Group:
 
     def _set_synthetic(self, live: list[Task]) -> None:
         """Gather the synthetic cases, and set up the memory a step works in."""
-        columns = self.weights.shape[0]
-        self.in_place = None
-        if self.compiled and InPlace.pays(self.data, live[0], self.scaling, columns):
-            factors = self.data.zeros(columns, 1) + self.factor
-            cases = self.rows, self.targets, self.case_weights
-            self.in_place = InPlace(self.data, live, *cases, factors[:, 0])
-            return
+        # Anchors are cheaper than pairs of rows while they are fewer than a batch's cases.
         per_batch = self.batch_size * self.n_synthetic / (self.n_real + self.n_synthetic)
-        self.mixes, anchors = mixes(self.data, live, self.scaling, per_batch)
-        self.n_anchors = len(anchors)
-        longest = self.n_anchors + min(self.batch_size, self.n_real)
-        self.buffer = self.data.room(longest, self.data.n_features)
-        self.buffer[: self.n_anchors] = self.data.take(self.data.index(anchors), self.scaling)
-        self.every = self.data.room(columns, self.n_anchors + self.batch_size)
-        self.ones = self.data.zeros(self.batch_size) + 1.0
+        most = max(per_batch, FEW_ANCHORS)
+        c = self.n_columns
+        self.synthetic: list[_Synthetic] = []
+        # Tasks with the same synthetic rows stand side by side.
+        edges = np.flatnonzero(np.diff(self.sets[self.slots], prepend=-1, append=-1))
+        for start, stop in pairwise(edges.tolist()):
+            mixtures, columns = live[start].mixtures, slice(start * c, stop * c)
+            if mixtures is not None:
+                made = _Synthetic(self.data, mixtures, self.scaling, columns, most)
+                self.synthetic.append(made)
+        self.buffer = self.data.room(min(self.batch_size, self.n_real), self.data.n_features)
+        self.logits = self.data.room(self.weights.shape[0], self.batch_size)
 
     def _column_value(self, values: list[float]) -> Any:
         """One number if all probes agree, else one per column as a (columns, 1) array."""
@@ -168,7 +332,7 @@ class Group:
         With one thread: products are too small to gain from more, and lose several times over where
         other processes want the same cores.
         """
-        with _arithmetic().limit(limits=1, user_api="blas"):
+        with _blas().limit(limits=1, user_api="blas"):
             return self._run(limit, patience)
 
     def _run(self, limit: int, patience: int) -> list[Fit]:
@@ -182,7 +346,8 @@ class Group:
         )
         generator = np.random.default_rng(self.tasks[0].order)
         for epoch in range(1, limit + 1):
-            self._epoch(generator)
+            for batch in self._batches(generator):
+                self._step(batch)
             losses = self._evaluate()
             for i in self.live:
                 history[i].append(float(losses[i]))
@@ -206,22 +371,10 @@ class Group:
                 history=np.array(history[i]),
                 n_iter=len(history[i]),
                 best=int(best[i]),
-                converged=bool(done[i]),
                 capped=not done[i],
             )
             for i in range(n)
         ]
-
-    def _epoch(self, generator: np.random.Generator) -> None:
-        """All cases in a new order, one step for each batch of them."""
-        if self.in_place is None:
-            for batch in self._batches(generator):
-                self._step(batch)
-            return
-        order = self._sorted(generator.permutation(self.n_real + self.n_synthetic))
-        trained = self.flat, self.gradient, self.moments, self.step_count
-        self.in_place.epoch(order, self.batch_size, *trained)
-        self.step_count += math.ceil(len(order) / self.batch_size)
 
     def _batches(self, generator: np.random.Generator) -> Iterator[Batch]:
         """The batches of one epoch."""
@@ -244,8 +397,8 @@ class Group:
         rows = self.rows[self.data.index(order[real])]
         if self.n_synthetic:
             synthetic = self.data.index(order[~real] - self.n_real)
-            for mix in self.mixes:
-                mix.arrange(synthetic)
+            for made in self.synthetic:
+                made.arrange(synthetic)
         done = 0
         for start, count in zip(starts, counts, strict=True):
             ahead = start % (STRETCH * size)
@@ -266,18 +419,7 @@ class Group:
 
     def _step(self, batch: Batch) -> None:
         """One Adam step on one batch."""
-        n_real, size = batch.rows.shape[-1], batch.targets.shape[1]
-        head = self.n_anchors if size > n_real else 0
-        rows = self._gathered(batch.rows, head)
-        # Columns of `every`: anchors, real cases, synthetic cases.
-        every = self.every[:, : head + size]
-        product(self.weights, rows.T, every[:, : head + n_real])
-        synthetic = []
-        if size > n_real:
-            synthetic = [(mix.columns, mix.batch(batch.synthetic)) for mix in self.mixes]
-        for mine, made in synthetic:
-            every[mine, head + n_real :] = made.forward(self.weights[mine], every[mine])
-        logits = every[:, head:]
+        logits = self._forward(batch)
         if not isinstance(self.factor, float) or self.factor != 1.0:
             logits *= self.factor
         logits += self.intercept[:, None]
@@ -285,38 +427,38 @@ class Group:
         if batch.weights is not None:
             slopes *= batch.weights
         slopes *= 1.0 / batch.size
-        self.slope_intercept[...] = slopes @ self.ones[:size]
+        self.slope_intercept[...] = slopes.sum(1)
         if not isinstance(self.factor, float) or self.factor != 1.0:
             slopes *= self.factor
-        back = slopes
-        if head:
-            back = every
-            back[:, :head] = 0.0
-            back[:, head:] = slopes
-        for mine, made in synthetic:
-            made.to_anchors(slopes[mine, n_real:], back[mine])
-        product(back[:, : head + n_real], rows, self.slope)
-        for mine, made in synthetic:
-            made.to_gradient(slopes[mine, n_real:], self.slope[mine])
+        self._backward(batch, slopes)
         if not isinstance(self.decay, float) or self.decay:
             self.slope += self.decay * self.weights
         self._adam()
 
-    def _gathered(self, index: Array, head: int) -> Array:
-        """The anchors' rows if there is a `head` of them, then those of this batch."""
-        rows = self.data.take(index, self.scaling, self.buffer[self.n_anchors :])
-        if not head:
-            return rows
-        return self.buffer[: head + len(rows)]
+    def _forward(self, batch: Batch) -> Array:
+        """Products of the weights with the rows of a batch, (columns, cases)."""
+        n_real, size = len(batch.rows), batch.targets.shape[1]
+        self.gathered = self.data.take(batch.rows, self.scaling, self.buffer)
+        logits = self.logits[:, :size]
+        product(self.weights, self.gathered.T, logits[:, :n_real])
+        if size > n_real:
+            for made in self.synthetic:
+                weights = self.weights[made.columns]
+                logits[made.columns, n_real:] = made.forward(weights, batch.synthetic)
+        return logits
+
+    def _backward(self, batch: Batch, slopes: Array) -> None:
+        """Set the gradient of the weights from the slopes of the loss, (columns, cases)."""
+        n_real = len(batch.rows)
+        product(slopes[:, :n_real], self.gathered, self.slope)
+        if slopes.shape[1] > n_real:
+            for made in self.synthetic:
+                self.slope[made.columns] += made.backward(slopes[made.columns, n_real:])
 
     def _adam(self) -> None:
         """Move the flat state. The moments are kept undivided by 1 - beta: two products fewer."""
         self.step_count += 1
         first, second = self.moments
-        loops = kernels() if self.compiled and isinstance(self.rate, float) else None
-        if loops is not None:
-            loops.adam(self.flat, self.gradient, first, second, self.rate, self.step_count)
-            return
         root = math.sqrt((1.0 - BETA_2**self.step_count) / (1.0 - BETA_2))
         pace = (1.0 - BETA_1) / (1.0 - BETA_1**self.step_count) * root
         first *= BETA_1
@@ -364,10 +506,7 @@ class Group:
             total = 0.0
             for block, rows in held.chunks(self.scaling):
                 logits = self.data.empty(weights.shape[0], rows.shape[0])
-                if self.in_place is None:
-                    product(weights, rows.T, logits)
-                else:
-                    self.in_place.forward(rows, weights, logits)
+                product(weights, rows.T, logits)
                 logits *= factor
                 logits += intercept[:, None]
                 values = loss(self.xp, logits, targets[:, block], self.n_columns, None)
@@ -423,12 +562,12 @@ class Group:
 
 
 @cache
-def _arithmetic() -> ThreadpoolController:
-    """The arithmetic libraries in memory, looked for once: looking takes as long as many steps."""
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries in memory, looked up once: that takes as long as many steps."""
     return ThreadpoolController()
 
 
 def column_numbers(probes: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:
     """Column numbers of these probes."""
-    found: NDArray[np.int64] = (probes[:, None] * n_columns + np.arange(n_columns)).reshape(-1)
-    return found
+    columns: NDArray[np.int64] = (probes[:, None] * n_columns + np.arange(n_columns)).reshape(-1)
+    return columns

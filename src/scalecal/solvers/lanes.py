@@ -17,11 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.solvers.arrays import Array, Matrix, to_host
-from scalecal.solvers.group import Batch, Group, column_numbers
-from scalecal.solvers.losses import loss, residual
-from scalecal.solvers.mixing import coefficients, same_rows
-from scalecal.solvers.problem import Fit, Mixtures, Task
+from scalecal.solvers.group import Batch, Group, coefficients, column_numbers, mix, unmix
+from scalecal.solvers.matrix import Matrix, to_host
+from scalecal.solvers.problem import Array, Fit, Task, loss
 
 __all__ = ["STACK_BYTES", "Lanes", "Layout", "lay_out"]
 
@@ -148,20 +146,20 @@ class Lanes(Group):
 
     def _all_pairs(self) -> _Pairs:
         """Number the sets of synthetic cases in every lane."""
-        found: list[list[Mixtures]] = []
         number = np.zeros(len(self.tasks), dtype=np.int64)
-        for i, task in enumerate(self.tasks):
-            if i % self.per_lane == 0:
-                found.append([])
-            assert task.mixtures is not None
-            known = (k for k, one in enumerate(found[-1]) if same_rows(one, task.mixtures))
-            number[i] = next(known, len(found[-1]))
-            if number[i] == len(found[-1]):
-                found[-1].append(task.mixtures)
-        most = max(len(lane) for lane in found)
+        lanes: list[list[Task]] = []  # of each lane, one task for each of its sets
+        for start in range(0, len(self.tasks), self.per_lane):
+            mine = slice(start, start + self.per_lane)
+            _, firsts, number[mine] = np.unique(
+                self.sets[mine], return_index=True, return_inverse=True
+            )
+            lanes.append([self.tasks[start + i] for i in firsts])
+        most = max(map(len, lanes))
         rows, shares = [], []
-        for lane in found:
-            sets = lane + lane[-1:] * (most - len(lane))
+        for lane in lanes:
+            sets = [
+                t.mixtures for t in lane + lane[-1:] * (most - len(lane)) if t.mixtures is not None
+            ]
             rows.append([m.first for m in sets] + [m.second for m in sets])
             both = [coefficients(self.data, m, self.scaling) for m in sets]
             shares.append([left for left, _ in both] + [right for _, right in both])
@@ -241,38 +239,29 @@ class Lanes(Group):
         step = np.repeat(begins - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
         return self.xp.take(self.xp.concat([rows, chosen], axis=1), self.data.index(step), axis=1)
 
-    def _step(self, batch: Batch) -> None:
-        """One Adam step of every lane on its own batch."""
+    def _forward(self, batch: Batch) -> Array:
         xp, (columns, size) = self.xp, batch.targets.shape
         extra = batch.synthetic.stop - batch.synthetic.start
         n_real = size - extra
-        rows = self.data.take(batch.rows, self.scaling)
-        every = self.stacked_weights @ rows.mT
+        self.gathered = self.data.take(batch.rows, self.scaling)
+        every = self.stacked_weights @ self.gathered.mT
         if extra:
-            shares = self.shares[..., batch.synthetic]
+            self.now = self.shares[..., batch.synthetic]
             if self.belongs is not None:
-                shares = shares * self.belongs
-            known = xp.reshape(every[..., n_real:], (*every.shape[:2], -1, extra))
-            every = xp.concat([every[..., :n_real], (known * shares).sum(2)], axis=2)
-        logits = xp.reshape(every, (columns, size))
-        if not isinstance(self.factor, float) or self.factor != 1.0:
-            logits *= self.factor
-        logits += self.intercept[:, None]
-        slopes = residual(xp, logits, batch.targets, self.n_columns, self.gamma)
-        if batch.weights is not None:
-            slopes *= batch.weights
-        slopes *= 1.0 / batch.size
-        self.slope_intercept[...] = slopes.sum(1)
-        if not isinstance(self.factor, float) or self.factor != 1.0:
-            slopes *= self.factor
-        back = xp.reshape(slopes, (*every.shape[:2], size))
+                self.now = self.now * self.belongs
+            pairs = xp.reshape(every[..., n_real:], (*every.shape[:2], -1, extra))
+            every = xp.concat([every[..., :n_real], mix(pairs, self.now)], axis=2)
+        return xp.reshape(every, (columns, size))
+
+    def _backward(self, batch: Batch, slopes: Array) -> None:
+        xp, size = self.xp, slopes.shape[1]
+        extra = batch.synthetic.stop - batch.synthetic.start
+        shape = self.stacked_weights.shape[:2]
+        back = xp.reshape(slopes, (*shape, size))
         if extra:
-            pairs = xp.reshape(back[:, :, None, n_real:] * shares, (*every.shape[:2], -1))
-            back = xp.concat([back[..., :n_real], pairs], axis=2)
-        xp.matmul(back, rows, out=self.stacked_slope)
-        if not isinstance(self.decay, float) or self.decay:
-            self.slope += self.decay * self.weights
-        self._adam()
+            pairs = xp.reshape(unmix(back[..., size - extra :], self.now), (*shape, -1))
+            back = xp.concat([back[..., : size - extra], pairs], axis=2)
+        xp.matmul(back, self.gathered, out=self.stacked_slope)
 
     def _arranged(self, values: Array, numbers: Array) -> Array:
         """Columns of each lane's rows of `values` by its own `numbers`."""

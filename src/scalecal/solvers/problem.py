@@ -1,7 +1,8 @@
-"""What is to be trained, and what came out: plain records, no arithmetic on the rows.
+"""What is to be trained, what came out, and the losses in between.
 
-A `Task` is one probe. Tasks that train on the same rows in the same order are one `Batchable`
-group and become one weight matrix.
+A `Task` is one probe, a `Fit` its result. The losses work on numpy and torch arrays alike; logits
+and targets are (columns, cases): one column for a two-class probe, C adjoining columns for a
+C-class probe.
 """
 
 from __future__ import annotations
@@ -15,13 +16,24 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_choice
 
-__all__ = ["LOSSES", "Fit", "Mixtures", "Scaling", "Task", "check_tasks", "same_content"]
+__all__ = [
+    "LOSSES",
+    "Fit",
+    "Mixtures",
+    "Scaling",
+    "Task",
+    "check_tasks",
+    "loss",
+    "residual",
+    "same_content",
+    "same_mixtures",
+]
 
+Array = Any  # a numpy array or a torch tensor
 Float = NDArray[Any]
 Int = NDArray[np.int64]
 
 LOSSES = ("log", "focal")
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +166,6 @@ class Task:
 
     def is_weighted(self) -> bool:
         """Whether any case counts differently from another."""
-        if self.weights is None and (self.mixtures is None or np.all(self.mixtures.weight == 1.0)):
-            return False
         weights = self.all_weights()
         return bool((weights != weights[0]).any())
 
@@ -169,16 +179,14 @@ class Fit:
     weights, intercept
         Shapes (columns, d) and (columns,), for scaled rows (`Scaling.unscale` gives raw ones).
     history
-        Adam: mean log loss on the validation cases (or, where there are none, on the training
-        cases) after each epoch. L-BFGS: the objective after each iteration.
+        Mean log loss on the validation cases (or, where there are none, on the training cases)
+        after each epoch.
     n_iter
-        Epochs or iterations done.
+        Epochs done.
     best
         The epoch (from 1) whose weights were kept.
-    converged
-        Early stopping or the tolerance ended the training.
     capped
-        The limit of epochs or iterations ended it.
+        The limit of epochs ended the training, not early stopping.
     """
 
     weights: Float
@@ -186,7 +194,6 @@ class Fit:
     history: Float
     n_iter: int
     best: int
-    converged: bool
     capped: bool
 
 
@@ -208,6 +215,16 @@ def same_content(arrays: Sequence[Any]) -> list[int]:
             by_identity[id(array)] = by_content.setdefault(key, len(by_content))
         numbers.append(by_identity[id(array)])
     return numbers
+
+
+def same_mixtures(tasks: Sequence[Task]) -> list[int]:
+    """Number tasks so that those with the same synthetic rows get the same number."""
+    parts = [
+        same_content([None if t.mixtures is None else getattr(t.mixtures, name) for t in tasks])
+        for name in ("first", "second", "alpha")
+    ]
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in zip(*parts, strict=True)]
 
 
 def check_tasks(tasks: Sequence[Task], n_rows: int, n_features: int, n_held: int) -> None:
@@ -252,3 +269,74 @@ def check_tasks(tasks: Sequence[Task], n_rows: int, n_features: int, n_held: int
             expected = ((task.n_columns, n_features), (task.n_columns,))
             if found != expected:
                 raise InputError(f"{name}: initial must have shapes {expected}, got {found}")
+
+
+def _log_probabilities(xp: Any, logits: Array, n_columns: int) -> Array:
+    """Log-softmax over each probe's columns: (probes, C, cases)."""
+    z = xp.reshape(logits, (-1, n_columns, logits.shape[1]))
+    z = z - xp.max(z, axis=1, keepdims=True)
+    return z - xp.log(xp.sum(xp.exp(z), axis=1, keepdims=True))
+
+
+def _softplus(xp: Any, z: Array) -> Array:
+    """Log(1 + exp(z)) that neither overflows nor loses the small end."""
+    size = xp.abs(z)
+    return xp.log1p(xp.exp(-size)) + 0.5 * (size + z)
+
+
+def _logistic(xp: Any, z: Array) -> Array:
+    """1 / (1 + exp(-z)) without overflow; numpy has none of its own."""
+    if hasattr(xp, "sigmoid"):
+        return xp.sigmoid(z)
+    p = xp.tanh(z * 0.5)
+    p *= 0.5
+    p += 0.5
+    return p
+
+
+def loss(xp: Any, logits: Array, targets: Array, n_columns: int, gamma: float | None) -> Array:
+    """Return the loss of each probe on each case, (probes, cases).
+
+    The log loss is ``-sum_c t_c log p_c``; with `gamma`, the focal loss
+    ``-sum_c t_c (1 - p_c)^gamma log p_c`` (Lin et al. 2017).
+    """
+    if n_columns == 1:
+        if gamma is None:
+            return _softplus(xp, logits) - targets * logits
+        log_yes, log_no = -_softplus(xp, -logits), -_softplus(xp, logits)
+        return (
+            -targets * xp.exp(gamma * log_no) * log_yes
+            - (1.0 - targets) * xp.exp(gamma * log_yes) * log_no
+        )
+    log_p = _log_probabilities(xp, logits, n_columns)
+    t = xp.reshape(targets, log_p.shape)
+    if gamma is None:
+        return -xp.sum(t * log_p, axis=1)
+    return -xp.sum(t * (1.0 - xp.exp(log_p)) ** gamma * log_p, axis=1)
+
+
+def residual(xp: Any, logits: Array, targets: Array, n_columns: int, gamma: float | None) -> Array:
+    """Return the slope of the loss with respect to each logit, (columns, cases).
+
+    For the log loss it is p - t. For the focal loss, with
+    ``h(p) = gamma p (1 - p)^(gamma - 1) log p - (1 - p)^gamma``, it is
+    ``t_k h(p_k) - p_k sum_c t_c h(p_c)``.
+    """
+    if n_columns == 1:
+        if gamma is None:
+            slope = _logistic(xp, logits)
+            slope -= targets
+            return slope
+        log_yes, log_no = -_softplus(xp, -logits), -_softplus(xp, logits)
+        yes, no = xp.exp(log_yes), xp.exp(log_no)
+        return targets * no**gamma * (gamma * yes * log_yes - no) - (1.0 - targets) * yes**gamma * (
+            gamma * no * log_no - yes
+        )
+    log_p = _log_probabilities(xp, logits, n_columns)
+    p, t = xp.exp(log_p), xp.reshape(targets, log_p.shape)
+    if gamma is None:
+        return xp.reshape(p - t, logits.shape)
+    # 1 - p from below keeps (1 - p)^(gamma - 1) finite for gamma < 1 at saturated cases.
+    rest = xp.clip(1.0 - p, 1e-12, 1.0)
+    h = t * (gamma * p * rest ** (gamma - 1.0) * log_p - rest**gamma)
+    return xp.reshape(h - p * xp.sum(h, axis=1, keepdims=True), logits.shape)

@@ -1,7 +1,7 @@
-"""One source for numpy and torch: row gathering, thin matrix products, host copies.
+"""Shared rows as numpy arrays, memory maps or torch tensors: gathering, thin products, host copies.
 
-The solvers only use what both libraries share through ``array_api_compat``, so the same lines run
-on numpy arrays, memory maps, and torch tensors on any device.
+The solvers use what both libraries share through ``array_api_compat``, so the same lines run on
+any device.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError
-from scalecal.solvers.problem import Scaling
+from scalecal.solvers.problem import Array, Scaling
 
-__all__ = ["Array", "Matrix", "product", "to_host"]
-
-Array = Any  # a numpy array or a torch tensor
+__all__ = ["Matrix", "product", "to_host"]
 
 # OpenBLAS multiplies without packing its operands below this many multiply-adds; for the thin
 # products of a few probes that is two to three times as fast as one large call.
 SMALL_PRODUCT = 1_000_000
 TALLEST_BLOCK, NARROWEST_BLOCK = 32, 16
 CHUNK_ROWS = 4096
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 CACHE_LINE, PAGE = 64, 4096  # bytes
 
 
@@ -82,12 +81,7 @@ class Matrix:
         self.xp: Any = array_api_compat.array_namespace(X)
         self.X = X
         self.device: Any = array_api_compat.device(X)
-        if str(X.dtype).rsplit(".", maxsplit=1)[-1] not in (
-            "float16",
-            "bfloat16",
-            "float32",
-            "float64",
-        ):
+        if str(X.dtype).rsplit(".", maxsplit=1)[-1] not in FLOATS:
             raise InputError(f"X must be float16, float32 or float64, got {X.dtype}")
         self.dtype: Any = self.xp.float64 if X.dtype == self.xp.float64 else self.xp.float32
         self.n_rows, self.n_features = (int(size) for size in X.shape)
@@ -112,9 +106,9 @@ class Matrix:
     def room(self, *shape: int) -> Array:
         """Return an array to work in, not yet filled, that begins where a cache line does.
 
-        Rows gathered there are copied and multiplied up to a tenth faster than where numpy puts them.
-        It also lies half a page of memory from the rows of X: processors tell a number just written
-        from one being read by its place within the page first, and wait where the two are near.
+        Rows gathered there are copied and multiplied up to a tenth faster than where numpy puts
+        them. It also lies half a page from the rows of X, because processors compare the addresses
+        of loads and recent stores within a page first, and stall where they collide.
         """
         if not isinstance(self.X, np.ndarray):
             return self.empty(*shape)

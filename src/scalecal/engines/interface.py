@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MOST_FAILURES = 3
-"""Times a task may raise before the run ends; the cause may be a passing one (a disk, a card)."""
+"""Times a task may raise before the run ends; the cause may be a passing one (a disk, a GPU)."""
 
 MOST_LOSSES = 10
 """Times a task may lose its worker; machines that are lent out come and go."""
@@ -48,6 +48,10 @@ class Worker:
     device: str | None = None
     threads: int = 1
 
+    def device_for(self, device: str) -> str:
+        """Return this worker's own GPU where it has one and `device` is a GPU, else `device`."""
+        return device if device == "cpu" or self.device is None else self.device
+
 
 class Engine(Protocol):
     """Workers that do tasks. A context manager."""
@@ -55,6 +59,10 @@ class Engine(Protocol):
     @property
     def workers(self) -> int:
         """How many workers do tasks at the same time."""
+
+    @property
+    def gpus(self) -> bool:
+        """Whether each worker has a GPU of its own."""
 
     def run(
         self,
@@ -138,23 +146,24 @@ class Ledger:
         self._again.append(number)
 
 
-def _open_local(workers: int | None, gpus: bool | None, address: str | None) -> Engine:
-    from scalecal.engines.local import InProcess, Processes
+def _open_local(workers: int | None, num_gpus: int | None, address: str | None) -> Engine:
+    from scalecal.engines.local import InProcess, Processes, check_gpus
 
     if address is not None:
         raise InputError("an address is for engine='ray'; the local engine has none")
-    if workers in (None, 1) and not gpus:
-        return InProcess()
-    return Processes(workers or 1, gpus=bool(gpus))
+    if num_gpus:
+        check_gpus(num_gpus)
+        return Processes(num_gpus, gpus=True)
+    return InProcess() if workers in (None, 1) else Processes(workers or 1)
 
 
-def _open_ray(workers: int | None, gpus: bool | None, address: str | None) -> Engine:
+def _open_ray(workers: int | None, num_gpus: int | None, address: str | None) -> Engine:
     from scalecal.engines.ray import OnRay
 
-    return OnRay(workers, gpus=gpus, address=address)
+    return OnRay(workers, num_gpus=num_gpus, address=address)
 
 
-ENGINES: Mapping[str, Callable[[int | None, bool | None, str | None], Engine]] = MappingProxyType(
+ENGINES: Mapping[str, Callable[[int | None, int | None, str | None], Engine]] = MappingProxyType(
     {"local": _open_local, "ray": _open_ray}
 )
 """Engines by name."""
@@ -164,7 +173,7 @@ def open_engine(
     name: str = "local",
     *,
     workers: int | None = None,
-    gpus: bool | None = None,
+    num_gpus: int | None = None,
     address: str | None = None,
 ) -> Engine:
     """Open an engine; use it as a context manager.
@@ -173,16 +182,17 @@ def open_engine(
     ----------
     name : {"local", "ray"}
     workers : int, optional
-        Workers at the same time. Local: one, in this process, by default; more are processes of
-        their own. Ray: by default one per card, or per core without cards; more than the cluster
-        has wait for it to grow.
-    gpus : bool, optional
-        Give every worker a card of its own. By default not, locally; with Ray if the cluster has
-        any.
+        Worker processes, where they have no GPU. Local: one, in this process, by default. Ray: by
+        default one per core; more than the cluster has wait for it to grow.
+    num_gpus : int, optional
+        GPUs to use, each by a worker of its own; 0 for none. Local: none by default. Ray: by
+        default all the cluster has; more than that wait for it to grow.
     address : str, optional
         Ray's: ``"auto"`` or ``"ray://host:10001"`` to join a cluster; by default the one that
         ``RAY_ADDRESS`` names, else one that is started on this machine and stopped at the end.
     """
     if workers is not None:
         check_positive_int(workers, "workers")
-    return lookup(name, ENGINES, "engine")(workers, gpus, address)
+    if num_gpus is not None:
+        check_positive_int(num_gpus, "num_gpus", least=0)
+    return lookup(name, ENGINES, "engine")(workers, num_gpus, address)

@@ -1,0 +1,721 @@
+"""Cases from tables: labels, readers' votes, groups, strata and split, and predictions beside them.
+
+`CaseReader` has the rules: which classes there are, when votes give the label, what a tie means, and
+what the user is told of it. They hold for predictions and features, whole files and pieces alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.cases import Cases, Predictions, left_out_note
+from scalecal.checks import (
+    SUM_TOLERANCE,
+    Float,
+    InputError,
+    Int,
+    as_rng,
+    check_choice,
+    check_counts,
+    check_positive_int,
+    check_probs,
+    in_file,
+    rows,
+)
+from scalecal.io.columns import (
+    NamedColumns,
+    as_ids,
+    check_headers,
+    iterate_columns,
+    open_columns,
+    some,
+)
+from scalecal.io.store import file_hash
+from scalecal.io.tables import column_names
+from scalecal.votes import TIES, Ties, from_long, majority, tied_error
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Ids = pd.api.extensions.ExtensionArray | None
+
+__all__ = [
+    "PREDICTION_ROLES",
+    "CaseReader",
+    "PredictionFile",
+    "match_ids",
+    "read_predictions",
+    "read_votes",
+    "resolve_classes",
+    "without_empty_columns",
+]
+
+STREAM_ROLES = ("p", "p_reader", "label", "votes", "n_raters", "stratum")
+PREDICTION_ROLES = ("id", *STREAM_ROLES, "group", "split")
+VOTE_ROLES = ("id", "rater", "label", "votes", "n_raters")
+
+ROUNDED = 0.01
+"""How far from 1 the probabilities of a row of a file may sum, as rounding to two or more decimals
+leaves them; they are then divided by their sum."""
+
+TIES_DONE = {
+    "first": "given the first of the tied classes",
+    "last": "given the last of the tied classes",
+    "random": "given one of the tied classes at random",
+}
+
+
+def read_predictions(
+    path: str | Path,
+    *,
+    votes: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    positive: str | None = None,
+    n_raters: int | None = None,
+    ties: Ties = "error",
+    seed: int = 0,
+    split: str | None = None,
+) -> Predictions:
+    """Read predictions and, where they are, labels, votes, groups and strata.
+
+    Columns `p_<class>` whose rows sum to 1 within 0.01, as rounded numbers do, are divided by their
+    sum. Cases without a label are left out. Notes say so.
+
+    Parameters
+    ----------
+    path
+        CSV, TSV or Parquet with `id`, `p` (or a column `p_<class>` for each class), `label` and / or
+        `votes` + `n_raters` (or `votes_<class>`), and optionally `p_reader` (or
+        `p_reader_<class>`), `group`, `stratum` and `split`.
+    votes
+        A second file with the votes, joined by `id`: rows `id, rater, label`, or columns as above.
+    columns
+        Names of columns that are not the usual ones: role -> name, e.g. ``{"p": "score"}``.
+    positive
+        The class that `p` is the probability of, where the classes are not 0 and 1.
+    n_raters
+        Number of readers of every case, where no column has it.
+    ties
+        What a tied vote means where the label is the readers' majority (`scalecal.votes.majority`);
+        with "drop" tied cases are left out.
+    seed
+        For ``ties="random"``.
+    split
+        Keep only the cases that the column `split` marks so, such as ``"test"``. By default all are
+        kept, and a note counts those marked ``"train"``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "p.csv")
+    ...     _ = path.write_text("id,p,votes,n_raters\\na,0.2,1,7\\nb,0.9,6,7\\n")
+    ...     predictions = read_predictions(path)
+    >>> predictions.p.tolist(), predictions.cases.y.tolist(), predictions.cases.votes.tolist()
+    ([0.2, 0.9], [0, 1], [[6, 1], [1, 6]])
+    """
+    file = PredictionFile(
+        path,
+        votes=votes,
+        columns=columns,
+        positive=positive,
+        n_raters=n_raters,
+        ties=ties,
+        seed=seed,
+    )
+    return file.read(split)
+
+
+class PredictionFile:
+    """A file of predictions, to be read whole or in pieces; arguments as `read_predictions`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "p.csv")
+    ...     _ = path.write_text("p,label\\n0.2,0\\n0.9,\\n")
+    ...     file = PredictionFile(path)
+    ...     [len(piece) for piece in file.pieces()], file.notes
+    ([1], ('1 of 2 cases without a label were left out.',))
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        votes: str | Path | None = None,
+        columns: Mapping[str, str] | None = None,
+        positive: str | None = None,
+        n_raters: int | None = None,
+        ties: Ties = "error",
+        seed: int = 0,
+    ) -> None:
+        self.path = Path(path)
+        self._columns = columns
+        self._files = [self.path] if votes is None else [self.path, Path(votes)]
+        roles = PREDICTION_ROLES if votes is None else (*PREDICTION_ROLES, "rater")
+        check_headers(columns, roles, {file.name: column_names(file) for file in self._files})
+        self._positive = positive
+        self._n_raters = n_raters
+        self._cases = CaseReader(
+            votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed
+        )
+        self._rounded = 0
+        self._furthest = 0.0
+
+    def read(self, split: str | None = None) -> Predictions:
+        """Read the whole file; with `split` only the cases marked so."""
+        roles: tuple[str, ...] = PREDICTION_ROLES
+        if len(self._files) > 1:
+            roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
+        table = open_columns(self.path, self._columns, roles)
+        with table.messages():
+            found = self._read(table)
+            cases = without_empty_columns(found.cases)
+            part, split_notes = _marked(table, cases, split)
+            notes = (*self._rounding_note(), *self._cases.notes)
+            found = replace(found, cases=replace(cases, notes=notes)).labelled()
+            assert cases.y is not None
+            if not part.all():
+                found = found.take(part[cases.y >= 0])
+            if not len(found):
+                raise InputError(" ".join(["no case is left.", *found.cases.notes, *split_notes]))
+        sources = {file.name: file_hash(file) for file in self._files}
+        return replace(found, cases=found.cases.note(*split_notes), sources=sources)
+
+    def pieces(self) -> Iterator[Predictions]:
+        """Yield the labelled cases of the file in pieces, without ids, groups and split.
+
+        A piece may be empty. What is noted of all pieces is in `notes`, not in the pieces.
+        """
+        for table in iterate_columns(self.path, self._columns, STREAM_ROLES):
+            with table.messages():
+                found = self._read(table)
+            assert found.cases.y is not None
+            labelled = found.cases.y >= 0
+            yield found if labelled.all() else found.take(labelled)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any result should know of all that was read so far: plain sentences."""
+        unlabelled = self._cases.count["unlabelled"]
+        left_out = (left_out_note(unlabelled, self._cases.count["all"]),) if unlabelled else ()
+        return (*self._rounding_note(), *self._cases.notes, *left_out)
+
+    def _rounding_note(self) -> tuple[str, ...]:
+        if not self._rounded:
+            return ()
+        return (
+            f"In {self._rounded} of {self._cases.count['all']} rows the probabilities did not sum "
+            f"to 1 (off by up to {self._furthest:.2g}): divided by their sum.",
+        )
+
+    def _read(self, table: NamedColumns) -> Predictions:
+        """Return the predictions in a table or a piece of it, cases without a label among them."""
+        ids = table.ids()
+        p, named = self._probabilities(table, "p", ids)
+        choose = partial(resolve_classes, columns=named, positive=self._positive)
+        cases = self._cases.read(table, ids, choose)
+        if cases.y is None:
+            raise table.missing(
+                table.names["label"], "or votes, from which labels follow", role="label"
+            )
+        if self._n_raters is not None and cases.votes is None:
+            raise table.missing(table.names["votes"], "n_raters was given, but there are no votes")
+        reader = None
+        if table.has("p_reader") or table.spread("p_reader"):
+            reader, other = self._probabilities(table, "p_reader", ids)
+            if set(other or ()) != set(named or ()):
+                raise InputError(
+                    f"columns {table.names['p_reader']!r} and {table.names['p']!r} must have the same "
+                    "form: one column each, or one for every class each"
+                )
+            reader = _in_order(reader, other, cases.classes)
+        return Predictions(cases, _in_order(p, named, cases.classes), reader)
+
+    def _probabilities(
+        self, table: NamedColumns, role: str, ids: Ids
+    ) -> tuple[Float, tuple[str, ...] | None]:
+        """Return (n,) probabilities and None, or (n, C) and the classes of the columns."""
+        name, spread = table.names[role], table.spread(role)
+        if table.has(role):
+            probs, named = table.numbers(role), None
+        elif len(spread) >= 2:
+            named = tuple(spread)
+            if all(label.isdigit() for label in named):
+                named = tuple(sorted(named, key=int))
+            probs = np.column_stack([table.numbers(role, spread[label]) for label in named])
+            name = f"{name}_<class>"
+        elif spread:
+            raise InputError(
+                f"{next(iter(spread.values()))!r} is the only column of probabilities: "
+                f"call it {name!r}, or give one for every class"
+            )
+        else:
+            raise table.missing(name, "the predicted probability", role=role)
+        absent = np.asarray(np.isnan(probs).reshape(len(probs), -1).any(axis=1))
+        if absent.any():
+            which = "" if ids is None else f" (ids {some(ids[absent])})"
+            raise InputError(f"column {name!r} is missing at {rows(absent)}{which}")
+        # Logits and percentages are left alone, for `check_probs` to refuse.
+        if probs.ndim == 2 and probs.min(initial=0.0) >= 0.0 and probs.max(initial=0.0) <= 1.0:
+            total = probs.sum(axis=1)
+            distance = np.abs(total - 1.0)
+            off = (distance > SUM_TOLERANCE) & (distance < ROUNDED + 1e-9)
+            if off.any():
+                probs[off] /= total[off, None]
+                self._rounded += int(off.sum())
+                self._furthest = max(self._furthest, float(distance[off].max()))
+        return check_probs(probs, f"column {name!r}"), named
+
+
+def _in_order(probs: Float, named: Sequence[str] | None, classes: Sequence[str]) -> Float:
+    """Put the columns of probabilities in the order of the classes; (n,) of two classes."""
+    if named is None:
+        return probs
+    order = [list(named).index(name) for name in classes]
+    return np.ascontiguousarray(probs[:, order if len(order) > 2 else order[1]])
+
+
+def _marked(
+    table: NamedColumns, cases: Cases, split: str | None
+) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    """Which cases are of the split asked for, and what to say of it."""
+    everything = np.ones(cases.n, dtype=bool)
+    if split is None and cases.split is None:
+        return everything, ()
+    table.need("split", f"to keep the cases marked {split!r}")
+    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
+    if split is not None:
+        kept = np.asarray(marks == split)
+        if not kept.any():
+            raise InputError(
+                f"no case is marked {split!r} in column {table.names['split']!r}; "
+                f"found {some(np.unique(marks))}"
+            )
+        return kept, (
+            f"Only the {int(kept.sum())} of {len(kept)} cases marked {split} are audited.",
+        )
+    seen = int((marks == "train").sum())
+    if not seen:
+        return everything, ()
+    return everything, (
+        f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks better "
+        "on them than it is. With --split test (in Python split='test') the others are left out.",
+    )
+
+
+class CaseReader:
+    """Turns tables, or pieces of one, into `Cases`; `notes` say what was done.
+
+    Where a case has no label, its readers' majority is its label; a tie there is an error unless
+    `ties` says what it means. A case with neither has the label -1. Votes stand in the table or, joined
+    by id, in a second file.
+
+    Parameters
+    ----------
+    votes, columns, n_raters, ties, seed
+        As `read_predictions`.
+    """
+
+    def __init__(
+        self,
+        *,
+        votes: str | Path | None = None,
+        columns: Mapping[str, str] | None = None,
+        n_raters: int | None = None,
+        ties: Ties = "error",
+        seed: int = 0,
+    ) -> None:
+        self.count: Counter[str] = Counter()
+        check_choice(ties, TIES, "ties")
+        self._ties: Ties = ties
+        self._rng = as_rng(seed)
+        self._n_raters = n_raters
+        self._votes_file = None if votes is None else Path(votes).name
+        self._votes = (
+            None if votes is None else read_votes(votes, columns=columns, n_raters=n_raters)
+        )
+        self._named: dict[str, dict[str, None]] = {}
+        self._join_notes: tuple[str, ...] = ()
+
+    def read(
+        self,
+        table: NamedColumns,
+        ids: Ids,
+        choose: Callable[[Mapping[str, Sequence[str]]], tuple[str, ...]],
+    ) -> Cases:
+        """Return the cases of a table, to be called within its `messages`.
+
+        `choose` gets the classes that labels and votes name, by source, and returns all in order.
+        Without labels and votes there are no classes and no `y`.
+        """
+        cases = Cases(
+            n=len(table),
+            ids=ids,
+            groups=table.full_factor("group", "every case needs a group"),
+            strata=table.factor("stratum"),
+            split=table.factor("split"),
+        )
+        self.count["all"] += cases.n
+        label = table.factor("label")
+        if self._votes is None:
+            counts, named = votes_in(table, n_raters=self._n_raters)
+        else:
+            table.need("id", "to join the votes")
+            counts, named = self._votes.votes, self._votes.classes
+        if label is None and counts is None:
+            return cases
+        # Pieces name their classes one after another; all of them must fit together.
+        sources = {
+            f"column {table.names['label']!r}": () if label is None else label.names,
+            f"the votes in {self._votes_file or table.file}": named,
+        }
+        for source, names in sources.items():
+            self._named.setdefault(source, {}).update(dict.fromkeys(names))
+        classes = choose({source: tuple(names) for source, names in self._named.items()})
+        y = np.full(cases.n, -1, dtype=np.int64)
+        if label is not None:
+            y = _code_labels(label.codes, label.names, classes, table.names["label"])
+        if counts is not None:
+            counts = self._arranged(counts, named, ids, classes, table.file)
+            y = self._with_majority(y, counts, labelled=label is not None, ids=ids)
+        readers = None if counts is not None else _readers_alone(table, self._n_raters)
+        self.count["unlabelled"] += int((y < 0).sum())
+        return replace(cases, classes=classes, y=y, votes=counts, n_raters=readers)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How labels came about in all tables read so far: plain sentences."""
+        count, n = self.count, self.count["all"]
+        notes = list(self._join_notes)
+        if count["against"]:
+            notes.append(
+                f"In {count['against']} of {n} cases the label is not the readers' majority."
+            )
+        if count["tied"]:
+            notes.append(f"The votes are tied in {count['tied']} of {n} cases.")
+        if count["decided"]:
+            dropped = count["open"] if self._ties == "drop" else 0
+            note = (
+                f"The label is the readers' majority in {count['decided'] - dropped} of {n} cases"
+            )
+            if dropped:
+                note += f"; in {dropped} they are tied and there is none"
+            elif count["open"]:
+                note += f", {count['open']} of them tied and {TIES_DONE[self._ties]}"
+            notes.append(note + ".")
+        if count["blank"]:
+            notes.append(f"{count['blank']} of {n} cases have neither label nor votes.")
+        return tuple(notes)
+
+    def _arranged(
+        self, counts: Int, named: tuple[str, ...], ids: Ids, classes: tuple[str, ...], file: str
+    ) -> Int:
+        """Put counts in the order of the classes and, where votes are in a second file, of the cases."""
+        with in_file(self._votes_file or file):
+            if named:
+                ordered = np.zeros((len(counts), len(classes)), dtype=np.int64)
+                ordered[:, [classes.index(name) for name in named]] = counts
+                counts = ordered
+            elif len(classes) != 2:
+                raise InputError(
+                    f"votes are counted for one class, but there are {len(classes)} classes: "
+                    "give columns votes_<class>"
+                )
+        if self._votes is None or self._votes_file is None:
+            return counts
+        place, self._join_notes = match_ids(ids, self._votes.ids, file, self._votes_file)
+        padded = np.vstack([counts, np.zeros((1, counts.shape[1]), dtype=np.int64)])
+        return padded[place]
+
+    def _with_majority(self, y: Int, counts: Int, *, labelled: bool, ids: Ids) -> Int:
+        """Fill in the readers' majority where there is no label, and count how labels came about."""
+        missing = y < 0
+        # Ties matter only where the majority is the label; elsewhere they are merely counted.
+        policy: Ties = "drop" if self._ties == "error" else self._ties
+        voted = majority(counts, ties=policy, seed=self._rng)
+        tied = voted.tied & missing
+        if self._ties == "error" and tied.any():
+            if self._votes_file is None:
+                raise tied_error(tied, rows(tied))
+            assert ids is not None
+            with in_file(self._votes_file):
+                raise tied_error(tied, f"ids {some(ids[tied], most=5)}")
+        clear = ~missing & ~voted.tied & ~voted.empty
+        self.count["against"] += int((clear & (y != voted.labels)).sum())
+        self.count["tied"] += int(voted.tied.sum()) if labelled else 0
+        self.count["decided"] += int((missing & ~voted.empty).sum())
+        self.count["open"] += int(tied.sum())
+        self.count["blank"] += int((missing & voted.empty).sum())
+        return np.where(missing, voted.labels, y).astype(np.int64)
+
+
+def match_ids(ids: Ids, others: Ids, file: str, other_file: str) -> tuple[Int, tuple[str, ...]]:
+    """Return, for each id, its row among the others (-1: none), and notes on what had no partner."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if ids is None or others is None:
+        raise InputError(f"no ids, by which {other_file} is joined")
+    place = pc.index_in(pa.array(ids), value_set=pa.array(others)).fill_null(-1).to_numpy()
+    unmatched = place < 0
+    if unmatched.all():
+        raise InputError(f"no id is in {other_file}: {some(ids)} against {some(others)}")
+    unused = ~np.isin(np.arange(len(others)), place)
+    notes = []
+    if unmatched.any():
+        notes.append(
+            f"{int(unmatched.sum())} of {len(ids)} cases are not in {other_file} "
+            f"({some(ids[unmatched])})."
+        )
+    if unused.any():
+        notes.append(
+            f"{int(unused.sum())} of {len(others)} cases in {other_file} are not in {file} "
+            f"({some(others[unused])}) and were not used."
+        )
+    return np.asarray(place, dtype=np.int64), tuple(notes)
+
+
+def read_votes(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    n_raters: int | None = None,
+) -> Cases:
+    """Read votes in long form or with counts: cases with ids, votes and classes.
+
+    Long: `id, rater, label`, one row per vote; an empty label is a reader who did not vote on the
+    case. Counts: `id` with `votes` and `n_raters`, or with a column `votes_<class>` for each class.
+    Where only votes for the positive class are counted, the two columns of `votes` are those against
+    and for it, and `classes` is empty.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "votes.csv")
+    ...     _ = path.write_text("id,rater,label\\na,r1,HP\\na,r2,SSA\\nb,r1,SSA\\n")
+    ...     cases = read_votes(path)
+    >>> cases.classes, cases.votes.tolist()
+    (('HP', 'SSA'), [[1, 1], [0, 1]])
+    """
+    table = open_columns(path, columns, VOTE_ROLES)
+    with table.messages():
+        table.need("id", "the case that a vote is on")
+        if not table.has("rater"):
+            counts, classes = votes_in(table, n_raters=n_raters)
+            if counts is None:
+                raise table.missing(
+                    table.names["rater"],
+                    "votes are rows of id, rater, label, or columns votes and n_raters, or votes_<class>",
+                )
+            return Cases(n=len(table), ids=table.ids(), votes=counts, classes=classes)
+        table.need("label", "the class a reader chose")
+        if n_raters is not None:
+            raise InputError("there is one row per vote, so n_raters must not be given")
+        case, rater, label = (table.factor(role) for role in ("id", "rater", "label"))
+        assert case is not None
+        assert rater is not None
+        assert label is not None
+        for role, factor in (("id", case), ("rater", rater)):
+            table.check_full(role, factor, "a vote is one reader's on one case")
+        counts, ids, classes = from_long(case.values, rater.values, label.values)
+    return Cases(n=len(ids), ids=as_ids(ids), votes=counts, classes=classes)
+
+
+def without_empty_columns(cases: Cases) -> Cases:
+    """Return the cases of a whole file less the columns of votes, strata or split that are empty."""
+    return replace(
+        cases,
+        votes=None if cases.votes is None or not cases.votes.any() else cases.votes,
+        strata=None if cases.strata is None or not cases.strata.names else cases.strata,
+        split=None if cases.split is None or not cases.split.names else cases.split,
+    )
+
+
+def votes_in(
+    table: NamedColumns, *, n_raters: int | None = None
+) -> tuple[Int | None, tuple[str, ...]]:
+    """Votes in columns of a table with one row per case, and their classes; None without any.
+
+    A case whose votes are all missing was seen by no reader: its counts are zero.
+    """
+    name = table.names["votes"]
+    spread = table.spread("votes")
+    if not table.has("votes") and not spread:
+        return None, ()
+    if n_raters is not None and table.has("n_raters"):
+        raise _two_numbers(table)
+    total = table.numbers("n_raters") if table.has("n_raters") else None
+    if table.has("votes"):
+        votes = table.numbers("votes")
+        if n_raters is not None:
+            total = np.full(len(votes), float(check_positive_int(n_raters, "n_raters")))
+        if total is None:
+            raise table.missing(
+                table.names["n_raters"], f"the number of readers behind {name!r}; or give n_raters"
+            )
+        absent = np.asarray(np.isnan(votes))
+        if (np.isnan(total) & ~absent).any():
+            raise InputError(
+                f"column {table.names['n_raters']!r} is empty at "
+                f"{rows(np.isnan(total) & ~absent)}, where there are votes"
+            )
+    else:
+        listed = ", ".join(spread.values())
+        if n_raters is not None:
+            raise InputError(
+                f"votes are counted per class ({listed}), so n_raters must not be given"
+            )
+        if len(spread) == 1:
+            raise InputError(
+                f"{listed!r} is the only column of votes per class: give one for every class, "
+                f"or {name!r} with n_raters"
+            )
+        votes = np.column_stack([table.numbers("votes", column) for column in spread.values()])
+        gaps = np.isnan(votes)
+        absent = np.asarray(gaps.all(axis=1))
+        if (gaps.any(axis=1) & ~absent).any():
+            raise InputError(
+                f"some but not all of {listed} are empty at {rows(gaps.any(axis=1) & ~absent)}: "
+                "write 0 where nobody chose a class"
+            )
+        name = f"{name}_<class>"
+    votes = np.where(absent if votes.ndim == 1 else absent[:, None], 0.0, votes)
+    if total is not None:
+        total = np.where(absent, 0.0, total)
+    return check_counts(votes, total, name=f"column {name!r}"), tuple(spread)
+
+
+def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
+    """Readers behind each label where there are no votes; None where their number is unknown."""
+    if n_raters is not None:
+        if table.has("n_raters"):
+            raise _two_numbers(table)
+        return np.full(len(table), check_positive_int(n_raters, "n_raters"), dtype=np.int64)
+    if not table.has("n_raters"):
+        return None
+    numbers = table.numbers("n_raters")
+    known = np.nan_to_num(numbers, nan=1.0)  # one reader: the label is what that one said
+    wrong = (known < 1) | (known != np.floor(known))
+    if wrong.any():
+        raise InputError(
+            f"column {table.names['n_raters']!r} must hold whole numbers from 1, not so at {rows(wrong)}"
+        )
+    return None if np.isnan(numbers).all() else known.astype(np.int64)
+
+
+def _two_numbers(table: NamedColumns) -> InputError:
+    return InputError(
+        f"there is a column {table.names['n_raters']!r}, so n_raters must not be given"
+    )
+
+
+def resolve_classes(
+    named: Mapping[str, Sequence[str]],
+    *,
+    columns: Sequence[str] | None = None,
+    positive: str | None = None,
+) -> tuple[str, ...]:
+    """Return the classes in the order of the probabilities; of two classes the second is positive.
+
+    Parameters
+    ----------
+    named
+        The classes that each source (labels, votes) names.
+    columns
+        All classes in order, of columns `p_<class>` for instance; None where one column holds the
+        probability of the positive class.
+    positive
+        Name of the positive class. It may be left out where the classes are 0 and 1, or where the
+        probability columns name them.
+
+    Examples
+    --------
+    >>> resolve_classes({"label": ["HP", "SSA"]}, positive="SSA")
+    ('HP', 'SSA')
+    >>> resolve_classes({"label": ["0", "1"]})
+    ('0', '1')
+    """
+    if columns is not None:
+        return _classes_of_columns(named, columns, positive)
+    seen = list(dict.fromkeys(name for names in named.values() for name in names))
+    if positive is None:
+        # Numbers must be 0 and 1; `_code_labels` names the row of one that is neither.
+        if all(name.lstrip("-").replace(".", "", 1).isdigit() for name in seen):
+            return ("0", "1")
+        if len(seen) > 2:
+            raise InputError(_too_many(named, seen))
+        raise InputError(
+            f"the classes are {_listed(seen)}: say which of them p is the probability of, "
+            "with positive=NAME (on the command line --positive NAME)"
+        )
+    others = [name for name in seen if name != positive]
+    if len(seen) > 1 and positive not in seen:
+        raise InputError(f"positive class {positive!r} is not among the classes {_listed(seen)}")
+    if len(others) > 1:
+        raise InputError(_too_many(named, seen))
+    rest = others[0] if others else {"0": "1", "1": "0"}.get(positive, f"not {positive}")
+    return (rest, positive)
+
+
+def _classes_of_columns(
+    named: Mapping[str, Sequence[str]], columns: Sequence[str], positive: str | None
+) -> tuple[str, ...]:
+    classes = list(columns)
+    for source, names in named.items():
+        odd = [name for name in names if name not in classes]
+        if odd:
+            raise InputError(
+                f"{source} has {_listed(odd)}, but the classes are {_listed(classes)}: "
+                "use the same names everywhere"
+            )
+    if positive is not None:
+        if positive not in classes:
+            raise InputError(
+                f"positive class {positive!r} is not among the classes {_listed(classes)}"
+            )
+        if len(classes) > 2:
+            raise InputError(
+                f"a positive class needs two classes, there are {len(classes)}: {_listed(classes)}"
+            )
+        classes.sort(key=lambda name: name == positive)
+    return tuple(classes)
+
+
+def _code_labels(codes: Int, names: Sequence[str], classes: Sequence[str], column: str) -> Int:
+    """Turn codes into `names` into codes into `classes`; -1 (missing) stays."""
+    place = np.array(
+        [classes.index(name) if name in classes else -2 for name in names] + [-1], dtype=np.int64
+    )
+    labels = place[codes]
+    odd = labels == -2
+    if odd.any():
+        first = names[int(codes[odd][0])]
+        raise InputError(
+            f"column {column!r} must hold {_listed(classes)}, got {first!r} at {rows(odd)}. "
+            "Name the positive class, or give a column p_<class> for each class, if these are others"
+        )
+    return labels
+
+
+def _too_many(named: Mapping[str, Sequence[str]], seen: Sequence[str]) -> str:
+    sources = " and ".join(source for source, names in named.items() if names)
+    return (
+        f"{sources} name {len(seen)} classes ({_listed(seen)}), but one column p has room for "
+        "two: give a column p_<class> for each class"
+    )
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
