@@ -32,6 +32,7 @@ RENAMED = {
     "null_place": "null_rank",
     "floor_p95": "floor_high",
     "p_selection": "p_null",
+    "debiased": "debiased_error",
     "difference_ece_from": "difference_ece_low",
 }
 """Name of a column in the old version -> its name in the new one; also as the start of a name."""
@@ -91,6 +92,8 @@ def make(root: Path) -> None:
 def renamed(name: str) -> str:
     """Name of an old column in the new version."""
     for old, new in RENAMED.items():
+        if name.startswith(new) and new.startswith(old):
+            return name
         if name == old or name.startswith(f"{old}_"):
             return new + name[len(old) :]
     return name

@@ -356,7 +356,7 @@ def null_numbers(ece: float, drawn: Float) -> dict[str, float]:
         "null": float(drawn.mean()),
         "null_low": float(low),
         "null_high": float(high),
-        "null_place": float((drawn < ece).mean()),
+        "null_rank": float((drawn < ece).mean()),
         "p_null": float((1 + (drawn >= ece).sum()) / (len(drawn) + 1)),
     }
 

@@ -43,7 +43,7 @@ UNUSED = {
     "group": "The groups in the file are not used: a stream does not know them.",
     "split": "The split in the file is not used: cases marked train, if any, are audited too.",
 }
-"""Columns that a whole audit uses and a stream does not, and what the reader is told of it."""
+"""Columns that a whole audit uses and a stream does not, and the note about it."""
 
 
 class StreamingAudit:
@@ -88,7 +88,7 @@ class StreamingAudit:
         self.n_bins, self.n_resamples, self.seed = n_bins, n_resamples, seed
         self._counts = Counts(Cells(n_bins))
         self._strata: dict[str, int] = {}
-        self._kinds: tuple[bool, bool] | None = None  # votes given, strata given
+        self._kinds: tuple[bool, bool] | None = None  # with votes, with strata
 
     @property
     def n(self) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal.cli.app import Out, Seed, app, columns, given, say
-from scalecal.cli.report import close_run
+from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.auditing.audits import Audit
@@ -38,7 +38,7 @@ def audit(
     group_column: Column = None,
     stratum_column: Column = None,
     n_raters: Annotated[
-        int | None, typer.Option(help="Readers of every case, where no column tells it.")
+        int | None, typer.Option(help="Readers of every case, where no column has it.")
     ] = None,
     positive: Annotated[
         str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
@@ -103,20 +103,34 @@ def audit(
     reading = given(
         columns=columns(roles), positive=positive, n_raters=n_raters, ties=ties, seed=seed
     )
+    if out is not None:
+        from scalecal.io.store import check_output_folder
+        from scalecal.runs.folder import AUDIT_FILES, CASE_FILES
+
+        if stream:
+            check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=[file])
+        else:
+            check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), [file, votes])
     if stream:
         from scalecal.auditing.stream import stream_file
 
         streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))
         if out is not None:
-            _write(streamed, out, dataset=file.stem)
+            _write(streamed, out, dataset=file.stem, inputs=[file])
         return
     predictions = read_predictions(file, **reading, **given(votes=votes, split=split))
     options = given(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     result = audit_predictions(predictions, **options)
     say(str(result))
     if out is not None:
-        _write(result, out, dataset=file.stem, options={**options, **given(ties=ties)})
+        _write(
+            result,
+            out,
+            dataset=file.stem,
+            options={**options, **given(ties=ties)},
+            inputs=[file, votes],
+        )
 
 
 def _write(result: Audit, out: Path, **about: Any) -> None:
@@ -129,13 +143,13 @@ def _write(result: Audit, out: Path, **about: Any) -> None:
 @app.command()
 def plan(
     excess: Annotated[
-        float | None, typer.Option(help="Calibration error beyond chance that should be told.")
+        float | None, typer.Option(help="Calibration error beyond chance to detect.")
     ] = None,
     stratum_share: Annotated[
         float | None, typer.Option("--share", help="Share of the cases that fall into the stratum.")
     ] = None,
     power: Annotated[
-        float | None, typer.Option(help="Chance of telling it that is wanted.")
+        float | None, typer.Option(help="Desired power.")
     ] = None,
     readers: Annotated[
         str | None, typer.Option(metavar="M,M,...", help="Numbers of readers to consider.")
@@ -148,6 +162,7 @@ def plan(
 ) -> None:
     """Say how many cases and readers an audit needs, by simulation."""
     from scalecal.checks import InputError
+    from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan as run_plan
 
     try:
@@ -156,6 +171,9 @@ def plan(
         raise InputError(
             f"--readers must be whole numbers with commas between, got {readers!r}"
         ) from None
+    if out is not None:
+        names = ("plan.csv", "plan.svg", "plan.png")
+        check_output_folder(out, kind="plan", names=names)
     result = run_plan(
         **given(
             excess=excess,
@@ -169,9 +187,8 @@ def plan(
     say(str(result))
     if out is not None:
         from scalecal.auditing.plots import power_curve, save
-        from scalecal.io import output_folder, write_csv
 
-        with output_folder(out) as folder:
+        with output_folder(out, kind="plan") as folder:
             write_csv(result.table, folder / "plan.csv")
             save(power_curve(result.table, power=result.power), folder / "plan")
         say(f"\nWrote plan.csv, plan.svg and plan.png to {out}")

@@ -210,7 +210,7 @@ def centred(samples: NDArray[np.float64], value: float) -> NDArray[np.float64]:
 
     Resampling adds noise of its own to an error of bins, the more the more bins are filled, so a
     difference of ECEs is drawn too far to the side of the method that fills fewer: the found value
-    can even lie outside the percentiles. What the draws tell is the spread. The interval then is one
+    can even lie outside the percentiles. What the draws show is the spread. The interval then is one
     of the difference to be expected at this number of cases.
 
     Examples

@@ -67,7 +67,9 @@ def _ends(column: Column, what: str = "95 % interval") -> Iterator[Column]:
 
 def _test(name: str, title: str, meaning: str) -> Iterator[Column]:
     """A test's p-value, and the same adjusted for the number of strata."""
-    yield Column(f"p_{name}", f"p({title}), unadjusted", f"{meaning}; p-value, not adjusted", format="p")
+    yield Column(
+        f"p_{name}", f"p({title}), unadjusted", f"{meaning}; p-value, not adjusted", format="p"
+    )
     yield Column(
         f"p_{name}_holm",
         f"p({title})",
@@ -96,7 +98,7 @@ def _all_columns() -> Iterator[Column]:
     yield Column("null", "null", f"Mean {null}, selection by the votes included")
     yield Column("null_low", "null, 5 %", f"5th percentile {null}")
     yield Column("null_high", "null, 95 %", f"95th percentile {null}")
-    yield Column("null_place", "place in null", "Share of calibrated models with a lower ECE there")
+    yield Column("null_rank", "rank in null", "Share of calibrated models with a lower ECE there")
     yield from _test("null", "null", "ECE no larger than a calibrated model's in the same stratum")
     yield from _test("cox", "Cox", "Cox's test of calibration")
     yield Column("cox_intercept", "Cox intercept", "Above 0: probabilities too low", "zero")
