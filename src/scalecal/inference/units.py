@@ -78,7 +78,7 @@ class Units:
             code, count = pool[code], MOST_UNITS
         return cls(code, count, group, None, seed)
 
-    def within(self, cases: NDArray[np.intp] | slice) -> Units:
+    def within(self, cases: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Units:
         """Units of some of the cases; units that have none of them stay, with nothing to add."""
         group = None if self.group is None else self.group[cases]
         if self.times is None:
