@@ -138,11 +138,6 @@ class Setting:
     unexplained: float = 0.1
     preset: str = "default"
 
-    @property
-    def columns(self) -> dict[str, Any]:
-        """The fields as columns of the results."""
-        return asdict(self) | {"preset": self.preset or "default"}
-
     def draw(self, replicate: int) -> SimulatedCases:
         """Draw a data set; settings that differ in the preset alone get the same ones."""
         return simulate(
@@ -259,7 +254,7 @@ def measure_setting(
             scores = score_against_truth(probs, vote, label, data.y[test], baseline)
             lines += [(replicate, method, metric, value) for metric, value in scores.items()]
     frame = pd.DataFrame(lines, columns=["replicate", "method", "metric", "value"])
-    for place, (key, value) in enumerate({"setting": name, **setting.columns}.items()):
+    for place, (key, value) in enumerate({"setting": name, **asdict(setting)}.items()):
         frame.insert(place, key, value)
     return frame
 
@@ -718,7 +713,7 @@ def _finished(
     if not path.is_file():
         return None
     frame = pd.read_csv(path)
-    columns = setting.columns
+    columns = asdict(setting)
     same = (
         {*columns, "setting", "replicate", "method", "metric", "value"} == set(frame.columns)
         and len(frame) > 0
