@@ -89,7 +89,7 @@ def pipeline(
 ) -> float:
     """Images per second from the file to shards on disk, the start included."""
     from scalecal.features.encoding import encode_shards
-    from scalecal.io.shards import write_shard
+    from scalecal.io.feature_store import write_shard
 
     (out / "shards").mkdir(parents=True, exist_ok=True)
     ranges = [(a, min(a + SHARD, n)) for a in range(0, n, SHARD)]

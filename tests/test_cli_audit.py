@@ -84,6 +84,39 @@ def test_votes_in_long_form_give_the_same_audit(tmp_path, frame):
     assert loaded["strata"] == expected["strata"]
 
 
+@pytest.mark.parametrize("names", [("s{}", "patient"), ("{}", "numbers")])
+def test_names_of_groups_and_strata_stay_with_their_cases(tmp_path, frame, names):
+    """Cases left out by --split or for a tie must not shift the names of the others."""
+    rng = np.random.default_rng(1)
+    group = [names[0].format(g) for g in rng.integers(0, 60, len(frame))]
+    split = np.where(rng.random(len(frame)) < 0.7, "train", "test")
+    stratum = np.array(["site b", "site a", "site c"])[rng.integers(0, 3, len(frame))]
+    frame = frame.assign(group=group, split=split, stratum=stratum)
+    frame.loc[frame["split"] == "test", "stratum"] = "site c"
+    frame.loc[::7, ["label", "votes", "n_raters"]] = [None, 3, 6]
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    out = tmp_path / "out"
+    result = run(
+        "audit",
+        tmp_path / "p.csv",
+        "--split",
+        "test",
+        "--ties",
+        "drop",
+        "--out",
+        out,
+        "--resamples",
+        20,
+    )
+    assert result.exit_code == 0, result.output
+    written = pd.read_parquet(out / "cases.parquet").set_index("id")
+    kept = frame.drop(frame.index[::7]).query("split == 'test'").set_index("id")
+    assert written.index.tolist() == kept.index.tolist()
+    assert written["group"].tolist() == kept["group"].tolist()
+    assert written["stratum"].tolist() == kept["stratum"].tolist()
+    assert written["label"].astype(int).tolist() == kept["label"].astype(int).tolist()
+
+
 def test_other_column_names_and_options(tmp_path, frame):
     file = tmp_path / "p.csv"
     frame.rename(columns={"p": "score", "label": "truth"}).to_csv(file, index=False)
@@ -158,7 +191,7 @@ def test_an_audit_leaves_nothing_of_an_earlier_one(tmp_path, frame):
     first = {p.name for p in out.iterdir()}
     (out / "mine.txt").write_text("kept")
     assert run(*whole, "--stream").exit_code == 0
-    shared = {"audit.json", "audit.csv", "reliability.png", "reliability.svg"}
+    shared = {".scalecal.json", "audit.json", "audit.csv", "reliability.png", "reliability.svg"}
     assert {p.name for p in out.iterdir()} == shared | {"mine.txt"}
     assert run(*whole).exit_code == 0
     assert {p.name for p in out.iterdir()} == first | {"mine.txt"}

@@ -72,15 +72,14 @@ def test_compare_writes_the_contract(features, tmp_path):
 
 def test_compare_over_an_earlier_run_leaves_nothing_of_it(features, tmp_path):
     out = tmp_path / "out"
-    out.mkdir()
-    for name in ("audit_mixup.json", "reliability_mixup.svg", "claims.json", "mine.txt"):
-        (out / name).write_text("of an earlier run")
-    done = run("compare", features, "--methods", "none,scale", "--seeds", 1, "--out", out)
-    assert done.exit_code == 0, done.output
-    left = {p.name for p in out.iterdir()}
+    for methods in ("scale", "none"):
+        done = run("compare", features, "--methods", methods, "--seeds", 1, "--out", out)
+        assert done.exit_code == 0, done.output
+        left = {p.name for p in out.iterdir()}
+        assert f"audit_{methods}.json" in left
+        (out / "mine.txt").write_text("kept")
+    assert not left & {"audit_scale.json", "reliability_scale.svg", "reliability_scale.png"}
     assert "mine.txt" in left
-    assert not left & {"audit_mixup.json", "reliability_mixup.svg", "claims.json"}
-    assert "audit_none.json" in left
 
 
 def test_same_compare_same_bytes(features, tmp_path):
@@ -111,7 +110,11 @@ def test_fit_then_predict_then_audit(features, tmp_path, method):
         run("fit", features, "--method", method, "--out", probe, "--preset", "default").exit_code
         == 0
     )
-    assert {p.name for p in probe.iterdir()} == {"probe.safetensors", "probe.json"}
+    assert {p.name for p in probe.iterdir()} == {
+        ".scalecal.json",
+        "probe.safetensors",
+        "probe.json",
+    }
     about = json.loads((probe / "probe.json").read_text())
     assert about["method"] == method
     assert len(about["data_sha256"]) == 64
@@ -326,7 +329,7 @@ def test_compare_shows_the_images_behind_the_embeddings(tmp_path):
         }
     )
     settings = {"encoder": {"name": "mine"}, "dataset": {"classes": ["0", "1"]}}
-    with open_store(tmp_path / "f", settings, table, dim=4) as store:
+    with open_store(tmp_path / "f", settings, table, dim=4, shard_rows=120) as store:
         store.write_shard(0, data.X)
         store.finish()
     options = ["compare", tmp_path / "f", "--methods", "none", "--seeds", 1]

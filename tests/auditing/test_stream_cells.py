@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalecal.auditing.stream_cells import Cells
+from scalecal.auditing.compression import Cells
 from scalecal.metrics import bin_index
 
 BINS = (1, 2, 7, 15, 16, 100, 256)

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from scalecal import audit
-from scalecal.auditing.streaming import stream_file
+from scalecal.auditing.stream_files import stream_file
 from scalecal.checks import InputError
-from scalecal.io import read_predictions, tables
+from scalecal.io import PredictionFile, read_predictions, tables
 from tests.auditing.test_stream_audits import assert_close, cases
 
 
@@ -116,3 +116,41 @@ def test_an_error_says_in_which_piece(tmp_path):
     frame.loc[1500, "p"] = 1.5
     with pytest.raises(InputError, match=r"p\.parquet: .* got 1\.5 at row 1500"):
         stream_file(write(frame, tmp_path / "p.parquet"))
+
+
+def test_an_error_names_the_line_of_the_file(tmp_path):
+    frame = pd.DataFrame({"p": np.full(9000, 0.5), "label": 1})
+    frame.loc[8500, "p"] = 1.5
+    path = write(frame, tmp_path / "p.csv")
+    assert path.read_text().splitlines()[8502 - 1].startswith("1.5")
+    with pytest.raises(InputError, match=r"p\.csv: .* got 1\.5 at line 8502"):
+        stream_file(path)
+
+
+def test_classes_of_all_pieces_must_fit_together(tmp_path):
+    frame = pd.DataFrame({"p": 0.5, "label": ["HP", "SSA"] * 1000 + ["SSA", "XX"] * 1000})
+    path = write(frame, tmp_path / "p.parquet")
+    with pytest.raises(InputError, match="3 classes"):
+        stream_file(path, positive="SSA")
+    with pytest.raises(InputError, match="3 classes"):
+        read_predictions(path, positive="SSA")
+
+
+def test_random_ties_are_drawn_as_in_the_whole_file(tmp_path):
+    frame = pd.DataFrame({"p": np.linspace(0.1, 0.9, 3000), "votes": 1, "n_raters": 2})
+    path = write(frame, tmp_path / "p.parquet")
+    file = PredictionFile(path, ties="random", seed=3)
+    drawn = np.concatenate([piece.cases.y for piece in file.pieces()])
+    np.testing.assert_array_equal(drawn, read_predictions(path, ties="random", seed=3).cases.y)
+    assert 0.4 < drawn.mean() < 0.6
+
+
+def test_decimal_commas_in_pieces(tmp_path):
+    y, p, _ = cases(2000)
+    frame = pd.DataFrame({"p": p, "label": y})
+    path = tmp_path / "p.csv"
+    frame.to_csv(path, sep=";", decimal=",", index=False)
+    whole = read_predictions(path)
+    pieces = [piece.p for piece in PredictionFile(path).pieces()]
+    assert len(pieces) > 1
+    np.testing.assert_array_equal(np.concatenate(pieces), whole.p)

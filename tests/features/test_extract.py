@@ -25,7 +25,7 @@ from scalecal.features import import_features, load_features
 from scalecal.features.encoding import EncodingOptions, encode_shard, out_of_memory
 from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.features.progress import Progress
-from scalecal.io import shards
+from scalecal.io import store as files
 from scalecal.io.features import read_features
 from tests.features.made import (
     DEVICES,
@@ -312,7 +312,7 @@ def test_full_disk_then_resumed(
         real(handle)
 
     with monkeypatch.context() as patch:
-        patch.setattr(shards.os, "fsync", full)
+        patch.setattr(files.os, "fsync", full)
         with pytest.raises(InputError, match="No space left on device"):
             run(images, tmp_path / "f")
     run(images, tmp_path / "f")

@@ -23,7 +23,7 @@ from scalecal.encoders import Preprocessing
 from scalecal.features import encoding, readers
 from scalecal.features.encoding import EncodingOptions, _gather, encode_shards
 from scalecal.features.readers import DecodingProcess, LostProcess, Piece, Readers, read_rows
-from scalecal.io.shards import Skipped
+from scalecal.io.feature_store import Skipped
 from tests.features.made import open_tiles, tiny_encoder, write_tiles
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="decoding processes are POSIX's")

@@ -72,8 +72,9 @@ def test_a_damaged_shard_is_done_again(tiles: Path, tmp_path: Path) -> None:
     run(open_tiles(tiles), tmp_path / "f")
     before = contents(tmp_path / "f")
     os.truncate(tmp_path / "f" / "shards" / "00002.npy", 100)
-    with pytest.warns(ScalecalWarning, match=r"shards/00002\.npy is damaged: done again"):
+    with pytest.warns(ScalecalWarning, match=r"shards/00002\.npy is damaged"):
         run(open_tiles(tiles), tmp_path / "f")
+    (tmp_path / "f" / "shards" / "00002.npy.damaged").unlink()
     assert contents(tmp_path / "f") == before
 
 

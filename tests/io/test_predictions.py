@@ -8,9 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scalecal import audit
+from scalecal.auditing.streaming import stream_file
 from scalecal.cases import Predictions
 from scalecal.checks import InputError
 from scalecal.io import read_predictions, read_votes
+from scalecal.io.features import read_features
+from scalecal.votes import majority
 
 
 @pytest.fixture
@@ -334,3 +338,74 @@ def test_cases_marked_train_are_told_of_and_can_be_left_out(tmp_path):
     (tmp_path / "bare.csv").write_text("id,p,label\na,0.2,0\nb,0.9,1\n")
     with pytest.raises(InputError, match="'split'"):
         read_predictions(tmp_path / "bare.csv", split="test")
+
+
+def test_a_readers_probability_is_no_class(read):
+    found = read("p,p_reader,label\n0.2,0.3,0\n0.9,0.7,1\n")
+    assert found.p.tolist() == [0.2, 0.9]
+    assert found.p_reader.tolist() == [0.3, 0.7]
+    assert found.take([1]).p_reader.tolist() == [0.7]
+    assert read("p,label\n0.2,0\n").p_reader is None
+    text = "p_b,p_a,p_reader_a,p_reader_b,label\n0.8,0.2,0.4,0.6,b\n0.1,0.9,0.7,0.3,a\n"
+    two = read(text)
+    assert two.cases.classes == ("b", "a")
+    assert two.p.tolist() == [0.2, 0.9]
+    assert two.p_reader.tolist() == [0.4, 0.7]
+    three = read("p_a,p_b,p_c,p_reader_c,p_reader_b,p_reader_a,label\n1,0,0,0.5,0.25,0.25,a\n")
+    assert three.p_reader.tolist() == [[0.25, 0.25, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("p,p_reader,label\n0.2,1.5,0\n", "'p_reader' must lie in .*line 2"),
+        ("p,p_reader,label\n0.2,,0\n", "'p_reader' is missing at line 2"),
+        ("p,p_reader_a,p_reader_b,label\n0.2,0.5,0.5,0\n", "the same form"),
+        ("p_a,p_b,p_reader,label\n0.5,0.5,0.5,a\n", "the same form"),
+        ("p_reader,label\n0.5,1\n", "no column 'p'"),
+    ],
+)
+def test_bad_probabilities_of_a_reader(read, text, says):
+    with pytest.raises(InputError, match=says):
+        read(text)
+
+
+def test_cases_without_a_label_are_left_out_with_or_without_votes(read):
+    alone = read("id,p,label\na,0.5,1\nb,0.5,\nc,0.1,0\n")
+    voted = read("id,p,label,votes,n_raters\na,0.5,1,1,1\nb,0.5,,,\nc,0.1,0,0,1\n")
+    for found in (alone, voted):
+        assert list(found.cases.ids) == ["a", "c"]
+        assert "1 of 3 cases without a label were left out." in found.cases.notes
+
+
+def test_lines_of_text_rows_of_parquet(tmp_path):
+    frame = pd.DataFrame({"id": ["a", "b", "c"], "p": [0.5, 0.5, 1.5], "label": [0, 1, 1]})
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    frame.to_parquet(tmp_path / "p.parquet")
+    assert (tmp_path / "p.csv").read_text().splitlines()[4 - 1].startswith("c,")
+    with pytest.raises(InputError, match="at line 4"):
+        read_predictions(tmp_path / "p.csv")
+    with pytest.raises(InputError, match="at row 2"):
+        read_predictions(tmp_path / "p.parquet")
+    with pytest.raises(InputError, match="at row 2"):  # a reader leaves nothing behind
+        audit([0, 1, 1], [0.5, 0.5, 1.5])
+
+
+def test_a_tie_means_the_same_in_every_reader(tmp_path):
+    """Where the votes are the label: an error with one message, or left out and noted."""
+    (tmp_path / "p.csv").write_text("id,p,votes,n_raters\na,0.5,1,2\nb,0.5,2,2\nc,0.5,0,2\n")
+    (tmp_path / "f.csv").write_text("id,f0,votes,n_raters\na,1,1,2\nb,2,2,2\nc,3,0,2\n")
+    readers = {
+        "predictions": lambda **o: read_predictions(tmp_path / "p.csv", **o).cases,
+        "pieces": lambda **o: stream_file(tmp_path / "p.csv", n_resamples=20, **o),
+        "features": lambda **o: read_features(tmp_path / "f.csv", **o).labelled().cases,
+    }
+    message = r"1 of 3 cases are tied \(line 2\)\. Choose what a tie means: ties= \(--ties\)"
+    for name, reader in readers.items():
+        with pytest.raises(InputError, match=message):
+            reader()
+        dropped = reader(ties="drop")
+        assert "in 1 they are tied and there is none." in " ".join(dropped.notes), name
+        assert "1 of 3 cases without a label were left out." in dropped.notes, name
+    with pytest.raises(InputError, match=message.replace("line 2", "row 0")):
+        majority([1, 2, 0], 2)

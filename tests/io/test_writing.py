@@ -11,12 +11,14 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.io import file_hash, output_folder, write_csv, write_json, write_text
-from scalecal.io.store import plain
+from scalecal.io.store import RECORD, Store, is_whole, plain, write_file
 
 
 def tree(folder: Path) -> dict[str, str]:
     return {
-        str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()
+        str(p.relative_to(folder)): p.read_text()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and p.name != RECORD
     }
 
 
@@ -33,12 +35,123 @@ def test_new_folder_appears_whole(tmp_path):
 
 def test_existing_folder_keeps_other_files(tmp_path):
     write_text(tmp_path / "old.txt", "old")
-    write_text(tmp_path / "a.txt", "before")
+    with output_folder(tmp_path) as folder:
+        write_text(folder / "a.txt", "before")
     with output_folder(tmp_path) as folder:
         write_text(folder / "a.txt", "after")
         assert (tmp_path / "a.txt").read_text() == "before"
     assert tree(tmp_path) == {"old.txt": "old", "a.txt": "after"}
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def write(folder: Path, kind: str = "compare", inputs: tuple[Path, ...] = (), **files: str) -> None:
+    with output_folder(folder, kind=kind, inputs=inputs, replace=True) as partial:
+        for name, text in files.items():
+            write_text(partial / f"{name}.txt", text)
+
+
+def test_only_own_unchanged_files_are_replaced_or_removed(tmp_path):
+    write(tmp_path / "run", a="1", b="1", c="1")
+    (tmp_path / "run" / "c.txt").write_text("edited")
+    write_text(tmp_path / "run" / "mine.txt", "mine")
+    write(tmp_path / "run", a="2")
+    assert tree(tmp_path / "run") == {"a.txt": "2", "c.txt": "edited", "mine.txt": "mine"}
+    before = tree(tmp_path / "run")
+    with pytest.raises(InputError, match=r"c\.txt.*changed since"):
+        write(tmp_path / "run", a="3", c="3")
+    with pytest.raises(InputError, match=r"mine\.txt.*did not write"):
+        write(tmp_path / "run", a="3", mine="3")
+    with pytest.raises(InputError, match=r"a\.txt.*scalecal compare"):
+        write(tmp_path / "run", kind="audit", a="3")
+    assert tree(tmp_path / "run") == before
+    write(tmp_path / "run", kind="audit", other="4")  # beside the others, removing none
+    assert tree(tmp_path / "run") == {**before, "other.txt": "4"}
+    write(tmp_path / "run", a="2", mine="mine")  # the same bytes are not in the way
+
+
+@pytest.mark.parametrize("how", ["same", "symlink", "hard link", "folder link"])
+def test_an_output_is_never_an_input(tmp_path, how):
+    source = tmp_path / "a.txt"
+    source.write_text("input")
+    out = tmp_path / "out"
+    out.mkdir()
+    if how == "same":
+        out = tmp_path
+    elif how == "symlink":
+        (out / "a.txt").symlink_to(source)
+    elif how == "hard link":
+        (out / "a.txt").hardlink_to(source)
+    else:
+        out.rmdir()
+        out.symlink_to(tmp_path)
+    with pytest.raises(InputError, match="is the input"):
+        write(out, inputs=(source,), a="output")
+    with pytest.raises(InputError, match="is the input"):
+        write_file(out / "a.txt", "output", kind="predict", inputs=[None, source])
+    assert source.read_text() == "input"
+    with pytest.raises(InputError, match="is the input"):
+        write(out, inputs=(out,), b="output")
+
+
+def test_a_link_in_the_way_is_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "a.txt").symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="a link"):
+        write(tmp_path, a="1")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_killed_at_any_step_the_files_stay_our_own(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    for step in range(1, 40):
+        run = tmp_path / str(step)
+        write(run, a="1", b="1", c="1")
+        calls = 0
+
+        def replace(*args, limit=step, real=os.replace):
+            nonlocal calls
+            calls += 1
+            if calls == limit:
+                raise Killed
+            real(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", replace)
+            try:
+                write(run, a="2", b="2")
+                killed = False
+            except Killed:
+                killed = True
+        write(run, a="3", b="3")
+        assert tree(run) == {"a.txt": "3", "b.txt": "3"}
+        assert is_whole(run)
+        if not killed:
+            break
+    assert step > 5
+
+
+def test_a_store_goes_on_with_the_same_settings_only(tmp_path):
+    def store(epochs=3):
+        return Store(tmp_path / "run", {"options": {"epochs": epochs}}, kind="finetune")
+
+    with store() as one:
+        one.write("parts/a.json", "1")
+        with pytest.raises(InputError, match="another run"), store():
+            pass
+    with store() as one:
+        assert one.done("parts/a.json")
+        assert not one.done("parts/b.json")
+        (tmp_path / "run" / "parts" / "a.json").write_text("cut")
+        assert not one.done("parts/a.json")
+    with pytest.raises(InputError, match=r"options\.epochs: 3 there, 5 here"), store(5):
+        pass
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match="thesis"), Store(tmp_path / "mine", {}, kind="x"):
+        pass
+    assert tree(tmp_path / "mine") == {"thesis.txt": "precious"}
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
@@ -47,7 +160,8 @@ def test_failure_leaves_no_trace(tmp_path, error, exists):
     target = tmp_path / "x" / "run"
     if exists:
         target.mkdir(parents=True)
-        write_text(target / "a.txt", "before")
+        with output_folder(target) as folder:
+            write_text(folder / "a.txt", "before")
 
     def fail() -> None:
         with output_folder(target) as folder:
@@ -58,7 +172,7 @@ def test_failure_leaves_no_trace(tmp_path, error, exists):
         fail()
     if exists:
         assert tree(tmp_path) == {"x/run/a.txt": "before"}
-        assert len(list(target.iterdir())) == 1
+        assert len(list(target.iterdir())) == 2
     else:
         assert list(tmp_path.iterdir()) == []
 
@@ -67,11 +181,8 @@ def test_refusals(tmp_path):
     write_text(tmp_path / "file", "")
     with pytest.raises(InputError, match="it is a file"), output_folder(tmp_path / "file"):
         pass
-    with pytest.raises(InputError, match="cannot write to"), output_folder(tmp_path / "file" / "x"):
+    with pytest.raises(InputError, match="cannot write"), output_folder(tmp_path / "file" / "x"):
         pass
-    with pytest.raises(InputError, match="already holds files"):  # noqa: SIM117
-        with output_folder(tmp_path, overwrite=False):
-            pass
     (tmp_path / "a").mkdir()
     with pytest.raises(InputError, match="in the way"), output_folder(tmp_path) as folder:
         write_text(folder / "a", "")
@@ -81,7 +192,7 @@ def test_refusals(tmp_path):
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
 def test_unwritable(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match="cannot write to"), output_folder(tmp_path / "x"):
+    with pytest.raises(InputError, match="cannot write"), output_folder(tmp_path / "x"):
         pass
     tmp_path.chmod(0o700)
 

@@ -147,8 +147,13 @@ def test_a_finished_setting_is_not_measured_again(written, monkeypatch):
     assert (out / "study.csv").read_bytes() == before
     # Another law under the same name is another setting.
     other = SMALL | {"base": Setting(dim=3, n_train=200, n_test=300)}
-    write_study(out, seeds=1, methods=METHODS, settings=other, progress=said.append)
+    with pytest.raises(InputError, match=r"settings\.base\.dim: 4 there, 3 here"):
+        write_study(out, seeds=1, methods=METHODS, settings=other, progress=said.append)
+    # A part that was changed is measured again.
+    (out / "settings" / "base.csv").unlink()
+    write_study(out, seeds=1, methods=METHODS, settings=SMALL, progress=said.append)
     assert asked == ["base"]
+    assert (out / "study.csv").read_bytes() == before
 
 
 def test_unknown_methods_fail_before_anything_is_measured(tmp_path):

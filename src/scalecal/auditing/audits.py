@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,13 +138,13 @@ class Audit:
     def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
         """Return a stratum's bins, and where a calibrated model's share of positives would lie."""
         inside = self.predictions.cases.within(stratum)
-        y, p, n_bins = (
-            labels_of(self.predictions.cases)[inside],
-            self.predictions.p[inside],
-            self.meta["n_bins"],
+        here, n_bins = self.predictions.take(inside), self.meta["n_bins"]
+        w = None if self.times is None else self.times[inside]
+        table = metrics.bins(labels_of(here.cases), here.p, n_bins=n_bins, sample_weight=w)
+        bars = metrics.consistency_bars(
+            here.p, n_bins=n_bins, seed=self.meta["seed"], sample_weight=w
         )
-        bars = metrics.consistency_bars(p, n_bins=n_bins, seed=self.meta["seed"])
-        return metrics.bins(y, p, n_bins=n_bins), bars
+        return table, bars
 
     def plot(self) -> Figure:
         """Draw a reliability diagram per stratum, with counts and consistency bars."""
@@ -289,14 +289,8 @@ def audit_predictions(
 
 def _checked(predictions: Predictions) -> Predictions:
     """Return the predictions on labelled, stratified cases, (n,) for two classes."""
-    labelled = predictions.cases.labelled()
-    if labelled is not predictions.cases:
-        kept = labels_of(predictions.cases) >= 0
-        reader = predictions.p_reader
-        predictions = Predictions(
-            labelled, predictions.p[kept], None if reader is None else reader[kept]
-        )
-    cases, p = labelled.stratified(), check_probs(predictions.p)
+    predictions = predictions.labelled()
+    cases, p = predictions.cases.stratified(), check_probs(predictions.p)
     if "overall" in cases.stratum_names:
         raise InputError("a stratum may not be called 'overall': that row holds all cases")
     n_classes = 2 if p.ndim == 1 else p.shape[1]
@@ -304,7 +298,7 @@ def _checked(predictions: Predictions) -> Predictions:
         raise InputError(f"votes have {cases.votes.shape[1]} classes but probs have {n_classes}")
     if p.ndim == 2 and n_classes == 2:
         p = np.ascontiguousarray(p[:, 1])
-    return Predictions(cases, p, predictions.p_reader)
+    return replace(predictions, cases=cases, p=p)
 
 
 def labels_of(cases: Cases) -> Int:
@@ -342,7 +336,12 @@ def _add_null(
         return
     event = read_hard_event(labels_of(predictions.cases), predictions.p)
     drawn = selection_null(
-        event.y, event.p, strata.codes, n_strata=len(strata.names), sample_weight=times, **options
+        event.y,
+        event.p,
+        strata.codes,
+        n_strata=len(strata.names),
+        sample_weight=times,
+        **options,
     )
     for row, column in zip(rows[1:], drawn.T, strict=True):
         finite = column[np.isfinite(column)]
@@ -442,12 +441,15 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
         "version": __version__,
         "n": units.n,
         "n_classes": 2 if p.ndim == 1 else p.shape[1],
+        "classes": list(cases.classes),
         "event": "positive class" if p.ndim == 1 else "top class is right",
         "strata": "none" if cases.strata is None else "agreement" if cases.agreement else "given",
         "resampled": "cases" if cases.groups is None else "groups",
         "n_groups": None if units.group is None else int(units.group.max()) + 1,
         "data_sha256": digest.hexdigest(),
     }
+    if predictions.sources:
+        meta["source"] = dict(predictions.sources)
     if cases.votes is not None:
         size = cases.votes.sum(axis=1)
         meta |= {

@@ -12,7 +12,8 @@ from scalecal.auditing.audits import Audit, audit_predictions, labels_of
 from scalecal.auditing.scores import INTERVALS, case_sums, sum_values
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import InputError
-from scalecal.inference.units import Units, bootstrap_sums, centred, interval, two_sided_p
+from scalecal.inference.paired import Drawn, contrast_of
+from scalecal.inference.units import Units, bootstrap_sums
 from scalecal.votes import STRATA
 
 if TYPE_CHECKING:
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["compare_audits", "merge_audits"]
 
 
+def _check_rows(*audits: Audit) -> None:
+    if any(audit.times is not None for audit in audits):
+        raise InputError(
+            "a streamed audit keeps counts, not cases: merge the StreamingAudit objects instead"
+        )
+
+
 def _same_cases(a: Audit, b: Audit) -> Cases:
+    _check_rows(a, b)
     x, z = a.predictions.cases, b.predictions.cases
     if x.n != z.n:
         raise InputError(f"the audits are of different cases: {x.n} against {z.n}")
@@ -39,7 +48,7 @@ def _values(column: Any) -> NDArray[Any]:
     return column.values if isinstance(column, Factor) else column
 
 
-def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
+def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 1000, seed: int = 0) -> pd.DataFrame:
     """Compare two models on the same cases: every difference b - a with its paired bootstrap.
 
     Differences of the same cases share those cases' noise, so that a bootstrap of them is sound even
@@ -73,31 +82,34 @@ def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 2000, seed: int = 0
             continue
         votes = None if cases.votes is None else cases.votes[inside]
         here = units.within(inside)
-        point, drawn = [], []
+        models = []
         for model in (a, b):
             probs = model.predictions.p[inside]
             sums = case_sums(y, probs, votes, units=here, n_bins=a.meta["n_bins"])
-            whole = {key: s.sum(axis=0, keepdims=True) for key, s in sums.items()}
-            point.append(sum_values(whole))
+            point = sum_values({key: s.sum(axis=0, keepdims=True) for key, s in sums.items()})
             # One seed for both models: the same draws, hence a paired comparison.
-            drawn.append(sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed)))
+            drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
+            models.append(
+                {
+                    key: Drawn({0: float(point[key][0])}, drawn[key], len(y), here.count)
+                    for key in point
+                }
+            )
         for metric in ("ece", *INTERVALS):
-            if metric not in point[0]:
+            if metric not in models[0]:
                 continue
-            values = [float(values[metric][0]) for values in point]
-            samples = centred(drawn[1][metric] - drawn[0][metric], values[1] - values[0])
-            low, high = interval(samples)
+            change = contrast_of(models[0][metric], models[1][metric])
             out.append(
                 {
                     "stratum": name,
                     "metric": metric,
                     "n": len(y),
-                    "a": values[0],
-                    "b": values[1],
-                    "difference": values[1] - values[0],
-                    "low": low,
-                    "high": high,
-                    "p_value": two_sided_p(samples),
+                    "a": change.reference,
+                    "b": change.value,
+                    "difference": change.difference,
+                    "low": change.low,
+                    "high": change.high,
+                    "p_value": change.p_cases,
                 }
             )
     return pd.DataFrame(out)
@@ -121,6 +133,7 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
     """
     if not audits:
         raise InputError("nothing to merge: give at least one audit")
+    _check_rows(*audits)
     first = audits[0]
     for other in audits[1:]:
         for key in ("n_bins", "n_resamples", "seed", "strata", "n_classes", "resampled"):

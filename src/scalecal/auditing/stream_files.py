@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from scalecal.auditing.stream_audits import StreamedAudit, StreamingAudit
+from scalecal.auditing.audits import Audit
+from scalecal.auditing.stream import StreamingAudit
 from scalecal.checks import InputError
 from scalecal.io.case_tables import PredictionFile
 from scalecal.io.tables import column_names
@@ -32,7 +33,7 @@ def stream_file(
     n_resamples: int = 1000,
     seed: int = 0,
     on_batch: Callable[[int], object] | None = None,
-) -> StreamedAudit:
+) -> Audit:
     """Audit a CSV, TSV or Parquet file of any length in one pass and flat memory.
 
     Parameters

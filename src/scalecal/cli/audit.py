@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal.cli.app import Out, Seed, app, columns, given, say
-from scalecal.cli.report import close_run
+from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.auditing.audits import Audit
@@ -72,7 +72,7 @@ def audit(
     FILE has the columns id, p (or p_<class>), label and/or votes + n_raters (or votes_<class>), and
     optionally group and stratum. Other names are given by the --...-column options.
     """
-    from scalecal.auditing.audits import audit as run_audit
+    from scalecal.auditing.audits import audit_predictions
     from scalecal.checks import InputError
     from scalecal.io import read_predictions
 
@@ -103,38 +103,33 @@ def audit(
     reading = given(
         columns=columns(roles), positive=positive, n_raters=n_raters, ties=ties, seed=seed
     )
+    if out is not None:
+        from scalecal.io.store import check_output_folder
+        from scalecal.runs.folder import AUDIT_FILES, CASE_FILES
+
+        if stream:
+            check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=[file])
+        else:
+            check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), [file, votes])
     if stream:
-        from scalecal.auditing.streaming import stream_file
+        from scalecal.auditing.stream_files import stream_file
 
         streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))
         if out is not None:
-            _write(streamed, out, dataset=file.stem)
+            _write(streamed, out, dataset=file.stem, inputs=[file])
         return
     predictions = read_predictions(file, **reading, **given(votes=votes, split=split))
-    cases = predictions.cases
-    assert cases.y is not None
-    result = run_audit(
-        cases.y,
-        predictions.p,
-        votes=cases.votes,
-        strata=None if cases.strata is None else cases.strata.values,
-        groups=None if cases.groups is None else cases.groups.codes,
-        **given(n_bins=n_bins, n_resamples=n_resamples, seed=seed),
-    )
-    result.notes.extend(cases.notes)
-    result.meta["source"] = dict(predictions.sources)
-    result.meta["classes"] = list(cases.classes)
+    options = given(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    result = audit_predictions(predictions, **options)
     say(str(result))
     if out is not None:
         _write(
             result,
             out,
             dataset=file.stem,
-            classes=cases.classes,
-            ids=cases.ids,
-            group_names=() if cases.groups is None else cases.groups.used,
-            options=given(n_bins=n_bins, n_resamples=n_resamples, seed=seed, ties=ties),
+            options={**options, **given(ties=ties)},
+            inputs=[file, votes],
         )
 
 
@@ -167,6 +162,7 @@ def plan(
 ) -> None:
     """Say how many cases and readers an audit needs, by simulation."""
     from scalecal.checks import InputError
+    from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan as run_plan
 
     try:
@@ -175,6 +171,9 @@ def plan(
         raise InputError(
             f"--readers must be whole numbers with commas between, got {readers!r}"
         ) from None
+    if out is not None:
+        names = ("plan.csv", "plan.svg", "plan.png")
+        check_output_folder(out, kind="plan", names=names)
     result = run_plan(
         **given(
             excess=excess,
@@ -188,9 +187,8 @@ def plan(
     say(str(result))
     if out is not None:
         from scalecal.auditing.plots import power_curve, save
-        from scalecal.io import output_folder, write_csv
 
-        with output_folder(out) as folder:
+        with output_folder(out, kind="plan") as folder:
             write_csv(result.table, folder / "plan.csv")
             save(power_curve(result.table, power=result.power), folder / "plan")
         say(f"\nWrote plan.csv, plan.svg and plan.png to {out}")

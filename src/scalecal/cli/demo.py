@@ -9,6 +9,7 @@ import typer
 
 from scalecal.cli.app import app, given, say
 from scalecal.cli.probes import show_comparison, tell, write_comparison
+from scalecal.cli.report import check_run
 
 TITLE = "Lung nodules read by three radiologists: calibration by their agreement"
 
@@ -30,9 +31,10 @@ def demo(
     from scalecal.datasets import load_lidc
     from scalecal.paper.claims import claims_table, judge_comparison
     from scalecal.runs.comparison import compare_cell
-    from scalecal.runs.folder import audit_method
+    from scalecal.runs.folder import RUN_FILES, audit_method
     from scalecal.runs.grid import run_grid
 
+    check_run(out, "demo", RUN_FILES, ())
     data = load_lidc()
     grid = run_grid(data, dataset="lidc", preset="default", progress=tell, **given(seeds=seeds))
     comparison = compare_cell(grid.cell)

@@ -10,7 +10,7 @@ import typer
 
 from scalecal.cli.app import Address, Engine, NumGpus, Workers, app, given, open_workers, say
 from scalecal.cli.probes import Device, Preset, tell
-from scalecal.cli.report import close_run
+from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.paper.reproduction import Training
@@ -146,7 +146,10 @@ def reproduce(
     simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
     A killed run goes on where it stopped.
     """
+    import click
+
     from scalecal.checks import InputError, lookup
+    from scalecal.io.store import disk_errors, lock_folder
     from scalecal.paper.claims import claims_table
     from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
     from scalecal.paper.reproduction import reproduce as run
@@ -174,6 +177,8 @@ def reproduce(
         say(write_study(out, seeds=seeds, progress=tell, **given(methods=split["methods"])))
         return
     also = [] if finetuned is None else [finetuned]
+    names = ("results.csv", "claims.json", "run.json")
+    check_run(out, "reproduce", names, [data, features, weights, finetuned])
     if tables_only:
         outcome = judge_run(out, also=also, command=sys.argv, progress=tell)
     else:
@@ -197,6 +202,9 @@ def reproduce(
         if dry_run:
             _tell_plan(found, missing, out, training)
             return
+        with disk_errors(out):
+            out.mkdir(parents=True, exist_ok=True)
+        click.get_current_context().with_resource(lock_folder(out))
         _train_on_workers(found, out, training, engine, workers, num_gpus, address)
         outcome = run(
             found, out, training, command=sys.argv, left_out=missing, also=also, progress=tell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from scalecal.cli.app import (
     open_workers,
     say,
 )
-from scalecal.cli.report import close_run
+from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.io.features import Features
@@ -110,7 +111,10 @@ def fit(
     seed: Seed = None,
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
-    from scalecal.runs.fitted import fit_method, save_method
+    from scalecal.io.store import check_output_folder
+    from scalecal.runs.fitted import ABOUT, WEIGHTS, fit_method, save_method
+
+    check_output_folder(out, kind="fit", names=(WEIGHTS, ABOUT), inputs=[features, labels, votes])
 
     data = read(
         features,
@@ -157,9 +161,12 @@ def predict(
     import numpy as np
 
     from scalecal.cases import Predictions
+    from scalecal.io.store import check_output_file
     from scalecal.runs.fitted import load_method
     from scalecal.runs.predicting import predictions_table, write_table
 
+    inputs = [features, labels, votes, probe]
+    check_output_file(out, kind="predict", inputs=inputs)
     fitted = load_method(probe)
     data = read(
         features,
@@ -175,7 +182,9 @@ def predict(
         cases = replace(cases, n_raters=np.full(len(cases), n_raters))
     probs = fitted.predict_proba(replace(data, cases=cases))
     table = predictions_table(Predictions(cases, probs))
-    write_table(table, out)
+    write_table(table, out, inputs=inputs)
+    for note in cases.notes:
+        tell(f"Note: {note}")
     say(f"{len(table):,} predictions written to {out}")
 
 
@@ -228,8 +237,11 @@ def compare(
     """
     from scalecal.checks import InputError
     from scalecal.runs.comparison import compare_cell
+    from scalecal.runs.folder import RUN_FILES
     from scalecal.runs.grid import run_grid
 
+    inputs = [features, labels, votes, images]
+    check_run(out, "compare", RUN_FILES, inputs)
     open_features = partial(
         read,
         features,
@@ -267,7 +279,13 @@ def compare(
     show_comparison(comparison, [*data.cases.notes, *grid.notes])
     told = {"features": features.name, "seeds": seeds, "methods": methods, "preset": preset}
     write_comparison(
-        comparison, grid, out, kind="compare", options=told, fingerprint=data.fingerprint
+        comparison,
+        grid,
+        out,
+        kind="compare",
+        options=told,
+        fingerprint=data.fingerprint,
+        inputs=inputs,
     )
 
 
@@ -295,6 +313,7 @@ def write_comparison(
     fingerprint: str,
     title: str | None = None,
     claims: list[dict[str, Any]] | None = None,
+    inputs: Sequence[Path | None] = (),
 ) -> None:
     """Write a run folder and its report."""
     from scalecal.runs.folder import write_run
@@ -309,5 +328,6 @@ def write_comparison(
         fingerprint=fingerprint,
         title=title,
         claims=claims,
+        inputs=inputs,
     )
     close_run(out, names)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from scalecal.cli.app import app, given, say
+
+
+def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path | None]) -> None:
+    """Refuse, before any work, a folder in which a run's files may not be written."""
+    from scalecal.io.store import check_output_folder
+
+    check_output_folder(out, kind=kind, names=[*names, "report.html"], inputs=inputs)
 
 
 def close_run(out: Path, names: list[str]) -> None:
@@ -42,9 +50,12 @@ def report(
     ] = None,
 ) -> None:
     """Write one self-contained report.html of one or several runs, side by side."""
+    from scalecal.io.store import check_output_folder
     from scalecal.report import export as write_files
     from scalecal.report import write_report
 
+    if export is not None:
+        check_output_folder(export, kind="report", inputs=[*runs, images])
     path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
     say(f"Wrote {path}")
     if export is not None:

@@ -30,8 +30,8 @@ from scalecal.features.encoding import (
     out_of_memory,
     pick_device,
 )
-from scalecal.io.feature_store import StoreWriter
-from scalecal.io.shards import Skipped, disk_errors, shard_done, write_shard
+from scalecal.io.feature_store import Skipped, StoreWriter, shard_done, write_shard
+from scalecal.io.store import disk_errors
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
@@ -158,7 +158,7 @@ def _perform(station: Station, task: Callable[[Station], Any]) -> Any:
 @contextmanager
 def _marked(store: StoreWriter) -> Iterator[Folder]:
     """Leave a mark in the folder while workers look for it; a killed run's is swept up later."""
-    mark = f".seen-{secrets.token_hex(8)}.tmp"
+    mark = f".scalecal-{secrets.token_hex(8)}.partial"
     with disk_errors(store.path):
         (store.path / mark).touch()
     try:

@@ -31,7 +31,7 @@ from scalecal.checks import InputError, MissingPackageError, check_choice, check
 from scalecal.engines.local import cores
 from scalecal.features.readers import Piece, Readers, read_rows
 from scalecal.features.transforms import DeviceTransform
-from scalecal.io.shards import Skipped
+from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
     import torch

@@ -30,8 +30,8 @@ from scalecal.features.encoding import (
 )
 from scalecal.features.progress import Progress
 from scalecal.features.readers import read_rows
-from scalecal.io.feature_store import StoreWriter, open_store
-from scalecal.io.manifests import MANIFEST, holds_shards, read_manifest
+from scalecal.io.feature_folder import MANIFEST, read_manifest
+from scalecal.io.feature_store import StoreWriter, holds_shards, open_store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,7 +172,7 @@ def extract(
     compile: bool = False,
     exact: bool = False,
     strict: bool = False,
-    shard_rows: int = 16384,
+    shard_rows: int | None = None,
     dtype: str = "float16",
     progress: bool = True,
     offline: bool = False,
@@ -219,8 +219,8 @@ def extract(
     strict : bool, default=False
         Stop at the first image that cannot be read. By default it is left out and listed in
         ``skipped.csv``.
-    shard_rows : int, default=16384
-        Images per shard: what a kill can cost at most.
+    shard_rows : int, optional
+        Images per shard: what a kill can cost at most. By default a 32nd of the set, at most 16,384.
     dtype : {"float16", "float32"}
         Number type on disk.
     progress : bool, default=True

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -276,7 +275,7 @@ def import_features(
     encoder: str | None = None,
     dataset: str | None = None,
     match: str = "id",
-    shard_rows: int = 16384,
+    shard_rows: int | None = None,
     dtype: str = "float16",
 ) -> FeatureFolder:
     """Bring embeddings made elsewhere into a feature folder.
@@ -344,18 +343,16 @@ def import_features(
             "classes": None if classes is None else list(classes),
         },
     }
-    fresh = not Path(out).exists()
-    try:
-        with open_store(
-            out, settings, table, dim=found.dim, shard_rows=shard_rows, dtype=dtype
-        ) as store:
+    with open_store(
+        out, settings, table, dim=found.dim, shard_rows=shard_rows, dtype=dtype
+    ) as store:
+        try:
             for shard, start, stop in store.missing():
                 store.write_shard(shard, found.read(start, stop))
             store.finish()
-    except BaseException:
-        if fresh:  # a part of an import is of no use: it is quickly done again
-            shutil.rmtree(out, ignore_errors=True)
-        raise
+        except BaseException:
+            store.discard()  # a part of an import is of no use: it is quickly done again
+            raise
     return load_features(out)
 
 

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from scalecal.datasets.decoding import ImageError
 from scalecal.datasets.image_sources import FileSource
 from scalecal.features.transforms import pillow_pixels
-from scalecal.io.shards import Skipped
+from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
     from types import TracebackType

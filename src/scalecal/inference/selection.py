@@ -238,7 +238,8 @@ def leave_votes_out(
 ) -> dict[str, LeftOut]:
     """Stratify on one random part of each panel, score the other part; average over splits.
 
-    Above `EXACT_CASES` cases of two classes the average is over all splits, which needs no draws.
+    For weighted cases of two classes, and above `EXACT_CASES`, the average is over all splits, which
+    needs no draws.
 
     Parameters
     ----------
@@ -273,7 +274,7 @@ def leave_votes_out(
         raise InputError(f"votes have {counts.shape[1]} classes but probs have {table.shape[1]}")
     times = read_counts(sample_weight, n)
     usable = counts.sum(axis=1) >= 3
-    all_splits = table.shape[1] == 2 and (n if times is None else times.sum()) > EXACT_CASES
+    all_splits = table.shape[1] == 2 and (times is not None or n > EXACT_CASES)
     if times is not None and not all_splits:
         usable, times = np.repeat(np.flatnonzero(usable), times[usable].astype(np.int64)), None
     counts, table = counts[usable], table[usable]

@@ -127,6 +127,8 @@ class Units:
         level, axes = np.linalg.eigh(covariance)
         noise = as_rng(self.seed).standard_normal((self.count, int(known.sum())))
         noise -= noise.mean(axis=0)  # so that the pools add up to all cases
+        if self.count > noise.shape[1]:  # and have the covariance itself, not an estimate of it
+            noise = np.linalg.qr(noise)[0] * np.sqrt(self.count)
         spread = noise * np.sqrt(np.maximum(level, 0.0) / self.count) @ axes.T
         out[:, known] = first[known] / self.count + spread
         return out

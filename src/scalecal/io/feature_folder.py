@@ -1,10 +1,22 @@
-"""Reading a feature folder: a matrix that stays on the disk, and the table that goes with it."""
+"""Reading a feature folder: a matrix that stays on the disk, and the table that goes with it.
+
+A folder holds::
+
+    manifest.json      what made the features, and (once complete) every file's rows and sha256
+    table.parquet      one row per embedding, in the same order: id, label, votes, group, split, ...
+    skipped.csv        the images that could not be read (only if there were any)
+    shards/00000.npy   the embeddings, `shard_rows` images each
+    run.log            hosts, times, engine: the one file that differs from run to run
+
+`scalecal.io.feature_store` writes it.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +26,61 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from scalecal.checks import InputError
-from scalecal.io.manifests import MANIFEST, TABLE, read_manifest
-from scalecal.io.shards import SHARDS
 from scalecal.io.store import file_hash
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FeatureFolder", "ShardedArray", "load_features"]
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "SHARDS",
+    "SKIPPED",
+    "TABLE",
+    "FeatureFolder",
+    "ShardedArray",
+    "damaged_files",
+    "load_features",
+    "read_manifest",
+]
+
+FORMAT = "scalecal-features-1"
+MANIFEST = "manifest.json"
+TABLE = "table.parquet"
+SKIPPED = "skipped.csv"
+SHARDS = "shards"
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the manifest of a feature folder, finished or not."""
+    file = Path(path) / MANIFEST
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"no features at {path}. Run: scalecal extract DATASET ENCODER --data DIR --out {path}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {file}: {error}") from None
+    kind = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
+    if kind != FORMAT:
+        raise InputError(f"{file} is not a feature manifest: format is {kind!r}, not {FORMAT!r}")
+    return dict(manifest)
+
+
+def damaged_files(path: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Return the files of a finished folder that are missing or not what its manifest says."""
+    damaged = []
+    for entry in filter(None, [*manifest["shards"], manifest["table"], manifest["skipped"]]):
+        file = path / entry["file"]
+        # The size first: the hash takes a read of the whole file.
+        if (
+            not file.is_file()
+            or file.stat().st_size != entry.get("bytes", file.stat().st_size)
+            or file_hash(file) != entry["sha256"]
+        ):
+            damaged.append(str(entry["file"]))
+    return damaged
 
 
 class ShardedArray:
@@ -186,7 +245,7 @@ class FeatureFolder:
 
     @cached_property
     def X(self) -> NDArray[Any] | ShardedArray:
-        """The embeddings: a memory map, or several behind one face."""
+        """The embeddings: a memory map, or a `ShardedArray` of several."""
         filled = [s for s in self.manifest["shards"] if s["rows"]]
         array = ShardedArray(
             [self.path / s["file"] for s in filled],
@@ -266,18 +325,15 @@ def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> Feat
         raise InputError(_unfinished(folder, manifest))
     for entry in manifest["shards"]:
         file = folder / entry["file"]
-        found = file.stat().st_size if file.exists() else None
-        if found != entry["bytes"]:
-            state = "is missing" if found is None else f"has {found} bytes, not {entry['bytes']}"
+        size = file.stat().st_size if file.exists() else None
+        if size != entry["bytes"]:
+            state = "is missing" if size is None else f"has {size} bytes, not {entry['bytes']}"
             raise InputError(f"{file} {state}: the folder was changed. Extract again.")
-    if verify:
-        parts = [*manifest["shards"], manifest["table"], manifest["skipped"]]
-        for entry in filter(None, parts):
-            if file_hash(folder / entry["file"]) != entry["sha256"]:
-                raise InputError(
-                    f"{folder / entry['file']} does not match its sha256 in {MANIFEST}: "
-                    "it was changed or the disk is failing. Extract again."
-                )
+    for name in damaged_files(folder, manifest) if verify else ():
+        raise InputError(
+            f"{folder / name} does not match its sha256 in {MANIFEST}: "
+            "it was changed or the disk is failing. Extract again."
+        )
     return FeatureFolder(folder, manifest)
 
 

@@ -1,21 +1,15 @@
-"""Embeddings on disk: shards of rows written whole or not at all, and a manifest that says what made them.
+"""Writing a feature folder shard by shard; a killed run goes on where it stopped.
 
-A folder holds::
-
-    manifest.json      what made the features, and (once complete) every file's rows and sha256
-    table.parquet      one row per embedding, in the same order: id, label, votes, group, split, ...
-    skipped.csv        the images that could not be read (only if there were any)
-    shards/00000.npy   the embeddings, `shard_rows` images each
-    run.log            hosts, times, engine: the one file that differs from run to run
-
-Every file is written under another name, flushed to the disk and renamed, so that a file that is
-there is whole. While a run is going on, each finished shard has a small ``.json`` beside it with
-its hash and the images it had to leave out; the end of the run gathers them into the manifest.
+`scalecal.io.feature_folder` says what a folder holds. While a run is going on, each finished shard has
+a small ``.json`` beside it with its hash and the images it had to leave out; the end of the run gathers
+them into the manifest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import hashlib
 import io
 import json
 import os
@@ -23,47 +17,174 @@ import platform
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from operator import methodcaller
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from scalecal import __version__
 from scalecal.checks import InputError, ScalecalWarning, check_choice, check_positive_int, rows
-from scalecal.io.manifests import (
+from scalecal.io.feature_folder import (
     FORMAT,
     MANIFEST,
+    SHARDS,
     SKIPPED,
     TABLE,
-    column_hash,
     damaged_files,
-    differences,
-    holds_shards,
     read_manifest,
 )
-from scalecal.io.shards import (
-    SHARDS,
-    Skipped,
+from scalecal.io.store import (
+    differences,
     disk_errors,
-    json_bytes,
-    shard_done,
-    shard_files,
-    shard_ranges,
-    sync_folder,
-    write_shard,
-    write_whole,
+    file_hash,
+    is_partial,
+    lock_folder,
+    sweep,
+    write_bytes,
+    write_json,
+    write_text,
 )
-from scalecal.io.store import file_hash
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["StoreWriter", "open_store"]
+__all__ = [
+    "Skipped",
+    "StoreWriter",
+    "default_shard_rows",
+    "holds_shards",
+    "open_store",
+    "shard_done",
+    "shard_ranges",
+    "write_shard",
+]
 
 LOG = "run.log"
 DTYPES = ("float16", "float32")
 _IMAGES_CHANGED = "the images changed since this folder was begun"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """One image that could not be read: its row in the image set, its id and why."""
+
+    row: int
+    id: str
+    reason: str
+
+
+def default_shard_rows(n_images: int) -> int:
+    """Return the images per shard: a 32nd of the set, as a multiple of 64, at most 16,384.
+
+    A kill costs the shards under way, so a small set needs small ones.
+
+    Examples
+    --------
+    >>> [default_shard_rows(n) for n in (10, 3_152, 327_680, 10_000_000)]
+    [64, 128, 10240, 16384]
+    """
+    return min(16384, 64 * max(1, -(-n_images // (32 * 64))))
+
+
+def shard_ranges(n_images: int, shard_rows: int) -> list[tuple[int, int, int]]:
+    """Return (shard, first row, one past the last row) of every shard, by position alone.
+
+    Examples
+    --------
+    >>> shard_ranges(5, 2)
+    [(0, 0, 2), (1, 2, 4), (2, 4, 5)]
+    """
+    return [
+        (k, start, min(start + shard_rows, n_images))
+        for k, start in enumerate(range(0, n_images, shard_rows))
+    ]
+
+
+def shard_files(path: Path, shard: int) -> tuple[Path, Path]:
+    """Return a shard's data file and the note kept beside it while the run goes on."""
+    stem = path / SHARDS / f"{shard:05d}"
+    return stem.with_suffix(".npy"), stem.with_suffix(".json")
+
+
+def shard_done(path: Path, shard: int, n_images: int) -> bool:
+    """Whether a shard of so many images is there, whole."""
+    data, note_file = shard_files(path, shard)
+    if not (data.exists() and note_file.exists()):
+        return False
+    note = json.loads(note_file.read_text(encoding="utf-8"))
+    return bool(
+        note["rows"] + len(note["skipped"]) == n_images and data.stat().st_size == note["bytes"]
+    )
+
+
+def holds_shards(path: str | os.PathLike[str]) -> bool:
+    """Whether a feature folder holds any shard."""
+    return any((Path(path) / SHARDS).glob("*.npy"))
+
+
+def write_shard(
+    path: str | os.PathLike[str],
+    shard: int,
+    features: NDArray[Any],
+    ids: Sequence[str],
+    skipped: Sequence[Skipped] = (),
+    *,
+    dtype: str = "float16",
+) -> None:
+    """Write one shard of a folder begun with `open_store`; any process may do it.
+
+    The bytes depend on nothing but the arguments, so two workers that were given the same shard
+    write the same file, and the last rename wins.
+    """
+    array = _cast(features, dtype, ids)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+    data = array.reshape(-1).view(np.uint8).data if array.size else b""
+    digest = hashlib.sha256(header.getvalue())
+    digest.update(data)
+    note = {
+        "rows": len(array),
+        "bytes": len(header.getvalue()) + len(data),
+        "sha256": digest.hexdigest(),
+        "skipped": [[s.row, s.id, s.reason] for s in skipped],
+    }
+    data_file, note_file = shard_files(Path(path), shard)
+    # The note goes first: a shard without its data is not done, so a kill between the two
+    # costs this shard and nothing else.
+    write_json(note_file, note)
+    write_bytes(data_file, header.getvalue(), data)
+
+
+def _cast(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any]:
+    """Return embeddings in the number type on disk, refusing those it cannot hold."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = np.ascontiguousarray(features, dtype=dtype)
+    bad = ~np.isfinite(array).all(axis=1)
+    if bad.any():
+        first = int(np.flatnonzero(bad)[0])
+        what = (
+            f"is too large for {dtype}: keep float32 (dtype='float32', --dtype float32)"
+            if np.isfinite(features[first]).all()
+            else "holds NaN or infinity: check the file or the weights it comes from "
+            "(an extraction may need --precision fp32)"
+        )
+        raise InputError(f"the embedding of {ids[first]!r} {what}")
+    return array
+
+
+def _column_hash(column: pd.Series[Any]) -> str:
+    """Return a sha256 of a column's values that depends on no library's file format."""
+    values = column.to_numpy()
+    if values.dtype.kind in "iufb":
+        return hashlib.sha256(values.dtype.str.encode() + values.tobytes()).hexdigest()
+    digest = hashlib.sha256(b"text")
+    for value, missing in zip(values, column.isna(), strict=True):
+        # A length before each value keeps ["ab", "c"] apart from ["a", "bc"].
+        text = b"" if missing else str(value).encode()
+        digest.update(b"-" if missing else len(text).to_bytes(8, "little") + text)
+    return digest.hexdigest()
 
 
 def open_store(
@@ -72,7 +193,7 @@ def open_store(
     table: pd.DataFrame,
     *,
     dim: int,
-    shard_rows: int = 16384,
+    shard_rows: int | None = None,
     dtype: str = "float16",
     note: Mapping[str, Any] | None = None,
 ) -> StoreWriter:
@@ -89,8 +210,8 @@ def open_store(
         One row per image with a column ``id`` whose values are all different.
     dim : int
         Length of an embedding.
-    shard_rows : int, default=16384
-        Images per shard.
+    shard_rows : int, optional
+        Images per shard; by default those of the folder, or `default_shard_rows`.
     dtype : {"float16", "float32"}
         Number type on disk.
     note : mapping, optional
@@ -114,7 +235,6 @@ def open_store(
     [[1.0, 1.0], [1.0, 1.0]]
     """
     check_choice(dtype, DTYPES, "dtype")
-    check_positive_int(shard_rows, "shard_rows")
     if "id" not in table.columns:
         raise InputError(f"the table needs a column 'id', it has {', '.join(map(str, table))}")
     if len(table) == 0:
@@ -125,6 +245,10 @@ def open_store(
             f"ids must be different, {str(table['id'][twice].iloc[0])!r} comes twice "
             f"({rows(twice)}). Give each image its own id."
         )
+    if shard_rows is None:
+        begun = read_manifest(path) if (Path(path) / MANIFEST).exists() else {}
+        shard_rows = begun.get("shard_rows") or default_shard_rows(len(table))
+    check_positive_int(shard_rows, "shard_rows")
     full: dict[str, Any] = {
         "format": FORMAT,
         "version": __version__,
@@ -132,7 +256,7 @@ def open_store(
         "dim": dim,
         "dtype": dtype,
         "shard_rows": shard_rows,
-        "columns": {str(c): column_hash(table[c]) for c in table.columns},
+        "columns": {str(c): _column_hash(table[c]) for c in table.columns},
     }
     return StoreWriter(Path(path), full, table, note)
 
@@ -152,17 +276,18 @@ class StoreWriter:
         self.table = table
         self.complete = False
         self.damaged: tuple[str, ...] = ()
+        self._began = False
         self._note = dict(note or {})
+        if path.exists() and not path.is_dir():
+            raise InputError(f"cannot write to {path}: it is a file, expected a folder")
         with disk_errors(path):
-            self._refuse_foreign_folder()
-            (path / SHARDS).mkdir(parents=True, exist_ok=True)
-            self._log = open(path / LOG, "a", encoding="utf-8")  # noqa: SIM115
-        try:
-            self._lock()
+            path.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(lock_folder(path))
             self._resume_or_start()
-        except BaseException:
-            self.close()
-            raise
+            with disk_errors(path):
+                (path / SHARDS).mkdir(exist_ok=True)
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -172,61 +297,35 @@ class StoreWriter:
 
     def close(self) -> None:
         """Let go of the folder; another run may take it up."""
-        self._log.close()
-
-    def _refuse_foreign_folder(self) -> None:
-        if (self.path / MANIFEST).exists() or not self.path.exists():
-            return
-        others = [
-            p.name
-            for p in sorted(self.path.iterdir())
-            if p.name not in (SHARDS, LOG) and not p.name.endswith(".tmp")
-        ]
-        if others or any((self.path / SHARDS).glob("*.npy")):
-            raise InputError(
-                f"{self.path} is not empty and holds no {MANIFEST} "
-                f"(found {', '.join(others[:3]) or 'shards'}). Give a new folder."
-            )
-
-    def _lock(self) -> None:
-        """Refuse two runs in one folder; the lock goes with the process, however it ends."""
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            return
-        try:
-            fcntl.flock(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another run is writing to {self.path}. Wait for it, or give another folder."
-            ) from None
-        except OSError:  # a file system without locks
-            return
+        self._stack.close()
 
     def _resume_or_start(self) -> None:
-        for leftover in [*self.path.glob(".*.tmp"), *(self.path / SHARDS).glob(".*.tmp")]:
-            leftover.unlink(missing_ok=True)
         if not (self.path / MANIFEST).exists():
+            self._refuse_foreign_folder()
+            sweep(self.path)
+            self._began = True
             self._write_manifest({**self.settings, "complete": False, **self._note})
             self.log(f"started on {platform.node()} by scalecal {__version__}")
             return
         manifest = read_manifest(self.path)
-        found = self._changed(manifest)
-        if found and not manifest.get("complete") and not holds_shards(self.path):
+        sweep(self.path)
+        sweep(self.path / SHARDS)
+        changed = self._changed(manifest)
+        if changed and not manifest.get("complete") and not holds_shards(self.path):
             # Nothing is lost by other settings: a run that stopped at its first image, say.
-            for shard_note in (self.path / SHARDS).glob("*.json"):
-                shard_note.unlink(missing_ok=True)
+            self._remove_shards()
+            self._began = True
             self._write_manifest({**self.settings, "complete": False})
             self.log(f"started afresh on {platform.node()} with other settings")
             return
-        if found == [_IMAGES_CHANGED]:
+        if changed == [_IMAGES_CHANGED]:
             raise InputError(
                 f"the images changed since {self.path} was begun. "
                 "Bring the old ones back to go on, or give a new folder."
             )
-        if found:
+        if changed:
             raise InputError(
-                f"{self.path} holds features made with other settings ({'; '.join(found)}). "
+                f"{self.path} holds features made with other settings ({'; '.join(changed)}). "
                 "Use the same settings to go on, or give a new folder."
             )
         self.complete = bool(manifest["complete"])
@@ -235,33 +334,45 @@ class StoreWriter:
         if self.damaged:
             self._reopen(manifest)
         elif self.complete:
-            self._sweep()
+            self._remove_notes()
         else:
             left = len(self.missing())
             self.log(f"resumed on {platform.node()}: {left} shards to do")
 
+    def _refuse_foreign_folder(self) -> None:
+        others = [p.name for p in sorted(self.path.iterdir()) if not is_partial(p)]
+        if others:
+            raise InputError(
+                f"{self.path} is not empty and holds no {MANIFEST} "
+                f"(found {', '.join(others[:3])}). Give a new folder."
+            )
+
     def _changed(self, manifest: Mapping[str, Any]) -> list[str]:
         """Name the settings in which the folder differs from this run."""
         there = {k: manifest.get(k) for k in self.settings}
-        # Two hashes of a column tell a reader nothing: its name is enough.
+        # Two hashes of a column say nothing to a reader: its name is enough.
         old, new = there.pop("columns") or {}, self.settings["columns"]
-        found = differences(there, {**self.settings, "columns": None})
-        changed = [c for c in dict.fromkeys([*old, *new]) if old.get(c) != new.get(c)]
-        if changed:
-            found.append(f"other values in {', '.join(sorted(changed))}")
+        lines = differences(there, {**self.settings, "columns": None})
+        columns = [c for c in dict.fromkeys([*old, *new]) if old.get(c) != new.get(c)]
+        if columns:
+            lines.append(f"other values in {', '.join(sorted(columns))}")
         # The hash covers the images and the table; what else differs of them says more.
-        hashes = [line for line in found if line.startswith("dataset.hash:")]
-        rest = [line for line in found if line not in hashes]
-        told = any(line.startswith(("dataset.", "other values in ")) for line in rest)
-        return rest if told or not hashes else [_IMAGES_CHANGED, *rest]
+        rest = [line for line in lines if not line.startswith("dataset.hash:")]
+        explained = any(line.startswith(("dataset.", "other values in ")) for line in rest)
+        return rest if explained or len(rest) == len(lines) else [_IMAGES_CHANGED, *rest]
 
     def _reopen(self, manifest: Mapping[str, Any]) -> None:
-        """Make a finished folder with damaged files an unfinished one that lacks these."""
+        """Make a finished folder with damaged files an unfinished one that lacks these.
+
+        The damaged files are kept under another name: somebody may have edited them.
+        """
         verb = "is" if len(self.damaged) == 1 else "are"
-        told = f"{', '.join(self.damaged)} {verb} damaged: done again"
-        warnings.warn(f"{self.path}: {told}", ScalecalWarning, stacklevel=5)
-        self.log(told)
+        message = f"{', '.join(self.damaged)} {verb} damaged: done again, the old kept as *.damaged"
+        warnings.warn(f"{self.path}: {message}", ScalecalWarning, stacklevel=5)
+        self.log(message)
         skipped = self._skipped_by_row(manifest)
+        for name in self.damaged:
+            _set_aside(self.path / name)
         for shard, start, stop in self.shard_ranges():
             entry = manifest["shards"][shard]
             data, note_file = shard_files(self.path, shard)
@@ -271,9 +382,8 @@ class StoreWriter:
                 data.unlink(missing_ok=True)
                 note_file.unlink(missing_ok=True)
                 continue
-            note = {**{k: entry[k] for k in ("rows", "bytes", "sha256")}, "skipped": left_out}
-            content = json_bytes(note)
-            write_whole(note_file, methodcaller("write", content))
+            kept = {k: entry[k] for k in ("rows", "bytes", "sha256")}
+            write_json(note_file, {**kept, "skipped": left_out})
         # Last: a kill before this finds the folder damaged again and comes the same way.
         self._write_manifest({**self.settings, "complete": False, **self._note})
         self.complete = False
@@ -286,13 +396,12 @@ class StoreWriter:
             return {int(r[0]): [int(r[0]), *r[1:]] for r in list(csv.reader(file))[1:]}
 
     def _write_manifest(self, content: Mapping[str, Any]) -> None:
-        write_whole(self.path / MANIFEST, lambda file: file.write(json_bytes(content)))
+        write_json(self.path / MANIFEST, content)
 
     def log(self, line: str) -> None:
         """Add a line with the time to ``run.log``."""
-        with disk_errors(self.path / LOG):
-            self._log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {line}\n")
-            self._log.flush()
+        with disk_errors(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {line}\n")
 
     @property
     def n_images(self) -> int:
@@ -329,14 +438,21 @@ class StoreWriter:
     def restart(self, note: Mapping[str, Any] | None = None, **changes: Any) -> None:
         """Throw the shards away and start again with other settings (a smaller batch, say)."""
         # Shards first: a kill between the two steps leaves an empty folder, never mixed shards.
-        for shard, _, _ in self.shard_ranges():
-            for file in shard_files(self.path, shard):
-                file.unlink(missing_ok=True)
-        sync_folder(self.path / SHARDS)
+        self._remove_shards()
         self.settings = {**self.settings, **changes}
         self._note = dict(note or self._note)
         self._write_manifest({**self.settings, "complete": False, **self._note})
         self.log(f"restarted with {changes}")
+
+    def discard(self) -> None:
+        """Remove what was written, if this run began the folder; nothing that was there before."""
+        if self._began and not self.complete:
+            self._remove_shards()
+            for name in (TABLE, SKIPPED, LOG, MANIFEST):
+                (self.path / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty: somebody else's file
+                (self.path / SHARDS).rmdir()
+                self.path.rmdir()
 
     def finish(self) -> dict[str, Any]:
         """Write the table, the list of skipped images and the final manifest; return it."""
@@ -345,13 +461,13 @@ class StoreWriter:
         left = len(self.missing())
         if left:
             raise InputError(f"{self.path} is not finished: {left} shards are missing")
-        notes = []
+        entries = []
         for shard, start, stop in self.shard_ranges():
-            data, note = shard_files(self.path, shard)
-            done = json.loads(note.read_text(encoding="utf-8"))
-            entry = {"file": f"{SHARDS}/{data.name}", "start": start, "stop": stop, **done}
-            notes.append(entry)
-        skipped = [s for entry in notes for s in entry.pop("skipped")]
+            data, note_file = shard_files(self.path, shard)
+            note = json.loads(note_file.read_text(encoding="utf-8"))
+            file = f"{SHARDS}/{data.name}"
+            entries.append({"file": file, "start": start, "stop": stop, **note})
+        skipped = [s for entry in entries for s in entry.pop("skipped")]
         if len(skipped) == self.n_images:
             raise InputError(
                 f"none of the {self.n_images} images could be read. "
@@ -364,11 +480,11 @@ class StoreWriter:
             "n_skipped": len(skipped),
             "table": self._write_table([int(s[0]) for s in skipped]),
             "skipped": self._write_skipped(skipped),
-            "shards": notes,
+            "shards": entries,
         }
         self._write_manifest(result)
         self.complete = True
-        self._sweep()
+        self._remove_notes()
         self.log(f"finished: {result['n']} embeddings, {len(skipped)} images skipped")
         return result
 
@@ -378,7 +494,7 @@ class StoreWriter:
             content = kept.to_parquet(index=False)
         except (TypeError, ValueError) as error:  # pyarrow's own errors are kinds of these
             raise InputError(f"the table cannot be stored: {error}") from None
-        write_whole(self.path / TABLE, lambda file: file.write(content))
+        write_bytes(self.path / TABLE, content)
         return {"file": TABLE, "sha256": file_hash(self.path / TABLE)}
 
     def _write_skipped(self, skipped: Sequence[Sequence[Any]]) -> dict[str, str] | None:
@@ -388,10 +504,22 @@ class StoreWriter:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["row", "id", "reason"])
         writer.writerows(skipped)
-        write_whole(self.path / SKIPPED, lambda file: file.write(text.getvalue().encode()))
+        write_text(self.path / SKIPPED, text.getvalue())
         return {"file": SKIPPED, "sha256": file_hash(self.path / SKIPPED)}
 
-    def _sweep(self) -> None:
+    def _remove_shards(self) -> None:
+        for shard, _, _ in self.shard_ranges():
+            for file in shard_files(self.path, shard):
+                file.unlink(missing_ok=True)
+
+    def _remove_notes(self) -> None:
         """Remove the notes of a finished run; all they say is in the manifest now."""
-        for note in (self.path / SHARDS).glob("*.json"):
-            note.unlink(missing_ok=True)
+        for shard, _, _ in self.shard_ranges():
+            shard_files(self.path, shard)[1].unlink(missing_ok=True)
+
+
+def _set_aside(file: Path) -> None:
+    """Give a damaged file another name, one that is free."""
+    if file.exists():
+        names = (f"{file.name}.damaged{'' if k == 1 else k}" for k in range(1, 1000))
+        os.replace(file, next(file.with_name(n) for n in names if not file.with_name(n).exists()))

@@ -24,8 +24,7 @@ from scalecal.io.case_tables import (
     without_empty_columns,
 )
 from scalecal.io.columns import ROLES, NamedColumns, check_headers, open_columns
-from scalecal.io.feature_folder import FeatureFolder, load_features
-from scalecal.io.manifests import MANIFEST
+from scalecal.io.feature_folder import MANIFEST, FeatureFolder, load_features
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
 from scalecal.votes import Ties

@@ -1,7 +1,14 @@
-"""Output that is either wholly there or not there at all."""
+"""Output that is whole or absent, and never at the cost of a file scalecal did not write.
+
+Every folder scalecal writes to holds ``.scalecal.json``: the name, sha256 and origin of each file
+written there. A file is replaced or removed only if that record lists it with its present hash and the
+same kind of command wrote it; anything else in the way is an error. Files are written under another
+name, flushed to the disk and renamed, so that a file that is there is whole.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -9,7 +16,8 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,114 +30,62 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "RECORD",
+    "Store",
+    "check_output_file",
+    "check_output_folder",
+    "differences",
+    "disk_errors",
     "file_hash",
+    "is_partial",
+    "is_whole",
+    "lock_folder",
     "output_folder",
     "plain",
+    "sweep",
     "write_bytes",
     "write_csv",
+    "write_file",
     "write_json",
     "write_text",
+    "written_by",
 ]
 
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+RECORD = ".scalecal.json"
+"""Name of the file that lists what scalecal wrote to a folder."""
+
+Buffer = bytes | memoryview
+Paths = Iterable[str | os.PathLike[str] | None]
+
+_PARTIAL = ".scalecal-"
+_LOCK_SECONDS = 10.0
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+# Folders this process has locked for a run: its own commits there need no further lock.
+_LOCKED: set[tuple[int, int]] = set()
 
 
-@contextmanager
-def output_folder(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
-    """Write a folder's files elsewhere and move them in place when all of them are done.
-
-    Yields a temporary folder on the same disk. If the block ends well, its files are moved to `path`,
-    each replacing a file of the same name in one step; other files in `path` stay. If the block
-    fails or is interrupted, `path` is as it was before. With ``overwrite=False`` a `path` that
-    already holds files is refused.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as root:
-    ...     with output_folder(Path(root, "run")) as folder:
-    ...         write_json(folder / "a.json", {"x": 1})
-    ...     sorted(p.name for p in Path(root, "run").iterdir())
-    ['a.json']
-    """
-    target = Path(path)
-    if target.exists() and not target.is_dir():
-        raise InputError(f"cannot write to {target}: it is a file, expected a folder")
-    try:
-        if not overwrite and target.is_dir() and any(target.iterdir()):
-            raise InputError(
-                f"{target} already holds files. Choose another folder, or allow overwriting"
-            )
-        made = _make_parents(target)
-        # Inside the folder where it exists, since its parent may be another disk or not ours.
-        home = target if target.is_dir() else target.parent
-        partial = home / f".{target.name}.{secrets.token_hex(4)}.partial"
-        partial.mkdir()
-    except OSError as error:
-        raise InputError(f"cannot write to {target}: {error.strerror or error}") from None
-    done = False
-    try:
-        yield partial
-        _move_in_place(partial, target)
-        done = True
-    except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise InputError(f"cannot write to {target}: {error.strerror}") from None
-        raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        if not done:
-            for parent in made:
-                if parent.is_dir() and not any(parent.iterdir()):
-                    parent.rmdir()
+# Single files
 
 
-def _make_parents(target: Path) -> list[Path]:
-    """Make the folders above `target`; return those that were made, innermost first."""
-    made = []
-    parent = target.parent
-    while not parent.exists():
-        made.append(parent)
-        parent = parent.parent
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return made
-
-
-def _move_in_place(partial: Path, target: Path) -> None:
-    if not target.exists():
-        os.replace(partial, target)
-        return
-    files = sorted(p for p in partial.rglob("*") if not p.is_dir())
-    for file in files:
-        place = target / file.relative_to(partial)
-        if place.is_dir():
-            raise InputError(f"cannot write {place}: a folder of that name is in the way")
-    for file in files:
-        place = target / file.relative_to(partial)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(file, place)
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 text file in one step: a reader sees the old file or the new one, whole."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: str | Path, content: bytes) -> None:
+def write_bytes(path: str | Path, *parts: Buffer) -> None:
     """Write a file in one step: a reader sees the old file or the new one, whole."""
     path = Path(path)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
+    partial = _partial_name(path.parent)
+    with disk_errors(path):
         try:
-            with partial.open("wb") as file:
-                file.write(content)
+            with partial.open("xb") as file:
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
+        finally:
+            partial.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a UTF-8 text file in one step."""
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: str | Path, obj: Any) -> None:
@@ -177,3 +133,486 @@ def file_hash(path: str | Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def disk_errors(path: str | Path, *, only: set[int] | None = None) -> Iterator[None]:
+    """Turn a full or read-only disk into one plain sentence; `only` names the errors meant."""
+    try:
+        yield
+    except OSError as error:
+        if only is not None and error.errno not in only:
+            raise
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}. Files finished before are kept; "
+            "free some space or make the folder writable, then run the same command again"
+        ) from None
+
+
+def sweep(folder: str | Path) -> None:
+    """Remove what a killed process left half-written; only for a folder that is locked."""
+    for leftover in Path(folder).glob(f"{_PARTIAL}*.partial"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def _partial_name(folder: Path) -> Path:
+    return folder / f"{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}.partial"
+
+
+def is_partial(path: Path) -> bool:
+    """Whether a path is one of the temporary names of this module."""
+    return path.name.startswith(_PARTIAL) and path.name.endswith(".partial")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut, where the system can (not on Windows)."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+# Locks
+
+
+@contextmanager
+def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
+    """Keep other processes from writing to a folder; the lock goes with the process, however it ends.
+
+    A lock of a whole run (`seconds` of 0) is refused at once where another run holds the folder; a
+    short one waits so long. File systems without locks have none.
+    """
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):  # Windows
+        yield
+        return
+    key = (os.fstat(handle).st_dev, os.fstat(handle).st_ino)
+    until = time.monotonic() + seconds
+    try:
+        while not (seconds and key in _LOCKED):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise InputError(
+                        f"another run is writing to {folder}. Wait for it, or choose another folder"
+                    ) from None
+                time.sleep(0.05)
+            except OSError:  # a file system without locks
+                break
+        if seconds:
+            yield
+            return
+        _LOCKED.add(key)
+        try:
+            yield
+        finally:
+            _LOCKED.discard(key)
+    finally:
+        os.close(handle)
+
+
+# What scalecal wrote to a folder
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    """Return the record of a folder: its files by name, and the settings of a run in parts."""
+    file = folder / RECORD
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {"files": {}}
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {file}: {error}. Choose a new folder") from None
+    if not isinstance(record, dict) or not isinstance(record.get("files"), dict):
+        raise InputError(f"{file} is not a record of scalecal's files. Choose a new folder")
+    return record
+
+
+def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    files = record["files"]
+    write_json(folder / RECORD, {**record, "files": {name: files[name] for name in sorted(files)}})
+
+
+def written_by(path: str | Path) -> str | None:
+    """Return the kind of command that wrote a file, or None where it is not on record."""
+    path = Path(path)
+    entry = _read_record(path.parent)["files"].get(path.name)
+    return None if entry is None else str(entry["by"])
+
+
+def is_whole(folder: str | Path) -> bool:
+    """Whether a folder holds every file its record lists, as scalecal wrote it."""
+    files = _read_record(Path(folder))["files"]
+    return bool(files) and all(_unchanged(Path(folder, name), files[name]) for name in files)
+
+
+def _unchanged(place: Path, entry: Mapping[str, str] | None) -> bool:
+    return entry is not None and place.is_file() and file_hash(place) == entry["sha256"]
+
+
+def _obstacle(
+    folder: Path, name: str, kind: str, files: Mapping[str, Any], new_hash: str | None = None
+) -> str | None:
+    """Return why a file may not be written, or None where it may."""
+    place = folder / name
+    for parent in Path(name).parents:
+        if (folder / parent).exists() and not (folder / parent).is_dir():
+            return f"{folder / parent} is a file, expected a folder"
+    if not os.path.lexists(place):
+        return None
+    if place.is_dir():
+        return "a folder of that name is in the way"
+    if place.is_symlink():
+        return "a link of that name is in the way"
+    present = file_hash(place)
+    if present == new_hash:
+        return None
+    entry = files.get(name)
+    if entry is None:
+        return "there is a file of that name that scalecal did not write"
+    if present not in (entry["sha256"], entry.get("replaced")):
+        return "the file was changed since scalecal wrote it"
+    if entry["by"] != kind:
+        return f"the file is a result of `scalecal {entry['by']}`"
+    return None
+
+
+def _refuse_inputs(places: Iterable[Path], inputs: Paths) -> None:
+    """Refuse an output that is an input: the same path, or a link or hard link to the same file."""
+    read = [Path(path) for path in inputs if path is not None]
+    for place in places:
+        for source in read:
+            same = place.resolve() == source.resolve()
+            with contextlib.suppress(OSError):
+                same = same or place.samefile(source)
+            if same:
+                raise InputError(
+                    f"cannot write {place}: it is the input {source}. Choose another output"
+                )
+
+
+def _refuse_obstacles(
+    folder: Path,
+    names: Iterable[str],
+    kind: str,
+    files: Mapping[str, Any],
+    hashes: Mapping[str, str] | None = None,
+) -> None:
+    for name in names:
+        reason = _obstacle(folder, name, kind, files, (hashes or {}).get(name))
+        if reason is not None:
+            raise InputError(
+                f"cannot write {folder / name}: {reason}. Move it away, or choose another output"
+            )
+
+
+def check_output_folder(
+    path: str | Path, *, kind: str, names: Iterable[str] = (), inputs: Paths = ()
+) -> None:
+    """Refuse an output folder before any work is done for it.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    kind
+        The command that will write: it may replace its own files only.
+    names
+        Files it is going to write, as far as they are known.
+    inputs
+        Files and folders that are read; None is skipped.
+    """
+    folder, names, inputs = Path(path), list(names), list(inputs)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"cannot write to {folder}: it is a file, expected a folder")
+    _refuse_inputs([folder, *(folder / name for name in names)], inputs)
+    if folder.is_dir():
+        _refuse_obstacles(folder, names, kind, _read_record(folder)["files"])
+
+
+def check_output_file(path: str | Path, *, kind: str, inputs: Paths = ()) -> None:
+    """Refuse an output file before any work is done for it; see `check_output_folder`."""
+    path = Path(path)
+    _refuse_inputs([path], inputs)
+    if path.parent.is_dir():
+        _refuse_obstacles(path.parent, [path.name], kind, _read_record(path.parent)["files"])
+
+
+def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Paths = ()) -> None:
+    """Write a file a user asked for, in one step, and note it in its folder's record.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> write_file(folder / "a.csv", "x", kind="predict")
+    >>> write_file(folder / "a.csv", "y", kind="predict")
+    >>> _ = (folder / "a.csv").write_text("edited by hand")
+    >>> write_file(folder / "a.csv", "z", kind="predict")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: cannot write ...a.csv: the file was changed since scalecal wrote it...
+    """
+    path = Path(path)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    _refuse_inputs([path], inputs)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    partial = _partial_name(path.parent)
+    write_bytes(partial, data)
+    try:
+        _commit(path.parent, {path.name: partial}, kind)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _commit(
+    folder: Path,
+    new: Mapping[str, Path],
+    kind: str,
+    *,
+    replace: bool = False,
+) -> None:
+    """Move finished files into a folder and note them; with `replace`, remove the kind's other files."""
+    hashes = {name: file_hash(source) for name, source in new.items()}
+    with lock_folder(folder, seconds=_LOCK_SECONDS), disk_errors(folder):
+        record = _read_record(folder)
+        files = record["files"]
+        _refuse_obstacles(folder, new, kind, files, hashes)
+        stale: list[tuple[str, Path | None]] = []
+        for name, entry in files.items():
+            if replace and entry["by"] == kind and name not in new:
+                place = folder / name
+                if place.is_symlink() or not place.is_file():
+                    stale.append((name, None))
+                elif file_hash(place) in (entry["sha256"], entry.get("replaced")):
+                    stale.append((name, place))
+        # Both hashes are noted before the first rename: killed at any point, the files stay ours.
+        for name, digest in hashes.items():
+            files[name] = {"sha256": digest, "by": kind}
+            if (folder / name).exists():
+                files[name]["replaced"] = file_hash(folder / name)
+        _write_record(folder, record)
+        for name, source in new.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(source, folder / name)
+        for name, place in stale:
+            del files[name]
+            if place is not None:
+                place.unlink(missing_ok=True)
+        replaced = [entry.pop("replaced", None) for entry in files.values()]
+        if stale or any(replaced):
+            _write_record(folder, record)
+
+
+@contextmanager
+def output_folder(
+    path: str | Path,
+    *,
+    kind: str = "files",
+    inputs: Paths = (),
+    replace: bool = False,
+) -> Iterator[Path]:
+    """Write a folder's files elsewhere and move them in place when all of them are done.
+
+    Yields a temporary folder on the same disk. If the block ends well, its files are moved to `path`;
+    if it fails or is interrupted, `path` is as it was before. Inside another `output_folder` it is
+    simply a folder.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    kind
+        The command that writes. Files of the same name are replaced if the same kind of command wrote
+        them and they are unchanged; any other is an error, and nothing is written.
+    inputs
+        Files and folders that were read: none of them may be written to.
+    replace
+        Also remove the unchanged files that an earlier run of the same kind wrote and this one did not.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     with output_folder(Path(root, "run")) as folder:
+    ...         write_json(folder / "a.json", {"x": 1})
+    ...     sorted(p.name for p in Path(root, "run").iterdir())
+    ['.scalecal.json', 'a.json']
+    """
+    target = Path(path)
+    if any(map(is_partial, (target, *target.parents))):
+        target.mkdir(parents=True, exist_ok=True)
+        yield target
+        return
+    check_output_folder(target, kind=kind, inputs=inputs)
+    made = _missing_parents(target)
+    done = False
+    try:
+        with disk_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # Inside the folder where it exists, since its parent may be another disk or not ours.
+            partial = _partial_name(target if target.is_dir() else target.parent)
+            partial.mkdir()
+        try:
+            with disk_errors(target, only=_DISK):
+                yield partial
+            new = {
+                p.relative_to(partial).as_posix(): p
+                for p in sorted(partial.rglob("*"))
+                if not p.is_dir()
+            }
+            _refuse_inputs((target / name for name in new), inputs)
+            if target.exists():
+                _commit(target, new, kind, replace=replace)
+            else:
+                files = {name: {"sha256": file_hash(p), "by": kind} for name, p in new.items()}
+                _write_record(partial, {"files": files})
+                with disk_errors(target):
+                    os.replace(partial, target)
+            done = True
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    finally:
+        if not done:
+            for parent in made:
+                with contextlib.suppress(OSError):
+                    parent.rmdir()  # only where it is empty
+
+
+def _missing_parents(target: Path) -> list[Path]:
+    """Return the folders above `target` that do not exist, innermost first."""
+    return [parent for parent in target.parents if not parent.exists()]
+
+
+# Folders that are filled part by part
+
+
+def differences(there: Any, here: Any, name: str = "") -> list[str]:
+    """Name what differs between two nested settings.
+
+    Examples
+    --------
+    >>> differences({"encoder": {"name": "uni", "dim": 1024}}, {"encoder": {"name": "uni", "dim": 512}})
+    ['encoder.dim: 1024 there, 512 here']
+    """
+    if isinstance(there, dict) and isinstance(here, dict):
+        keys = [*there, *(k for k in here if k not in there)]
+        labels = [f"{name}.{key}" if name else str(key) for key in keys]
+        return [
+            line
+            for key, label in zip(keys, labels, strict=True)
+            for line in differences(there.get(key), here.get(key), label)
+        ]
+    return [] if there == here else [f"{name}: {_short(there)} there, {_short(here)} here"]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Store:
+    """A folder filled part by part, which can be interrupted; use it as a context manager.
+
+    One process at a time may fill it. The settings it was begun with are kept in its record; other
+    settings are refused, and the differences named. A part is a file; it is done if it is there with
+    the hash it was written with.
+
+    Parameters
+    ----------
+    path
+        The folder: new, empty, or begun with the same settings.
+    settings
+        Everything that decides the bytes of the parts; JSON values.
+    kind
+        The command that fills it.
+    inputs
+        Files and folders that are read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp(), "run")
+    >>> with Store(folder, {"epochs": 3}, kind="finetune") as store:
+    ...     store.write("seed0.json", "{}")
+    >>> with Store(folder, {"epochs": 3}, kind="finetune") as store:
+    ...     store.done("seed0.json"), store.done("seed1.json")
+    (True, False)
+    >>> with Store(folder, {"epochs": 5}, kind="finetune") as store:
+    ...     pass
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: ... was begun with other settings (epochs: 3 there, 5 here)...
+    """
+
+    def __init__(
+        self, path: str | Path, settings: Mapping[str, Any], *, kind: str, inputs: Paths = ()
+    ) -> None:
+        self.path, self.kind = Path(path), kind
+        self._settings = plain(settings)
+        self._stack = contextlib.ExitStack()
+        check_output_folder(self.path, kind=kind, inputs=inputs)
+
+    def __enter__(self) -> Store:
+        with disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(lock_folder(self.path))
+            self._begin()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def _begin(self) -> None:
+        record = _read_record(self.path)
+        if "settings" not in record:
+            others = [p.name for p in sorted(self.path.iterdir()) if not is_partial(p)]
+            if others:
+                raise InputError(
+                    f"{self.path} holds other files ({', '.join(others[:3])}). Choose a new folder"
+                )
+            _write_record(self.path, {"kind": self.kind, "settings": self._settings, **record})
+            return
+        changed = differences(record["settings"], self._settings)
+        if record.get("kind") != self.kind:
+            changed = [f"it is a folder of `scalecal {record.get('kind')}`"]
+        if changed:
+            raise InputError(
+                f"{self.path} was begun with other settings ({'; '.join(changed)}). "
+                "Use the same settings to go on, or choose a new folder"
+            )
+        sweep(self.path)
+
+    def done(self, name: str) -> bool:
+        """Whether a part is there, as it was written."""
+        return _unchanged(self.path / name, _read_record(self.path)["files"].get(name))
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write one part in one step."""
+        partial = _partial_name(self.path)
+        write_bytes(partial, content.encode("utf-8") if isinstance(content, str) else content)
+        try:
+            _commit(self.path, {name: partial}, self.kind)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        """Remove a part that is not needed any more."""
+        record = _read_record(self.path)
+        if self.done(name):
+            (self.path / name).unlink()
+        if record["files"].pop(name, None) is not None:
+            _write_record(self.path, record)

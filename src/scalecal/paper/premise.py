@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, InputError, Int, as_float, as_rng, check_counts, check_labels
 from scalecal.inference.units import interval
 from scalecal.io.features import Features
-from scalecal.io.store import write_bytes
+from scalecal.io.store import write_file
 from scalecal.probes.jobs import host_rows
 from scalecal.runs.grid import Grid
 
@@ -101,8 +101,7 @@ def write_anchors(folder: str | Path, embeddings: Embeddings) -> None:
         arrays["counts"] = embeddings.counts
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    write_bytes(Path(folder) / FILE, content.getvalue())
+    write_file(Path(folder) / FILE, content.getvalue(), kind="reproduce")
 
 
 def read_anchors(folder: str | Path) -> Embeddings | None:

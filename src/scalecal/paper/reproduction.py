@@ -26,7 +26,7 @@ from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.features import load_features
 from scalecal.io.features import Features
-from scalecal.io.store import write_csv, write_json
+from scalecal.io.store import is_whole, output_folder, write_csv, write_file, write_json
 from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
 from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
 from scalecal.paper.printed import SMOOTHINGS
@@ -128,8 +128,8 @@ def cell_folder(out: str | Path, source: Source) -> Path:
 
 
 def seeds_left(folder: Path, seeds: Iterable[int]) -> list[int]:
-    """Return the seeds of a cell that are not done yet."""
-    return [s for s in seeds if not (folder / "seeds" / str(s) / "run.json").is_file()]
+    """Return the seeds of a cell that are not there, as they were written."""
+    return [s for s in seeds if not is_whole(folder / "seeds" / str(s))]
 
 
 # ---- training
@@ -433,28 +433,30 @@ def judge_run(
         embeddings={(f.parent.name, f.name): kept for f in folders if (kept := read_anchors(f))},
         seconds=_timings(out),
     )
-    write_csv(evidence.results, out / "results.csv")
-    write_tables(out / "tables", {name: make(evidence) for name, make in TABLES.items()})
-    write_figures(out / "figures", evidence)
     claims = claims_json(judge(evidence))
-    write_json(out / "claims.json", claims)
-    write_json(
-        record,
-        {
-            "kind": "reproduce",
-            "title": "The paper's tables, figures and claims on the data at hand",
-            "command": ["scalecal", *command[1:]],
-            "cells": [f"{c.dataset}/{c.encoder}" for c in cells],
-            "left_out": missing,
-            "notes": [*(f"{name} is left out: {why}" for name, why in missing.items()), *notes],
-        },
-    )
+    with output_folder(out, kind="reproduce", inputs=also, replace=True) as folder:
+        write_csv(evidence.results, folder / "results.csv")
+        write_tables(folder / "tables", {name: make(evidence) for name, make in TABLES.items()})
+        write_figures(folder / "figures", evidence)
+        write_json(folder / "claims.json", claims)
+        write_json(
+            folder / "run.json",
+            {
+                "kind": "reproduce",
+                "title": "The paper's tables, figures and claims on the data at hand",
+                "command": ["scalecal", *command[1:]],
+                "cells": [f"{c.dataset}/{c.encoder}" for c in cells],
+                "left_out": missing,
+                "notes": [*(f"{name} is left out: {why}" for name, why in missing.items()), *notes],
+            },
+        )
     return Outcome(evidence, claims, missing, notes)
 
 
 def write_timing(folder: Path, seconds: float, seeds: int) -> None:
     """Keep how long a cell's training took, for the claim on costs."""
-    write_json(folder / "timing.json", {"seconds": seconds, "seeds": seeds})
+    content = json.dumps({"seconds": seconds, "seeds": seeds}, indent=2) + "\n"
+    write_file(folder / "timing.json", content, kind="reproduce")
 
 
 def _timings(out: Path) -> dict[tuple[str, str], float]:

@@ -27,7 +27,7 @@ from scalecal.checks import Float, ScalecalWarning, check_positive_int, lookup
 from scalecal.datasets import simulate, true_calibration_error
 from scalecal.datasets.simulated import SimulatedCases
 from scalecal.inference.paired import PairedResult, paired_t
-from scalecal.io.store import output_folder, write_csv, write_json, write_text
+from scalecal.io.store import Store, output_folder, write_csv, write_json, write_text
 from scalecal.paper.figures import mark_of, panels
 from scalecal.runs.frontier import equal_entropy, soften
 from scalecal.runs.grid import run_grid
@@ -704,27 +704,6 @@ def figure_simulation(summary: pd.DataFrame, settings: Mapping[str, Setting]) ->
 # ---- running and writing
 
 
-def _finished(
-    path: Path, setting: Setting, methods: Sequence[str], replicates: int
-) -> pd.DataFrame | None:
-    """Return a setting measured before, if it is the same setting, methods and data sets."""
-    import pandas as pd
-
-    if not path.is_file():
-        return None
-    frame = pd.read_csv(path)
-    columns = asdict(setting)
-    same = (
-        {*columns, "setting", "replicate", "method", "metric", "value"} == set(frame.columns)
-        and len(frame) > 0
-        and all(str(frame[key].iloc[0]) == str(value) for key, value in columns.items())
-        and set(frame["method"]) == {*methods, *TRUTHS}
-        and set(frame["replicate"]) == set(range(replicates))
-        and set(frame["metric"]) == set(SCORES)
-    )
-    return frame if same else None
-
-
 def write_study(
     out: str | Path,
     *,
@@ -758,35 +737,29 @@ def write_study(
     chosen = list(dict.fromkeys([BASELINE, *(STUDY_METHODS if methods is None else methods)]))
     for name in chosen:
         lookup(name, METHODS, "method")
-    out = Path(out)
+    about = {
+        "version": __version__,
+        "seeds": list(range(seeds)),
+        "methods": chosen,
+        "settings": {name: asdict(setting) for name, setting in settings.items()},
+    }
     frames = []
-    for position, (name, setting) in enumerate(settings.items(), 1):
-        path = out / "settings" / f"{name}.csv"
-        frame = _finished(path, setting, chosen, seeds)
-        if frame is None:
-            progress(f"setting {position} of {len(settings)}, {name}: {seeds} data sets")
-            frame = measure_setting(name, setting, methods=chosen, replicates=seeds)
-            with output_folder(path.parent) as partial:
-                write_csv(frame, partial / path.name)
-            # Read back, so that a run that was interrupted gives the same bytes.
-            frame = pd.read_csv(path)
-        frames.append(frame)
-    study = pd.concat(frames, ignore_index=True)
-    summary = summarise(study)
-    with output_folder(out) as partial:
-        write_csv(study, partial / "study.csv")
-        write_csv(summary, partial / "summary.csv")
-        write_text(partial / "study.md", page(study))
-        save(figure_simulation(summary, settings), partial / "figure")
-        write_json(
-            partial / "run.json",
-            {
-                "kind": "simulation",
-                "version": __version__,
-                "seeds": list(range(seeds)),
-                "methods": chosen,
-                "settings": {name: asdict(setting) for name, setting in settings.items()},
-            },
-        )
+    with Store(out, about, kind="simulation") as store:
+        for position, (name, setting) in enumerate(settings.items(), 1):
+            part = f"settings/{name}.csv"
+            if not store.done(part):
+                progress(f"setting {position} of {len(settings)}, {name}: {seeds} data sets")
+                frame = measure_setting(name, setting, methods=chosen, replicates=seeds)
+                store.write(part, frame.to_csv(index=False, lineterminator="\n"))
+            # From the file, so that a run that was interrupted gives the same bytes.
+            frames.append(pd.read_csv(store.path / part))
+        study = pd.concat(frames, ignore_index=True)
+        summary = summarise(study)
+        with output_folder(out, kind="simulation") as partial:
+            write_csv(study, partial / "study.csv")
+            write_csv(summary, partial / "summary.csv")
+            write_text(partial / "study.md", page(study))
+            save(figure_simulation(summary, settings), partial / "figure")
+            write_json(partial / "run.json", {"kind": "simulation", **about})
     files = "study.csv, summary.csv, study.md, figure.svg and figure.png"
     return f"{page(study, brief=True)}\nWrote {files} to {out}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scalecal.checks import check_choice
-from scalecal.io.store import write_text
+from scalecal.io.store import output_folder, write_text
 from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures
 from scalecal.report.frontiers import frontier
@@ -46,26 +46,20 @@ def export(
     check_choice(what, ("figures", "tables"), "what")
     folders = [runs] if isinstance(runs, str | Path) else list(runs)
     facts, _, tidy = collect(read_runs(folders))
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    if what == "figures":
-        for name, sheet in draw_all(facts).items():
-            svg, png = folder / f"{name}.svg", folder / f"{name}.png"
-            write_text(svg, sheet.file_svg())
-            sheet.save_png(png)
-            written += [svg, png]
-        return written
-    for name, table in table_all(facts, tidy).items():
-        for suffix, text in (
-            ("csv", csv_text(table)),
-            ("md", markdown_text(table)),
-            ("tex", latex_text(table)),
-        ):
-            path = folder / f"{name}.{suffix}"
-            write_text(path, text)
-            written.append(path)
-    return written
+    names: list[str] = []
+    with output_folder(out, kind="report", inputs=folders) as folder:
+        if what == "figures":
+            for name, sheet in draw_all(facts).items():
+                write_text(folder / f"{name}.svg", sheet.file_svg())
+                sheet.save_png(folder / f"{name}.png")
+                names += [f"{name}.svg", f"{name}.png"]
+        else:
+            for name, table in table_all(facts, tidy).items():
+                write_text(folder / f"{name}.csv", csv_text(table))
+                write_text(folder / f"{name}.md", markdown_text(table))
+                write_text(folder / f"{name}.tex", latex_text(table))
+                names += [f"{name}.{suffix}" for suffix in ("csv", "md", "tex")]
+    return [Path(out, name) for name in names]
 
 
 def _file_name(*parts: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalecal.checks import InputError
-from scalecal.io.store import write_text
+from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import csv_text
 from scalecal.report.casework import add_images
 from scalecal.report.downloads import data_uri
@@ -72,6 +72,10 @@ def write_report(
     out = Path(out)
     if images is not None and not Path(images).is_dir():
         raise InputError(f"no folder at {images}: --images names the folder of the images")
+    inputs = [*runs, images]
+    # The report in a run's own folder belongs to the run, which makes it anew when it is run again.
+    kind = (out.name == "report.html" and written_by(out.parent / "run.json")) or "report"
+    check_output_file(out, kind=kind, inputs=inputs)
     read = read_runs(runs)
     facts, cells, tidy = collect(read)
     notes, thumbnails = _images(facts, cells, out, images)
@@ -80,8 +84,7 @@ def write_report(
         text = _page(facts, cells, tidy, detail, notes)
         if len(text.encode("utf-8")) - thumbnails <= MOST_BYTES:
             break
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, text)
+    write_file(out, text, kind=kind, inputs=inputs)
     return out
 
 

@@ -273,8 +273,10 @@ def _predictions_table(cell: Cell) -> pa.Table:
     return pa.table(columns)
 
 
-def write_cell(folder: str | Path, cell: Cell) -> None:
+def write_cell(folder: str | Path, cell: Cell, *, kind: str = "reproduce") -> None:
     """Write ``run.json``, ``cases.parquet`` and ``predictions.parquet``, all of them or none.
+
+    `kind` is the command that writes; see `scalecal.io.store.output_folder`.
 
     Examples
     --------
@@ -298,7 +300,7 @@ def write_cell(folder: str | Path, cell: Cell) -> None:
     }
     meta["encoder"] = {**dict(meta.get("encoder") or {}), "name": cell.encoder}
     meta.setdefault("methods", cell.methods)
-    with output_folder(folder) as partial:
+    with output_folder(folder, kind=kind) as partial:
         write_json(partial / "run.json", meta)
         pq.write_table(_cases_table(cell.cases), partial / "cases.parquet", compression="zstd")
         pq.write_table(

@@ -166,7 +166,7 @@ def save_method(fitted: FittedMethod, folder: str | Path) -> None:
         "unit_rows": fitted.unit,
         "calibrator": None if fitted.calibrator is None else fitted.calibrator.to_dict(),
     }
-    with output_folder(folder) as partial:
+    with output_folder(folder, kind="fit") as partial:
         weights = save(
             {
                 "coef": np.ascontiguousarray(fitted.coef, dtype=np.float64),

@@ -17,15 +17,19 @@ from scalecal.cases import Factor
 from scalecal.io.store import output_folder, write_csv, write_json
 from scalecal.runs.cells import BASELINE, Cell, Prediction, write_cell
 from scalecal.runs.comparison import Comparison
-from scalecal.runs.methods import METHODS
 
 __all__ = ["audit_method", "run_meta", "write_audit_run", "write_run"]
 
 MOST_CASES = 1_000_000
 """Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
 
-AUDIT_EXTRAS = frozenset({"run.json", "cases.parquet", "predictions.parquet", "report.html"})
-"""Names of the files that some audits have and others do not."""
+CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet")
+RUN_FILES = (
+    *(*CASE_FILES, "results.csv", "comparison.csv"),
+    *("claims.json", "frontier.csv", "frontier_methods.csv"),
+)
+AUDIT_FILES = ("audit.json", "audit.csv", "reliability.svg", "reliability.png")
+"""Files of a run or audit: somebody else's of these names are refused before any work."""
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
 
@@ -80,11 +84,12 @@ def write_run(
     fingerprint: str,
     title: str | None = None,
     claims: Sequence[Mapping[str, Any]] | None = None,
+    inputs: Sequence[Path | None] = (),
 ) -> list[str]:
     """Write a run folder, all of it or nothing, and return the names of the files.
 
-    What an earlier run left there and this one does not have goes: audits of another best method,
-    say, would be taken for this run's.
+    Files that an earlier run of the same kind wrote there and this one does not have are removed:
+    audits of another best method, say, would be taken for this run's.
     """
     from scalecal.auditing.plots import save
     from scalecal.runs.frontier import frontier_curve, frontier_methods
@@ -99,7 +104,7 @@ def write_run(
         notes=notes,
         fingerprint=fingerprint,
     )
-    with output_folder(out) as folder:
+    with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
         write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
         write_csv(comparison.results, folder / "results.csv")
         write_csv(comparison.table, folder / "comparison.csv")
@@ -113,18 +118,7 @@ def write_run(
         if BASELINE in cell.methods and "low" in cell.stratum_names:
             write_csv(frontier_curve(cell), folder / "frontier.csv")
             write_csv(frontier_methods(cell), folder / "frontier_methods.csv")
-        names = sorted(p.name for p in folder.iterdir())
-    for name in _own_names() - set(names):
-        Path(out, name).unlink(missing_ok=True)
-    return names
-
-
-def _own_names() -> set[str]:
-    """Names of the files that some comparisons write and others do not."""
-    made = {"claims.json", "frontier.csv", "frontier_methods.csv"}
-    for method in METHODS:
-        made |= {f"audit_{method}.json", f"reliability_{method}.png", f"reliability_{method}.svg"}
-    return made
+        return sorted(p.name for p in folder.iterdir())
 
 
 def write_audit_run(
@@ -132,25 +126,24 @@ def write_audit_run(
     found: Audit,
     *,
     dataset: str,
-    classes: Sequence[str] = (),
-    ids: Any = None,
-    group_names: Sequence[str] = (),
     command: Sequence[str] = ("scalecal",),
     options: Mapping[str, Any] | None = None,
+    inputs: Sequence[Path | None] = (),
 ) -> list[str]:
     """Write an audit: its numbers, its figure and its cases; return the names of the files.
 
-    What an earlier audit left there and this one does not have goes: the cases of another file, say,
-    would be taken for this one's. So does its report, which whoever made it makes anew.
+    Files that an earlier audit wrote there and this one does not have are removed: the cases of
+    another file, say, would be taken for this one's. So is its report.
     """
     from scalecal.auditing.plots import save
 
-    with output_folder(out) as folder:
+    with output_folder(out, kind="audit", inputs=inputs, replace=True) as folder:
         found.to_json(folder / "audit.json")
         write_csv(found.to_frame(), folder / "audit.csv")
         save(found.plot(), folder / "reliability")
-        if 0 < len(found.predictions) <= MOST_CASES:
-            cell = _audited_cell(found, dataset, classes, ids, group_names)
+        if found.times is None and len(found.predictions) <= MOST_CASES:
+            everything = Prediction(np.arange(found.predictions.cases.n), found.predictions.p)
+            cell = Cell(dataset, "model", found.predictions.cases, {("model", 0): everything})
             meta = run_meta(
                 cell,
                 kind="audit",
@@ -161,25 +154,4 @@ def write_audit_run(
                 fingerprint=str(found.meta["data_sha256"]),
             )
             write_cell(folder, replace(cell, meta=meta))
-        names = sorted(p.name for p in folder.iterdir())
-    for name in AUDIT_EXTRAS - set(names):
-        Path(out, name).unlink(missing_ok=True)
-    return names
-
-
-def _audited_cell(
-    found: Audit, dataset: str, classes: Sequence[str], ids: Any, group_names: Sequence[str]
-) -> Cell:
-    cases, probs = found.predictions.cases, found.predictions.p
-    n_classes = 2 if probs.ndim == 1 else probs.shape[1]
-    groups = None
-    if cases.groups is not None:
-        named = group_names or cases.groups.names
-        groups = Factor(cases.groups.codes, tuple(named))
-    classes = tuple(classes) or tuple(str(c) for c in range(n_classes))
-    return Cell(
-        dataset=dataset,
-        encoder="model",
-        cases=replace(cases, ids=ids, groups=groups, classes=classes),
-        predictions={("model", 0): Prediction(np.arange(cases.n), probs)},
-    )
+        return sorted(p.name for p in folder.iterdir())

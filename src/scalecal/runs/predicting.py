@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from scalecal.cases import Predictions
 from scalecal.checks import InputError
-from scalecal.io.store import write_bytes, write_csv
+from scalecal.io.store import write_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,18 +51,16 @@ def _by_class(name: str, values: NDArray[Any], classes: Sequence[str]) -> dict[s
     return {f"{name}_{label}": values[:, c] for c, label in enumerate(classes)}
 
 
-def write_table(table: pd.DataFrame, path: str | Path) -> None:
-    """Write CSV or Parquet by the file's ending."""
+def write_table(
+    table: pd.DataFrame, path: str | Path, *, inputs: Sequence[str | Path | None] = ()
+) -> None:
+    """Write CSV or Parquet by the file's ending; never to one of the `inputs`."""
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(f"predictions are written as .csv or .parquet, got {path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    content: str | bytes
     if path.suffix == ".csv":
-        write_csv(table, path)
-        return
-    content = BytesIO()
-    table.to_parquet(content, index=False)
-    write_bytes(path, content.getvalue())
+        content = table.to_csv(index=False, lineterminator="\n")
+    else:
+        content = table.to_parquet(index=False)
+    write_file(path, content, kind="predict", inputs=inputs)
