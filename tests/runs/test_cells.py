@@ -107,7 +107,7 @@ def test_scores_are_those_of_the_metrics():
             "vote_nll": metrics.vote_nll(votes, p),
             "vote_error": metrics.vote_error(votes, p),
             "dist_ce": metrics.dist_ce(votes, p),
-            "debiased": metrics.debiased_error(y, p),
+            "debiased_error": metrics.debiased_error(y, p),
             "smece": metrics.smece(y, p),
             "aurc": metrics.aurc(y, p),
             "entropy": float(np.mean(-p * np.log(p) - (1 - p) * np.log(1 - p))),

@@ -6,7 +6,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from scalecal.auditing.sentences import number, p_value
+from scalecal.auditing.sentences import cell, number, shown_columns
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS
 from scalecal.report.views import stratum_title
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["audit_html", "audit_page"]
 
-_COLUMNS = (
-    ("n", "n"),
-    ("ECE", "ece"),
-    ("floor", "floor"),
-    ("calibrated", "null"),
-    ("p (calibrated)", "p_null_holm"),
-    ("p (Cox)", "p_cox_holm"),
-    ("over-confidence", "overconfidence"),
-    ("label NLL", "nll"),
-    ("vote NLL", "vote_nll"),
-    ("AUC", "auc"),
+_SHOWN = (
+    "n",
+    "ece",
+    "floor",
+    "null",
+    "p_null_holm",
+    "p_cox_holm",
+    "overconfidence",
+    "nll",
+    "vote_nll",
+    "auc",
 )
 _MOST_PANELS = 6
 
@@ -60,14 +60,12 @@ def audit_html(audit: Audit) -> str:
     It brings its own colours and touches nothing outside itself, as a notebook wants it.
     """
     agreement = audit.meta["strata"] == "agreement"
-    used = [(t, k) for t, k in _COLUMNS if any(number(r.get(k)) != "-" for r in audit.rows)]
-    head = "".join(f'<th style="text-align:right">{escape(t)}</th>' for t, _ in used)
+    used = shown_columns(audit.rows, _SHOWN)
+    head = "".join(f'<th style="text-align:right">{escape(c.title)}</th>' for c in used)
     body = []
     for row in audit.rows:
         cells = "".join(
-            f'<td style="text-align:right">'
-            f"{escape((p_value if k.startswith('p_') else number)(row.get(k)))}</td>"
-            for _, k in used
+            f'<td style="text-align:right">{escape(cell(c.key, row.get(c.key)))}</td>' for c in used
         )
         name = escape(stratum_title(row["name"], agreement))
         body.append(f'<tr><th style="text-align:left">{name}</th>{cells}</tr>')

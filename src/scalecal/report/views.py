@@ -27,7 +27,7 @@ AUDIT = (
     ("Calibrated", "null"),
     ("p (calibrated)", "p_null_holm"),
     ("p (Cox)", "p_cox_holm"),
-    ("Debiased², 95 %", "debiased"),
+    ("Debiased², 95 %", "debiased_error"),
     ("Over-confidence", "overconfidence"),
     ("Brier", "brier"),
     ("Label NLL", "nll"),
@@ -146,8 +146,8 @@ def _audit_view(cell: Mapping[str, Any]) -> dict[str, Any]:
     def text(row: Mapping[str, Any], key: str) -> str:
         if key == "name":
             return stratum_title(row["name"], cell["agreement"])
-        if key == "debiased" and row.get("debiased_low") is not None:
-            low, high = number(row["debiased_low"], 4), number(row["debiased_high"], 4)
+        if key == "debiased_error" and row.get("debiased_error_low") is not None:
+            low, high = number(row["debiased_error_low"], 4), number(row["debiased_error_high"], 4)
             return f"{number(row[key], 4)} ({low} to {high})"
         return (p_value if key.startswith("p_") else number)(row.get(key))
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from scalecal import __version__
 from scalecal.auditing.audits import Audit, audit_predictions
-from scalecal.cases import Factor
 from scalecal.io.store import output_folder, write_csv, write_json
 from scalecal.runs.cells import BASELINE, Cell, Prediction, write_cell
 from scalecal.runs.comparison import Comparison

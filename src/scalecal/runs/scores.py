@@ -52,7 +52,7 @@ def _score(
     if brief:
         return out
     debiased = metrics.debiased_error(y, probs) if len(y) > 1 else nan
-    out["debiased"] = (float(debiased), 0.0)
+    out["debiased_error"] = (float(debiased), 0.0)
     out["smece"] = (metrics.smece(y, probs), nan)
     out["aurc"] = (metrics.aurc(y, probs), nan)
     return out

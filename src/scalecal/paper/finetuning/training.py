@@ -252,7 +252,9 @@ class Stepper:
         self._kind = device.partition(":")[0]
         self._dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
         self._scaler = torch.amp.GradScaler(self._kind, enabled=precision == "fp16")
-        self.optimiser = torch.optim.Adam(network.parameters(), weight_decay=weight_decay)
+        self.optimiser = torch.optim.Adam(
+            network.parameters(), weight_decay=weight_decay, fused=self._kind == "cuda"
+        )
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Run the network in its precision."""
