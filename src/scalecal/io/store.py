@@ -372,14 +372,17 @@ def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Pat
     scalecal.checks.InputError: cannot write ...a.csv: the file was changed since scalecal wrote it...
     """
     path = Path(path)
-    data = content.encode("utf-8") if isinstance(content, str) else content
     _refuse_inputs([path], inputs)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    partial = _partial_name(path.parent)
-    write_bytes(partial, data)
+    _write_and_commit(path.parent, path.name, content, kind)
+
+
+def _write_and_commit(folder: Path, name: str, content: bytes | str, kind: str) -> None:
+    partial = _partial_name(folder)
+    write_bytes(partial, content.encode("utf-8") if isinstance(content, str) else content)
     try:
-        _commit(path.parent, {path.name: partial}, kind)
+        _commit(folder, {name: partial}, kind)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -617,12 +620,7 @@ class Store:
         """Write one part in one step; one that was changed since is kept as ``*.damaged``."""
         if not self.done(name):
             set_aside(self.path / name)
-        partial = _partial_name(self.path)
-        write_bytes(partial, content.encode("utf-8") if isinstance(content, str) else content)
-        try:
-            _commit(self.path, {name: partial}, self.kind)
-        finally:
-            partial.unlink(missing_ok=True)
+        _write_and_commit(self.path, name, content, self.kind)
 
     def remove(self, name: str) -> None:
         """Remove a part that is not needed any more."""
