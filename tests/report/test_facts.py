@@ -25,7 +25,7 @@ from scalecal.report.render import MOST_BYTES
 from scalecal.report.runs import read_runs
 from scalecal.report.sentences import best_method
 from scalecal.runs.cells import read_cell, write_cell
-from scalecal.runs.comparison import compare_cell
+from scalecal.runs.facts import compare_cell
 from tests.report.make_runs import make_run
 from tests.runs.made import cell, sharp
 

@@ -8,7 +8,7 @@ from scalecal.cases import Factor
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
 from scalecal.probes import LinearProbe, ScaleProbe
-from scalecal.runs.comparison import compare_cell
+from scalecal.runs.facts import compare_cell
 from scalecal.runs.grid import applicable, parts, run_grid, seed_list
 from scalecal.runs.methods import METHODS
 from scalecal.splits import hold_out
@@ -250,7 +250,7 @@ def test_sentences_without_votes_say_each_thing_once():
 
 def test_scale_against_label_smoothing_is_judged_by_its_interval():
     from scalecal.runs.comparison import _scale_sentence
-    from scalecal.runs.resampled import Contrast
+    from scalecal.runs.scores import Contrast
 
     def said(low, high, p, p_seeds=None):
         middle, seeds = (low + high) / 2, p if p_seeds is None else p_seeds
