@@ -7,8 +7,7 @@ from scalecal import metrics
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
 from scalecal.runs.cells import Cell, Prediction, read_cell, write_cell
-from scalecal.runs.scores import Resampled
-from scalecal.runs.scores import RESULT_COLUMNS, entropy, score_cell
+from scalecal.runs.scores import RESULT_COLUMNS, Resampled, entropy, score_cell
 from tests.runs.made import cell, sharp
 
 
@@ -168,9 +167,7 @@ def test_test_sets_that_differ_between_seeds_still_pair():
     rng = np.random.default_rng(1)
     parts = {s: np.sort(rng.choice(500, 150, replace=False)) for s in range(3)}
     predictions = {
-        (m, s): made.predictions[m, s].take(parts[s])
-        for m in ("none", "scale")
-        for s in range(3)
+        (m, s): made.predictions[m, s].take(parts[s]) for m in ("none", "scale") for s in range(3)
     }
     part = Cell("d", "e", made.cases, predictions)
     found = Resampled([part]).contrast("scale", "none", metric="nll")

@@ -438,7 +438,7 @@ def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
                     }
                 )
             whole = value.get((method, "overall"), {})
-            numbers = [whole.get(k) for _, k in extra]
+            changes = {} if method == cell["baseline"] else whole.get("changes", {})
             rows.append(
                 {
                     "cell": cell["key"],
@@ -447,7 +447,12 @@ def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
                     "role": role,
                     "strips": strips,
                     "extra": [
-                        {"value": "" if v is None else v, "text": number(v)} for v in numbers
+                        {
+                            "value": "" if whole.get(k) is None else whole[k],
+                            "text": number(whole.get(k)),
+                            "change": change_text(changes.get(k)),
+                        }
+                        for _, k in extra
                     ],
                 }
             )

@@ -380,8 +380,9 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
 
     base = cell.first(cell.baseline)
     y, logits = cell.y[base.rows], as_logits(base.p)
-    groups = cell.cases.groups
-    unit = base.rows if groups is None else groups.codes[base.rows]
+    unit, groups = base.rows, cell.cases.groups
+    if groups is not None:
+        unit = np.unique(groups.values, return_inverse=True)[1][base.rows]
     fold = np.random.default_rng(0).permutation(int(unit.max()) + 1)[unit] % 5
     if min(np.bincount(fold, minlength=5)) < 10 or not np.isfinite(logits).all():
         return cell, {}
