@@ -45,7 +45,7 @@ __all__ = [
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
-Seed = int | np.random.Generator | None
+Seed = int | np.random.Generator
 
 
 ANCHORS: dict[str, str] = {
@@ -85,7 +85,7 @@ def select_anchors(
     *,
     n_anchors: int | float = 10,
     anchors: Literal["confident", "class", "prediction", "random"] = "confident",
-    random_state: Seed = None,
+    seed: Seed = 0,
 ) -> dict[int, Int]:
     """Choose the anchors of every class.
 
@@ -99,7 +99,7 @@ def select_anchors(
         Anchors per class: a count, or a share of the cases with the class's label.
     anchors : str
         A name in `ANCHORS`.
-    random_state : int, Generator or None
+    seed : int or Generator
         For ``anchors="random"``.
 
     Returns
@@ -122,7 +122,7 @@ def select_anchors(
     n_classes = confidence.shape[1]
     labels = check_labels(y, n_classes)
     check_same_length(y=labels, logits=confidence)
-    rng = as_rng(random_state)
+    rng = as_rng(seed)
     predicted = confidence.argmax(axis=1)
     chosen: dict[int, Int] = {}
     for c in range(n_classes):
@@ -215,9 +215,9 @@ class SynthesisPlan:
         first, second = rows[self.first].astype(dtype), rows[self.second].astype(dtype)
         return np.asarray((1 - alpha) * first + alpha * second)
 
-    def shuffled(self, random_state: Seed = None) -> SynthesisPlan:
+    def shuffled(self, seed: Seed = 0) -> SynthesisPlan:
         """Return the negative control: the same points, labels permuted within each class pair."""
-        rng = as_rng(random_state)
+        rng = as_rng(seed)
         targets = self.targets.copy()
         code = self.pair[:, 0] * (int(self.pair.max(initial=0)) + 1) + self.pair[:, 1]
         for one in np.unique(code):
@@ -278,7 +278,7 @@ def plan(
     n_partners: int | None = None,
     weight: float = 1.0,
     mass: float | None = None,
-    random_state: Seed = None,
+    seed: Seed = 0,
 ) -> SynthesisPlan:
     r"""Plan synthetic cases: anchors, pairs, levels and soft labels.
 
@@ -318,7 +318,7 @@ def plan(
         Weight of each synthetic case.
     mass : float or None
         Total weight of the synthetic cases as a share of the n real cases' weight; replaces `weight`.
-    random_state : int, Generator or None
+    seed : int or Generator
         For random anchors, drawn levels and sampled combinations.
 
     Returns
@@ -338,8 +338,8 @@ def plan(
         raise InputError(f"weight must be a number above 0, got {weight!r}")
     if mass is not None and not (np.isfinite(mass) and mass > 0):
         raise InputError(f"mass must be a number above 0 or None, got {mass!r}")
-    rng = as_rng(random_state)
-    chosen = select_anchors(y, logits, n_anchors=n_anchors, anchors=anchors, random_state=rng)
+    rng = as_rng(seed)
+    chosen = select_anchors(y, logits, n_anchors=n_anchors, anchors=anchors, seed=rng)
     pairs = np.array(_class_pairs(y, logits, n_partners), dtype=np.int64)
     fixed, votes, n_levels = _levels(levels, n_raters)
 
@@ -431,7 +431,7 @@ def synthesize(
     smoothing: str | Smoothing = "piecewise",
     anchors: Literal["confident", "class", "prediction", "random"] = "confident",
     n_synthetic: int | float | None = None,
-    random_state: Seed = None,
+    seed: Seed = 0,
     **options: Any,
 ) -> tuple[NDArray[Any], Float]:
     """Make synthetic cases of known difficulty from embeddings (SCALE's steps 1 and 2).
@@ -440,7 +440,7 @@ def synthesize(
     ----------
     X : array (n, d)
         Embeddings of the training cases.
-    y, logits, n_anchors, n_raters, smoothing, anchors, n_synthetic, random_state
+    y, logits, n_anchors, n_raters, smoothing, anchors, n_synthetic, seed
         As in `plan`.
     **options
         Further options of `plan`.
@@ -474,7 +474,7 @@ def synthesize(
         smoothing=smoothing,
         anchors=anchors,
         n_synthetic=n_synthetic,
-        random_state=random_state,
+        seed=seed,
         **options,
     )
     return made.interpolate(rows), made.targets

@@ -156,7 +156,7 @@ class PlattScaling(Calibrator):
     Examples
     --------
     >>> calibrator = PlattScaling().fit([0.0, 1.0, 2.0, 3.0], [0, 0, 1, 1])
-    >>> calibrator.predict_proba([1.5]).round(3).tolist()
+    >>> calibrator.predict_proba([1.5])[:, 1].round(3).tolist()
     [0.5]
     """
 
@@ -206,7 +206,7 @@ class BetaCalibration(Calibrator):
     Examples
     --------
     >>> calibrator = BetaCalibration().fit([-1.0, 1.0, -2.0, 2.0] * 50, [0, 1, 0, 1] * 50)
-    >>> bool(calibrator.predict_proba([2.0])[0] > 0.9)
+    >>> bool(calibrator.predict_proba([2.0])[0, 1] > 0.9)
     True
     """
 

@@ -82,7 +82,7 @@ class JuryScaling(Calibrator):
 
     Examples
     --------
-    >>> JuryScaling(n_raters=7).fit([0.0], [1]).predict_proba([0.0, 3.0]).round(3).tolist()
+    >>> JuryScaling(n_raters=7).fit([0.0], [1]).predict_proba([0.0, 3.0])[:, 1].round(3).tolist()
     [0.5, 0.778]
     """
 

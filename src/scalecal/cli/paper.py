@@ -146,8 +146,6 @@ def reproduce(
     simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
     A killed run goes on where it stopped.
     """
-    import click
-
     from scalecal.checks import InputError, lookup
     from scalecal.io.store import disk_errors, lock_folder
     from scalecal.paper.claims import claims_table
@@ -204,11 +202,11 @@ def reproduce(
             return
         with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        click.get_current_context().with_resource(lock_folder(out))
-        _train_on_workers(found, out, training, engine, workers, num_gpus, address)
-        outcome = run(
-            found, out, training, command=sys.argv, left_out=missing, also=also, progress=tell
-        )
+        with lock_folder(out):
+            _train_on_workers(found, out, training, engine, workers, num_gpus, address)
+            outcome = run(
+                found, out, training, command=sys.argv, left_out=missing, also=also, progress=tell
+            )
     for name, why in outcome.left_out.items():
         say(f"Left out {name}: {why}")
     say(claims_table(outcome.claims))
