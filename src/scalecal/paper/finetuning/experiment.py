@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal import __version__
-from scalecal.cases import Cases, Factor
+from scalecal.cases import Cases
 from scalecal.checks import InputError, Int, lookup
 from scalecal.features.encoding import pick_device, pick_precision
 from scalecal.features.progress import Progress
@@ -55,44 +55,13 @@ class Finetuned:
 
 def labelled_cases(images: ImageSet) -> tuple[Int, Cases]:
     """Return the rows of an image set that have a label, and their cases."""
-    table = images.table
-    known = table["label"].notna().to_numpy()
-    if not known.any():
-        raise InputError(f"{images.name} has no labels: a network cannot be trained on it")
-    notes = []
-    if not known.all():
-        notes.append(
-            f"{int((~known).sum())} of {len(known)} images have no label and were not used."
-        )
-    kept = table[known]
-    groups, unassigned = kept["group"], kept["split"].isna()
-    if groups.notna().any() and groups.isna().any():
-        raise InputError(
-            f"{images.name}: {int(groups.isna().sum())} cases have no group where others have one"
-        )
-    if unassigned.any() and not unassigned.all():
-        notes.append(f"{int(unassigned.sum())} images belong to no part and were not used.")
-    votes = None
-    if kept["n_raters"].notna().any():
-        if len(images.classes) == 2:
-            positive = kept["votes"].fillna(0).to_numpy(dtype=np.int64)
-            readers = kept["n_raters"].fillna(0).to_numpy(dtype=np.int64)
-            votes = np.column_stack([readers - positive, positive])
-        else:
-            columns = [f"votes_{name}" for name in images.classes]
-            votes = kept[columns].fillna(0).to_numpy(dtype=np.int64)
-    cases = Cases(
-        n=len(kept),
-        classes=tuple(images.classes),
-        ids=kept["id"].to_numpy(dtype=np.str_),
-        y=kept["label"].to_numpy(dtype=np.int64),
-        votes=votes,
-        groups=Factor.of(groups.to_numpy(dtype=np.str_)) if groups.notna().any() else None,
-        split=Factor.of(kept["split"].fillna("").to_numpy(dtype=np.str_), PARTS),
-        paths=kept["path"].to_numpy(dtype=np.str_) if "path" in kept else None,
-        notes=tuple(notes),
-    )
-    return np.flatnonzero(known).astype(np.int64), cases.stratified()
+    cases = images.cases.labelled()
+    if cases.groups is not None and (alone := int((cases.groups.codes < 0).sum())):
+        raise InputError(f"{images.name}: {alone} cases have no group where others have one")
+    if cases.split is not None and (unused := int((cases.split.codes < 0).sum())):
+        cases = cases.note(f"{unused} images belong to no part and were not used.")
+    assert images.cases.y is not None
+    return np.flatnonzero(images.cases.y >= 0), cases.stratified()
 
 
 def divide(cases: Cases, seed: int, *, validation: float, test: float) -> Parts:
@@ -103,9 +72,8 @@ def divide(cases: Cases, seed: int, *, validation: float, test: float) -> Parts:
     part the cases are divided anew for every seed, `test` of them for testing.
     """
     assert cases.y is not None
-    assert cases.split is not None
     groups = None if cases.groups is None else cases.groups.values
-    published = cases.split.values
+    published = np.full(cases.n, "") if cases.split is None else cases.split.values
     train, val, tested = (np.flatnonzero(published == part) for part in PARTS)
     if len(tested) == 0:
         if len(train) or len(val):
