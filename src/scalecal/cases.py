@@ -1,15 +1,16 @@
-"""The one record of cases: ids, labels, votes, groups, strata, split and classes, row by row.
+"""The one record of cases, and what stands beside it: embeddings (`Features`), answers (`Predictions`).
 
 Every reader makes one, every writer and the page take one, and `Cases.take` is the only way to get
-some of the cases: a column can not be cut without the others, nor a code lose its name.
+some of the cases: a column cannot be cut without the others, nor a code lose its name.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, InputError, Int
 from scalecal.votes import STRATA, stratum_codes
 
-__all__ = ["Cases", "Factor", "Predictions", "Rows", "left_out_note"]
+__all__ = ["Cases", "Factor", "Features", "Predictions", "Rows", "array_hash", "left_out_note"]
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
@@ -45,10 +46,10 @@ class Factor:
         raw = np.asarray(values)
         if raw.dtype.kind in "fO":
             raw = np.array(["" if v is None or v != v else str(v) for v in raw.tolist()], np.str_)
-        found, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
-        known = tuple(name for name in found.tolist() if name) if names is None else names
+        distinct, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
+        known = tuple(name for name in distinct.tolist() if name) if names is None else names
         place = {name: code for code, name in enumerate(known)}
-        codes = np.array([place.get(name, -1) for name in found.tolist()], dtype=np.int64)
+        codes = np.array([place.get(name, -1) for name in distinct.tolist()], dtype=np.int64)
         return cls(codes[inverse.reshape(raw.shape)], known)
 
     @property
@@ -131,19 +132,21 @@ class Cases:
     def _columns(self) -> dict[str, Any]:
         """Columns that are there, by name."""
         plain = ("n", "classes", "agreement", "notes")
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in plain}
-        return {name: values for name, values in found.items() if values is not None}
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in plain}
+        return {name: values for name, values in columns.items() if values is not None}
 
     def __len__(self) -> int:
         return self.n
 
     def take(self, rows: Rows) -> Cases:
-        """Return some of the cases, in this order."""
+        """Return some of the cases, in this order; those without ids keep their row numbers as ids."""
         index = np.arange(self.n)[rows]
         cut: dict[str, Any] = {
             name: values.take(index) if isinstance(values, Factor) else values[index]
             for name, values in self._columns().items()
         }
+        if self.ids is None:
+            cut["ids"] = index.astype(f"U{len(str(self.n))}")
         return replace(self, n=len(index), **cut)
 
     @classmethod
@@ -262,3 +265,102 @@ class Predictions:
         """Return the answers on some of the cases."""
         reader = None if self.p_reader is None else self.p_reader[rows]
         return replace(self, cases=self.cases.take(rows), p=self.p[rows], p_reader=reader)
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Embeddings of n cases and what is known about them.
+
+    Attributes
+    ----------
+    X
+        (n, d) embeddings, float16, 32 or 64: an array, a memory map, or rows in several files.
+    cases
+        Ids, labels, votes, groups and split of the rows of `X`.
+    encoder, dataset
+        Names of the encoder and the data set, where the source names them.
+    fingerprint
+        SHA-256 of the file, of the folder's manifest, or of the arrays (`array_hash`).
+    images
+        The images' folder on this machine, where it is known.
+    extra
+        Further columns by name, one row per case.
+
+    Examples
+    --------
+    >>> data = Features(np.eye(3), Cases(n=3, classes=("0", "1"), y=np.array([0, 1, -1])))
+    >>> data.take([0, 1]).y.tolist(), len(data.labelled())
+    ([0, 1], 2)
+    """
+
+    X: Any
+    cases: Cases
+    encoder: str | None = None
+    dataset: str | None = None
+    fingerprint: str = ""
+    images: str | None = None
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.X.shape[0] != self.cases.n:
+            raise InputError(f"X has {self.X.shape[0]} rows, but there are {self.cases.n} cases")
+
+    def __len__(self) -> int:
+        return self.cases.n
+
+    @property
+    def ids(self) -> Any:
+        """(n,) names of the cases."""
+        return self.cases.ids
+
+    @property
+    def y(self) -> Int | None:
+        """(n,) class numbers, -1 where a case has no label."""
+        return self.cases.y
+
+    @property
+    def votes(self) -> Int | None:
+        """Votes as functions take them beside `n_raters`: (n,) for the second of two classes, or (n, C)."""
+        votes = self.cases.votes
+        return votes[:, 1] if votes is not None and votes.shape[1] == 2 else votes
+
+    @property
+    def n_raters(self) -> Int | None:
+        """(n,) readers behind each case."""
+        return self.cases.readers
+
+    @property
+    def groups(self) -> NDArray[np.str_] | None:
+        """(n,) names of the groups, such as patients."""
+        return None if self.cases.groups is None else self.cases.groups.values
+
+    @property
+    def split(self) -> NDArray[np.str_] | None:
+        """(n,) "train", "val" or "test"."""
+        return None if self.cases.split is None else self.cases.split.values
+
+    def take(self, rows: Rows | Sequence[int]) -> Self:
+        """Return some of the cases (row numbers or a mask), every column alike."""
+        index = np.arange(len(self))[rows]
+        extra = {name: values[index] for name, values in self.extra.items()}
+        return replace(self, X=self.X[index], cases=self.cases.take(index), extra=extra)
+
+    def with_cases(self, **columns: Any) -> Self:
+        """Return the same embeddings with other columns of cases, such as ``split=None``."""
+        return replace(self, cases=replace(self.cases, **columns))
+
+    def labelled(self) -> Self:
+        """Return the cases that have a label; the same object where all have."""
+        cases = self.cases.labelled()
+        if cases is self.cases:
+            return self
+        assert self.y is not None
+        return replace(self.take(self.y >= 0), cases=cases)
+
+
+def array_hash(X: NDArray[Any], votes: NDArray[Any] | None = None) -> str:
+    """Return the SHA-256 of embeddings in memory and of the votes beside them."""
+    digest = hashlib.sha256(np.ascontiguousarray(X).data)
+    if votes is not None:
+        digest.update(np.ascontiguousarray(votes).data)
+    return digest.hexdigest()

@@ -43,6 +43,23 @@ def tiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiles(tmp_path_factory.mktemp("kächeln"), 23, ((20, 20), (16, 16), (31, 18)))
 
 
+def test_cases_come_back_from_the_folder(tiles: Path, tmp_path: Path) -> None:
+    paths = open_tiles(tiles).cases.paths[:3]
+    lines = [f"{path},{n},{n + 1},0,p{n},train" for n, path in enumerate(paths)]
+    table = tmp_path / "t.csv"
+    table.write_text("path,votes_b,votes_a,votes_c,group,split\n" + "\n".join(lines) + "\n")
+    images = open_dataset(f"table:{table}", tiles)
+    run(images, tmp_path / "f")
+    cases = read_features(tmp_path / "f").cases
+    assert cases.classes == images.classes == ("a", "b", "c")
+    np.testing.assert_array_equal(cases.votes, images.cases.votes)
+    np.testing.assert_array_equal(cases.y, images.cases.y)
+    for name in ("groups", "split"):
+        one, other = getattr(cases, name), getattr(images.cases, name)
+        assert one.values.tolist() == other.values.tolist()
+    assert cases.names.tolist() == images.cases.names.tolist()
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("exact", [False, True])
 def test_embeddings_are_the_publishers(

@@ -120,7 +120,7 @@ def test_the_references_of_a_sweep_have_its_seeds():
     made = replace(made, predictions=kept)
     found = Evidence.of([made], n_resamples=50)
     drawing = FIGURES["sensitivity"](found)
-    assert "encoders and 2 seeds." in drawing.caption
+    assert "(2 seeds)" in drawing.figure.axes[0].get_xlabel()
     drawn = [float(line.get_ydata()[0]) for line in drawing.figure.axes[0].lines]
     for method in ("none", "real-piecewise"):
         by_seed = found.by_seed("mhist", made.encoder, method, "ece", "low")

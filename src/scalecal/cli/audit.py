@@ -148,9 +148,7 @@ def plan(
     stratum_share: Annotated[
         float | None, typer.Option("--share", help="Share of the cases that fall into the stratum.")
     ] = None,
-    power: Annotated[
-        float | None, typer.Option(help="Desired power.")
-    ] = None,
+    power: Annotated[float | None, typer.Option(help="Desired power.")] = None,
     readers: Annotated[
         str | None, typer.Option(metavar="M,M,...", help="Numbers of readers to consider.")
     ] = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from scalecal.cli.probes import Device, Preset, tell
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
+    from scalecal.paper.reproduction import Training
     from scalecal.paper.sources import Source
 
 Names = Annotated[str | None, typer.Option(metavar="A,B,...", help="Names, with commas between.")]
@@ -145,12 +146,10 @@ def reproduce(
     simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
     A killed run goes on where it stopped.
     """
-    import click
-
     from scalecal.checks import InputError, lookup
     from scalecal.io.store import disk_errors, lock_folder
     from scalecal.paper.claims import claims_table
-    from scalecal.paper.reproduction import check_begun, judge_run, nothing_found
+    from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
     from scalecal.paper.reproduction import reproduce as run
     from scalecal.runs.grid import seed_list
     from scalecal.runs.methods import METHODS
@@ -171,9 +170,7 @@ def reproduce(
         from scalecal.paper.simulation import write_study
 
         if dry_run:
-            say(
-                f"the simulation study with {seeds} data sets per setting would run; no time is told"
-            )
+            say(f"the simulation study with {seeds} data sets per setting would run")
             return
         say(write_study(out, seeds=seeds, progress=tell, **given(methods=split["methods"])))
         return
@@ -192,39 +189,24 @@ def reproduce(
             chosen = {"preset": "default"}
         if not found:
             raise nothing_found(missing)
-        check_begun(found, out, methods=split["methods"], **chosen)
+        training = Training(
+            seed_list(seeds),
+            methods=split["methods"],
+            sweep=sweep,
+            **given(device=device),
+            **chosen,
+        )
+        check_begun(found, out, training)
         if dry_run:
-            _tell_plan(found, missing, out, seeds, **chosen)
+            _tell_plan(found, missing, out, training)
             return
         with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        click.get_current_context().with_resource(lock_folder(out))
-        _train_on_workers(
-            found,
-            out,
-            engine,
-            workers,
-            num_gpus,
-            address,
-            seeds=seeds,
-            methods=split["methods"],
-            sweep=sweep,
-            **given(device=device),
-            **chosen,
-        )
-        outcome = run(
-            found,
-            out,
-            seeds=list(range(seeds)),
-            methods=split["methods"],
-            sweep=sweep,
-            command=sys.argv,
-            left_out=missing,
-            also=also,
-            progress=tell,
-            **given(device=device),
-            **chosen,
-        )
+        with lock_folder(out):
+            _train_on_workers(found, out, training, engine, workers, num_gpus, address)
+            outcome = run(
+                found, out, training, command=sys.argv, left_out=missing, also=also, progress=tell
+            )
     for name, why in outcome.left_out.items():
         say(f"Left out {name}: {why}")
     say(claims_table(outcome.claims))
@@ -236,56 +218,48 @@ def reproduce(
 def _train_on_workers(
     found: list[Source],
     out: Path,
+    training: Training,
     engine: str | None,
     workers: int | None,
     num_gpus: int | None,
     address: str | None,
-    *,
-    seeds: int,
-    **options: Any,
 ) -> None:
     """Train seeds on an engine where one is asked for, or where this machine's cores are worth it.
 
     What is left, `reproduce` does itself.
     """
-    from scalecal.paper.distributing import train_seeds_on
-    from scalecal.paper.estimating import worth_spreading
-    from scalecal.paper.reproduction import cell_folder, seeds_left
+    from scalecal.paper.reproduction import (
+        cell_folder,
+        seeds_left,
+        train_seeds_on,
+        worth_spreading,
+    )
     from scalecal.paper.sources import SourceError
 
-    on_card = options.get("device", "cpu") != "cpu"
     if engine is None and workers is None and num_gpus is None:
-        left = {s: len(seeds_left(cell_folder(out, s), range(seeds))) for s in found}
-        workers = 1 if on_card else worth_spreading(left, options.get("preset"))
+        left = {s: len(seeds_left(cell_folder(out, s), training.seeds)) for s in found}
+        workers = 1 if training.device != "cpu" else worth_spreading(left, training.preset)
         if workers == 1:
             return
         tell(f"training on {workers} processes")
-    options["seeds_per_task"] = seeds if on_card else 1  # seeds together keep a card busier
     cells = []
-    with open_workers(engine, workers, num_gpus, address, options.get("device")) as pool:
+    with open_workers(engine, workers, num_gpus, address, training.device) as pool:
         for source in found:
             try:
                 source.open()  # what must be extracted first is, once, before the workers look
             except SourceError:
                 continue  # left out, with its reason, later
             cells.append((source, cell_folder(out, source)))
-        train_seeds_on(pool, cells, seeds=list(range(seeds)), progress=tell, **options)
+        train_seeds_on(pool, cells, training, progress=tell)
 
 
-def _tell_plan(
-    found: list[Source],
-    missing: dict[str, str],
-    out: Path,
-    seeds: int,
-    preset: str | None = None,
-) -> None:
-    from scalecal.paper.estimating import estimate_seconds, image_count
-    from scalecal.paper.reproduction import cell_folder, seeds_left
+def _tell_plan(found: list[Source], missing: dict[str, str], out: Path, training: Training) -> None:
+    from scalecal.paper.reproduction import cell_folder, estimate_seconds, image_count, seeds_left
 
-    total = 0.0
+    total, seeds = 0.0, len(training.seeds)
     for source in found:
-        left = len(seeds_left(cell_folder(out, source), range(seeds)))
-        seconds = estimate_seconds(source, left, preset)
+        left = len(seeds_left(cell_folder(out, source), training.seeds))
+        seconds = estimate_seconds(source, left, training.preset)
         total += seconds
         state = f"{left} of {seeds} seeds to train" if left else "done"
         images = image_count(source)

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, check_choice
-from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids, shorten
 from scalecal.datasets.image_sources import FileSource, data_folder, image_files
 from scalecal.splits import split
 
@@ -126,25 +127,27 @@ def open_breakhis(
         findings.note(
             f"slide {shorten(shared)} lies under more than one subtype; all its images are one group"
         )
-    table = case_table(
-        [Path(path).stem for path, _ in kept],
-        label,
-        CLASSES,
-        group=group,
+    scales = np.array([name.magnification for _, name in kept])
+    paths = [path for path, _ in kept]
+    cases = Cases(
+        n=len(kept),
+        classes=CLASSES,
+        ids=image_ids([Path(path).stem for path in paths]),
+        y=label,
+        groups=Factor.of(group),
         split=None if split_seed is None else _draw_split(label, group, split_seed),
-        subtype=[SUBTYPES[name.subtype] for _, name in kept],
-        magnification=[name.magnification for _, name in kept],
-        path=[path for path, _ in kept],
+        paths=np.array(paths, dtype=object),
+        notes=tuple(findings.warnings),
     )
+    subtypes = [SUBTYPES[name.subtype] for _, name in kept]
     return ImageSet(
         BREAKHIS,
-        table,
-        CLASSES,
-        FileSource(root, tuple(path for path, _ in kept)),
-        tuple(findings.warnings),
+        cases,
+        FileSource(root, tuple(paths)),
+        {"subtype": np.array(subtypes, dtype=object), "magnification": scales},
         facts={
             "slides": len(slides),
-            "magnifications": {f"{m}X": int(table["magnification"].eq(m).sum()) for m in wanted},
+            "magnifications": {f"{m}X": int((scales == m).sum()) for m in wanted},
         },
     )
 
@@ -176,8 +179,8 @@ def _in_its_folder(path: str, name: ImageName) -> bool:
     )
 
 
-def _draw_split(label: NDArray[np.int64], group: list[str], seed: int) -> list[str]:
-    return [str(part) for part in split(label, groups=group, shares=(0.7, 0.1, 0.2), seed=seed)]
+def _draw_split(label: NDArray[np.int64], group: list[str], seed: int) -> Factor:
+    return Factor.of(split(label, groups=group, shares=(0.7, 0.1, 0.2), seed=seed))
 
 
 BREAKHIS = Dataset(

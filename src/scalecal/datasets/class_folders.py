@@ -6,17 +6,20 @@ Images that lie in `DIR` itself have no labels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from unicodedata import normalize
 
+import numpy as np
+
+from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
 from scalecal.datasets.image_sets import (
     SPLITS,
     UNLABELLED,
     Dataset,
-    Findings,
     ImageSet,
-    case_table,
+    image_ids,
     shorten,
 )
 from scalecal.datasets.image_sources import (
@@ -69,7 +72,7 @@ def open_folder(
     ...     (root / name).parent.mkdir()
     ...     Image.new("RGB", (4, 4)).save(root / name)
     >>> opened = open_folder(root)
-    >>> opened.classes, opened.table["label"].tolist()
+    >>> opened.classes, opened.cases.y.tolist()
     (('HP', 'SSA'), [0, 1])
     """
     root: Path | str | None = remote_url(where) if data is None else remote_url(data, where)
@@ -82,17 +85,22 @@ def open_folder(
         source = FileSource(root, tuple(paths))
     if not paths:
         raise InputError(f"no images (PNG, JPEG, TIFF, BMP) in {root}. folder: needs {_HOLDS}")
-    findings = Findings(str(root), False, "")
-    if others:
-        findings.note(f"{others} files are no images by their name and left out")
     parts = [path.split("/") for path in paths]
     tops = {part[0].lower() for part in parts if len(part) > 1}
     by_split = bool(tops) and tops <= set(SPLIT_NAMES) and any(len(part) > 2 for part in parts)
     depth = 1 if by_split else 0
     loose = [path for path, part in zip(paths, parts, strict=True) if len(part) < depth + 2]
+    cases = Cases(
+        n=len(paths),
+        ids=image_ids([normalize("NFC", path) for path in paths]),
+        paths=np.array(paths, dtype=object),
+    )
+    if others:
+        cases = cases.note(f"{others} files are no images by their name and left out")
     if all(len(part) == 1 for part in parts):
-        findings.note(UNLABELLED)
-        return _unlabelled(paths, source, list(classes or ()), findings)
+        return ImageSet(
+            FOLDER, replace(cases, classes=tuple(classes or ())).note(UNLABELLED), source
+        )
     if loose:
         raise InputError(
             f"{root}: {len(loose)} images lie in no class folder: {shorten(loose)}. "
@@ -108,27 +116,14 @@ def open_folder(
         )
     if len(order) < 2:
         raise InputError(f"{root} has one class folder only ({order[0]}): two or more are needed")
-    table = case_table(
-        [normalize("NFC", path) for path in paths],
-        [order.index(name) for name in named],
-        order,
-        split=[SPLIT_NAMES[part[0].lower()] for part in parts] if by_split else None,
-        path=paths,
-    )
-    if by_split and not table["split"].eq("train").any():
-        findings.note(f"no images in the split train (of {', '.join(SPLITS)})")
-    return ImageSet(FOLDER, table, tuple(order), source, tuple(findings.warnings))
-
-
-def _unlabelled(
-    paths: Sequence[str],
-    source: FileSource | RemoteSource,
-    classes: Sequence[str],
-    findings: Findings,
-) -> ImageSet:
-    """Images without class folders: new cases."""
-    table = case_table([normalize("NFC", path) for path in paths], None, classes, path=paths)
-    return ImageSet(FOLDER, table, tuple(classes), source, tuple(findings.warnings))
+    label = Factor.of(named, tuple(order))
+    cases = replace(cases, y=label.codes, classes=label.names)
+    if by_split:
+        split = Factor.of([SPLIT_NAMES[part[0].lower()] for part in parts])
+        cases = replace(cases, split=split)
+        if "train" not in split.names:
+            cases = cases.note(f"no images in the split train (of {', '.join(SPLITS)})")
+    return ImageSet(FOLDER, cases, source)
 
 
 FOLDER = Dataset(

@@ -1,4 +1,4 @@
-"""What every image data set is once opened: a table of cases, a source of pixels, and its facts."""
+"""What every image data set is once opened: its cases, a source of pixels, and its facts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, rows
+from scalecal.cases import Cases, Factor
+from scalecal.checks import InputError, Int
 from scalecal.datasets.decoding import ImageError
 from scalecal.datasets.image_sources import (
     FULL_HASH_LIMIT,
@@ -21,18 +23,28 @@ from scalecal.datasets.image_sources import (
     RemoteSource,
     ZipSource,
 )
-from scalecal.votes import majority, strata
+from scalecal.io.columns import as_ids, check_ids
+from scalecal.io.features import SPLITS
+from scalecal.votes import STRATA, majority
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPLITS", "UNLABELLED", "Dataset", "Findings", "ImageSet", "case_table", "shorten"]
+__all__ = [
+    "SPLITS",
+    "UNLABELLED",
+    "Dataset",
+    "Findings",
+    "ImageSet",
+    "case_frame",
+    "image_ids",
+    "shorten",
+]
 
-SPLITS = ("train", "val", "test")
 UNLABELLED = "there are no labels: a probe can predict these images, but none can be fitted to them"
 
 UInt8 = NDArray[np.uint8]
-Source = FileSource | ZipSource | ArraySource | RemoteSource
+ImageSource = FileSource | ZipSource | ArraySource | RemoteSource
 
 
 @dataclass(frozen=True)
@@ -96,85 +108,60 @@ class Findings:
             self.differ(f"{what}: {found:,} found, {published:,} published")
 
 
-def case_table(
-    ids: Sequence[str],
-    labels: Any,
-    classes: Sequence[str],
-    *,
-    votes: Any = None,
-    n_raters: Any = None,
-    group: Any = None,
-    split: Any = None,
-    **more: Any,
-) -> pd.DataFrame:
-    """Build the table of an image set: one row per case, the same columns and types everywhere.
+def image_ids(names: Sequence[str]) -> Any:
+    """Return ids as text in Arrow memory, after a check that no two are equal."""
+    ids = as_ids(np.asarray(names, dtype=object))
+    check_ids(ids, "the ids")
+    return ids
 
-    `labels` and `votes` may hold None or NaN where unknown. `votes` is (n,) votes for the second
-    class with `n_raters`, or (n, C) counts per class; for C > 2 these become `votes_<class>` columns.
+
+def case_frame(cases: Cases, extra: Mapping[str, NDArray[Any]] | None = None) -> pd.DataFrame:
+    """Return the table of a feature folder: one row per case, the same columns and types everywhere.
+
+    Votes for two classes are `votes` (for the second) of `n_raters`, for more a column
+    `votes_<class>` each. Missing values are NA.
 
     Examples
     --------
-    >>> table = case_table(["a", "b"], [0, None], ("HP", "SSA"), votes=[1, None], n_raters=7)
-    >>> table[["id", "label", "label_name", "votes", "n_raters"]].values.tolist()
+    >>> cases = Cases(n=2, classes=("HP", "SSA"), ids=image_ids(["a", "b"]), y=np.array([0, -1]),
+    ...               votes=np.array([[6, 1], [0, 0]]))
+    >>> case_frame(cases)[["id", "label", "label_name", "votes", "n_raters"]].values.tolist()
     [['a', 0, 'HP', 1, 7], ['b', <NA>, <NA>, <NA>, <NA>]]
     """
     import pandas as pd
 
-    n = len(ids)
+    def numbers(values: Int | None, known: NDArray[np.bool_] | None) -> Any:
+        if values is None or known is None:
+            return pd.array([None] * cases.n, dtype="Int64")
+        return pd.arrays.IntegerArray(np.where(known, values, 1).astype(np.int64), ~known)
 
-    def column(values: Any, dtype: str) -> Any:
-        if values is None or np.ndim(values) == 0:
-            values = [values] * n
-        series = pd.Series(values, dtype="object")
-        return pd.array(series.where(series.notna(), None).tolist(), dtype=dtype)  # type: ignore[call-overload]
+    def names(factor: Factor | None) -> Any:
+        if factor is None:
+            return pd.array([None] * cases.n, dtype="string")
+        return pd.array(np.array([*factor.names, None], dtype=object)[factor.codes], dtype="string")
 
-    name = pd.Series(list(ids), dtype="object")
-    twice = name.duplicated(keep=False).to_numpy()
-    if twice.any():
-        raise InputError(
-            f"ids must be unique, got {name[twice].iloc[0]!r} at {rows(name.eq(name[twice].iloc[0]))} "
-            f"({int(name[twice].nunique())} such ids). Give every image an id of its own."
-        )
-    label = pd.Series(column(labels, "Int64"))
-    known = label.notna().to_numpy()
-    text = np.full(n, None, dtype=object)
-    text[known] = [classes[i] for i in label[known].to_numpy(dtype=np.int64)]
-    frame: dict[str, Any] = {
-        "id": column(list(ids), "string"),
-        "label": label.array,
-        "label_name": column(text, "string"),
+    y, readers, votes = cases.y, cases.readers, cases.votes
+    voted = None if readers is None else readers > 0
+    binary = votes is not None and votes.shape[1] == 2
+    columns: dict[str, Any] = {
+        "id": pd.array(np.asarray(cases.ids, dtype=object), dtype="string"),
+        "label": numbers(y, None if y is None else y >= 0),
+        "label_name": names(None if y is None else Factor(y, cases.classes)),
+        "votes": numbers(votes[:, 1] if votes is not None and binary else None, voted),
+        "n_raters": numbers(readers, voted),
     }
-    if votes is not None and np.ndim(votes) == 2:
-        counts = pd.DataFrame(votes)
-        total = counts.sum(axis=1, skipna=False)
-        if len(classes) == 2:
-            frame |= {
-                "votes": column(counts.iloc[:, 1], "Int64"),
-                "n_raters": column(total, "Int64"),
-            }
-        else:
-            frame |= {"votes": column(None, "Int64"), "n_raters": column(total, "Int64")}
-            for i, class_name in enumerate(classes):
-                frame[f"votes_{class_name}"] = column(counts.iloc[:, i], "Int64")
-    else:
-        count = pd.Series(column(votes, "Int64"))
-        raters = pd.Series(column(n_raters, "Int64"))
-        frame |= {"votes": count.array, "n_raters": raters.where(count.notna()).array}
-    frame |= {"group": column(group, "string"), "split": column(split, "string")}
-    frame |= more
-    table = pd.DataFrame(frame)
-    unknown = table["split"].notna() & ~table["split"].isin(SPLITS)
-    if unknown.any():
-        raise InputError(
-            f"split must be one of {', '.join(SPLITS)} or empty, got "
-            f"{table['split'][unknown].iloc[0]!r} at {rows(unknown)}"
-        )
-    return table
+    if votes is not None and not binary:
+        for c, name in enumerate(cases.classes):
+            columns[f"votes_{name}"] = numbers(votes[:, c], voted)
+    columns |= {"group": names(cases.groups), "split": names(cases.split), **(extra or {})}
+    if cases.paths is not None:
+        columns.setdefault("path", cases.paths)
+    return pd.DataFrame(columns)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """An opened data set: rows of `table` and rows of `source` are the same cases, in one order.
+    """An opened data set: rows of `cases` and rows of `source` are the same, in one order.
 
     Picklable; a copy in another process opens its own file handles.
 
@@ -182,15 +169,13 @@ class ImageSet:
     ----------
     about : Dataset
         Facts of the data set: licence, terms, credit, page.
-    table : pandas.DataFrame
-        `id`, `label`, `label_name`, `votes`, `n_raters`, `group`, `split`, then columns of the source
-        (`path`, or `block` and `row`). Missing values are NA.
-    classes : tuple of str
-        Class names; the position is the label. Empty where nothing names them.
+    cases : Cases
+        Ids, labels, votes, groups, split and paths; its notes are what the user should know about
+        this copy. Its classes are empty where nothing names them.
     source : FileSource, ZipSource, ArraySource or RemoteSource
         Where the pixels lie.
-    warnings : tuple of str
-        What the user should know about this copy.
+    extra : mapping of str to ndarray
+        Further columns of the source, one row per case: `block` and `row`, `magnification`.
     facts : mapping
         More to say in `describe`, by name.
     image_size : (width, height) or None
@@ -200,18 +185,17 @@ class ImageSet:
     """
 
     about: Dataset
-    table: pd.DataFrame
-    classes: tuple[str, ...]
-    source: Source
-    warnings: tuple[str, ...] = ()
+    cases: Cases
+    source: ImageSource
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     image_size: tuple[int, int] | None = None
     checks: tuple[Callable[[], list[str]], ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.table) != len(self.source):
+        if len(self.cases) != len(self.source):
             raise InputError(
-                f"{self.name}: {len(self.table)} cases but {len(self.source)} images in the source"
+                f"{self.name}: {len(self.cases)} cases but {len(self.source)} images in the source"
             )
 
     @property
@@ -224,8 +208,26 @@ class ImageSet:
         """`files`: decode one by one, in parallel; `array`: read in blocks."""
         return self.source.kind
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names; the position is the label."""
+        return self.cases.classes
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know about this copy."""
+        return self.cases.notes
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The cases and further columns as a feature folder keeps them; see `case_frame`."""
+        return case_frame(self.cases, self.extra)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "table"}
+
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.cases)
 
     def __repr__(self) -> str:
         classes = ", ".join(self.classes) or "unknown"
@@ -251,8 +253,9 @@ class ImageSet:
     def take(self, which: slice | NDArray[Any]) -> ImageSet:
         """Return the image set of these rows (a slice, numbers or a mask), in this order."""
         index = np.arange(len(self))[which]
-        table = self.table.iloc[index].reset_index(drop=True)
-        return replace(self, table=table, source=self.source.take(index))
+        extra = {name: values[index] for name, values in self.extra.items()}
+        cases, source = self.cases.take(index), self.source.take(index)
+        return replace(self, cases=cases, source=source, extra=extra)
 
     def fingerprint(self) -> str:
         """Hash of the images and of what the table says about them, in their order.
@@ -305,13 +308,13 @@ class ImageSet:
             return str(error)
         if self.image_size is not None and (width, height) != self.image_size:
             wide, high = self.image_size
-            return f"{self.table['id'][row]}: {width} x {height} pixels, {wide} x {high} published"
+            return f"{self.cases.ids[row]}: {width} x {height} pixels, {wide} x {high} published"
         return ""
 
     def describe(self) -> dict[str, Any]:
         """Facts about this copy, ready for JSON: counts, splits, votes, groups, licence, warnings."""
-        table = self.table
-        label = table["label"].dropna().to_numpy(dtype=np.int64)
+        cases = self.cases
+        y = np.full(cases.n, -1) if cases.y is None else cases.y
         facts: dict[str, Any] = {
             "name": self.name,
             "title": self.about.title,
@@ -319,15 +322,12 @@ class ImageSet:
             "published": self.about.n,
             "bytes": self._bytes(),
             "kind": self.kind,
-            "classes": {c: int((label == i).sum()) for i, c in enumerate(self.classes)},
-            "unlabelled": len(table) - len(label),
-            "splits": {
-                s: int(table["split"].eq(s).sum()) for s in SPLITS if table["split"].eq(s).any()
-            },
-            "groups": int(table["group"].nunique()),
+            "classes": {name: int((y == c).sum()) for c, name in enumerate(self.classes)},
+            "unlabelled": int((y < 0).sum()),
+            "splits": {part: len(rows) for part, rows in _parts(cases).items()},
+            "groups": 0 if cases.groups is None else len(set(cases.groups.codes) - {-1}),
         }
-        facts |= _describe_votes(table, self.classes)
-        facts |= dict(self.facts)
+        facts |= {"votes": _describe_votes(cases), **self.facts}
         for key in ("licence", "terms", "page", "credit"):
             facts[key] = getattr(self.about, key)
         facts["warnings"] = list(self.warnings)
@@ -337,31 +337,29 @@ class ImageSet:
 _HASHED = frozenset({"label", "votes", "n_raters", "group", "split"})
 
 
-def _describe_votes(table: pd.DataFrame, classes: tuple[str, ...]) -> dict[str, Any]:
+def _parts(cases: Cases) -> dict[str, NDArray[np.intp]]:
+    """Rows of the cases of each split that has any."""
+    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
+    parts = {part: np.flatnonzero(marks == part) for part in SPLITS}
+    return {part: rows for part, rows in parts.items() if len(rows)}
+
+
+def _describe_votes(cases: Cases) -> dict[str, Any] | None:
     """Readers per case, agreement and difficulty strata, overall and per split."""
-    read = table["n_raters"].notna().to_numpy()
-    if not read.any():
-        return {"votes": None}
-    voted = table[read]
-    if len(classes) == 2:
-        m = voted["n_raters"].to_numpy(dtype=np.int64)
-        positive = voted["votes"].to_numpy(dtype=np.int64)
-        counts = np.column_stack([m - positive, positive])
-    else:
-        counts = voted[[f"votes_{c}" for c in classes]].to_numpy(dtype=np.int64)
-        m = counts.sum(axis=1)
-    stratum = strata(counts)
+    if cases.votes is None or not cases.votes.any():
+        return None
+    voted = cases.take(cases.votes.sum(axis=1) > 0).stratified()
+    assert voted.votes is not None
+    assert voted.strata is not None
+    stratum = voted.strata.values
 
-    def tally(where: NDArray[np.bool_]) -> dict[str, int]:
-        return {s: int((stratum[where] == s).sum()) for s in ("high", "medium", "low")}
+    def tally(rows: slice | NDArray[np.intp]) -> dict[str, int]:
+        return {s: int((stratum[rows] == s).sum()) for s in STRATA}
 
-    split = voted["split"].to_numpy(dtype=object, na_value="")
     return {
-        "votes": {
-            "cases": int(read.sum()),
-            "readers": sorted({int(k) for k in m}),
-            "tied": int(majority(counts, ties="drop").tied.sum()),
-            "strata": tally(np.ones(len(m), dtype=bool)),
-            "strata_by_split": {s: tally(split == s) for s in SPLITS if (split == s).any()},
-        }
+        "cases": len(voted),
+        "readers": sorted({int(m) for m in voted.votes.sum(axis=1)}),
+        "tied": int(majority(voted.votes, ties="drop").tied.sum()),
+        "strata": tally(slice(None)),
+        "strata_by_split": {part: tally(rows) for part, rows in _parts(voted).items()},
     }

@@ -16,9 +16,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import Cases, Factor
+from scalecal.cases import Cases, Factor, Features, array_hash
 from scalecal.checks import Float, InputError, Int, ScalecalWarning, as_rng, check_choice
-from scalecal.io.features import Features, array_hash
 from scalecal.votes import TIES, Ties, majority
 
 __all__ = ["FEATURE_SETS", "load_lidc"]

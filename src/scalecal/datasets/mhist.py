@@ -7,6 +7,7 @@ folder holds `annotations.csv` and `images/` or `images.zip`, which is read in p
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial as bind
 from hashlib import md5
 from pathlib import Path
@@ -14,18 +15,24 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
+from scalecal.cases import Cases
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import ImageError, image_header
-from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, case_table, shorten
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids, shorten
 from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, md5_of, safe_members
-from scalecal.datasets.image_table import need_columns, read_text_table, whole_numbers
+from scalecal.io.case_tables import CaseReader, resolve_classes
+from scalecal.io.columns import check_headers, open_columns
+from scalecal.io.tables import column_names
 
 __all__ = ["MHIST", "open_mhist"]
 
-NAME = "Image Name"
-MAJORITY = "Majority Vote Label"
-VOTES = "Number of Annotators who Selected SSA (Out of 7)"
 PARTITION = "Partition"
+COLUMNS = {
+    "id": "Image Name",
+    "label": "Majority Vote Label",
+    "votes": "Number of Annotators who Selected SSA (Out of 7)",
+    "split": PARTITION,
+}
 READERS = 7
 CLASSES = ("HP", "SSA")
 SIZE = (224, 224)
@@ -63,62 +70,63 @@ def open_mhist(data: str | Path | None = None, *, partial: bool = False) -> Imag
     if not file.is_file():
         raise InputError(f"no annotations.csv in {folder}. mhist needs {_HOLDS}")
     findings = Findings(str(folder), partial, f"Get the whole data set at {_PAGE}.")
-    notes = read_text_table(file)
-    need_columns(notes, (NAME, MAJORITY, VOTES, PARTITION), file)
-    empty = notes[[NAME, MAJORITY, VOTES, PARTITION]].isna().any(axis=1)
-    if empty.any():
-        raise InputError(f"{file} has {int(empty.sum())} rows with empty cells. Download it again.")
-    for column, known in ((MAJORITY, CLASSES), (PARTITION, ("train", "test"))):
-        strange = sorted(set(notes[column]) - set(known))
-        if strange:
-            raise InputError(
-                f"{file}: column {column!r} must hold {' or '.join(known)}, got {shorten(strange)}"
-            )
-    votes = whole_numbers(notes, VOTES, file).to_numpy(dtype=np.int64)
-    label = notes[MAJORITY].eq("SSA").to_numpy(dtype=np.int64)
-    if (votes > READERS).any():
-        raise InputError(f"{file}: {votes.max()} votes for SSA, but there are {READERS} readers")
-    wrong = label != (votes > READERS // 2)
-    if wrong.any():
-        raise InputError(
-            f"{file}: the majority label contradicts the votes for "
-            f"{shorten(notes[NAME][wrong])}. The file was changed; download it again."
-        )
-    # A name is only ever a file directly in images/: a path in its place was not written by the publisher.
-    odd = [name for name in notes[NAME] if "/" in name or "\\" in name or name in (".", "..")]
-    if odd:
-        raise InputError(f"{file}: {odd[0]!r} is no plain file name")
-
-    source, missing = _find_images(folder, list(notes[NAME]), findings)
+    names, cases = _read_annotations(file)
+    source, missing = _find_images(folder, names, findings)
     if missing.any():
-        findings.differ(f"{int(missing.sum())} images missing: {shorten(notes[NAME][missing])}")
-        notes, votes, label = notes[~missing], votes[~missing], label[~missing]
-    findings.count("images", len(notes), 3152)
+        lost = [name for name, gone in zip(names, missing, strict=True) if gone]
+        findings.differ(f"{len(lost)} images missing: {shorten(lost)}")
+    cases = replace(cases.take(~missing), paths=np.array(source.paths, dtype=object))
+    assert cases.y is not None
+    assert cases.split is not None
+    findings.count("images", len(cases), 3152)
     for i, (name, published) in enumerate(zip(CLASSES, (2162, 990), strict=True)):
-        findings.count(f"{name} images", int((label == i).sum()), published)
+        findings.count(f"{name} images", int((cases.y == i).sum()), published)
     for name, published in (("train", 2175), ("test", 977)):
-        findings.count(f"{name} images", int(notes[PARTITION].eq(name).sum()), published)
+        findings.count(f"{name} images", int((cases.split.values == name).sum()), published)
     _check_headers(source, findings)
-    if not len(notes):
+    if not len(cases):
         raise InputError(f"{folder}: none of the annotated images is there. mhist needs {_HOLDS}")
-    table = case_table(
-        [Path(name).stem for name in notes[NAME]],
-        label,
-        CLASSES,
-        votes=votes,
-        n_raters=READERS,
-        split=list(notes[PARTITION]),
-        path=list(source.paths),
-    )
     return ImageSet(
         MHIST,
-        table,
-        CLASSES,
+        cases.note(*findings.warnings),
         source,
-        tuple(findings.warnings),
         image_size=SIZE,
         checks=(bind(check_md5sums, folder, source),),
     )
+
+
+def _read_annotations(file: Path) -> tuple[list[str], Cases]:
+    """Names of the image files, and the cases; nothing may be missing or contradict the rest."""
+    check_headers(COLUMNS, tuple(COLUMNS), {file.name: column_names(file)})
+    table = open_columns(file, COLUMNS, tuple(COLUMNS))
+    with table.messages():
+        names = [str(name) for name in table.ids() or ()]
+        # A name is only ever a file directly in images/: a path in its place was not written by the
+        # publisher.
+        odd = [name for name in names if "/" in name or "\\" in name or name in (".", "..")]
+        if odd:
+            raise InputError(f"{odd[0]!r} is no plain file name")
+        ids = image_ids([Path(name).stem for name in names])
+        reader = CaseReader(n_raters=READERS, columns=COLUMNS)
+        cases = reader.read(table, ids, bind(resolve_classes, columns=CLASSES))
+        assert cases.y is not None
+        assert cases.votes is not None
+        assert cases.split is not None
+        empty = (cases.y < 0) | ~cases.votes.any(axis=1) | (cases.split.codes < 0)
+        if empty.any() or reader.count["decided"]:
+            raise InputError(f"{int(empty.sum())} rows have empty cells. Download it again.")
+        strange = sorted(set(cases.split.names) - {"train", "test"})
+        if strange:
+            raise InputError(
+                f"column {PARTITION!r} must hold train or test, got {shorten(strange)}"
+            )
+        wrong = cases.y != (cases.votes[:, 1] > READERS // 2)
+        if wrong.any():
+            raise InputError(
+                "the majority label contradicts the votes for "
+                f"{shorten(np.array(names)[wrong])}. The file was changed; download it again."
+            )
+    return names, cases
 
 
 def _find_images(

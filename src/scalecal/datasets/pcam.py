@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
-from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, case_table
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import (
     ArraySource,
     Block,
@@ -30,7 +31,8 @@ from scalecal.datasets.image_sources import (
     need_array,
     open_hdf5,
 )
-from scalecal.datasets.image_table import need_columns, read_text_table
+from scalecal.io.columns import check_headers, open_columns
+from scalecal.io.tables import column_names
 
 __all__ = ["PCAM", "PUBLISHED_MD5", "open_pcam"]
 
@@ -114,21 +116,21 @@ def open_pcam(
     if not blocks:
         raise InputError(f"no PatchCamelyon files in {folder}. pcam needs {_HOLDS}")
     row = np.concatenate([np.arange(block.n) for block in blocks])
-    table = case_table(
-        [f"{part}_{i:06d}" for part, i in zip(part_of, row.tolist(), strict=True)],
-        np.concatenate(labels),
-        CLASSES,
-        group=np.concatenate(groups),
-        split=[PARTS[part][0] for part in part_of],
-        block=np.repeat([block.path.name for block in blocks], [block.n for block in blocks]),
-        row=row,
+    sizes = [block.n for block in blocks]
+    cases = Cases(
+        n=len(row),
+        classes=CLASSES,
+        ids=image_ids([f"{part}_{i:06d}" for part, i in zip(part_of, row.tolist(), strict=True)]),
+        y=np.concatenate(labels),
+        groups=Factor.of(np.concatenate(groups)),
+        split=Factor.of([PARTS[part][0] for part in part_of]),
+        notes=tuple(findings.warnings),
     )
     return ImageSet(
         PCAM,
-        table,
-        CLASSES,
+        cases,
         ArraySource(tuple(blocks), np.arange(len(row), dtype=np.int64)),
-        tuple(findings.warnings),
+        {"block": np.repeat([block.path.name for block in blocks], sizes), "row": row},
         facts={"label": "tumour in the centre of 32 x 32 pixels"},
         checks=(
             bind(check_published_md5, folder, tuple(whole)),
@@ -205,24 +207,29 @@ def _open_part(x: Path, y: Path) -> tuple[Block, NDArray[np.int64]]:
 
 def _slides(
     folder: Path, part: str, label: NDArray[np.int64], findings: Findings
-) -> NDArray[np.object_]:
-    """Slide of every patch, from the meta file; None without one."""
+) -> NDArray[np.str_]:
+    """Slide of every patch, from the meta file; "" without one."""
     file = folder / f"{_PREFIX}{part}_meta.csv"
     if not file.is_file():
         findings.note(
-            f"no {file.name}: {part} patches of one slide cannot be told, so intervals that resample "
+            f"no {file.name}: the slides of {part} patches are unknown, so intervals that resample "
             "patches are too narrow"
         )
-        return np.full(len(label), None, dtype=object)
-    meta = read_text_table(file)
-    need_columns(meta, ("wsi", "center_tumor_patch"), file)
-    if len(meta) != len(label):
-        raise InputError(f"{file}: {len(meta)} rows for {len(label)} patches")
-    says = meta["center_tumor_patch"].str.lower().isin(["true", "1", "1.0"]).to_numpy(dtype=bool)
+        return np.full(len(label), "")
+    names = {"group": "wsi", "label": "center_tumor_patch"}
+    check_headers(names, tuple(names), {file.name: column_names(file)})
+    table = open_columns(file, names, tuple(names))
+    with table.messages():
+        slide, tumour = (table.factor(role) for role in names)
+        assert slide is not None
+        assert tumour is not None
+        if len(table) != len(label):
+            raise InputError(f"{len(table)} rows for {len(label)} patches")
+    says = np.isin(np.char.lower(tumour.values), ["true", "1"])
     against = int((says != (label == 1)).sum())
     if against:
         findings.note(f"{file.name} contradicts {against:,} labels: is it of another split?")
-    return meta["wsi"].to_numpy(dtype=object)
+    return slide.values
 
 
 def check_published_md5(folder: Path, parts: Sequence[str]) -> list[str]:

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
-from scalecal.cases import Cases, Factor
+from scalecal.cases import Cases, Factor, Features, array_hash
 from scalecal.checks import (
     Float,
     InputError,
@@ -40,7 +40,6 @@ from scalecal.checks import (
     check_same_length,
     check_unit,
 )
-from scalecal.io.features import Features, array_hash
 from scalecal.jury import jury_probability
 from scalecal.votes import majority
 

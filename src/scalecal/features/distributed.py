@@ -143,7 +143,7 @@ class Shards:
                 features = shard.features.astype(self.folder.dtype)
             return Finished(number, rows, features, skipped)
         left_out = {s.row - shard.start for s in shard.skipped}
-        ids = self.images.table["id"].iloc[shard.start : shard.stop].astype(str).tolist()
+        ids = [str(name) for name in self.images.cases.ids[shard.start : shard.stop]]
         kept = [name for row, name in enumerate(ids) if row not in left_out]
         path, dtype = self.folder.path, self.folder.dtype
         write_shard(path, number, shard.features, kept, skipped, dtype=dtype)

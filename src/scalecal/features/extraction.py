@@ -114,7 +114,7 @@ def _image_shape(
 ) -> tuple[int, ...]:
     """Return the shape of the first image that can be read, as it reaches the device."""
     preprocess = encoder.preprocess if options.exact else None
-    for row in range(len(images.table)):
+    for row in range(len(images)):
         found = read_rows(images, row, row + 1, preprocess, strict=False).images
         if len(found):
             return tuple(found[0].shape)
@@ -262,7 +262,7 @@ def extract(
         check_positive_int(batch_size, "batch_size")
     if workers is not None:
         check_positive_int(workers, "workers")
-    if len(images.table) == 0:
+    if len(images) == 0:
         raise InputError(f"{images.name} holds no images: nothing to extract")
     path = Path(out)
     # A folder that was begun but holds nothing settles nothing.
@@ -353,7 +353,7 @@ def _settings(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
         "dataset": {
             "name": images.name,
             "hash": images.fingerprint(),
-            "n_images": len(images.table),
+            "n_images": len(images),
             "classes": list(images.classes) or None,
         },
     }

@@ -105,7 +105,7 @@ def decode_rows(
 
 def _named(images: ImageSet, unread: Iterable[Unread]) -> list[Skipped]:
     """Return the rows that could not be read with their ids."""
-    return [Skipped(row, str(images.table["id"].iloc[row]), reason) for row, reason in unread]
+    return [Skipped(row, str(images.cases.ids[row]), reason) for row, reason in unread]
 
 
 def _resized(block: UInt8, preprocess: Preprocessing) -> list[UInt8]:

@@ -1,7 +1,7 @@
 """Cases from tables: labels, readers' votes, groups, strata and split, and predictions beside them.
 
 `CaseReader` has the rules: which classes there are, when votes give the label, what a tie means, and
-what the user is told of it. They hold for predictions and features, whole files and pieces alike.
+which notes are taken. They hold for predictions and features, whole files and pieces alike.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,7 +169,7 @@ class PredictionFile:
         self._cases = CaseReader(
             votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed
         )
-        self._rounded = 0
+        self._rounded: Counter[str] = Counter()
         self._furthest = 0.0
 
     def read(self, split: str | None = None) -> Predictions:
@@ -179,18 +179,20 @@ class PredictionFile:
             roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
         table = open_columns(self.path, self._columns, roles)
         with table.messages():
-            found = self._read(table)
-            cases = without_empty_columns(found.cases)
+            predictions = self._read(table)
+            cases = without_empty_columns(predictions.cases)
             part, split_notes = _marked(table, cases, split)
             notes = (*self._rounding_note(), *self._cases.notes)
-            found = replace(found, cases=replace(cases, notes=notes)).labelled()
+            predictions = replace(predictions, cases=replace(cases, notes=notes)).labelled()
             assert cases.y is not None
             if not part.all():
-                found = found.take(part[cases.y >= 0])
-            if not len(found):
-                raise InputError(" ".join(["no case is left.", *found.cases.notes, *split_notes]))
+                predictions = predictions.take(part[cases.y >= 0])
+            if not len(predictions):
+                raise InputError(
+                    " ".join(["no case is left.", *predictions.cases.notes, *split_notes])
+                )
         sources = {file.name: file_hash(file) for file in self._files}
-        return replace(found, cases=found.cases.note(*split_notes), sources=sources)
+        return replace(predictions, cases=predictions.cases.note(*split_notes), sources=sources)
 
     def pieces(self) -> Iterator[Predictions]:
         """Yield the labelled cases of the file in pieces, without ids, groups and split.
@@ -199,10 +201,10 @@ class PredictionFile:
         """
         for table in iterate_columns(self.path, self._columns, STREAM_ROLES):
             with table.messages():
-                found = self._read(table)
-            assert found.cases.y is not None
-            labelled = found.cases.y >= 0
-            yield found if labelled.all() else found.take(labelled)
+                predictions = self._read(table)
+            assert predictions.cases.y is not None
+            labelled = predictions.cases.y >= 0
+            yield predictions if labelled.all() else predictions.take(labelled)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -212,11 +214,12 @@ class PredictionFile:
         return (*self._rounding_note(), *self._cases.notes, *left_out)
 
     def _rounding_note(self) -> tuple[str, ...]:
-        if not self._rounded:
-            return ()
-        return (
-            f"In {self._rounded} of {self._cases.count['all']} rows the probabilities did not sum "
-            f"to 1 (off by up to {self._furthest:.2g}): divided by their sum.",
+        whose = {"p": "", "p_reader": "readers' "}
+        return tuple(
+            f"In {self._rounded[role]} of {self._cases.count['all']} rows the {name}probabilities did "
+            f"not sum to 1 (off by up to {self._furthest:.2g}): divided by their sum."
+            for role, name in whose.items()
+            if self._rounded[role]
         )
 
     def _read(self, table: NamedColumns) -> Predictions:
@@ -273,7 +276,7 @@ class PredictionFile:
             off = (distance > SUM_TOLERANCE) & (distance < ROUNDED + 1e-9)
             if off.any():
                 probs[off] /= total[off, None]
-                self._rounded += int(off.sum())
+                self._rounded[role] += int(off.sum())
                 self._furthest = max(self._furthest, float(distance[off].max()))
         return check_probs(probs, f"column {name!r}"), named
 
@@ -289,37 +292,36 @@ def _in_order(probs: Float, named: Sequence[str] | None, classes: Sequence[str])
 def _marked(
     table: NamedColumns, cases: Cases, split: str | None
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Which cases are of the split asked for, and what to say of it."""
-    everything = np.ones(cases.n, dtype=bool)
-    if split is None and cases.split is None:
-        return everything, ()
-    table.need("split", f"to keep the cases marked {split!r}")
-    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
+    """Return which cases are of the split asked for, and notes on it."""
     if split is not None:
-        kept = np.asarray(marks == split)
-        if not kept.any():
-            raise InputError(
-                f"no case is marked {split!r} in column {table.names['split']!r}; "
-                f"found {some(np.unique(marks))}"
-            )
-        return kept, (
-            f"Only the {int(kept.sum())} of {len(kept)} cases marked {split} are audited.",
+        table.need("split", f"to keep the cases marked {split!r}")
+    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
+    kept = np.ones(cases.n, dtype=bool) if split is None else np.asarray(marks == split)
+    if not kept.any():
+        raise InputError(
+            f"no case is marked {split!r} in column {table.names['split']!r}; "
+            f"found {some(np.unique(marks))}"
         )
     seen = int((marks == "train").sum())
-    if not seen:
-        return everything, ()
-    return everything, (
-        f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks better "
-        "on them than it is. With --split test (in Python split='test') the others are left out.",
-    )
+    if split is not None:
+        note = f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."
+    elif seen:
+        note = (
+            f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
+            "better on them than it is. With --split test (in Python split='test') the others are "
+            "left out."
+        )
+    else:
+        return kept, ()
+    return kept, (note,)
 
 
 class CaseReader:
     """Turns tables, or pieces of one, into `Cases`; `notes` say what was done.
 
     Where a case has no label, its readers' majority is its label; a tie there is an error unless
-    `ties` says what it means. A case with neither has the label -1. Votes stand in the table or, joined
-    by id, in a second file.
+    `ties` says what it means. A case with neither has the label -1. Votes are in the table or, joined by
+    id, in a second file.
 
     Parameters
     ----------
@@ -362,10 +364,12 @@ class CaseReader:
         cases = Cases(
             n=len(table),
             ids=ids,
-            groups=table.full_factor("group", "every case needs a group"),
+            groups=table.factor("group"),
             strata=table.factor("stratum"),
             split=table.factor("split"),
         )
+        if cases.groups is not None and cases.groups.names:
+            table.check_full("group", cases.groups, "every case needs a group")
         self.count["all"] += cases.n
         label = table.factor("label")
         if self._votes is None:
@@ -534,13 +538,14 @@ def read_votes(
 
 
 def without_empty_columns(cases: Cases) -> Cases:
-    """Return the cases of a whole file less the columns of votes, strata or split that are empty."""
-    return replace(
-        cases,
-        votes=None if cases.votes is None or not cases.votes.any() else cases.votes,
-        strata=None if cases.strata is None or not cases.strata.names else cases.strata,
-        split=None if cases.split is None or not cases.split.names else cases.split,
-    )
+    """Return the cases of a whole file without the columns that are there but say nothing."""
+    factors = {"groups": cases.groups, "strata": cases.strata, "split": cases.split}
+    empty: dict[str, Any] = {
+        name: None for name, factor in factors.items() if factor is not None and not factor.names
+    }
+    if cases.votes is not None and not cases.votes.any():
+        empty["votes"] = None
+    return replace(cases, **empty)
 
 
 def votes_in(
@@ -554,13 +559,14 @@ def votes_in(
     spread = table.spread("votes")
     if not table.has("votes") and not spread:
         return None, ()
-    if n_raters is not None and table.has("n_raters"):
-        raise _two_numbers(table)
-    total = table.numbers("n_raters") if table.has("n_raters") else None
-    if table.has("votes"):
-        votes = table.numbers("votes")
-        if n_raters is not None:
-            total = np.full(len(votes), float(check_positive_int(n_raters, "n_raters")))
+    total = _panel_sizes(table, n_raters)
+    votes = table.numbers("votes") if table.has("votes") else None
+    if votes is not None and spread:
+        if not np.isnan(votes).all():
+            first = next(iter(spread.values()))
+            raise InputError(f"both {name!r} and {first!r} count votes: give one, or one per class")
+        votes = None  # a column that is there but says nothing, as in feature folders
+    if votes is not None:
         if total is None:
             raise table.missing(
                 table.names["n_raters"], f"the number of readers behind {name!r}; or give n_raters"
@@ -599,13 +605,9 @@ def votes_in(
 
 def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
     """Readers behind each label where there are no votes; None where their number is unknown."""
-    if n_raters is not None:
-        if table.has("n_raters"):
-            raise _two_numbers(table)
-        return np.full(len(table), check_positive_int(n_raters, "n_raters"), dtype=np.int64)
-    if not table.has("n_raters"):
+    numbers = _panel_sizes(table, n_raters)
+    if numbers is None:
         return None
-    numbers = table.numbers("n_raters")
     known = np.nan_to_num(numbers, nan=1.0)  # one reader: the label is what that one said
     wrong = (known < 1) | (known != np.floor(known))
     if wrong.any():
@@ -615,10 +617,14 @@ def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
     return None if np.isnan(numbers).all() else known.astype(np.int64)
 
 
-def _two_numbers(table: NamedColumns) -> InputError:
-    return InputError(
-        f"there is a column {table.names['n_raters']!r}, so n_raters must not be given"
-    )
+def _panel_sizes(table: NamedColumns, n_raters: int | None) -> Float | None:
+    """Number of readers of each case: the column's, NaN where empty, or the one given for all."""
+    if n_raters is None:
+        return table.numbers("n_raters") if table.has("n_raters") else None
+    if table.has("n_raters"):
+        name = table.names["n_raters"]
+        raise InputError(f"there is a column {name!r}, so n_raters must not be given")
+    return np.full(len(table), float(check_positive_int(n_raters, "n_raters")))
 
 
 def resolve_classes(
@@ -650,21 +656,23 @@ def resolve_classes(
     if columns is not None:
         return _classes_of_columns(named, columns, positive)
     seen = list(dict.fromkeys(name for names in named.values() for name in names))
-    if positive is None:
-        # Numbers must be 0 and 1; `_code_labels` names the row of one that is neither.
-        if all(name.lstrip("-").replace(".", "", 1).isdigit() for name in seen):
-            return ("0", "1")
-        if len(seen) > 2:
-            raise InputError(_too_many(named, seen))
+    # Numbers must be 0 and 1; `_code_labels` names the row of one that is neither.
+    if positive is None and all(n.lstrip("-").replace(".", "", 1).isdigit() for n in seen):
+        return ("0", "1")
+    if positive is not None and len(seen) > 1 and positive not in seen:
+        raise InputError(f"positive class {positive!r} is not among the classes {some(seen, 8)}")
+    if len(seen) > 2:
+        sources = " and ".join(source for source, names in named.items() if names)
         raise InputError(
-            f"the classes are {_listed(seen)}: say which of them p is the probability of, "
+            f"{sources} name {len(seen)} classes ({some(seen, 8)}), but one column p has room for "
+            "two: give a column p_<class> for each class"
+        )
+    if positive is None:
+        raise InputError(
+            f"the classes are {some(seen, 8)}: say which of them p is the probability of, "
             "with positive=NAME (on the command line --positive NAME)"
         )
     others = [name for name in seen if name != positive]
-    if len(seen) > 1 and positive not in seen:
-        raise InputError(f"positive class {positive!r} is not among the classes {_listed(seen)}")
-    if len(others) > 1:
-        raise InputError(_too_many(named, seen))
     rest = others[0] if others else {"0": "1", "1": "0"}.get(positive, f"not {positive}")
     return (rest, positive)
 
@@ -677,17 +685,17 @@ def _classes_of_columns(
         odd = [name for name in names if name not in classes]
         if odd:
             raise InputError(
-                f"{source} has {_listed(odd)}, but the classes are {_listed(classes)}: "
+                f"{source} has {some(odd, 8)}, but the classes are {some(classes, 8)}: "
                 "use the same names everywhere"
             )
     if positive is not None:
         if positive not in classes:
             raise InputError(
-                f"positive class {positive!r} is not among the classes {_listed(classes)}"
+                f"positive class {positive!r} is not among the classes {some(classes, 8)}"
             )
         if len(classes) > 2:
             raise InputError(
-                f"a positive class needs two classes, there are {len(classes)}: {_listed(classes)}"
+                f"a positive class needs two classes, there are {len(classes)}: {some(classes, 8)}"
             )
         classes.sort(key=lambda name: name == positive)
     return tuple(classes)
@@ -703,19 +711,7 @@ def _code_labels(codes: Int, names: Sequence[str], classes: Sequence[str], colum
     if odd.any():
         first = names[int(codes[odd][0])]
         raise InputError(
-            f"column {column!r} must hold {_listed(classes)}, got {first!r} at {rows(odd)}. "
+            f"column {column!r} must hold {some(classes, 8)}, got {first!r} at {rows(odd)}. "
             "Name the positive class, or give a column p_<class> for each class, if these are others"
         )
     return labels
-
-
-def _too_many(named: Mapping[str, Sequence[str]], seen: Sequence[str]) -> str:
-    sources = " and ".join(source for source, names in named.items() if names)
-    return (
-        f"{sources} name {len(seen)} classes ({_listed(seen)}), but one column p has room for "
-        "two: give a column p_<class> for each class"
-    )
-
-
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")

@@ -44,6 +44,8 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "stratum": "stratum",
         "split": "split",
         "X": "f",
+        "path": "path",
+        "row": "row",
     }
 )
 """What a column may be used as, and the name it has unless another is given. `p`, `p_reader`,
@@ -170,14 +172,6 @@ class NamedColumns:
         index = values.indices.fill_null(len(written)).to_numpy(zero_copy_only=False)
         return Factor(codes[index], tuple(names))
 
-    def full_factor(self, role: str, use: str) -> Factor | None:
-        """Return a column of names that is empty in no row; None where it is empty in all."""
-        factor = self.factor(role)
-        if factor is None or not factor.names:
-            return None  # a column that is there but says nothing
-        self.check_full(role, factor, use)
-        return factor
-
     def check_full(self, role: str, factor: Factor, use: str) -> None:
         """Fail where a column of names is empty."""
         empty = factor.codes < 0
@@ -221,7 +215,8 @@ def open_columns(
     """
     empty, wanted = _name_columns(path, columns, roles)
     factors = [empty.names[role] for role in FACTOR_ROLES if role in roles]
-    table = read_arrow(path, text=[empty.names["id"]], factors=factors, keep=wanted.__contains__)
+    text = [empty.names["id"], empty.names["path"]]
+    table = read_arrow(path, text=text, factors=factors, keep=wanted.__contains__)
     return replace(empty, table=table)
 
 

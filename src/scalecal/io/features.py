@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from scalecal.cases import Cases, Rows
-from scalecal.checks import InputError, Int, check_choice, rows
+from scalecal.cases import Features
+from scalecal.checks import InputError, check_choice, rows
 from scalecal.io.case_tables import (
     CaseReader,
     match_ids,
@@ -29,13 +28,9 @@ from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
 from scalecal.votes import Ties
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = [
     "CASE_ROLES",
     "Features",
-    "array_hash",
     "matrix_from_npz",
     "matrix_from_table",
     "read_features",
@@ -49,105 +44,6 @@ SPLITS = ("train", "val", "test")
 # Below this an array is simply read: a map of a file that is replaced later would crash.
 MAPPED_BYTES = 1 << 28
 BLOCK_ROWS = 8192
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """Embeddings of n cases and what is known about them.
-
-    Attributes
-    ----------
-    X
-        (n, d) embeddings, float16, 32 or 64: an array, a memory map, or rows in several files.
-    cases
-        Ids, labels, votes, groups and split of the rows of `X`.
-    encoder, dataset
-        Names of the encoder and the data set, where the source tells them.
-    fingerprint
-        SHA-256 of the file, of the folder's manifest, or of the arrays (`array_hash`).
-    images
-        The images' folder on this machine, where it is known.
-    extra
-        Further columns by name, one row per case.
-
-    Examples
-    --------
-    >>> data = Features(np.eye(3), Cases(n=3, classes=("0", "1"), y=np.array([0, 1, -1])))
-    >>> data.take([0, 1]).y.tolist(), len(data.labelled())
-    ([0, 1], 2)
-    """
-
-    X: Any
-    cases: Cases
-    encoder: str | None = None
-    dataset: str | None = None
-    fingerprint: str = ""
-    images: str | None = None
-    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.X.shape[0] != self.cases.n:
-            raise InputError(f"X has {self.X.shape[0]} rows, but there are {self.cases.n} cases")
-
-    def __len__(self) -> int:
-        return self.cases.n
-
-    @property
-    def ids(self) -> Any:
-        """(n,) names of the cases."""
-        return self.cases.ids
-
-    @property
-    def y(self) -> Int | None:
-        """(n,) class numbers, -1 where a case has no label."""
-        return self.cases.y
-
-    @property
-    def votes(self) -> Int | None:
-        """Votes as functions take them beside `n_raters`: (n,) for the second of two classes, or (n, C)."""
-        votes = self.cases.votes
-        return votes[:, 1] if votes is not None and votes.shape[1] == 2 else votes
-
-    @property
-    def n_raters(self) -> Int | None:
-        """(n,) readers behind each case."""
-        return self.cases.readers
-
-    @property
-    def groups(self) -> NDArray[np.str_] | None:
-        """(n,) names of the groups, such as patients."""
-        return None if self.cases.groups is None else self.cases.groups.values
-
-    @property
-    def split(self) -> NDArray[np.str_] | None:
-        """(n,) "train", "val" or "test"."""
-        return None if self.cases.split is None else self.cases.split.values
-
-    def take(self, rows: Rows | Sequence[int]) -> Self:
-        """Return some of the cases (row numbers or a mask), every column alike."""
-        index = np.arange(len(self))[rows]
-        extra = {name: values[index] for name, values in self.extra.items()}
-        return replace(self, X=self.X[index], cases=self.cases.take(index), extra=extra)
-
-    def with_cases(self, **columns: Any) -> Self:
-        """Return the same embeddings with other columns of cases, such as ``split=None``."""
-        return replace(self, cases=replace(self.cases, **columns))
-
-    def labelled(self) -> Self:
-        """Return the cases that have a label; the same object where all have."""
-        cases = self.cases.labelled()
-        if cases is self.cases:
-            return self
-        assert self.y is not None
-        return replace(self.take(self.y >= 0), cases=cases)
-
-
-def array_hash(X: NDArray[Any], votes: NDArray[Any] | None = None) -> str:
-    """Return the SHA-256 of embeddings in memory and of the votes beside them."""
-    digest = hashlib.sha256(np.ascontiguousarray(X).data)
-    if votes is not None:
-        digest.update(np.ascontiguousarray(votes).data)
-    return digest.hexdigest()
 
 
 def read_features(
@@ -177,7 +73,7 @@ def read_features(
     columns
         Names that are not the usual ones: role -> name, e.g. ``{"X": "embedding"}``.
     classes
-        The classes in order, where they are known beforehand (a fitted probe's, say).
+        The classes in order, where they are known beforehand, such as a fitted probe's.
     positive
         The second of two classes; by default the later one in sorted order.
     n_raters, ties, seed
@@ -198,27 +94,26 @@ def read_features(
     encoder, paths, dataset = None, None, None
     if path.is_dir():
         X, table, folder = _from_folder(path, columns)
-        paths = _paths(folder.table)
-        encoder, fingerprint = folder.encoder, file_hash(path / MANIFEST)
+        if "path" in folder.table:
+            paths = np.asarray(folder.table["path"].fillna("").astype(str), dtype=np.str_)
         classes = folder.classes if classes is None else classes
-        dataset = folder.manifest.get("dataset", {}).get("name")
+        encoder, dataset = folder.encoder, folder.manifest.get("dataset", {}).get("name")
     elif path.suffix.lower() == ".npz":
         X, table = matrix_from_npz(path, columns)
-        fingerprint = file_hash(path)
     else:
         check_headers(columns, roles, {path.name: column_names(path), **others})
         X, table = matrix_from_table(path, columns)
-        fingerprint = file_hash(path)
     check_headers(columns, roles, {table.file: table.header, **others})
+    second = None if labels is None else open_columns(labels, columns, CASE_ROLES)
+    reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
     with table.messages():
         notes = list(_check_matrix(X))
         ids = table.ids()
-        if labels is not None:
-            table, joined = _join(table, ids, labels, columns)
+        if second is not None:
+            table, joined = _join(table, ids, second)
             notes += joined
     with table.messages():
-        reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
-        choose = partial(_choose_classes, classes=classes, positive=positive)
+        choose = partial(choose_classes, classes=classes, positive=positive)
         cases = without_empty_columns(reader.read(table, ids, choose))
         if cases.split is not None:
             for name in cases.split.names:
@@ -228,12 +123,17 @@ def read_features(
         cases = replace(cases, y=None, classes=())
     # A table without columns of cases has no rows.
     cases = replace(cases, n=X.shape[0], paths=paths, notes=(*notes, *reader.notes))
+    fingerprint = file_hash(path / MANIFEST if path.is_dir() else path)
     return Features(X, cases, encoder, dataset, fingerprint)
 
 
-def _choose_classes(
-    named: Mapping[str, Sequence[str]], *, classes: Sequence[str] | None, positive: str | None
+def choose_classes(
+    named: Mapping[str, Sequence[str]],
+    *,
+    classes: Sequence[str] | None = None,
+    positive: str | None = None,
 ) -> tuple[str, ...]:
+    """Return the classes that labels and votes name: as given, else numbers by value, else sorted."""
     if classes is None:
         seen = {name for names in named.values() for name in names}
         if seen <= {"0", "1"}:
@@ -242,12 +142,6 @@ def _choose_classes(
         if len(classes) == 1:
             raise InputError(f"every label is {classes[0]!r}: two classes or more are needed")
     return resolve_classes(named, columns=classes, positive=positive)
-
-
-def _paths(table: pd.DataFrame) -> NDArray[np.str_] | None:
-    if "path" not in table.columns:
-        return None
-    return np.asarray(table["path"].fillna("").astype(str), dtype=np.str_)
 
 
 def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns, FeatureFolder]:
@@ -278,12 +172,11 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
 
 
 def _join(
-    table: NamedColumns, ids: Any, labels: str | Path, columns: Mapping[str, str]
+    table: NamedColumns, ids: Any, second: NamedColumns
 ) -> tuple[NamedColumns, tuple[str, ...]]:
     """Add the columns of a second table by id; they take the place of columns of the same role."""
     import pyarrow as pa
 
-    second = open_columns(labels, columns, CASE_ROLES)
     with second.messages():
         second.need("id", "to join the labels")
         others = second.ids()
@@ -315,9 +208,9 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
     arrays: dict[str, Any] = {}
     try:
         with np.load(path, allow_pickle=False) as archive:
-            found = tuple(archive.files)
-            if names["X"] not in found:
-                empty = NamedColumns(None, path.name, names, found)
+            header = tuple(archive.files)
+            if names["X"] not in header:
+                empty = NamedColumns(None, path.name, names, header)
                 with empty.messages():
                     raise empty.missing(names["X"], "the embeddings")
             X = _mapped(path, names["X"])
@@ -325,7 +218,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
                 X = archive[names["X"]]
             for role in CASE_ROLES:
                 # By the name given, else the usual one; labels are called both `y` and `label`.
-                known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in found)
+                known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in header)
                 name = next(known, None)
                 if name is not None:
                     arrays[role] = archive[name]
@@ -365,7 +258,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
         name: pa.array(values.astype(str) if values.dtype.kind in "SU" else values)
         for name, values in table.items()
     }
-    return X, NamedColumns(pa.table(plain), path.name, ROLES, found)
+    return X, NamedColumns(pa.table(plain), path.name, ROLES, header)
 
 
 def _class_names(y: NDArray[Any] | None, n_classes: int) -> list[str]:
@@ -449,7 +342,7 @@ def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, st
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException):
-        return columns  # what is wrong with the file is told where it is read
+        return columns  # reading it will say what is wrong with it
     usual = ROLES["X"]
     lists = [field.name for field in schema if _is_list(field.type)]
     if len(lists) != 1 or any(re.fullmatch(rf"{re.escape(usual)}\d*", n) for n in schema.names):

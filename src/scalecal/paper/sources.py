@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from scalecal.cases import Features, array_hash
 from scalecal.checks import InputError, MissingPackageError
 from scalecal.datasets import ImageSet, SimulatedCases, load_lidc, simulate, simulate_paper
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
-from scalecal.io.features import Features, array_hash, read_features
+from scalecal.io.features import read_features
 
 __all__ = [
     "PAPER_DATASETS",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from scalecal.auditing.sentences import cell, number, shown_columns
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS
 from scalecal.report.views import stratum_title
+from scalecal.runs.facts import reliability_facts
 
 if TYPE_CHECKING:
     from scalecal.auditing.audits import Audit
@@ -35,21 +35,12 @@ def _panels(audit: Audit) -> str:
     """Reliability diagrams of the first strata, as SVG."""
     drawn = []
     agreement = audit.meta["strata"] == "agreement"
-    for row in [r for r in audit.rows if r["n"] > 0][:_MOST_PANELS]:
-        table, bars = audit.reliability(row["name"])
-        null = row.get("null", math.nan)
-        panel = {
-            "n": row["n"],
-            "ece": row["ece"],
-            "floor": row["floor"],
-            "null": null if math.isfinite(null) else None,
-            "bins": figures.bin_facts(table, bars),
-        }
-        title = stratum_title(row["name"], agreement)
+    for panel in reliability_facts(audit)[:_MOST_PANELS]:
+        title = stratum_title(panel["stratum"], agreement)
         svg = figures.reliability_panel(
             panel, title=title, event=audit.meta["event"], role="accent"
         )
-        caption = f"<b>{escape(title)}</b>, n = {number(row['n'])}"
+        caption = f"<b>{escape(title)}</b>, n = {number(panel['n'])}"
         drawn.append(f'<div style="width:240px">{caption}<br>{svg.svg()}</div>')
     return "".join(drawn)
 
