@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.auditing.audits import Audit, audit_predictions, labels_of
-from scalecal.auditing.scores import INTERVALS, case_sums, sum_values
+from scalecal.auditing.rows import INTERVALS, case_sums, sum_values
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.inference.paired import Drawn, contrast_of
