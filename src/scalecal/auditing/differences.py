@@ -165,8 +165,13 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         **together,
     )
+    readers = [a.predictions.p_reader for a in audits if a.predictions.p_reader is not None]
     return audit_predictions(
-        Predictions(cases, np.concatenate([a.predictions.p for a in audits])),
+        Predictions(
+            cases,
+            np.concatenate([a.predictions.p for a in audits]),
+            np.concatenate(readers) if len(readers) == len(audits) else None,
+        ),
         n_bins=first.meta["n_bins"],
         n_resamples=first.meta["n_resamples"],
         seed=first.meta["seed"],
