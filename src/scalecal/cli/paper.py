@@ -38,11 +38,11 @@ def _sources(
         paper_encoders,
     )
 
-    found: list[Source] = []
+    sources: list[Source] = []
     missing: dict[str, str] = {}
     only_features = _check_names(data, features, datasets, encoders) - set(ENCODERS)
     if features is not None:
-        found += find_features(features, datasets, encoders)
+        sources += find_features(features, datasets, encoders)
     if data is not None:
         wanted = [d for d in datasets or PAPER_DATASETS if d in PAPER_DATASETS]
         images, missing = find_images(
@@ -54,13 +54,13 @@ def _sources(
             partial_data=partial,
             progress=tell,
         )
-        known = {(s.dataset, s.encoder) for s in found}
-        found += [s for s in images if (s.dataset, s.encoder) not in known]
+        known = {(s.dataset, s.encoder) for s in sources}
+        sources += [s for s in images if (s.dataset, s.encoder) not in known]
     if data is None and features is None:
-        found = embedded()
+        sources = embedded()
     chosen = [
         s
-        for s in found
+        for s in sources
         if (datasets is None or s.dataset in datasets)
         and (encoders is None or s.encoder in encoders)
     ]
@@ -180,14 +180,14 @@ def reproduce(
     if tables_only:
         outcome = judge_run(out, also=also, command=sys.argv, progress=tell)
     else:
-        found, missing = _sources(
+        sources, missing = _sources(
             data, features, split["datasets"], split["encoders"], out, weights, partial
         )
         chosen = given(preset=preset)
         if data is None and features is None and not chosen:
             tell("embedded data are small: all methods are trained by the default preset")
             chosen = {"preset": "default"}
-        if not found:
+        if not sources:
             raise nothing_found(missing)
         training = Training(
             seed_list(seeds),
@@ -196,16 +196,16 @@ def reproduce(
             **given(device=device),
             **chosen,
         )
-        check_begun(found, out, training)
+        check_begun(sources, out, training)
         if dry_run:
-            _tell_plan(found, missing, out, training)
+            _tell_plan(sources, missing, out, training)
             return
         with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         with lock_folder(out):
-            _train_on_workers(found, out, training, engine, workers, num_gpus, address)
+            _train_on_workers(sources, out, training, engine, workers, num_gpus, address)
             outcome = run(
-                found, out, training, command=sys.argv, left_out=missing, also=also, progress=tell
+                sources, out, training, command=sys.argv, left_out=missing, also=also, progress=tell
             )
     for name, why in outcome.left_out.items():
         say(f"Left out {name}: {why}")
@@ -216,7 +216,7 @@ def reproduce(
 
 
 def _train_on_workers(
-    found: list[Source],
+    sources: list[Source],
     out: Path,
     training: Training,
     engine: str | None,
@@ -237,14 +237,14 @@ def _train_on_workers(
     from scalecal.paper.sources import SourceError
 
     if engine is None and workers is None and num_gpus is None:
-        left = {s: len(seeds_left(cell_folder(out, s), training.seeds)) for s in found}
+        left = {s: len(seeds_left(cell_folder(out, s), training.seeds)) for s in sources}
         workers = 1 if training.device != "cpu" else worth_spreading(left, training.preset)
         if workers == 1:
             return
         tell(f"training on {workers} processes")
     cells = []
     with open_workers(engine, workers, num_gpus, address, training.device) as pool:
-        for source in found:
+        for source in sources:
             try:
                 source.open()  # what must be extracted first is, once, before the workers look
             except SourceError:
@@ -253,11 +253,13 @@ def _train_on_workers(
         train_seeds_on(pool, cells, training, progress=tell)
 
 
-def _tell_plan(found: list[Source], missing: dict[str, str], out: Path, training: Training) -> None:
+def _tell_plan(
+    sources: list[Source], missing: dict[str, str], out: Path, training: Training
+) -> None:
     from scalecal.paper.reproduction import cell_folder, estimate_seconds, image_count, seeds_left
 
     total, seeds = 0.0, len(training.seeds)
-    for source in found:
+    for source in sources:
         left = len(seeds_left(cell_folder(out, source), training.seeds))
         seconds = estimate_seconds(source, left, training.preset)
         total += seconds

@@ -452,8 +452,8 @@ def preserved(evidence: Evidence, *, metric: Literal["auc", "accuracy"]) -> Verd
             change = b.value - a.value
             if not np.isfinite(change):
                 continue
-            found = equivalence(b.samples - a.samples, change, MARGIN, n=a.n)
-            answer = at_least(found.low, found.high, -MARGIN, n=a.n)
+            test = equivalence(b.samples - a.samples, change, MARGIN, n=a.n)
+            answer = at_least(test.low, test.high, -MARGIN, n=a.n)
             name = f"{encoder_label(encoder)} on {dataset}"
             parts[name] = Part(answer, 100 * change, a.n, f"{100 * change:+.1f} points")
     if not parts:

@@ -278,7 +278,7 @@ def figure_comparison(evidence: Evidence) -> Figure:
     else:
         figure, axes = panels(2, (9.6, max(heights)), width_ratios=(1.15, 1))
     left, right = axes.ravel()
-    floor = [evidence.mean(dataset, e, "none", "ece", "low", "floor") for e in encoders]
+    floor = [evidence.mean(dataset, e, "none", "ece", "low", column="floor") for e in encoders]
     values = {
         method: [evidence.mean(dataset, e, method, "ece", "low") for e in encoders]
         for method in _MAIN
@@ -472,7 +472,7 @@ def _principal(X: Float, n: int) -> tuple[Float, Float, Float]:
 
 
 def _some(n: int) -> slice:
-    """Return every k-th row, so that no figure draws more points than can be told apart."""
+    """Return every k-th row, so that no figure draws more points than can be distinguished."""
     return slice(None, None, max(1, n // _MOST_POINTS))
 
 

@@ -428,7 +428,7 @@ def judge_run(
         elif why is not None:
             missing[f"{dataset}/{ENSEMBLE}"] = why
     progress(f"judging {len(cells)} cells")
-    evidence = Evidence.of(
+    evidence = Evidence(
         cells,
         embeddings={(f.parent.name, f.name): kept for f in folders if (kept := read_anchors(f))},
         seconds=_timings(out),
