@@ -136,7 +136,7 @@ class TestAnchors:
         assert chosen[0].tolist() == [0]
 
     def test_none_is_an_error_that_says_why(self):
-        with pytest.raises(InputError, match=r"no anchor for class 0 .* may not have learnt"):
+        with pytest.raises(InputError, match=r"no anchor for class 0 .* learnt nothing"):
             select_anchors([0, 1], [1.0, 1.0], n_anchors=1)
         with pytest.raises(InputError, match="no cases of class 1"):
             select_anchors([0, 0], [-1.0, -1.0], n_anchors=1)

@@ -17,7 +17,7 @@ from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict, lower, lower_everywhere
 from scalecal.runs.cells import Cell, Prediction
-from scalecal.runs.resampled import Contrast
+from scalecal.runs.scores import Contrast
 from tests.runs.made import cell, sharp, votes
 
 ENCODERS = ("uni", "plip")

@@ -86,9 +86,9 @@ def _fit_increasing(features: Float, targets: Float, weights: Float | None, star
     best, least = None, np.inf
     for mask in range(2**k):
         free = [j for j in range(k) if not mask >> j & 1] + [k]
-        found, loss = _fit_logistic(features, targets, weights, start, free)
-        if (found[:k] >= 0.0).all() and loss < least:
-            best, least = found, loss
+        coef, loss = _fit_logistic(features, targets, weights, start, free)
+        if (coef[:k] >= 0.0).all() and loss < least:
+            best, least = coef, loss
             if mask == 0:
                 break
     assert best is not None  # all slopes zero is always allowed

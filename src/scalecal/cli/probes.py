@@ -27,7 +27,7 @@ from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.io.features import Features
-    from scalecal.runs.comparison import Comparison
+    from scalecal.runs.facts import Comparison
     from scalecal.runs.grid import Grid
 
 FeaturesPath = Annotated[
@@ -243,7 +243,7 @@ def compare(
     predictions.parquet, results.csv, comparison.csv and the report.
     """
     from scalecal.checks import InputError
-    from scalecal.runs.comparison import compare_cell
+    from scalecal.runs.facts import compare_cell
     from scalecal.runs.folder import RUN_FILES
     from scalecal.runs.grid import run_grid
 

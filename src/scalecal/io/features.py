@@ -104,14 +104,15 @@ def read_features(
         check_headers(columns, roles, {path.name: column_names(path), **others})
         X, table = matrix_from_table(path, columns)
     check_headers(columns, roles, {table.file: table.header, **others})
+    second = None if labels is None else open_columns(labels, columns, CASE_ROLES)
+    reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
     with table.messages():
         notes = list(_check_matrix(X))
         ids = table.ids()
-        if labels is not None:
-            table, joined = _join(table, ids, labels, columns)
+        if second is not None:
+            table, joined = _join(table, ids, second)
             notes += joined
     with table.messages():
-        reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
         choose = partial(choose_classes, classes=classes, positive=positive)
         cases = without_empty_columns(reader.read(table, ids, choose))
         if cases.split is not None:
@@ -171,12 +172,11 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
 
 
 def _join(
-    table: NamedColumns, ids: Any, labels: str | Path, columns: Mapping[str, str]
+    table: NamedColumns, ids: Any, second: NamedColumns
 ) -> tuple[NamedColumns, tuple[str, ...]]:
     """Add the columns of a second table by id; they take the place of columns of the same role."""
     import pyarrow as pa
 
-    second = open_columns(labels, columns, CASE_ROLES)
     with second.messages():
         second.need("id", "to join the labels")
         others = second.ids()

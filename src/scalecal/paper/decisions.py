@@ -38,7 +38,7 @@ from scalecal.paper.verdicts import (
 )
 from scalecal.runs.cells import Cell
 from scalecal.runs.frontier import softened_name, with_softened
-from scalecal.runs.resampled import Contrast, Drawn, Resampled, contrast_of
+from scalecal.runs.scores import Contrast, Drawn, Resampled, contrast_of
 
 __all__ = [
     "MATTERS",

@@ -15,8 +15,7 @@ from scalecal.checks import Float
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import SMOOTHINGS
 from scalecal.runs.cells import Cell, Prediction
-from scalecal.runs.resampled import Resampled
-from scalecal.runs.scores import score_cells
+from scalecal.runs.scores import Resampled, score_cells
 
 if TYPE_CHECKING:
     import pandas as pd

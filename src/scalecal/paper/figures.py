@@ -371,7 +371,7 @@ _PLANES = (
     (("ece", "overall", "overall ECE"), ("ece", "low", "low-agreement ECE")),
     (("nll", "overall", "label NLL"), ("vote_nll", "overall", "vote NLL")),
 )
-_CURVE = {("ece", "overall"): "ece", ("ece", "low"): "ece_low"}
+_CURVE = {("ece", "overall"): "ece", ("ece", "low"): "ece_hard"}
 
 
 def figure_frontier(evidence: Evidence) -> Figure:

@@ -220,7 +220,7 @@ def _audit(evidence: Evidence) -> Iterator[Row]:
                     "floor": evidence.mean(*key, "ece", stratum, column="floor"),
                     "null": evidence.mean(*key, "null", stratum),
                     "p(null)": evidence.mean(*key, "p_null", stratum),
-                    "debiased": evidence.mean(*key, "debiased", stratum),
+                    "debiased": evidence.mean(*key, "debiased_error", stratum),
                 }
                 if dataset == "mhist":
                     row["paper"] = _printed(paper.AUDIT, cell.encoder, stratum)

@@ -254,7 +254,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return X, codes
 
     def _store(self, trained: Trained) -> None:
-        """Keep what was learnt."""
+        """Store the fitted attributes."""
         self.coef_ = trained.coef
         self.n_features_in_ = trained.coef.shape[1]
         self.intercept_ = trained.intercept
@@ -551,7 +551,7 @@ _SYNTHESIS = (
 
 
 class ScaleProbe(_Probe):
-    """SCALE: a probe that learns what hard cases look like from cases it makes up itself.
+    """SCALE: a probe that learns from synthetic hard cases.
 
     A first probe finds the most confident cases of each class, the anchors. Embeddings on the lines
     between anchors of two classes stand for cases a panel of readers would split on, and get the
@@ -586,8 +586,8 @@ class ScaleProbe(_Probe):
     jury : float, "auto" or None
         Strength, 0 to 1, of the jury map applied to the final logits (`scalecal.jury.jury_logit`):
         from the label's probability to a single reader's. "auto": temperature scaling, then the
-        largest strength that the validation labels bear (within one standard error of the best log
-        loss). None: not at all.
+        largest strength whose validation log loss is within one standard error of the best. None:
+        not at all.
     loss, gamma, scaling, initial, learning_rate, batch_size, max_epochs, min_steps, patience, \
 decay, validation_share, preset, random_state
         As in `LinearProbe`. With ``preset="paper"`` anchors are chosen by prediction alone, and

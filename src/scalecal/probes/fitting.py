@@ -21,7 +21,7 @@ from scipy.special import expit, softmax
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
-from scalecal.solvers import Fit, Mixtures, Scaling, Task, train
+from scalecal.solvers import Fit, Scaling, Task, train
 from scalecal.solvers.matrix import Matrix, to_host
 from scalecal.solvers.problem import same_content
 from scalecal.splits import hold_out
@@ -46,7 +46,7 @@ class Job:
     recipe
         How.
     rows
-        Row numbers of the cases at hand, those to be held out included.
+        Row numbers of the cases, those to be held out included.
     y
         Their hard labels, 0 .. n_classes - 1.
     n_classes
@@ -283,10 +283,10 @@ def _prepare(job: Job) -> _Prepared:
         )
         train_part, held = present[kept], present[out]
     y = job.y[train_part]
-    found = np.unique(y)
-    if len(found) < 2:
+    present_classes = np.unique(y)
+    if len(present_classes) < 2:
         raise InputError(
-            f"the training cases hold one class only (class number {found[0]}): a probe needs at "
+            f"the training cases hold one class only (class number {present_classes[0]}): a probe needs at "
             "least two. Give more cases, or another split."
         )
     return _Prepared(
@@ -361,8 +361,8 @@ class _Shared:
             )
             fits.update(zip(members, solved, strict=True))
         return [
-            _trained(part, task, fits[i], made)
-            for i, (part, (task, made)) in enumerate(zip(parts, built, strict=True))
+            _trained(part, task, fits[i], synthetic)
+            for i, (part, (task, synthetic)) in enumerate(zip(parts, built, strict=True))
         ]
 
     def _task(
@@ -376,9 +376,9 @@ class _Shared:
         if recipe.union:
             rows, goal = np.tile(rows, 2), np.concatenate([plain[part.train], goal])
             weights = None if weights is None else np.tile(weights, 2)
-        made = None
+        synthetic = None
         if recipe.synthesis is not None and first is not None:
-            made = self._plan(part, first)
+            synthetic = self._plan(part, first)
         validation_targets = None
         if part.validation is not None and part.validation_y is not None:
             own = recipe.stop_on == "targets" and part.held is not None
@@ -391,9 +391,7 @@ class _Shared:
             validation=part.validation,
             validation_targets=validation_targets,
             weights=weights,
-            mixtures=None
-            if made is None
-            else Mixtures(made.first, made.second, made.alpha, made.targets, made.weight),
+            mixtures=synthetic,
             initial=self._initial(part, first),
             order=int(part.seeds[2]),
             learning_rate=recipe.learning_rate,
@@ -402,7 +400,7 @@ class _Shared:
             gamma=recipe.gamma,
             scaling=scaling,
         )
-        return task, made
+        return task, synthetic
 
     def _scaling(self, rows: Int, weights: Float | None, name: str) -> Scaling:
         """How rows are scaled, from the training rows alone."""
@@ -465,16 +463,16 @@ class _Shared:
                     stacklevel=2,
                 )
                 options["anchors"] = "class"
-        made = plan(y, logits, seed=int(part.seeds[3]), **options)
+        synthetic = plan(y, logits, seed=int(part.seeds[3]), **options)
         if part.recipe.shuffled:
-            made = made.shuffled(int(part.seeds[3]))
+            synthetic = synthetic.shuffled(int(part.seeds[3]))
         total = len(part.rows) if weights is None else float(weights.sum())
         return replace(
-            made,
-            first=rows[made.first],
-            second=rows[made.second],
-            anchors={c: rows[index] for c, index in made.anchors.items()},
-            weight=made.weight if mass is None else float(mass) * total / len(made),
+            synthetic,
+            first=rows[synthetic.first],
+            second=rows[synthetic.second],
+            anchors={c: rows[index] for c, index in synthetic.anchors.items()},
+            weight=synthetic.weight if mass is None else float(mass) * total / len(synthetic),
         )
 
     def _initial(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float] | None:
@@ -489,7 +487,7 @@ class _Shared:
         return rng.uniform(-bound, bound, (c, d)), rng.uniform(-bound, bound, c)
 
 
-def _trained(part: _Prepared, task: Task, fit: Fit, made: SynthesisPlan | None) -> Trained:
+def _trained(part: _Prepared, task: Task, fit: Fit, synthetic: SynthesisPlan | None) -> Trained:
     """A solver's result, for raw rows."""
     coef, intercept = task.scaling.unscale(
         fit.weights.astype(np.float64), fit.intercept.astype(np.float64)
@@ -501,7 +499,7 @@ def _trained(part: _Prepared, task: Task, fit: Fit, made: SynthesisPlan | None) 
         fit=fit,
         rows=part.rows,
         validation=part.validation if part.held is not None else None,
-        plan=made,
+        plan=synthetic,
     )
 
 

@@ -103,9 +103,10 @@ def fit_method(
         )
         for recipe in record.recipes(panel, preset)
     ]
-    rivals = fit_many(data.X, jobs, memory=memory)
-    best = min(range(len(rivals)), key=lambda i: float(np.min(rivals[i].fit.history)))
-    trained, recipe = rivals[best], jobs[best].recipe
+    candidates = fit_many(data.X, jobs, memory=memory)
+    losses = [float(np.min(candidate.fit.history)) for candidate in candidates]
+    best = int(np.argmin(losses))
+    trained, recipe = candidates[best], jobs[best].recipe
     held = trained.validation if val is None else val
     about = {
         "method": method,
@@ -165,10 +166,10 @@ def predict_features(probe: LinearProbe | ScaleProbe, data: Features) -> Predict
             f"the features have {data.X.shape[1]} columns, but the probe was fitted to {width}: "
             "use features of the same encoder"
         )
-    made, fitted = data.encoder, probe.about_.get("encoder")
-    if made is not None and fitted is not None and made != fitted:
+    own, expected = data.encoder, probe.about_.get("encoder")
+    if own is not None and expected is not None and own != expected:
         raise InputError(
-            f"the features are of encoder {made}, but the probe was fitted to {fitted}"
+            f"the features are of encoder {own}, but the probe was fitted to {expected}"
         )
     # A case without votes gets the usual number of readers. Where the probe knew no votes, new
     # ones change nothing: cases with and without them are treated alike.

@@ -261,7 +261,9 @@ def run_grid(
             "no method could be applied: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
         )
     cell = _cell(data, cases, order, dataset)
-    variants = {name: m.variant_of for name, m in run.items() if m.variant_of and name in cell.methods}
+    variants = {
+        name: m.variant_of for name, m in run.items() if m.variant_of and name in cell.methods
+    }
     if variants:
         cell = replace(cell, meta={**cell.meta, "variants": variants})
     if preset is not None:
