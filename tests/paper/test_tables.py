@@ -8,7 +8,7 @@ import pytest
 
 from scalecal.paper import printed as paper
 from scalecal.paper.evidence import ENSEMBLE, Evidence
-from scalecal.paper.tables import TABLES, Table, latex, markdown, write_tables
+from scalecal.paper.paper_tables import TABLES, Table, latex, markdown, write_tables
 from tests.runs.made import cell, sharp
 
 METHODS = {
