@@ -163,7 +163,7 @@ def _check_headers(source: FileSource | ZipSource, findings: Findings) -> None:
     broken, odd = [], []
     for row, path in enumerate(source.paths):
         try:
-            file = source.read_bytes(row) if isinstance(source, ZipSource) else source.root / path
+            file = source.root / path if isinstance(source, FileSource) else source.read_bytes(row)
             _, size, mode = image_header(file, name=path)
         except ImageError as error:
             broken.append(f"{error.name} ({error.reason})")
@@ -195,10 +195,8 @@ def check_md5sums(folder: Path, source: FileSource | ZipSource) -> list[str]:
             expected, name = bsd[2].lower(), Path(bsd[1]).name
         else:
             continue
-        if name in rows and isinstance(source, ZipSource):
+        if name in rows:
             found = md5(source.read_bytes(rows[name]), usedforsecurity=False).hexdigest()
-        elif name in rows:
-            found = md5_of(folder / "images" / name)
         elif (folder / name).is_file():
             found = md5_of(folder / name)
         else:

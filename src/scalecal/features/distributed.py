@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,19 +223,12 @@ def _runs(missing: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple
         yield run
 
 
-@dataclass(frozen=True)
-class _Question:
-    ask: Callable[[LoadedEncoder, Any], Any]
-    about: Any
-
-    def __call__(self, station: Station) -> Any:
-        return self.ask(station.encoder, self.about)
+def _ask(station: Station, question: Callable[[LoadedEncoder], Any]) -> Any:
+    return question(station.encoder)
 
 
-def ask_one(
-    engine: Engine, ask: Callable[[LoadedEncoder, Any], Any], about: Any, loader: Loader
-) -> Any:
-    """Have one worker answer ``ask(encoder, about)``."""
-    question = _Question(ask, about)
-    ((_, answer),) = engine.run(_perform, [question], setup=loader, final=out_of_memory)
+def ask_one(engine: Engine, question: Callable[[LoadedEncoder], Any], loader: Loader) -> Any:
+    """Have one worker answer ``question(encoder)``."""
+    task = partial(_ask, question=question)
+    ((_, answer),) = engine.run(_perform, [task], setup=loader, final=out_of_memory)
     return answer
