@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +20,7 @@ import numpy as np
 from benchmarks.made import EVERY, PAPER_WITHOUT_VOTES, table
 from scalecal.engines import open_engine
 from scalecal.io.features import Features
-from scalecal.paper.distributing import train_seeds_on
-from scalecal.paper.reproduction import train_cell
+from scalecal.paper.reproduction import Training, train_cell, train_seeds_on
 from scalecal.paper.sources import Source
 
 DIMS = (1536, 1024, 512, 768, 768, 768, 512, 2048)  # the paper's eight encoders
@@ -43,8 +43,8 @@ def run(
     methods: list[str],
     args: argparse.Namespace,
 ) -> None:
-    n, spent = sum(split), 0.0
-    seeds = list(range(args.seeds))
+    n = sum(split)
+    training = Training(range(args.seeds), methods=methods, sweep=False, device=args.device)
     with tempfile.TemporaryDirectory() as folder:
         cells = []
         for number, dim in enumerate(DIMS[: args.encoders]):
@@ -56,27 +56,16 @@ def run(
         start = time.perf_counter()
         if args.workers:
             with open_engine("local", workers=args.workers) as pool:
-                train_seeds_on(
-                    pool, cells, seeds=seeds, methods=methods, sweep=False, progress=quiet
-                )
+                train_seeds_on(pool, cells, replace(training, device="cpu"), progress=quiet)
         for (source, cell), dim in zip(cells, DIMS, strict=False):
             begin = time.perf_counter()
-            _, _, seconds = train_cell(
-                source,
-                cell,
-                seeds=seeds,
-                methods=methods,
-                sweep=False,
-                device=args.device,
-                progress=quiet,
-            )
-            spent += seconds or 0.0
+            train_cell(source, cell, training, progress=quiet)
             print(f"  {name}, d = {dim}: {time.perf_counter() - begin:.1f} s", flush=True)
         whole = time.perf_counter() - start
     where = f"{args.workers} processes" if args.workers else args.device
     print(
         f"{name}: {args.encoders} encoders x {args.seeds} seeds x {len(methods)} methods on {where}: "
-        f"{whole:.1f} s, of which training in this process {spent:.1f} s",
+        f"{whole:.1f} s",
         flush=True,
     )
 

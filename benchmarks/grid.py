@@ -30,8 +30,7 @@ from benchmarks.solvers import LOOP, embeddings, start_loops, usual_loop
 from scalecal.engines import open_engine
 from scalecal.engines.local import cores
 from scalecal.io.features import Features
-from scalecal.paper.distributing import train_seeds_on
-from scalecal.paper.reproduction import train_cell
+from scalecal.paper.reproduction import Training, train_cell, train_seeds_on
 from scalecal.paper.sources import Source
 from scalecal.probes import Job, Trained, fitting
 from scalecal.runs import grid as module
@@ -149,12 +148,12 @@ def seconds_by_the_clock(folder: Path) -> float:
         np.savez(path, X=data.X, counts=data.votes)
         source = Source("made", f"encoder{number}", "memory", partial(stored, path))
         cells.append((source, folder / "cells" / str(number)))
-    options: dict[str, Any] = {"seeds": list(range(ALL_SEEDS)), "methods": EVERY, "sweep": False}
+    training = Training(range(ALL_SEEDS), methods=EVERY, sweep=False)
     start = time.perf_counter()
     with open_engine("local", workers=cores()) as pool:
-        train_seeds_on(pool, cells, progress=quiet, **options)
+        train_seeds_on(pool, cells, training, progress=quiet)
     for source, cell in cells:
-        train_cell(source, cell, progress=quiet, **options)
+        train_cell(source, cell, training, progress=quiet)
     return time.perf_counter() - start
 
 

@@ -80,7 +80,7 @@ def grid(X: Any, y: Any, *, one_order: bool = False, seeds: int = SEEDS) -> list
         }
         tasks += [Task(targets=labels * (1 - 0.04 * k) + 0.02 * k, **shared) for k in range(PLAIN)]
         confident = plan(y[rows], logits[rows])
-        drawn = plan(y[rows], logits[rows], anchors="random", random_state=seed)
+        drawn = plan(y[rows], logits[rows], anchors="random", seed=seed)
         for k, made in enumerate([confident] * (SCALE - 1) + [drawn]):
             soft = made.targets ** (1 + 0.1 * k)
             synthetic = Mixtures(rows[made.first], rows[made.second], made.alpha, soft)

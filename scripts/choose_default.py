@@ -40,7 +40,7 @@ from scalecal.checks import ScalecalWarning
 from scalecal.io.features import Features
 from scalecal.runs.frontier import softened_name
 from scalecal.runs.methods import METHODS
-from scalecal.runs.resampled import Resampled
+from scalecal.runs.scores import Resampled
 
 RIVALS: tuple[tuple[str, float | str | None, bool], ...] = (
     ("none", 0.25, False),

@@ -23,7 +23,7 @@ from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.frontier import with_softened
 from scalecal.runs.grid import apply_probe, fit_calibrator, parts, run_grid
 from scalecal.runs.methods import METHODS, Method
-from scalecal.runs.resampled import Contrast, Resampled
+from scalecal.runs.scores import Contrast, Resampled
 
 AIM = 0.83
 BASELINE, REFERENCE, DEFAULT = "none", "vote-fraction", "scale-default"

@@ -32,6 +32,7 @@ RENAMED = {
     "null_place": "null_rank",
     "floor_p95": "floor_high",
     "p_selection": "p_null",
+    "debiased": "debiased_error",
     "difference_ece_from": "difference_ece_low",
 }
 """Name of a column in the old version -> its name in the new one; also as the start of a name."""
@@ -41,6 +42,10 @@ CHANGED = {
     "excess": "ECE less the floor",
 }
 """Columns (or endings of names) whose values were changed on purpose -> why."""
+
+STREAMED = ("_low", "_high", "null", "null_rank", "p_consistency", "p_null", "_holm")
+"""Endings of the columns of a streamed audit that now come from the bootstrap and the draws of the
+audit in memory."""
 
 
 def commands(root: Path) -> list[list[str]]:
@@ -91,6 +96,8 @@ def make(root: Path) -> None:
 def renamed(name: str) -> str:
     """Name of an old column in the new version."""
     for old, new in RENAMED.items():
+        if name.startswith(new) and new.startswith(old):
+            return name
         if name == old or name.startswith(f"{old}_"):
             return new + name[len(old) :]
     return name
@@ -161,6 +168,8 @@ def compare(old: Path, new: Path) -> int:
         gone = {key[-1] for key in a.keys() - b.keys()}
         for column, differences in sorted(off.items()):
             why = next((w for c, w in CHANGED.items() if column.split()[0].endswith(c)), "")
+            if name.parts[0] == "stream" and column.split()[0].endswith(STREAMED):
+                why = why or "by the code of the audit in memory"
             unexplained += not why
             print(
                 f"{name}: {column}: {len(differences)} differ, by up to {max(differences):.2g}"

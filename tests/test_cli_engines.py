@@ -71,7 +71,7 @@ def test_reproduce_by_the_machines_cores_gives_the_same_numbers(tmp_path, monkey
     base += ["--methods", "none,vanilla-ls,scale", "--out"]
     told = []
     for name, worth in (("a", 1e9), ("b", 0.0)):
-        monkeypatch.setattr("scalecal.paper.estimating.WORTH_SECONDS", worth)
+        monkeypatch.setattr("scalecal.paper.reproduction.WORTH_SECONDS", worth)
         result = runner.invoke(app, [*base, str(tmp_path / name)])
         assert result.exit_code == 0, result.output
         told.append(result.output)

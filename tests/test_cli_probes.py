@@ -130,16 +130,21 @@ def test_fit_then_predict_then_audit(features, tmp_path, method):
 
 def test_every_method_can_be_fitted_saved_and_loaded(features, tmp_path):
     from scalecal.io.features import read_features
-    from scalecal.runs.fitted import fit_method, load_method, save_method
+    from scalecal.probes import LinearProbe, ScaleProbe, load_probe
+    from scalecal.runs.fitted import fit_method
 
     data = read_features(features)
     for name, method in METHODS.items():
         if method.over_encoders or name == "scale-auto":
             continue
         fitted = fit_method(data, name)
-        save_method(fitted, tmp_path / name)
-        again = load_method(tmp_path / name)
-        np.testing.assert_array_equal(again.predict_proba(data), fitted.predict_proba(data))
+        fitted.save(tmp_path / name)
+        again = load_probe(tmp_path / name)
+        assert type(again) is (LinearProbe if method.recipe.synthesis is None else ScaleProbe)
+        assert again.get_params() == fitted.get_params()
+        probs = again.predict_proba(data.X)
+        assert probs.shape == (300, 2)
+        np.testing.assert_array_equal(probs, fitted.predict_proba(data.X))
 
 
 def test_a_case_without_votes_has_the_usual_panel(features, tmp_path):
@@ -176,6 +181,47 @@ def test_the_number_of_readers_is_heeded_without_labels_too(features, tmp_path):
         out = tmp_path / f"p{len(more)}.csv"
         assert run("predict", tmp_path / "probe", bare, *more, "--out", out).exit_code == 0
     assert (pd.read_csv(tmp_path / "p0.csv")["p"] != pd.read_csv(tmp_path / "p2.csv")["p"]).any()
+
+
+@pytest.mark.parametrize("part", ["weights", "temperature"])
+def test_predict_refuses_a_probe_that_is_not_finite(features, tmp_path, part):
+    """It wrote a file of empty probabilities, with exit code 0."""
+    from safetensors.numpy import load_file, save_file
+
+    probe, out = tmp_path / "probe", tmp_path / "p.csv"
+    assert run("fit", features, "--method", "temperature", "--out", probe).exit_code == 0
+    if part == "weights":
+        arrays = load_file(probe / "probe.safetensors")
+        save_file({**arrays, "coef_": 0 * arrays["coef_"] + np.nan}, probe / "probe.safetensors")
+    else:
+        about = json.loads((probe / "probe.json").read_text())
+        about["calibrator"]["fitted"]["temperature_"] = float("nan")
+        (probe / "probe.json").write_text(json.dumps(about))
+    result = run("predict", probe, features, "--out", out)
+    assert isinstance(result.exception, InputError)
+    assert "not finite" in str(result.exception)
+    assert not out.exists()
+
+
+def test_embeddings_may_stay_on_disk(tmp_path):
+    """Where they fit into the memory given, the probe is the same; else it is as good."""
+    data = simulate(2000, dim=5, auc=0.9, seed=0)
+    features = tmp_path / "f.npz"
+    np.savez(features, X=data.X.astype(np.float32), y=data.y)
+    for name, memory in (("whole", []), ("fits", ["--memory", 1]), ("windows", ["--memory", 2e-5])):
+        fitting = run(
+            "fit", features, "--method", "scale-default", "--out", tmp_path / name, *memory
+        )
+        assert fitting.exit_code == 0, fitting.exception
+        out = tmp_path / f"{name}.csv"
+        assert run("predict", tmp_path / name, features, "--out", out).exit_code == 0
+    whole, fits, windows = (
+        pd.read_csv(tmp_path / f"{n}.csv") for n in ("whole", "fits", "windows")
+    )
+    np.testing.assert_allclose(fits["p"], whole["p"], atol=1e-7)
+    assert np.corrcoef(windows["p"], whole["p"])[0, 1] > 0.98
+    compared = ("compare", features, "--methods", "none", "--seeds", 1, "--memory", 2e-5)
+    assert run(*compared, "--out", tmp_path / "run").exit_code == 0
 
 
 def test_a_negative_seed_is_one_line(features, tmp_path):
@@ -351,7 +397,7 @@ def test_compare_shows_the_images_behind_the_embeddings(tmp_path):
 
 @pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
 def test_predictions_that_cannot_be_written_are_one_error(tmp_path, name):
-    from scalecal.runs.predicting import write_table
+    from scalecal.runs.fitted import write_table
 
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="cannot write"):
@@ -383,7 +429,7 @@ def test_the_number_of_readers_alone_is_enough_for_the_jury_map(features, tmp_pa
     np.testing.assert_allclose(*pair, atol=1e-9)
     result = run("fit", path, "--method", "jury", *more, "--out", tmp_path / "probe")
     assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / "probe" / "probe.json").read_text())["n_raters"] == 7
+    assert json.loads((tmp_path / "probe" / "probe.json").read_text())["fitted"]["n_raters_"] == 7
 
 
 def test_a_number_of_readers_that_is_none_is_refused(tmp_path):
@@ -391,3 +437,26 @@ def test_a_number_of_readers_that_is_none_is_refused(tmp_path):
     result = run("compare", tmp_path / "f.npz", "--out", tmp_path / "out")
     assert isinstance(result.exception, InputError)
     assert "'n_raters' must hold whole numbers from 1, not so at rows 1, 2" in str(result.exception)
+
+
+def test_ties_stop_fit_and_are_noted_by_predict(features, tmp_path):
+    """Without labels a tie has none: fit needs one and asks, predict needs none and says so."""
+    with np.load(features) as stored:
+        arrays = dict(stored)
+    del arrays["y"]
+    arrays["votes"], arrays["n_raters"] = np.minimum(arrays["votes"], 6), np.full(300, 6)
+    tied = int((arrays["votes"] == 3).sum())
+    assert tied
+    np.savez(tmp_path / "tied.npz", **arrays)
+    fitting = ("fit", tmp_path / "tied.npz", "--method", "none", "--out", tmp_path / "probe")
+    refused = run(*fitting)
+    assert refused.exit_code != 0
+    assert f"{tied} of 300 cases are tied" in str(refused.exception)
+    assert run(*fitting, "--ties", "drop").exit_code == 0
+    result = run("predict", tmp_path / "probe", tmp_path / "tied.npz", "--out", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    assert f"in {tied} they are tied and there is none" in result.output
+    written = pd.read_csv(tmp_path / "p.csv")
+    assert len(written) == 300
+    assert written["label"].isna().sum() == tied
+    assert written["p"].notna().all()

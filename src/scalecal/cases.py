@@ -1,7 +1,7 @@
 """The one record of cases, and what stands beside it: embeddings (`Features`), answers (`Predictions`).
 
 Every reader makes one, every writer and the page take one, and `Cases.take` is the only way to get
-some of the cases: a column can not be cut without the others, nor a code lose its name.
+some of the cases: a column cannot be cut without the others, nor a code lose its name.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Factor:
         raw = np.asarray(values)
         if raw.dtype.kind in "fO":
             raw = np.array(["" if v is None or v != v else str(v) for v in raw.tolist()], np.str_)
-        found, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
-        known = tuple(name for name in found.tolist() if name) if names is None else names
+        distinct, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
+        known = tuple(name for name in distinct.tolist() if name) if names is None else names
         place = {name: code for code, name in enumerate(known)}
-        codes = np.array([place.get(name, -1) for name in found.tolist()], dtype=np.int64)
+        codes = np.array([place.get(name, -1) for name in distinct.tolist()], dtype=np.int64)
         return cls(codes[inverse.reshape(raw.shape)], known)
 
     @property
@@ -132,8 +132,8 @@ class Cases:
     def _columns(self) -> dict[str, Any]:
         """Columns that are there, by name."""
         plain = ("n", "classes", "agreement", "notes")
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in plain}
-        return {name: values for name, values in found.items() if values is not None}
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in plain}
+        return {name: values for name, values in columns.items() if values is not None}
 
     def __len__(self) -> int:
         return self.n
@@ -278,7 +278,7 @@ class Features:
     cases
         Ids, labels, votes, groups and split of the rows of `X`.
     encoder, dataset
-        Names of the encoder and the data set, where the source tells them.
+        Names of the encoder and the data set, where the source names them.
     fingerprint
         SHA-256 of the file, of the folder's manifest, or of the arrays (`array_hash`).
     images

@@ -362,8 +362,8 @@ def check_same_length(**arrays: Any) -> int:
     """Return the common number of cases of the named arrays (None is passed over)."""
     lengths = {name: len(a) for name, a in arrays.items() if a is not None}
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} has {n}" for name, n in lengths.items())
-        raise InputError(f"all inputs must have the same number of cases: {found}")
+        counts = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+        raise InputError(f"all inputs must have the same number of cases: {counts}")
     return next(iter(lengths.values()))
 
 

@@ -281,8 +281,8 @@ def _solve_plurality(log_label: Float, m: int) -> Float:
     Labels less likely than exp(-300) times the first are solved at that floor and continued with the
     slope 1 / ceil(m / 2), the number of votes needed against a sure majority.
     """
-    wanted = log_label[:, 1:] - log_label[:, :1]
-    target = np.maximum(wanted, _LOG_TAIL)
+    log_ratio = log_label[:, 1:] - log_label[:, :1]
+    target = np.maximum(log_ratio, _LOG_TAIL)
     half = float((m + 1) // 2)
     # Start as if each class met the first one alone.
     x = _binary(target, np.asarray(m))
@@ -314,7 +314,7 @@ def _solve_plurality(log_label: Float, m: int) -> Float:
     else:
         raise RuntimeError(f"the jury map's inverse did not converge for {len(active)} cases")
     with np.errstate(invalid="ignore"):
-        x = x + np.where(wanted < target, (wanted - target) / half, 0.0)
+        x = x + np.where(log_ratio < target, (log_ratio - target) / half, 0.0)
     return np.asarray(log_softmax(np.column_stack([np.zeros(len(x)), x]), axis=1))
 
 

@@ -1,4 +1,4 @@
-r"""How many cases and readers an audit needs to tell a calibration error of a given size.
+r"""How many cases and readers an audit needs to detect a calibration error of a given size.
 
 By simulation: draw the stratum of a study of N cases judged by m readers (`scalecal.datasets`), give
 it predictions that are wrong by a known amount, test, and count rejections.
@@ -43,7 +43,7 @@ _WEAKER = {"cox": 1.0, "consistency": 3.0}  # about how many times Cox's cases a
 
 @dataclass(frozen=True)
 class Plan:
-    """Power of audits by number of cases and readers, and what a wanted power needs.
+    """Power of audits by number of cases and readers, and what the desired power needs.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Plan:
         ``n_in_stratum`` (expected), ``floor`` (mean ECE a calibrated model would show there),
         ``power`` and its 95 % interval ``power_low``, ``power_high``.
     needed : DataFrame
-        One row per number of readers: ``n_raters``, ``n_cases`` for the wanted power with its 95 %
+        One row per number of readers: ``n_raters``, ``n_cases`` for the desired power with its 95 %
         interval ``n_low``, ``n_high``, ``n_in_stratum``, and ``extrapolated`` (true where that
         lies outside the studies simulated).
     excess, power, level : float
@@ -118,7 +118,7 @@ def plan(
     n_simulations: int = 400,
     seed: int | np.random.Generator | None = 0,
 ) -> Plan:
-    r"""Find how many cases, read by how many readers, tell a calibration error of size `excess`.
+    r"""Find how many cases, read by how many readers, detect a calibration error of size `excess`.
 
     Parameters
     ----------
@@ -127,10 +127,10 @@ def plan(
         true probability given the features (beyond what selection does, see Notes).
     stratum_share : float or None
         Share of the cases in the stratum: the hardest by the features, those whose label is
-        nearest to a coin's toss. None: the panel's own low-agreement stratum, whose share follows
+        nearest to a coin toss. None: the panel's own low-agreement stratum, whose share follows
         from the readers (column ``stratum_share`` of the answer); odd panels only.
     power : float
-        Wanted chance that the test rejects.
+        Desired power: the chance that the test rejects.
     n_raters : sequence of int
         Panels to consider; the label is their majority.
     n_cases : sequence of int, optional
@@ -152,7 +152,7 @@ def plan(
     Notes
     -----
     More readers change three things. The label of the *same* case gets less noisy, since
-    P(Bin(m, P) > m/2) is nearer to 0 or 1 than P, so each case tells more. An agreement stratum
+    P(Bin(m, P) > m/2) is nearer to 0 or 1 than P, so each case is more informative. An agreement stratum
     gets another share: one reader short of changing sides is common among three readers and rare
     among seven. And in such a stratum labels were selected by the very votes that made them: even
     a calibrated model looks over-confident there. With ``stratum_share=None`` the simulated audit
@@ -213,7 +213,7 @@ def plan(
         "the low-agreement stratum" if stratum_share is None else f"{stratum_share:.0%} of cases"
     )
     title = (
-        f"Telling a calibration error of {excess:g} ({error}) in {where}: "
+        f"Detecting a calibration error of {excess:g} ({error}) in {where}: "
         f"{test} test at level {level:g}, {n_simulations} simulated studies per line"
     )
     return Plan(table, needed, float(excess), float(power), float(level), title)
@@ -237,7 +237,7 @@ def _stratum(
             raise InputError("one reader has no agreement: give stratum_share, or more readers")
         if m % 2 == 0:
             raise InputError(
-                f"low agreement among {m} readers is an even split, whose label is a coin's toss: "
+                f"low agreement among {m} readers is an even split, whose label is a coin toss: "
                 "give stratum_share, or an odd number of readers"
             )
         inside, truth = _low_agreement(law, m)
@@ -292,7 +292,7 @@ def _low_agreement(law: Float, m: int) -> tuple[Float, Float]:
 
 
 def _expected_cases(part: _Stratum, level: float, power: float) -> float:
-    """Cases in all for the wanted power by theory: non-centrality 2 KL(truth, claim) per case."""
+    """Cases in all for the desired power by theory: non-centrality 2 KL(truth, claim) per case."""
     q, p = part.truth, _inside(part.claim)
     weights = np.diff(part.cumulative, prepend=0.0)
     per_case = 2.0 * float(weights @ (rel_entr(q, p) + rel_entr(1.0 - q, 1.0 - p)))
@@ -323,7 +323,7 @@ def _study(
     rejected = 0
     for size in rng.binomial(n, part.share, n_simulations):
         y, p = part.draw(int(size), rng)
-        # One class only, or nobody in the stratum: nothing can be told.
+        # One class only, or nobody in the stratum: no test.
         if 0.0 < y.sum() < size:
             result = cox(y, p) if test == "cox" else consistency(y, p, n_resamples=200, seed=rng)
             rejected += result.p_value <= level
@@ -351,12 +351,12 @@ def _wilson(hits: int, n: int) -> tuple[float, float]:
 def _needed(
     rows: pd.DataFrame, n_simulations: int, level: float, power: float
 ) -> dict[str, float | bool]:
-    """Cases for the wanted power, from the fit of non-centrality = exp(a + b log n)."""
+    """Cases for the desired power, from the fit of non-centrality = exp(a + b log n)."""
     sizes = rows["n_cases"].to_numpy(dtype=np.float64)
-    wanted = np.log(_noncentrality(level, power))
+    target = np.log(_noncentrality(level, power))
     (a, b), covariance = _fit_power(sizes, rows["power"].to_numpy(), n_simulations, level)
     b = max(b, 0.1)  # power that falls with n is chance
-    beyond = (wanted - a) / b
+    beyond = (target - a) / b
     log_n = float(np.log(sizes).mean()) + beyond
     slope = np.array([-1.0 / b, -beyond / b])
     error = float(np.sqrt(slope @ covariance @ slope))

@@ -1,9 +1,9 @@
 """Synthetic agreement: from anchors to interpolated embeddings with soft labels.
 
-The first two steps of SCALE. Anchors are the embeddings of each class that a first probe is surest
-of; points on the line between anchors of two classes are given the soft label a panel of readers
-would have earned who split as the point lies. `plan` says which rows meet at which level and what
-they are worth, without touching the embeddings; `synthesize` carries the plan out.
+The first two steps of SCALE. Anchors are the embeddings of each class that a first probe is most
+confident of. A point on the line between anchors of two classes gets the soft label of a panel of
+readers split in the same proportion. `plan` chooses rows, levels and soft labels without touching
+the embeddings; `synthesize` computes the interpolated embeddings too.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from scalecal.smoothing import SMOOTHINGS, Smoothing
 __all__ = [
     "ANCHORS",
     "BetaLevels",
+    "Mixtures",
     "SynthesisPlan",
     "plan",
     "select_anchors",
@@ -45,7 +46,7 @@ __all__ = [
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
-Seed = int | np.random.Generator | None
+Seed = int | np.random.Generator
 
 
 ANCHORS: dict[str, str] = {
@@ -85,7 +86,7 @@ def select_anchors(
     *,
     n_anchors: int | float = 10,
     anchors: Literal["confident", "class", "prediction", "random"] = "confident",
-    random_state: Seed = None,
+    seed: Seed = 0,
 ) -> dict[int, Int]:
     """Choose the anchors of every class.
 
@@ -99,7 +100,7 @@ def select_anchors(
         Anchors per class: a count, or a share of the cases with the class's label.
     anchors : str
         A name in `ANCHORS`.
-    random_state : int, Generator or None
+    seed : int or Generator
         For ``anchors="random"``.
 
     Returns
@@ -122,7 +123,7 @@ def select_anchors(
     n_classes = confidence.shape[1]
     labels = check_labels(y, n_classes)
     check_same_length(y=labels, logits=confidence)
-    rng = as_rng(random_state)
+    rng = as_rng(seed)
     predicted = confidence.argmax(axis=1)
     chosen: dict[int, Int] = {}
     for c in range(n_classes):
@@ -135,24 +136,24 @@ def select_anchors(
             )
         if len(candidates) == 0:
             hint = (
-                "The first probe may not have learnt: look at it, or take anchors='class'."
+                "The first probe may have learnt nothing: check it, or use anchors='class'."
                 if of_class.any()
                 else f"There are no cases of class {c}: check the labels or the split."
             )
             raise InputError(f"no anchor for class {c} with anchors={anchors!r}. {hint}")
-        wanted = share_or_count(n_anchors, int(of_class.sum()), "n_anchors", most=1.0)
+        count = share_or_count(n_anchors, int(of_class.sum()), "n_anchors", most=1.0)
         # A share means as many of them as there are; only a count can be missed.
-        if len(candidates) < wanted and not isinstance(n_anchors, float):
+        if len(candidates) < count and not isinstance(n_anchors, float):
             warnings.warn(
-                f"class {c} has {len(candidates)} candidate anchors where {wanted} were asked for: "
+                f"class {c} has {len(candidates)} candidate anchors where {count} were asked for: "
                 "all are used",
                 ScalecalWarning,
                 stacklevel=2,
             )
-        if anchors == "random" and len(candidates) > wanted:
-            candidates = np.sort(rng.choice(candidates, wanted, replace=False))
+        if anchors == "random" and len(candidates) > count:
+            candidates = np.sort(rng.choice(candidates, count, replace=False))
         order = np.argsort(-confidence[candidates, c], kind="stable")
-        chosen[c] = candidates[order][:wanted]
+        chosen[c] = candidates[order][:count]
     return chosen
 
 
@@ -173,26 +174,18 @@ class BetaLevels:
 
 
 @dataclass(frozen=True, eq=False)
-class SynthesisPlan:
-    """Which rows are interpolated, how far, and with which soft label.
-
-    Synthetic case i is ``(1 - alpha[i]) * X[first[i]] + alpha[i] * X[second[i]]``. With two classes
-    `first` are rows of positive anchors and `second` of negative ones; with more, `first` belongs to
-    the higher class number of the pair.
+class Mixtures:
+    """Synthetic cases: case i is ``(1 - alpha[i]) * X[first[i]] + alpha[i] * X[second[i]]``.
 
     Attributes
     ----------
-    first, second : array of int
-        Row numbers of the two anchors.
-    alpha : array of float
+    first, second : array of int (s,)
+        Row numbers of the two embeddings.
+    alpha : array of float (s,)
         Interpolation levels.
     targets : array of float
-        (s,) the positive class's soft label, or (s, C) points on the edges of the simplex.
-    anchors : dict
-        Class to row numbers, most confident first.
-    pair : array of int (s, 2)
-        The two anchors' classes.
-    weight : float
+        (s,) the positive class's soft label, or (s, C).
+    weight : float or array (s,)
         Weight of each synthetic case beside real cases of weight one.
     """
 
@@ -200,12 +193,32 @@ class SynthesisPlan:
     second: Int
     alpha: Float
     targets: Float
-    anchors: dict[int, Int]
-    pair: Int
-    weight: float = 1.0
+    weight: Any = 1.0
 
     def __len__(self) -> int:
         return len(self.alpha)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SynthesisPlan(Mixtures):
+    """Synthetic cases between anchors of two classes.
+
+    With two classes `first` are rows of positive anchors and `second` of negative ones; with more,
+    `first` belongs to the higher class number of the pair, and the targets lie on the edges of the
+    simplex.
+
+    Attributes
+    ----------
+    anchors : dict
+        Class to row numbers, most confident first.
+    pair : array of int (s, 2)
+        The two anchors' classes.
+    first, second, alpha, targets, weight
+        As in `Mixtures`.
+    """
+
+    anchors: dict[int, Int]
+    pair: Int
 
     def interpolate(self, X: ArrayLike) -> NDArray[Any]:
         """Return the synthetic rows, in X's floating type (at least single precision)."""
@@ -215,9 +228,9 @@ class SynthesisPlan:
         first, second = rows[self.first].astype(dtype), rows[self.second].astype(dtype)
         return np.asarray((1 - alpha) * first + alpha * second)
 
-    def shuffled(self, random_state: Seed = None) -> SynthesisPlan:
+    def shuffled(self, seed: Seed = 0) -> SynthesisPlan:
         """Return the negative control: the same points, labels permuted within each class pair."""
-        rng = as_rng(random_state)
+        rng = as_rng(seed)
         targets = self.targets.copy()
         code = self.pair[:, 0] * (int(self.pair.max(initial=0)) + 1) + self.pair[:, 1]
         for one in np.unique(code):
@@ -278,7 +291,7 @@ def plan(
     n_partners: int | None = None,
     weight: float = 1.0,
     mass: float | None = None,
-    random_state: Seed = None,
+    seed: Seed = 0,
 ) -> SynthesisPlan:
     r"""Plan synthetic cases: anchors, pairs, levels and soft labels.
 
@@ -318,7 +331,7 @@ def plan(
         Weight of each synthetic case.
     mass : float or None
         Total weight of the synthetic cases as a share of the n real cases' weight; replaces `weight`.
-    random_state : int, Generator or None
+    seed : int or Generator
         For random anchors, drawn levels and sampled combinations.
 
     Returns
@@ -338,8 +351,8 @@ def plan(
         raise InputError(f"weight must be a number above 0, got {weight!r}")
     if mass is not None and not (np.isfinite(mass) and mass > 0):
         raise InputError(f"mass must be a number above 0 or None, got {mass!r}")
-    rng = as_rng(random_state)
-    chosen = select_anchors(y, logits, n_anchors=n_anchors, anchors=anchors, random_state=rng)
+    rng = as_rng(seed)
+    chosen = select_anchors(y, logits, n_anchors=n_anchors, anchors=anchors, seed=rng)
     pairs = np.array(_class_pairs(y, logits, n_partners), dtype=np.int64)
     fixed, votes, n_levels = _levels(levels, n_raters)
 
@@ -371,7 +384,7 @@ def plan(
         row = np.arange(len(number))
         targets[row, pair[:, 0]], targets[row, pair[:, 1]] = share, 1.0 - share
     each = float(weight) if mass is None else float(mass) * len(np.asarray(y)) / len(number)
-    return SynthesisPlan(first, second, alpha, targets, chosen, pair, each)
+    return SynthesisPlan(first, second, alpha, targets, each, anchors=chosen, pair=pair)
 
 
 def _combinations(
@@ -385,17 +398,17 @@ def _combinations(
                 "Give n_synthetic (say 1.0: as many as there are training cases) to sample them."
             )
         return np.arange(total)
-    wanted = share_or_count(n_synthetic, n, "n_synthetic")
-    if wanted > total:
+    count = share_or_count(n_synthetic, n, "n_synthetic")
+    if count > total:
         warnings.warn(
-            f"{wanted} synthetic cases were asked for but there are {total} combinations of anchors "
+            f"{count} synthetic cases were asked for but there are {total} combinations of anchors "
             "and levels: all are used",
             ScalecalWarning,
             stacklevel=3,
         )
-    if wanted >= total:
+    if count >= total:
         return np.arange(total)
-    return np.sort(rng.choice(total, wanted, replace=False, shuffle=False))
+    return np.sort(rng.choice(total, count, replace=False, shuffle=False))
 
 
 def _draw_levels(levels: Any, group: Int, rng: np.random.Generator) -> Float:
@@ -431,7 +444,7 @@ def synthesize(
     smoothing: str | Smoothing = "piecewise",
     anchors: Literal["confident", "class", "prediction", "random"] = "confident",
     n_synthetic: int | float | None = None,
-    random_state: Seed = None,
+    seed: Seed = 0,
     **options: Any,
 ) -> tuple[NDArray[Any], Float]:
     """Make synthetic cases of known difficulty from embeddings (SCALE's steps 1 and 2).
@@ -440,7 +453,7 @@ def synthesize(
     ----------
     X : array (n, d)
         Embeddings of the training cases.
-    y, logits, n_anchors, n_raters, smoothing, anchors, n_synthetic, random_state
+    y, logits, n_anchors, n_raters, smoothing, anchors, n_synthetic, seed
         As in `plan`.
     **options
         Further options of `plan`.
@@ -466,7 +479,7 @@ def synthesize(
     if rows.ndim != 2:
         raise InputError(f"X must be 2-d (cases, features), got shape {rows.shape}")
     check_same_length(X=rows, y=np.asarray(y))
-    made = plan(
+    planned = plan(
         y,
         logits,
         n_anchors=n_anchors,
@@ -474,7 +487,7 @@ def synthesize(
         smoothing=smoothing,
         anchors=anchors,
         n_synthetic=n_synthetic,
-        random_state=random_state,
+        seed=seed,
         **options,
     )
-    return made.interpolate(rows), made.targets
+    return planned.interpolate(rows), planned.targets

@@ -58,7 +58,7 @@ def test_every_number_equals_the_plain_function_on_the_stratum(seven):
         assert row["ece"] == pytest.approx(metrics.ece(yy, pp))
         assert row["floor"] == pytest.approx(metrics.noise_floor(pp))
         assert row["excess"] == pytest.approx(row["ece"] - row["floor"])
-        assert row["debiased"] == pytest.approx(metrics.debiased_error(yy, pp))
+        assert row["debiased_error"] == pytest.approx(metrics.debiased_error(yy, pp))
         assert row["smece"] == pytest.approx(metrics.smece(yy, pp))
         assert row["brier"] == pytest.approx(metrics.brier(yy, pp))
         assert row["nll"] == pytest.approx(metrics.nll(yy, pp))

@@ -76,7 +76,7 @@ def low_row(n, gap, *interval):
         ),
         (low_row(40.0, 0.21, 0.1, 0.3), "by 0.210 (about 40 cases, 95 % interval 0.100 to 0.300"),
         (low_row(40.0, -0.21, -0.3, -0.1), "falls short of the share"),
-        (low_row(40.0, 0.04, -0.1, 0.18), "cannot be told from the share of readers"),
+        (low_row(40.0, 0.04, -0.1, 0.18), "does not differ measurably from the share of readers"),
     ],
 )
 def test_left_out_votes_are_spoken_of_where_there_are_enough(row, expected):

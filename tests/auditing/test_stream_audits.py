@@ -20,7 +20,7 @@ CELLS = (
     "vote_error",
     "dist_ce",
     "ent_ce",
-    "debiased",
+    "debiased_error",
     "cox_intercept",
     "cox_slope",
 )

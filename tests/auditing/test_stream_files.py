@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from scalecal import audit
-from scalecal.auditing.stream_files import stream_file
+from scalecal.auditing.stream import stream_file
 from scalecal.checks import InputError
 from scalecal.io import PredictionFile, read_predictions, tables
 from tests.auditing.test_stream_audits import assert_close, cases

@@ -254,6 +254,19 @@ def test_labels_that_match_nothing(tmp_path):
         read_features(put_npz(tmp_path, X=X), labels=tmp_path / "l.csv")
 
 
+def test_the_file_that_is_wrong_is_named_first(tmp_path):
+    path = put_npz(tmp_path, X=X, id=IDS, y=Y)
+    for option in ("labels", "votes"):
+        other = tmp_path / f"{option}.csv"
+        other.write_text("id,label,rater\n000,1,a\n001,0\n")
+        with pytest.raises(InputError, match="not a regular table") as caught:
+            read_features(path, **{option: other})
+        assert str(caught.value).startswith(str(other))
+        other.write_text("id,label,rater\n000,1,a\n,0,b\n")
+        with pytest.raises(InputError, match=rf"^{option}\.csv: .*line 3"):
+            read_features(path, **{option: other})
+
+
 def test_columns_of_votes_that_are_empty_are_no_votes(tmp_path):
     # As the data sets without readers have them (PatchCamelyon, BreakHis).
     nobody = {"votes": pd.array([None] * N, "Int64"), "n_raters": pd.array([None] * N, "Int64")}

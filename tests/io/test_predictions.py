@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,10 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scalecal.runs.predicting import predictions_table, write_table
 
 from scalecal import audit
-from scalecal.cases import Predictions
+from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.io import PredictionFile, read_predictions, read_votes
 from scalecal.io.features import read_features
@@ -414,3 +416,37 @@ def test_a_tie_means_the_same_in_every_reader(tmp_path):
         assert "1 of 3 cases without a label were left out." in dropped.notes, name
     with pytest.raises(InputError, match=message.replace("line 2", "row 0")):
         majority([1, 2, 0], 2)
+
+
+def test_what_predict_writes_is_what_audit_reads(tmp_path):
+    """Two and three classes, with and without a reader's probability, through CSV and Parquet."""
+    rng = np.random.default_rng(0)
+    for n_classes, suffix, reader in itertools.product((2, 3), (".csv", ".parquet"), (True, False)):
+        classes = ("0", "1") if n_classes == 2 else ("b", "a", "c")
+        p, q = rng.dirichlet(np.ones(n_classes), (2, 9))
+        cases = Cases(
+            n=9,
+            classes=classes,
+            ids=np.array([f"{i:03d}" for i in range(9)]),
+            y=np.arange(9) % n_classes,
+            votes=rng.integers(1, 5, (9, n_classes)),
+            groups=Factor.of(["s10", "s2", "s1"] * 3),
+            split=Factor.of(["test"] * 9),
+        )
+        if n_classes == 2:
+            p, q = p[:, 1], q[:, 1]
+        path = tmp_path / f"p{suffix}"
+        write_table(predictions_table(Predictions(cases, p, q if reader else None)), path)
+        found = read_predictions(path)
+        np.testing.assert_array_equal(found.p, p)
+        if reader:
+            np.testing.assert_array_equal(found.p_reader, q)
+        assert (found.p_reader is None) == (not reader)
+        assert found.cases.classes == classes
+        assert list(found.cases.ids) == cases.ids.tolist()
+        for name in ("y", "votes"):
+            np.testing.assert_array_equal(getattr(found.cases, name), getattr(cases, name))
+        for name in ("groups", "split"):
+            assert (
+                getattr(found.cases, name).values.tolist() == getattr(cases, name).values.tolist()
+            )

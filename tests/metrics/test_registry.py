@@ -17,14 +17,14 @@ VOTES = [name for name, metric in METRICS.items() if metric.takes == "votes"]
 
 def _call(name, y, p, **options):
     metric = METRICS[name]
-    if metric.needs_votes:
+    if metric.takes == "votes":
         options.setdefault("n_raters", 5)
     return metric.function(y, p, **options)
 
 
 def _data(name, rng, n=60):
     p = rng.random(n)
-    return (rng.binomial(5, p) if METRICS[name].needs_votes else (rng.random(n) < p) * 1), p
+    return (rng.binomial(5, p) if METRICS[name].takes == "votes" else (rng.random(n) < p) * 1), p
 
 
 def test_every_public_function_is_listed_or_is_no_scalar_metric():
@@ -42,14 +42,14 @@ def test_record(name):
     metric = METRICS[name]
     assert metric.function.__name__ == name
     assert metric.function is getattr(package, name)
-    assert metric.label
+    assert metric.column.title
     parameters = inspect.signature(metric.function).parameters
-    assert list(parameters)[:2] == ["votes" if metric.needs_votes else "y", "probs"]
+    assert list(parameters)[:2] == ["votes" if metric.takes == "votes" else "y", "probs"]
     options = list(parameters.values())[2:]
     assert all(o.kind is o.KEYWORD_ONLY for o in options)
     assert parameters["sample_weight"].default is None
     with pytest.raises(AttributeError):
-        metric.label = "other"
+        metric.takes = "other"
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -71,7 +71,7 @@ def test_contract(name, rng):
 def test_two_columns_equal_one(name, rng):
     y, p = _data(name, rng)
     columns = np.column_stack([1 - p, p])
-    if METRICS[name].needs_votes:
+    if METRICS[name].takes == "votes":
         found = METRICS[name].function(np.column_stack([5 - y, y]), columns)
     else:
         found = METRICS[name].function(y, columns)
@@ -92,12 +92,12 @@ def test_inputs_are_left_alone(name, rng):
 def test_direction(name, rng):
     """Sharp and true beats its opposite, in the direction the record states."""
     truth = (rng.random(80) < 0.5) * 1
-    votes = 5 * truth if METRICS[name].needs_votes else truth
+    votes = 5 * truth if METRICS[name].takes == "votes" else truth
     good, bad = np.where(truth, 0.98, 0.02), np.where(truth, 0.1, 0.9)
     if name == "ent_ce":  # looks at the spread alone, so a mirror image scores the same
         bad = np.full(80, 0.5)
     difference = _call(name, votes, good) - _call(name, votes, bad)
-    assert difference < 0 if METRICS[name].lower_is_better else difference > 0
+    assert difference < 0 if METRICS[name].column.direction != "higher" else difference > 0
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -17,7 +17,7 @@ from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict, lower, lower_everywhere
 from scalecal.runs.cells import Cell, Prediction
-from scalecal.runs.resampled import Contrast
+from scalecal.runs.scores import Contrast
 from tests.runs.made import cell, sharp, votes
 
 ENCODERS = ("uni", "plip")
@@ -35,7 +35,7 @@ def verdict(claim, evidence):
 def evidence_of(methods, encoders=ENCODERS, **options):
     extra = {k: options.pop(k) for k in ("embeddings", "seconds") if k in options}
     cells = [cell(methods, encoder=e, **options) for e in encoders]
-    return Evidence.of(cells, n_resamples=400, **extra)
+    return Evidence(cells, n_resamples=400, **extra)
 
 
 def contrast(difference, half, *, p, n=500, reference=0.2, p_seeds=0.001, units=500):
@@ -149,10 +149,10 @@ def test_generalisation_is_judged_encoder_by_encoder():
         methods = {"none": sharp(3.0), "vanilla-ls": sharp(2.6), "scale": sharp(factor)}
         return cell(methods, n=3000, dataset="pcam", panel=False, encoder=encoder)
 
-    both = Evidence.of([cells("uni", 1.4), cells("plip", 1.4)], n_resamples=400)
+    both = Evidence([cells("uni", 1.4), cells("plip", 1.4)], n_resamples=400)
     assert verdict("pcam-ece", both).verdict == "holds"
     assert verdict("pcam-vanilla", both).verdict == "holds"
-    one = Evidence.of([cells("uni", 1.4), cells("plip", 3.4)], n_resamples=400)
+    one = Evidence([cells("uni", 1.4), cells("plip", 3.4)], n_resamples=400)
     found = verdict("pcam-vanilla", one)
     assert found.verdict == "does not hold"
     assert "fails for PLIP" in found.reason
@@ -175,7 +175,7 @@ def test_time_and_replication():
     assert verdict("five-minutes", slow).verdict == "does not hold"
     assert verdict("five-minutes", evidence_of(methods, n=100)).verdict == "inconclusive"
     assert verdict("replication", quick).verdict == "inconclusive"
-    tuned = Evidence.of([cell({"resnet-hard": sharp(9.0)}, encoder="resnet18")], n_resamples=50)
+    tuned = Evidence([cell({"resnet-hard": sharp(9.0)}, encoder="resnet18")], n_resamples=50)
     assert verdict("replication", tuned).verdict == "does not hold"
 
 
@@ -221,14 +221,14 @@ def test_a_true_gap_is_seldom_refuted(n_low, n_high, times):
     trials = 60
     wrong = 0
     for _ in range(trials):
-        found = Evidence.of([stratified(n_low, n_high, times, rng)], n_resamples=10)
+        found = Evidence([stratified(n_low, n_high, times, rng)], n_resamples=10)
         wrong += verdict("low-above-high", found).verdict == "does not hold"
     assert wrong <= 0.1 * trials  # 0.05, and two standard errors
 
 
 def test_a_gap_is_refuted_where_the_data_exclude_one_that_matters():
     rng = np.random.default_rng(1)
-    few, many = (Evidence.of([stratified(n, n, 1.0, rng)], n_resamples=10) for n in (60, 6000))
+    few, many = (Evidence([stratified(n, n, 1.0, rng)], n_resamples=10) for n in (60, 6000))
     assert verdict("low-above-high", few).verdict == "inconclusive"
     told = verdict("low-above-high", many)
     assert told.verdict == "does not hold"
@@ -307,7 +307,7 @@ def test_axis_correlation_against_scipy():
 
 
 def test_facts_contradict_the_paper_whatever_the_data():
-    found = judge(Evidence.of([]))
+    found = judge(Evidence([]))
     for one in FACTS:
         assert found[one.id].verdict == "does not hold"
         assert found[one.id].measured == one.public != one.paper
@@ -316,7 +316,7 @@ def test_facts_contradict_the_paper_whatever_the_data():
 
 def test_every_claim_has_a_verdict_with_n_and_reason_whatever_is_missing(tmp_path):
     partial = evidence_of({"none": sharp(2.0), "scale": sharp(1.2)}, n=120, n_seeds=1)
-    for evidence in (Evidence.of([]), partial):
+    for evidence in (Evidence([]), partial):
         listed = claims_json(judge(evidence))
         assert [one["id"] for one in listed] == list(CLAIMS)
         for one in listed:
@@ -328,7 +328,7 @@ def test_every_claim_has_a_verdict_with_n_and_reason_whatever_is_missing(tmp_pat
         assert json.loads((tmp_path / "claims.json").read_text()) == listed
         text = claims_table(listed, reasons=True)
         assert max(map(len, text.splitlines())) <= 100
-    decided = [one for one in claims_json(judge(Evidence.of([]))) if "fact" not in one["id"]]
+    decided = [one for one in claims_json(judge(Evidence([]))) if "fact" not in one["id"]]
     assert {one["verdict"] for one in decided} == {"inconclusive"}
 
 

@@ -45,7 +45,7 @@ def evidence():
     few = {name: METHODS[name] for name in ("none", "scale")}
     meta = {"dataset": {"shift": {"train": "40X", "test": "400X"}}}
     cells.append(cell(few, n=80, n_seeds=1, dataset="breakhis", panel=False, meta=meta))
-    return Evidence.of(cells, embeddings={("mhist", "uni"): embeddings()}, n_resamples=50)
+    return Evidence(cells, embeddings={("mhist", "uni"): embeddings()}, n_resamples=50)
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -58,7 +58,7 @@ def test_every_figure_is_drawn_here(evidence, name):
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if name != "smoothing"])
 def test_every_figure_says_why_where_it_cannot_be_drawn(name):
-    made = FIGURES[name](Evidence.of([]))
+    made = FIGURES[name](Evidence([]))
     assert made.figure is None
     assert made.reason
 
@@ -118,9 +118,9 @@ def test_the_references_of_a_sweep_have_its_seeds():
     made = cell(METHODS, n=250, n_seeds=4)
     kept = {k: v for k, v in made.predictions.items() if "@" not in k[0] or k[1] < 2}
     made = replace(made, predictions=kept)
-    found = Evidence.of([made], n_resamples=50)
+    found = Evidence([made], n_resamples=50)
     drawing = FIGURES["sensitivity"](found)
-    assert "encoders and 2 seeds." in drawing.caption
+    assert "(2 seeds)" in drawing.figure.axes[0].get_xlabel()
     drawn = [float(line.get_ydata()[0]) for line in drawing.figure.axes[0].lines]
     for method in ("none", "real-piecewise"):
         by_seed = found.by_seed("mhist", made.encoder, method, "ece", "low")
@@ -161,5 +161,5 @@ def test_labels_are_spread_and_keep_their_order(values, least):
 
 def test_cells_without_votes_still_have_reliability():
     made = cell({"none": sharp(2.0)}, n=150, dataset="pcam", panel=False)
-    figure = FIGURES["reliability"](Evidence.of([made])).figure
+    figure = FIGURES["reliability"](Evidence([made])).figure
     assert len(figure.axes) == 2

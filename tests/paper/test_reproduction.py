@@ -11,10 +11,16 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
-from scalecal.paper.estimating import image_count
 from scalecal.paper.evidence import contradiction, ensemble
-from scalecal.paper.notes import run_notes
-from scalecal.paper.reproduction import SWEEP, judge_run, reproduce, train_cell
+from scalecal.paper.reproduction import (
+    SWEEP,
+    Training,
+    image_count,
+    judge_run,
+    reproduce,
+    run_notes,
+    train_cell,
+)
 from scalecal.paper.shifts import shift_cells, slides
 from scalecal.paper.sources import (
     PAPER_DATASETS,
@@ -45,40 +51,43 @@ def quiet(_):
     pass
 
 
+def train(source, folder, *, progress=quiet, **training):
+    return train_cell(source, folder, Training(**training), progress=progress)
+
+
+def run(sources, out, *, left_out=None, also=(), progress=quiet, **training):
+    options = {"left_out": left_out, "also": also, "progress": progress}
+    return reproduce(sources, out, Training(**training), **options)
+
+
 def test_seeds_are_kept_and_a_killed_run_goes_on(tmp_path):
     options = {"methods": METHODS, "preset": "default", "sweep": False, "progress": quiet}
-    whole, _, _ = train_cell(source(), tmp_path / "whole", seeds=[0, 1], **options)
-    train_cell(source(), tmp_path / "cut", seeds=[0], **options)
-    again, _, seconds = train_cell(source(), tmp_path / "cut", seeds=[0, 1], **options)
-    assert seconds is not None
+    whole = train(source(), tmp_path / "whole", seeds=[0, 1], **options)
+    train(source(), tmp_path / "cut", seeds=[0], **options)
+    again = train(source(), tmp_path / "cut", seeds=[0, 1], **options)
     for key, part in whole.predictions.items():
         np.testing.assert_array_equal(again.predictions[key].rows, part.rows)
         np.testing.assert_array_equal(again.predictions[key].p, part.p)
     for name in ("cases.parquet", "predictions.parquet"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    _, _, nothing_left = train_cell(source(), tmp_path / "cut", seeds=[0, 1], **options)
-    assert nothing_left is None
+    said = []
+    train(source(), tmp_path / "cut", seeds=[0, 1], **{**options, "progress": said.append})
+    assert said == []  # nothing was left to train
 
 
 def test_other_options_on_the_same_folder_are_refused(tmp_path):
-    train_cell(source(), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet)
+    train(source(), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet)
     with pytest.raises(InputError, match="was begun with methods"):
-        train_cell(
-            source(), tmp_path, seeds=[0], methods=["none", "scale"], sweep=False, progress=quiet
-        )
+        train(source(), tmp_path, seeds=[0], methods=["none", "scale"], sweep=False, progress=quiet)
     with pytest.raises(InputError, match="preset = not given, now it is default"):
-        train_cell(
-            *(source(), tmp_path), seeds=[0], methods=["none"], preset="default", progress=quiet
-        )
+        train(*(source(), tmp_path), seeds=[0], methods=["none"], preset="default", progress=quiet)
     with pytest.raises(InputError, match="data_sha256"):
-        train_cell(
-            source(seed=9), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet
-        )
+        train(source(seed=9), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet)
 
 
 def test_the_sweep_over_anchors_covers_three_smoothings(tmp_path):
     assert {name.partition("@K=")[2] for name in SWEEP} == {"5", "10", "20", "50", "100", "all"}
-    cell, _, _ = train_cell(source(), tmp_path, seeds=[0], methods=["none"], progress=quiet)
+    cell = train(source(), tmp_path, seeds=[0], methods=["none"], progress=quiet)
     assert set(SWEEP) <= set(cell.methods)
 
 
@@ -119,7 +128,7 @@ def test_encoders_of_other_cases_are_not_averaged():
 def test_a_contradiction_is_told_and_the_run_goes_on(tmp_path):
     options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     sources = [source("mhist", "a"), source("mhist", "b", seed=1), source("other", "a")]
-    outcome = reproduce(sources, tmp_path, seeds=[0], **options)
+    outcome = run(sources, tmp_path, seeds=[0], **options)
     assert {c.name for c in outcome.evidence.cells} == {"mhist/a", "mhist/b", "other/a"}
     assert "a and b contradict" in outcome.left_out["mhist/ensemble"]
     told = json.loads((tmp_path / "run.json").read_text())
@@ -152,7 +161,7 @@ def test_what_did_not_converge_is_told_of_all_seeds(tmp_path, monkeypatch):
 
     monkeypatch.setattr(reproduction, "run_grid", capped)
     options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
-    outcome = reproduce([source(), source("d2")], tmp_path, seeds=[0, 1], **options)
+    outcome = run([source(), source("d2")], tmp_path, seeds=[0, 1], **options)
     both = "d2/a, simulated/a: "
     assert outcome.notes[0].startswith(f"{both}8 probes were ended by the limit of epochs")
     assert outcome.notes[1] == f"{both}jury is left out: of a reason."
@@ -193,7 +202,7 @@ def test_joined_seeds_keep_every_case_once():
 
 def test_embedded_data_need_nothing(tmp_path):
     lidc = [s for s in embedded() if s.encoder == "geometry"]
-    outcome = reproduce(
+    outcome = run(
         lidc,
         tmp_path,
         seeds=[0, 1],
@@ -272,7 +281,7 @@ def test_what_is_missing_is_said(tmp_path):
     assert "accept the terms" in why["mhist/uni"]
     assert "no folder" in why["pcam"] or "camelyonpatch" in why["pcam"]
     with pytest.raises(InputError, match="nothing to reproduce"):
-        reproduce([], tmp_path / "out", seeds=[0], left_out=why, progress=quiet)
+        run([], tmp_path / "out", seeds=[0], left_out=why, progress=quiet)
 
 
 def test_the_reason_is_that_of_the_folder_that_exists(tmp_path):
@@ -323,7 +332,7 @@ def test_a_dry_run_refuses_what_the_run_refuses(tmp_path, options, said, dry):
 def test_a_dry_run_on_a_folder_begun_otherwise_is_refused(tmp_path):
     chosen = next(s for s in embedded() if s.encoder == "geometry")
     folder = tmp_path / "cells" / "lidc" / "geometry"
-    train_cell(
+    train(
         chosen, folder, seeds=[0], methods=["none"], preset="default", sweep=False, progress=quiet
     )
     command = ["reproduce", "--out", str(tmp_path), "--encoders", "geometry", "--methods", "none"]
@@ -339,12 +348,12 @@ def test_a_source_that_cannot_be_opened_is_left_out_and_said(tmp_path):
 
     bad = Source("simulated", "b", "nowhere", fail)
     options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
-    outcome = reproduce([bad, source()], tmp_path, seeds=[0], **options)
+    outcome = run([bad, source()], tmp_path, seeds=[0], **options)
     assert outcome.left_out == {"simulated/b": "its weights cannot be had"}
     again = judge_run(tmp_path, progress=quiet)
     assert again.left_out == outcome.left_out  # also where nothing is trained
     with pytest.raises(InputError, match="nothing to reproduce: simulated/b: its weights"):
-        reproduce([bad], tmp_path / "none", seeds=[0], **options)
+        run([bad], tmp_path / "none", seeds=[0], **options)
 
 
 def test_a_dry_run_neither_extracts_nor_guesses_the_images(tmp_path):
@@ -365,17 +374,15 @@ def test_cells_know_the_files_of_their_cases(tmp_path):
     paths = np.array([f"images/{name}.png" for name in data.cases.names])
     made = replace(data.with_cases(paths=paths), images="folder/of/images")
     known = Source("simulated", "a", "simulated", lambda: made)
-    cell, _, _ = train_cell(
-        known, tmp_path, seeds=[0, 1], methods=["none"], sweep=False, progress=quiet
-    )
+    cell = train(known, tmp_path, seeds=[0, 1], methods=["none"], sweep=False, progress=quiet)
     assert cell.cases.paths.tolist() == [f"images/{name}.png" for name in cell.cases.names]
     assert read_cell(tmp_path).meta["dataset"]["data"] == "folder/of/images"
 
 
 def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
     options = {"methods": ["none", "scale"], "preset": "default", "sweep": False, "progress": quiet}
-    whole = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
-    resumed = reproduce([source("mhist")], tmp_path, seeds=[0, 1], **options)
+    whole = run([source("mhist")], tmp_path, seeds=[0, 1], **options)
+    resumed = run([source("mhist")], tmp_path, seeds=[0, 1], **options)
     rebuilt = judge_run(tmp_path, progress=quiet)
     told = {c["id"]: c for c in whole.claims}
     assert told["premise-axis"]["n"] > 100
@@ -386,8 +393,8 @@ def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
 def test_a_fine_tuned_network_leaves_the_ensemble_of_encoders_alone(tmp_path):
     options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     sources = [source("mhist", "a"), source("mhist", "b", seed=0)]
-    network, _, _ = train_cell(source("mhist", "resnet18"), tmp_path / "ft", seeds=[0], **options)
+    network = train(source("mhist", "resnet18"), tmp_path / "ft", seeds=[0], **options)
     renamed = {("resnet-hard", 0): network.predictions["none", 0]}
     write_cell(tmp_path / "net", replace(network, predictions=renamed))
-    outcome = reproduce(sources, tmp_path / "r", seeds=[0], also=[tmp_path / "net"], **options)
+    outcome = run(sources, tmp_path / "r", seeds=[0], also=[tmp_path / "net"], **options)
     assert {c.encoder for c in outcome.evidence.cells} == {"a", "b", "resnet18", "ensemble"}

@@ -11,10 +11,8 @@ import pytest
 
 from scalecal.datasets import simulate
 from scalecal.engines import open_engine
-from scalecal.paper import estimating
-from scalecal.paper.distributing import train_seeds_on
-from scalecal.paper.estimating import worth_spreading
-from scalecal.paper.reproduction import train_cell
+from scalecal.paper import reproduction
+from scalecal.paper.reproduction import Training, train_cell, train_seeds_on, worth_spreading
 from scalecal.paper.sources import Source
 from scalecal.runs.grid import run_grid, run_grid_on
 
@@ -42,19 +40,17 @@ def test_a_comparison_spread_over_workers_is_the_same(workers):
 
 def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
     source = Source("simulated", "made", "made", partial(small))
-    options = {"methods": ["none", "platt"], "sweep": False}
-    alone, *_ = train_cell(source, tmp_path / "a", seeds=[0, 1, 2], progress=str, **options)
+    training = Training([0, 1, 2], methods=["none", "platt"], sweep=False)
+    alone = train_cell(source, tmp_path / "a", training, progress=str)
+    cells = [(source, tmp_path / "b")]
     told: list[str] = []
     with open_engine("local") as engine:
-        spent = train_seeds_on(
-            engine, [(source, tmp_path / "b")], seeds=[0, 1, 2], progress=told.append, **options
-        )
+        spent = train_seeds_on(engine, cells, training, progress=told.append)
         assert list(spent) == [("simulated", "made")]
         assert len(told) == 3
-        again = train_seeds_on(engine, [(source, tmp_path / "b")], seeds=[0, 1, 2], **options)
-        assert again == {}
+        assert train_seeds_on(engine, cells, training) == {}
     said: list[str] = []
-    found, *_ = train_cell(source, tmp_path / "b", seeds=[0, 1, 2], progress=said.append, **options)
+    found = train_cell(source, tmp_path / "b", training, progress=said.append)
     assert said == []
     assert found.cases.names.tolist() == alone.cases.names.tolist()
     for key, part in alone.predictions.items():
@@ -76,13 +72,13 @@ def test_what_one_worker_left_out_is_left_out_of_all():
 def test_processes_are_used_where_they_pay_and_have_room(monkeypatch):
     sources = [Source("simulated", name, "simulated", partial(small)) for name in ("a", "b")]
     few, many = (dict.fromkeys(sources, seeds) for seeds in (3, 30))
-    monkeypatch.setattr(estimating, "cores", lambda: 16)
+    monkeypatch.setattr(reproduction, "cores", lambda: 16)
     assert worth_spreading(few) == 1, "over in a moment"
-    monkeypatch.setattr(estimating, "estimate_seconds", lambda *_: 100.0)
+    monkeypatch.setattr(reproduction, "estimate_seconds", lambda *_: 100.0)
     assert worth_spreading(few) == 6, "no more than there are tasks"
     assert worth_spreading(many) == 16
     assert worth_spreading(dict.fromkeys(sources, 0)) == 1, "nothing is left to train"
-    monkeypatch.setattr(estimating, "_memory", lambda: 10 * 4 * 400 * 5)
+    monkeypatch.setattr(reproduction, "_memory", lambda: 10 * 4 * 400 * 5)
     assert worth_spreading(many) == 5, "half the memory holds five"
-    monkeypatch.setattr(estimating, "cores", lambda: 1)
+    monkeypatch.setattr(reproduction, "cores", lambda: 1)
     assert worth_spreading(many) == 1

@@ -31,7 +31,7 @@ def evidence():
     for test in ("100X", "400X"):
         meta = {"dataset": {"shift": {"train": "40X", "test": test}}}
         cells.append(cell(few, n=100, n_seeds=2, dataset="breakhis", panel=False, meta=meta))
-    return Evidence.of(cells, n_resamples=200)
+    return Evidence(cells, n_resamples=200)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_every_table_is_made_here(tables, name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_says_why_where_it_cannot_be_made(name, tmp_path):
-    table = TABLES[name](Evidence.of([]))
+    table = TABLES[name](Evidence([]))
     assert not table.rows
     assert table.reason
     paths = write_tables(tmp_path, {name: table})
@@ -90,7 +90,7 @@ def test_the_main_table_averages_encoders_without_the_ensemble(evidence, tables)
 
 def test_the_papers_average_is_over_the_same_encoders():
     cells = [cell({"none": sharp(2), "scale": sharp(1)}, n=200, encoder=e) for e in ("uni", "plip")]
-    rows = {r["method"]: r for r in TABLES["main"](Evidence.of(cells, n_resamples=50)).rows}
+    rows = {r["method"]: r for r in TABLES["main"](Evidence(cells, n_resamples=50)).rows}
     printed = [paper.MAIN[e]["scale"]["low"][0] for e in ("uni", "plip")]
     assert rows["SCALE"]["low ECE, paper"] == pytest.approx(np.mean(printed))
 

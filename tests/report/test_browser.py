@@ -14,8 +14,7 @@ from scalecal import metrics
 from scalecal.auditing.sentences import number
 from scalecal.inference.selection import selection_null
 from scalecal.report import report_facts, write_report
-from scalecal.report.payload import MOST_CASES
-from scalecal.report.render import MOST_BYTES, MOST_WITH_IMAGES
+from scalecal.report.page import MOST_BYTES, MOST_CASES, MOST_WITH_IMAGES
 from scalecal.runs.cells import read_cell
 from tests.report.conftest import many_methods
 from tests.report.make_runs import METHODS, make_run

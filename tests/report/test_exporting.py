@@ -10,7 +10,7 @@ import pytest
 from scalecal.checks import InputError
 from scalecal.io.text import latex_text, markdown_text
 from scalecal.report import export, report_facts
-from scalecal.report.frontiers import frontier
+from scalecal.report.figures import frontier
 from scalecal.report.svg import Drawing
 from tests.report.conftest import many_methods
 from tests.report.make_runs import make_run

@@ -7,8 +7,7 @@ from scalecal import metrics
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
 from scalecal.runs.cells import Cell, Prediction, read_cell, write_cell
-from scalecal.runs.resampled import Resampled
-from scalecal.runs.scores import COLUMNS, entropy, score_cell
+from scalecal.runs.scores import RESULT_COLUMNS, Resampled, entropy, score_cell
 from tests.runs.made import cell, sharp
 
 
@@ -92,7 +91,7 @@ def test_what_is_wrong_is_said(tmp_path):
 def test_scores_are_those_of_the_metrics():
     made = cell({"none": sharp(2), "scale": sharp(1)}, n=300, n_seeds=2)
     results = score_cell(made)
-    assert tuple(results.columns) == COLUMNS
+    assert tuple(results.columns) == RESULT_COLUMNS
     table = results.set_index(["method", "seed", "stratum", "metric"]).sort_index()
     for stratum in ("overall", "high", "medium", "low"):
         probs = made.predictions["scale", 1].p
@@ -107,7 +106,7 @@ def test_scores_are_those_of_the_metrics():
             "vote_nll": metrics.vote_nll(votes, p),
             "vote_error": metrics.vote_error(votes, p),
             "dist_ce": metrics.dist_ce(votes, p),
-            "debiased": metrics.debiased_error(y, p),
+            "debiased_error": metrics.debiased_error(y, p),
             "smece": metrics.smece(y, p),
             "aurc": metrics.aurc(y, p),
             "entropy": float(np.mean(-p * np.log(p) - (1 - p) * np.log(1 - p))),
@@ -168,9 +167,7 @@ def test_test_sets_that_differ_between_seeds_still_pair():
     rng = np.random.default_rng(1)
     parts = {s: np.sort(rng.choice(500, 150, replace=False)) for s in range(3)}
     predictions = {
-        (m, s): made.predictions[m, s].take(parts[s])
-        for m in ("none", "scale")
-        for s in range(3)
+        (m, s): made.predictions[m, s].take(parts[s]) for m in ("none", "scale") for s in range(3)
     }
     part = Cell("d", "e", made.cases, predictions)
     found = Resampled([part]).contrast("scale", "none", metric="nll")

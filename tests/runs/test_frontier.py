@@ -69,9 +69,9 @@ def test_softening_is_no_better_than_itself_and_information_is():
     made = cell({"none": sharp(2.2), "softer": softer, "informed": votes_known}, n=977, jitter=0.0)
     table = frontier_methods(made, n_resamples=300).set_index("method")
     assert table.loc["softer", "at_temperature"] == pytest.approx(2.0, abs=1e-3)
-    for name in ("ece", "ece_low", "nll", "vote_nll"):
+    for name in ("ece", "ece_hard", "nll", "vote_nll"):
         assert table.loc["softer", f"difference_{name}"] == pytest.approx(0, abs=1e-9)
-    assert table.loc["informed", "difference_vote_nll_to"] < 0
+    assert table.loc["informed", "difference_vote_nll_high"] < 0
     assert table.loc["informed", "difference_vote_nll_p"] < 0.05
     assert table.loc["none", "difference_ece"] == 0
 
@@ -97,7 +97,7 @@ def test_no_votes_leave_the_vote_planes_empty():
     made = cell({"none": sharp(2.2), "scale": sharp(1.0)}, n=200, panel=False)
     table = frontier_methods(made, n_resamples=100).set_index("method")
     assert np.isnan(table.loc["scale", "vote_nll"])
-    assert np.isnan(table.loc["scale", "difference_ece_low"])
+    assert np.isnan(table.loc["scale", "difference_ece_hard"])
     assert np.isfinite(table.loc["scale", "difference_ece"])
 
 

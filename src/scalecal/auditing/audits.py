@@ -100,7 +100,7 @@ class Audit:
         return "\n\n".join(parts)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per stratum."""
+        """Return one row per stratum; the columns are explained in `scalecal.metrics.COLUMNS`."""
         import pandas as pd
 
         return pd.DataFrame(self.rows)
@@ -309,7 +309,7 @@ def labels_of(cases: Cases) -> Int:
 
 
 def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Adjust p-values for the number of strata by Holm's rule, and give every row the same keys.
+    """Adjust p-values for the number of strata by Holm's rule; give every row the same keys, in order.
 
     The first row is `overall`, which stands apart from the strata.
     """
@@ -321,7 +321,7 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 row[f"{key}_holm"] = float(value)
         if key in rows[0]:
             rows[0][f"{key}_holm"] = rows[0][key]
-    keys = list(dict.fromkeys(k for row in rows for k in row))
+    keys = [k for k in metrics.COLUMNS if any(k in row for row in rows)]
     return [{k: row.get(k, "" if k == "reason" else float("nan")) for k in keys} for row in rows]
 
 
@@ -356,7 +356,7 @@ def null_numbers(ece: float, drawn: Float) -> dict[str, float]:
         "null": float(drawn.mean()),
         "null_low": float(low),
         "null_high": float(high),
-        "null_place": float((drawn < ece).mean()),
+        "null_rank": float((drawn < ece).mean()),
         "p_null": float((1 + (drawn >= ece).sum()) / (len(drawn) + 1)),
     }
 

@@ -163,7 +163,7 @@ class Counts:
         (cells,) sum of their probabilities.
     losses
         (layers, 4) sums of NLL and Brier score and of their squares, for more than two classes,
-        where the probability of the top class does not tell them; else zero.
+        where they do not follow from the probability of the top class; else zero.
 
     Examples
     --------

@@ -111,7 +111,7 @@ def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
     x = table.mean_p[filled]
     top.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, zorder=1)
     top.vlines(x, bars.lo[filled], bars.hi[filled], color=BAR, linewidth=6, zorder=0)
-    # Area tells how many cases a point stands for.
+    # The area is the number of cases.
     area = 12 + 90 * table.n[filled] / table.n.max()
     top.scatter(
         x,
@@ -175,6 +175,6 @@ def power_curve(plan: pd.DataFrame, *, power: float) -> Figure:
         axis.set_xscale("log")
         axis.set_ylim(0, 1.02)
         axis.set_xlabel("cases in all")
-        axis.set_ylabel("chance of telling it")
+        axis.set_ylabel("power")
         axis.legend(loc="lower right")
     return figure

@@ -219,9 +219,9 @@ def score(
         "floor": floor,
         "floor_high": float("nan"),
         "excess": error - floor,
-        "debiased": debiased,
-        "debiased_low": low,
-        "debiased_high": high,
+        "debiased_error": debiased,
+        "debiased_error_low": low,
+        "debiased_error_high": high,
         "smece": metrics.smece(y, probs, sample_weight=w),
     }
     sums = case_sums(y, probs, counts, units=units, n_bins=n_bins)

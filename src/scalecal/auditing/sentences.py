@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LEVEL", "number", "p_value", "sentences", "table"]
+from scalecal.io.text import number
+from scalecal.metrics import COLUMNS, Column
+
+__all__ = ["LEVEL", "cell", "number", "p_value", "sentences", "shown_columns", "table"]
 
 LEVEL = 0.05
 """Level of the tests behind the sentences."""
@@ -21,41 +24,25 @@ FEWEST = 10
 
 Row = Mapping[str, Any]
 
-_COLUMNS = (
-    ("stratum", "name"),
-    ("n", "n"),
-    ("prev.", "prevalence"),
-    ("mean p", "mean_p"),
-    ("ECE", "ece"),
-    ("floor", "floor"),
-    ("excess", "excess"),
-    ("null", "null"),
-    ("p(null)", "p_null_holm"),
-    ("p(Cox)", "p_cox_holm"),
-    ("over-conf.", "overconfidence"),
-    ("Brier", "brier"),
-    ("NLL", "nll"),
-    ("AUC", "auc"),
-    ("acc.", "accuracy"),
-    ("vote NLL", "vote_nll"),
+SHOWN = (
+    "name",
+    "n",
+    "prevalence",
+    "mean_p",
+    "ece",
+    "floor",
+    "excess",
+    "null",
+    "p_null_holm",
+    "p_cox_holm",
+    "overconfidence",
+    "brier",
+    "nll",
+    "auc",
+    "accuracy",
+    "vote_nll",
 )
-
-
-def number(value: Any, digits: int = 3) -> str:
-    """Format a number for a table; "-" where it is undefined.
-
-    Examples
-    --------
-    >>> number(0.12345), number(float("nan")), number(164)
-    ('0.123', '-', '164')
-    """
-    if value is None or (isinstance(value, float) and not np.isfinite(value)):
-        return "-"
-    if isinstance(value, int | np.integer):
-        return f"{value:,}"
-    if isinstance(value, str):
-        return value
-    return f"{value:.{digits}f}"
+"""Columns of the table a person reads."""
 
 
 def p_value(value: Any) -> str:
@@ -71,18 +58,29 @@ def p_value(value: Any) -> str:
     return number(value)
 
 
+def cell(key: str, value: Any) -> str:
+    """Format a value as its column says.
+
+    Examples
+    --------
+    >>> cell("p_cox", 0.0004), cell("n", 1640), cell("ece", 0.12345)
+    ('<0.001', '1,640', '0.123')
+    """
+    return p_value(value) if COLUMNS[key].format == "p" else number(value)
+
+
+def shown_columns(rows: Sequence[Row], keys: Sequence[str] = SHOWN) -> list[Column]:
+    """Return the columns that have a number in some row."""
+    known = (k for k in keys if any(number(row.get(k)) != "-" for row in rows))
+    return [COLUMNS[k] for k in known]
+
+
 def table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     """Lay the strata out as text, one line each, with the reference predictors below."""
-    used = [
-        (title, key)
-        for title, key in _COLUMNS
-        if key in ("name", "n") or any(number(r.get(key)) != "-" for r in rows)
-    ]
-    lines = [[title for title, _ in used]]
-    for row in rows:
-        lines.append([(p_value if k.startswith("p_") else number)(row.get(k)) for _, k in used])
-    for reference in references:
-        lines.append([number(reference.get(k)) if k in reference else "" for _, k in used])
+    used = shown_columns(rows)
+    lines = [[column.title for column in used]]
+    lines += [[cell(c.key, row.get(c.key)) for c in used] for row in rows]
+    lines += [[cell(c.key, row[c.key]) if c.key in row else "" for c in used] for row in references]
     widths = [max(len(line[j]) for line in lines) for j in range(len(used))]
     text = []
     for i, line in enumerate(lines):
@@ -108,16 +106,13 @@ def _overall(row: Row) -> str:
     p = min(1.0, min(tests) * len(tests))  # Bonferroni
     by = ", corrected for two tests" if len(tests) == 2 else ""
     if p >= LEVEL:
-        return (
-            start
-            + f": these cases show no miscalibration that the tests can tell (p {_equals(p)}{by})."
-        )
+        return start + f": the tests find no miscalibration in these cases (p {_equals(p)}{by})."
     return start + f": it is miscalibrated{_kind(row)} (p {_equals(p)}{by})."
 
 
 def _kind(row: Row) -> str:
-    """Which way it is wrong, where an interval tells and the slope of Cox's line agrees."""
-    over, shift = _told(row, "overconfidence"), _told(row, "gap")
+    """Which way it is wrong, where an interval excludes 0 and the slope of Cox's line agrees."""
+    over, shift = _sign(row, "overconfidence"), _sign(row, "gap")
     slope = row.get("cox_slope", float("nan"))
     # Logits stretched about 0 move each p away from 1/2, so over-confidence is the mean error and
     # the gap of the means no larger; logits shifted move each p one way, and it is the other way round.
@@ -129,8 +124,8 @@ def _kind(row: Row) -> str:
     return f", its probabilities mostly too {'high' if shift > 0 else 'low'}" if shift else ""
 
 
-def _told(row: Row, name: str) -> int:
-    """Sign of a difference whose interval leaves out 0; else 0."""
+def _sign(row: Row, name: str) -> int:
+    """Sign of a difference whose interval excludes 0; else 0."""
     low, high = (row.get(f"{name}_{end}", float("nan")) for end in ("low", "high"))
     return int(low > 0.0) - int(high < 0.0)
 
@@ -171,7 +166,7 @@ def _left_out(rows: Sequence[Row]) -> str | None:
     way = "exceeds" if gap > 0 else "falls short of"
     size = f" by {number(abs(gap))}"
     if known and low <= 0.0 <= high:
-        way, size = "cannot be told from", ""
+        way, size = "does not differ measurably from", ""
     return (
         f"Judged by votes kept out of the strata, its confidence on low agreement {way} the share of "
         f"readers who side with it{size} (about {number(round(hard['lvo_n']))} cases{between}, "
@@ -183,13 +178,13 @@ def sentences(rows: Sequence[Row], *, agreement: bool) -> list[str]:
     """Two or three plain sentences on an audit's rows (the first is `overall`).
 
     The p of the first sentence is the smaller of Cox's and the consistency test's, doubled
-    (Bonferroni). The way it is wrong is told by 95 % intervals of over-confidence and of mean p less
-    prevalence.
+    (Bonferroni). Which way it is wrong follows from the 95 % intervals of over-confidence and of mean p
+    less prevalence.
     """
-    said = [_overall(rows[0])]
+    out = [_overall(rows[0])]
     if len(rows) > 1:
-        said.append(_strata(rows[1:], agreement))
+        out.append(_strata(rows[1:], agreement))
         left = _left_out(rows[1:])
         if left:
-            said.append(left)
-    return said
+            out.append(left)
+    return out

@@ -2,7 +2,7 @@
 
 `StreamingAudit` takes blocks of predictions and keeps counts (`scalecal.auditing.compression`);
 `merge` adds the counts of several passes (files, machines); `finish` audits them as weighted cases,
-with the code of `scalecal.audit`.
+with the code of `scalecal.audit`. `stream_file` does all of it for a CSV or Parquet file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
@@ -19,21 +19,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.auditing.audits import Audit, audit_predictions
+from scalecal.auditing.audits import Audit, audit_predictions, labels_of
 from scalecal.auditing.compression import Cells, Counts, Layer
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, check_positive_int
 from scalecal.inference.units import NORMAL_95
+from scalecal.io.case_tables import PredictionFile
 from scalecal.io.store import write_bytes
+from scalecal.io.tables import column_names
 from scalecal.metrics.resampling import EXACT_CASES
-from scalecal.votes import STRATA
+from scalecal.votes import STRATA, Ties
 
-__all__ = ["StreamingAudit"]
+__all__ = ["StreamingAudit", "stream_file"]
 
 FORMAT = "scalecal-stream-2"
 
 FEW_CASES = 500
 """Cases of a stratum below which the normal limit of its null may be some per cent off."""
+
+
+UNUSED = {
+    "id": "The ids in the file are not used: a case that is there twice counts twice.",
+    "group": "The groups in the file are not used: a stream does not know them.",
+    "split": "The split in the file is not used: cases marked train, if any, are audited too.",
+}
+"""Columns that a whole audit uses and a stream does not, and the note about it."""
 
 
 class StreamingAudit:
@@ -78,7 +88,7 @@ class StreamingAudit:
         self.n_bins, self.n_resamples, self.seed = n_bins, n_resamples, seed
         self._counts = Counts(Cells(n_bins))
         self._strata: dict[str, int] = {}
-        self._kinds: tuple[bool, bool] | None = None  # votes given, strata given
+        self._kinds: tuple[bool, bool] | None = None  # with votes, with strata
 
     @property
     def n(self) -> int:
@@ -263,3 +273,66 @@ def _add_losses(rows: list[dict[str, Any]], counts: Counts, strata: dict[str, in
         for name, mean, square in (("nll", nll, nll_squares), ("brier", brier, brier_squares)):
             half = NORMAL_95 * sqrt(max(square - mean * mean, 0.0) / row["n"])
             row |= {name: float(mean), f"{name}_low": mean - half, f"{name}_high": mean + half}
+
+
+def stream_file(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    positive: str | None = None,
+    n_raters: int | None = None,
+    ties: Ties = "error",
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    on_batch: Callable[[int], object] | None = None,
+) -> Audit:
+    """Audit a CSV, TSV or Parquet file of any length in one pass and flat memory.
+
+    Parameters
+    ----------
+    path, columns, positive, n_raters, ties
+        As `scalecal.io.read_predictions`. Votes stand in the same file. The columns `id`, `group`
+        and `split` are not used, so cases are not checked for appearing twice. Cases without label
+        and votes are left out.
+    n_bins, n_resamples, seed
+        As `StreamingAudit`.
+    on_batch
+        Called with the number of cases of each piece once it is done.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "p.csv")
+    ...     _ = file.write_text("p,label\\n" + "0.25,0\\n0.75,1\\n" * 50)
+    ...     result = stream_file(file)
+    >>> result["overall"]["n"], result["overall"]["ece"]
+    (100, 0.25)
+    """
+    path = Path(path)
+    file = PredictionFile(
+        path, columns=columns, positive=positive, n_raters=n_raters, ties=ties, seed=seed
+    )
+    stream = StreamingAudit(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    for piece in file.pieces():
+        cases = piece.cases
+        if cases.n:
+            stream.update(
+                labels_of(cases),
+                piece.p,
+                votes=cases.votes,
+                strata=None if cases.strata is None else cases.strata.codes,
+                names=None if cases.strata is None else cases.strata.names,
+            )
+        if on_batch is not None:
+            on_batch(cases.n)
+    if stream.n == 0:
+        raise InputError(f"{path} has no case with a label")
+    result = stream.finish()
+    result.notes.extend(file.notes)
+    for role, note in UNUSED.items():
+        if (columns or {}).get(role, role) in column_names(path):
+            result.notes.append(note)
+    result.meta["file"] = path.name
+    return result

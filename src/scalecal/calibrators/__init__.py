@@ -67,7 +67,7 @@ def from_dict(saved: dict[str, Any]) -> Calibrator:
     --------
     >>> fitted = TemperatureScaling().fit([4.0, 4.0, 4.0, -4.0], [1, 1, 0, 0])
     >>> from_dict(fitted.to_dict()).predict_proba([4.0]).round(3).tolist()
-    [0.75]
+    [[0.25, 0.75]]
     """
     known: dict[str, type[Calibrator]] = {**CALIBRATORS, Chain.name: Chain}
     return lookup(saved.get("name", ""), known, "calibrator").from_dict(saved)

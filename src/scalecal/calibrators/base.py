@@ -107,12 +107,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return out
 
     def predict_proba(self, logits: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
-        """Return calibrated probabilities: (n,) of the positive class for (n,), (n, C) for (n, C)."""
-        z = self._check(logits)
-        probs = self._probs(_one_form(z), n_raters)
-        if z.ndim == 2 and self.n_classes_ == 2:
-            return np.column_stack([1.0 - probs, probs])
-        return probs
+        """Return calibrated probabilities (n, C), for logits of either form."""
+        probs = self._probs(_one_form(self._check(logits)), n_raters)
+        return np.column_stack([1.0 - probs, probs]) if probs.ndim == 1 else probs
 
     def __or__(self, other: Calibrator) -> Chain:
         return Chain([*_steps(self), *_steps(other)])
@@ -137,7 +134,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self = cls(**saved["params"])
         self.n_classes_ = int(saved["n_classes"])
         for key in cls._fitted:
-            setattr(self, key, _array(saved["fitted"][key]))
+            value = saved["fitted"][key]
+            if not _is_finite(value):
+                raise InputError(f"{key} of the calibrator {cls.name!r} is not finite: {value!r}")
+            setattr(self, key, _array(value))
         return self
 
     def _check(self, logits: ArrayLike) -> Float:
@@ -170,7 +170,7 @@ class Identity(Calibrator):
     Examples
     --------
     >>> Identity().fit([0.0], [1]).predict_proba([0.0]).tolist()
-    [0.5]
+    [[0.5, 0.5]]
     """
 
     name = "identity"
@@ -201,7 +201,7 @@ class Chain(Calibrator):
     >>> from scalecal.calibrators import JuryScaling, TemperatureScaling
     >>> chain = TemperatureScaling() | JuryScaling(n_raters=7)
     >>> chain.fit([-2.0, -1.0, 1.0, 2.0], [0, 1, 0, 1]).predict_proba([0.0]).tolist()
-    [0.5]
+    [[0.5, 0.5]]
     """
 
     name = "chain"
@@ -235,7 +235,7 @@ class Chain(Calibrator):
     def _probs(self, z: Float, n_raters: ArrayLike | None) -> Float:
         for step in self.steps_[:-1]:
             z = step.transform(z, n_raters=n_raters)
-        return self.steps_[-1].predict_proba(z, n_raters=n_raters)
+        return self.steps_[-1]._probs(z, n_raters)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is needed to apply the fitted chain again, as JSON can hold it."""
@@ -278,6 +278,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a number, or every number of nested lists, is finite."""
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return isinstance(value, int | float) and bool(np.isfinite(value))
 
 
 def _array(value: Any) -> Any:

@@ -73,7 +73,7 @@ class IsotonicCalibration(Calibrator):
     Examples
     --------
     >>> calibrator = IsotonicCalibration().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
-    >>> calibrator.predict_proba([0.5, 1.7]).tolist()
+    >>> calibrator.predict_proba([0.5, 1.7])[:, 1].tolist()
     [0.25, 0.5]
     """
 
@@ -158,7 +158,7 @@ class HistogramBinning(Calibrator):
     Examples
     --------
     >>> calibrator = HistogramBinning(n_bins=2).fit([-2.0, -1.0, 1.0, 2.0], [0, 1, 1, 1])
-    >>> calibrator.predict_proba([-9.0, 9.0]).tolist()
+    >>> calibrator.predict_proba([-9.0, 9.0])[:, 1].tolist()
     [0.5, 1.0]
     """
 

@@ -86,9 +86,9 @@ def _fit_increasing(features: Float, targets: Float, weights: Float | None, star
     best, least = None, np.inf
     for mask in range(2**k):
         free = [j for j in range(k) if not mask >> j & 1] + [k]
-        found, loss = _fit_logistic(features, targets, weights, start, free)
-        if (found[:k] >= 0.0).all() and loss < least:
-            best, least = found, loss
+        coef, loss = _fit_logistic(features, targets, weights, start, free)
+        if (coef[:k] >= 0.0).all() and loss < least:
+            best, least = coef, loss
             if mask == 0:
                 break
     assert best is not None  # all slopes zero is always allowed
@@ -156,7 +156,7 @@ class PlattScaling(Calibrator):
     Examples
     --------
     >>> calibrator = PlattScaling().fit([0.0, 1.0, 2.0, 3.0], [0, 0, 1, 1])
-    >>> calibrator.predict_proba([1.5]).round(3).tolist()
+    >>> calibrator.predict_proba([1.5])[:, 1].round(3).tolist()
     [0.5]
     """
 
@@ -206,7 +206,7 @@ class BetaCalibration(Calibrator):
     Examples
     --------
     >>> calibrator = BetaCalibration().fit([-1.0, 1.0, -2.0, 2.0] * 50, [0, 1, 0, 1] * 50)
-    >>> bool(calibrator.predict_proba([2.0])[0] > 0.9)
+    >>> bool(calibrator.predict_proba([2.0])[0, 1] > 0.9)
     True
     """
 

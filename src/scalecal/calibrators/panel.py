@@ -28,7 +28,7 @@ def choose_strength(
     """Return the largest strength whose label log loss is within one standard error of the best.
 
     The full map softens too much where the vote probability still varies given the features; the
-    labels' own loss says how much softening they bear. The standard error is that of the mean
+    labels' own loss shows how much softening is tolerable. The standard error is that of the mean
     paired difference to the best strength on the grid 0, 1 / grid, ..., 1.
 
     Parameters
@@ -73,8 +73,8 @@ class JuryScaling(Calibrator):
     n_raters : int
         Readers behind a label. `fit`, `transform` and `predict_proba` take the cases' own numbers.
     strength : float or "auto"
-        From 0 (identity) to 1 (the full map), linear in logits. "auto" takes the largest one that
-        the validation labels bear (`choose_strength`); otherwise nothing is learnt from them.
+        From 0 (identity) to 1 (the full map), linear in logits. "auto" takes the largest one
+        supported by the validation labels (`choose_strength`); otherwise nothing is learnt from them.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class JuryScaling(Calibrator):
 
     Examples
     --------
-    >>> JuryScaling(n_raters=7).fit([0.0], [1]).predict_proba([0.0, 3.0]).round(3).tolist()
+    >>> JuryScaling(n_raters=7).fit([0.0], [1]).predict_proba([0.0, 3.0])[:, 1].round(3).tolist()
     [0.5, 0.778]
     """
 

@@ -173,7 +173,7 @@ class TemperatureScaling(Calibrator):
     --------
     >>> calibrator = TemperatureScaling().fit([4.0, 4.0, 4.0, -4.0], [1, 1, 0, 0])
     >>> calibrator.predict_proba([4.0]).round(3).tolist()
-    [0.75]
+    [[0.25, 0.75]]
     """
 
     name = "temperature"

@@ -38,7 +38,7 @@ def audit(
     group_column: Column = None,
     stratum_column: Column = None,
     n_raters: Annotated[
-        int | None, typer.Option(help="Readers of every case, where no column tells it.")
+        int | None, typer.Option(help="Readers of every case, where no column has it.")
     ] = None,
     positive: Annotated[
         str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
@@ -112,7 +112,7 @@ def audit(
         else:
             check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), [file, votes])
     if stream:
-        from scalecal.auditing.stream_files import stream_file
+        from scalecal.auditing.stream import stream_file
 
         streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
         say(str(streamed))
@@ -143,14 +143,12 @@ def _write(result: Audit, out: Path, **about: Any) -> None:
 @app.command()
 def plan(
     excess: Annotated[
-        float | None, typer.Option(help="Calibration error beyond chance that should be told.")
+        float | None, typer.Option(help="Calibration error beyond chance to detect.")
     ] = None,
     stratum_share: Annotated[
         float | None, typer.Option("--share", help="Share of the cases that fall into the stratum.")
     ] = None,
-    power: Annotated[
-        float | None, typer.Option(help="Chance of telling it that is wanted.")
-    ] = None,
+    power: Annotated[float | None, typer.Option(help="Desired power.")] = None,
     readers: Annotated[
         str | None, typer.Option(metavar="M,M,...", help="Numbers of readers to consider.")
     ] = None,

@@ -30,8 +30,8 @@ def demo(
 
     from scalecal.datasets import load_lidc
     from scalecal.paper.claims import claims_table, judge_comparison
-    from scalecal.runs.comparison import compare_cell
-    from scalecal.runs.folder import RUN_FILES, audit_method
+    from scalecal.runs.facts import compare_cell
+    from scalecal.runs.folder import RUN_FILES
     from scalecal.runs.grid import run_grid
 
     check_run(out, "demo", RUN_FILES, ())
@@ -41,9 +41,9 @@ def demo(
     patients = 0 if data.groups is None else len(np.unique(data.groups))
     say(f"{TITLE} ({len(data):,} nodules, {patients:,} patients)\n")
     show_comparison(comparison, grid.notes)
-    for method in dict.fromkeys(("none", comparison.best)):
+    for method, found in comparison.audits.items():
         say(f"\nAudit of {method} (first seed's test patients):\n")
-        say(str(audit_method(grid.cell, method)))
+        say(str(found))
     claims = judge_comparison(data, grid)
     say("\nThe paper's claims, on these nodules:\n")
     say(claims_table(claims))

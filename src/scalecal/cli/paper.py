@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from scalecal.cli.probes import Device, Preset, tell
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
+    from scalecal.paper.reproduction import Training
     from scalecal.paper.sources import Source
 
 Names = Annotated[str | None, typer.Option(metavar="A,B,...", help="Names, with commas between.")]
@@ -37,11 +38,11 @@ def _sources(
         paper_encoders,
     )
 
-    found: list[Source] = []
+    sources: list[Source] = []
     missing: dict[str, str] = {}
     only_features = _check_names(data, features, datasets, encoders) - set(ENCODERS)
     if features is not None:
-        found += find_features(features, datasets, encoders)
+        sources += find_features(features, datasets, encoders)
     if data is not None:
         wanted = [d for d in datasets or PAPER_DATASETS if d in PAPER_DATASETS]
         images, missing = find_images(
@@ -53,13 +54,13 @@ def _sources(
             partial_data=partial,
             progress=tell,
         )
-        known = {(s.dataset, s.encoder) for s in found}
-        found += [s for s in images if (s.dataset, s.encoder) not in known]
+        known = {(s.dataset, s.encoder) for s in sources}
+        sources += [s for s in images if (s.dataset, s.encoder) not in known]
     if data is None and features is None:
-        found = embedded()
+        sources = embedded()
     chosen = [
         s
-        for s in found
+        for s in sources
         if (datasets is None or s.dataset in datasets)
         and (encoders is None or s.encoder in encoders)
     ]
@@ -145,12 +146,10 @@ def reproduce(
     simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
     A killed run goes on where it stopped.
     """
-    import click
-
     from scalecal.checks import InputError, lookup
     from scalecal.io.store import disk_errors, lock_folder
     from scalecal.paper.claims import claims_table
-    from scalecal.paper.reproduction import check_begun, judge_run, nothing_found
+    from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
     from scalecal.paper.reproduction import reproduce as run
     from scalecal.runs.grid import seed_list
     from scalecal.runs.methods import METHODS
@@ -171,9 +170,7 @@ def reproduce(
         from scalecal.paper.simulation import write_study
 
         if dry_run:
-            say(
-                f"the simulation study with {seeds} data sets per setting would run; no time is told"
-            )
+            say(f"the simulation study with {seeds} data sets per setting would run")
             return
         say(write_study(out, seeds=seeds, progress=tell, **given(methods=split["methods"])))
         return
@@ -183,48 +180,33 @@ def reproduce(
     if tables_only:
         outcome = judge_run(out, also=also, command=sys.argv, progress=tell)
     else:
-        found, missing = _sources(
+        sources, missing = _sources(
             data, features, split["datasets"], split["encoders"], out, weights, partial
         )
         chosen = given(preset=preset)
         if data is None and features is None and not chosen:
             tell("embedded data are small: all methods are trained by the default preset")
             chosen = {"preset": "default"}
-        if not found:
+        if not sources:
             raise nothing_found(missing)
-        check_begun(found, out, methods=split["methods"], **chosen)
+        training = Training(
+            seed_list(seeds),
+            methods=split["methods"],
+            sweep=sweep,
+            **given(device=device),
+            **chosen,
+        )
+        check_begun(sources, out, training)
         if dry_run:
-            _tell_plan(found, missing, out, seeds, **chosen)
+            _tell_plan(sources, missing, out, training)
             return
         with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        click.get_current_context().with_resource(lock_folder(out))
-        _train_on_workers(
-            found,
-            out,
-            engine,
-            workers,
-            num_gpus,
-            address,
-            seeds=seeds,
-            methods=split["methods"],
-            sweep=sweep,
-            **given(device=device),
-            **chosen,
-        )
-        outcome = run(
-            found,
-            out,
-            seeds=list(range(seeds)),
-            methods=split["methods"],
-            sweep=sweep,
-            command=sys.argv,
-            left_out=missing,
-            also=also,
-            progress=tell,
-            **given(device=device),
-            **chosen,
-        )
+        with lock_folder(out):
+            _train_on_workers(sources, out, training, engine, workers, num_gpus, address)
+            outcome = run(
+                sources, out, training, command=sys.argv, left_out=missing, also=also, progress=tell
+            )
     for name, why in outcome.left_out.items():
         say(f"Left out {name}: {why}")
     say(claims_table(outcome.claims))
@@ -234,58 +216,52 @@ def reproduce(
 
 
 def _train_on_workers(
-    found: list[Source],
+    sources: list[Source],
     out: Path,
+    training: Training,
     engine: str | None,
     workers: int | None,
     num_gpus: int | None,
     address: str | None,
-    *,
-    seeds: int,
-    **options: Any,
 ) -> None:
     """Train seeds on an engine where one is asked for, or where this machine's cores are worth it.
 
     What is left, `reproduce` does itself.
     """
-    from scalecal.paper.distributing import train_seeds_on
-    from scalecal.paper.estimating import worth_spreading
-    from scalecal.paper.reproduction import cell_folder, seeds_left
+    from scalecal.paper.reproduction import (
+        cell_folder,
+        seeds_left,
+        train_seeds_on,
+        worth_spreading,
+    )
     from scalecal.paper.sources import SourceError
 
-    on_card = options.get("device", "cpu") != "cpu"
     if engine is None and workers is None and num_gpus is None:
-        left = {s: len(seeds_left(cell_folder(out, s), range(seeds))) for s in found}
-        workers = 1 if on_card else worth_spreading(left, options.get("preset"))
+        left = {s: len(seeds_left(cell_folder(out, s), training.seeds)) for s in sources}
+        workers = 1 if training.device != "cpu" else worth_spreading(left, training.preset)
         if workers == 1:
             return
         tell(f"training on {workers} processes")
-    options["seeds_per_task"] = seeds if on_card else 1  # seeds together keep a card busier
     cells = []
-    with open_workers(engine, workers, num_gpus, address, options.get("device")) as pool:
-        for source in found:
+    with open_workers(engine, workers, num_gpus, address, training.device) as pool:
+        for source in sources:
             try:
                 source.open()  # what must be extracted first is, once, before the workers look
             except SourceError:
                 continue  # left out, with its reason, later
             cells.append((source, cell_folder(out, source)))
-        train_seeds_on(pool, cells, seeds=list(range(seeds)), progress=tell, **options)
+        train_seeds_on(pool, cells, training, progress=tell)
 
 
 def _tell_plan(
-    found: list[Source],
-    missing: dict[str, str],
-    out: Path,
-    seeds: int,
-    preset: str | None = None,
+    sources: list[Source], missing: dict[str, str], out: Path, training: Training
 ) -> None:
-    from scalecal.paper.estimating import estimate_seconds, image_count
-    from scalecal.paper.reproduction import cell_folder, seeds_left
+    from scalecal.paper.reproduction import cell_folder, estimate_seconds, image_count, seeds_left
 
-    total = 0.0
-    for source in found:
-        left = len(seeds_left(cell_folder(out, source), range(seeds)))
-        seconds = estimate_seconds(source, left, preset)
+    total, seeds = 0.0, len(training.seeds)
+    for source in sources:
+        left = len(seeds_left(cell_folder(out, source), training.seeds))
+        seconds = estimate_seconds(source, left, training.preset)
         total += seconds
         state = f"{left} of {seeds} seeds to train" if left else "done"
         images = image_count(source)

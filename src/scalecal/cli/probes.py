@@ -27,7 +27,7 @@ from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.io.features import Features
-    from scalecal.runs.comparison import Comparison
+    from scalecal.runs.facts import Comparison
     from scalecal.runs.grid import Grid
 
 FeaturesPath = Annotated[
@@ -73,6 +73,13 @@ Preset = Annotated[
 Device = Annotated[
     str | None, typer.Option(help="Where probes are trained: cpu (default), or cuda through torch.")
 ]
+Memory = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GIB",
+        help="GiB of embeddings to hold in memory at most; larger files are read in every epoch.",
+    ),
+]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Name of this column or array.")]
 
@@ -109,10 +116,12 @@ def fit(
     split_column: Column = None,
     preset: Preset = None,
     seed: Seed = None,
+    memory: Memory = None,
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
     from scalecal.io.store import check_output_folder
-    from scalecal.runs.fitted import ABOUT, WEIGHTS, fit_method, save_method
+    from scalecal.probes.estimators import ABOUT, WEIGHTS
+    from scalecal.runs.fitted import fit_method
 
     check_output_folder(out, kind="fit", names=(WEIGHTS, ABOUT), inputs=[features, labels, votes])
 
@@ -125,20 +134,20 @@ def fit(
         ties=ties,
         n_raters=n_raters,
     )
-    fitted = fit_method(
+    probe = fit_method(
         data,
         method,
         dataset=data.dataset or features.name,
-        **given(seed=seed, preset=preset),
+        **given(seed=seed, preset=preset, memory=memory),
     )
-    save_method(fitted, out)
-    counts, training = fitted.about["counts"], fitted.about["training"]
+    probe.save(out)
+    counts = probe.about_["counts"]
     made = f", {counts['synthetic']:,} synthetic" if counts["synthetic"] else ""
     say(
         f"Fitted {method} to {counts['train']:,} cases{made} ({counts['validation']:,} for validation), "
-        f"{training['epochs']} epochs; saved to {out}"
+        f"{probe.n_iter_} epochs; saved to {out}"
     )
-    if training["stopped_by_limit"]:
+    if probe.capped_:
         longer = "" if preset == "default" else "; --preset default trains small data for longer"
         typer.echo(
             f"warning: the limit of epochs ended the training, not early stopping{longer}", err=True
@@ -160,30 +169,27 @@ def predict(
     """Predict with a saved probe; the file written can be given to `audit`."""
     import numpy as np
 
-    from scalecal.cases import Predictions
     from scalecal.io.store import check_output_file
-    from scalecal.runs.fitted import load_method
-    from scalecal.runs.predicting import predictions_table, write_table
+    from scalecal.probes import load_probe
+    from scalecal.runs.fitted import predict_features, predictions_table, write_table
 
     inputs = [features, labels, votes, probe]
     check_output_file(out, kind="predict", inputs=inputs)
-    fitted = load_method(probe)
+    fitted = load_probe(probe)
     data = read(
         features,
         labels,
         votes,
         roles={"label": label_column, "group": group_column},
-        classes=fitted.classes,
+        classes=tuple(fitted.classes_.tolist()),
         ties=ties or "drop",
         n_raters=n_raters,
     )
-    cases = data.cases if data.cases.classes else replace(data.cases, classes=fitted.classes)
-    if n_raters is not None and cases.readers is None:  # also of cases that have no label yet
-        cases = replace(cases, n_raters=np.full(len(cases), n_raters))
-    probs = fitted.predict_proba(replace(data, cases=cases))
-    table = predictions_table(Predictions(cases, probs))
+    if n_raters is not None and data.n_raters is None:  # also of cases that have no label yet
+        data = data.with_cases(n_raters=np.full(len(data), n_raters))
+    table = predictions_table(predict_features(fitted, data))
     write_table(table, out, inputs=inputs)
-    for note in cases.notes:
+    for note in data.cases.notes:
         tell(f"Note: {note}")
     say(f"{len(table):,} predictions written to {out}")
 
@@ -219,6 +225,7 @@ def compare(
     split_column: Column = None,
     preset: Preset = None,
     device: Device = None,
+    memory: Memory = None,
     engine: Engine = None,
     workers: Workers = None,
     num_gpus: NumGpus = None,
@@ -236,7 +243,7 @@ def compare(
     predictions.parquet, results.csv, comparison.csv and the report.
     """
     from scalecal.checks import InputError
-    from scalecal.runs.comparison import compare_cell
+    from scalecal.runs.facts import compare_cell
     from scalecal.runs.folder import RUN_FILES
     from scalecal.runs.grid import run_grid
 
@@ -262,6 +269,7 @@ def compare(
             methods=None if methods is None else methods.split(","),
             seeds=seeds,
             device=device or ("cuda" if num_gpus else None),
+            memory=memory,
             preset=preset,
         ),
     }

@@ -21,8 +21,10 @@ def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path 
 def close_run(out: Path, names: list[str]) -> None:
     """Write the report of a run folder, where its cases were kept, and say what was written."""
     from scalecal.report import write_report
+    from scalecal.runs.folder import store_facts
 
     if "predictions.parquet" in names or "cells" in names:
+        store_facts(out)
         write_report([out], out / "report.html")
         names = sorted([*names, "report.html"])
     say(f"\nWrote {', '.join(names[:-1])} and {names[-1]} to {out}")

@@ -1,7 +1,7 @@
 """Paired comparisons of methods: across seeds, over test cases, and against a margin.
 
-Two kinds of noise count. Seeds tell how far training varies; test cases tell how far the answer
-depends on who happened to be tested. The paper's t-test sees the first alone; here both are given.
+There are two kinds of noise: training varies between seeds, and the answer depends on which cases
+happen to be in the test set. The paper's t-test covers the first alone; a `Contrast` has both.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ def _effect(d: Float) -> float:
 def paired_t(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> PairedResult:
     """Paired t-test of b - a, as the paper does across seeds (Student, 1908).
 
-    It tells whether the difference is steady across the pairs given, for this test set; it says nothing
-    about another test set.
+    It covers the noise between the pairs, for this test set; it says nothing about another test set.
 
     Examples
     --------

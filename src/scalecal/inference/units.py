@@ -78,7 +78,7 @@ class Units:
             code, count = pool[code], MOST_UNITS
         return cls(code, count, group, None, seed)
 
-    def within(self, cases: NDArray[np.intp] | slice) -> Units:
+    def within(self, cases: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Units:
         """Units of some of the cases; units that have none of them stay, with nothing to add."""
         group = None if self.group is None else self.group[cases]
         if self.times is None:
@@ -210,7 +210,7 @@ def centred(samples: NDArray[np.float64], value: float) -> NDArray[np.float64]:
 
     Resampling adds noise of its own to an error of bins, the more the more bins are filled, so a
     difference of ECEs is drawn too far to the side of the method that fills fewer: the found value
-    can even lie outside the percentiles. What the draws tell is the spread. The interval then is one
+    can even lie outside the percentiles. What the draws show is the spread. The interval then is one
     of the difference to be expected at this number of cases.
 
     Examples

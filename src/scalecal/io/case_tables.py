@@ -1,7 +1,7 @@
 """Cases from tables: labels, readers' votes, groups, strata and split, and predictions beside them.
 
 `CaseReader` has the rules: which classes there are, when votes give the label, what a tie means, and
-what the user is told of it. They hold for predictions and features, whole files and pieces alike.
+which notes are taken. They hold for predictions and features, whole files and pieces alike.
 """
 
 from __future__ import annotations
@@ -169,6 +169,7 @@ class PredictionFile:
         self._cases = CaseReader(
             votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed
         )
+        self._rounded: Counter[str] = Counter()
         self._furthest = 0.0
 
     def read(self, split: str | None = None) -> Predictions:
@@ -178,18 +179,20 @@ class PredictionFile:
             roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
         table = open_columns(self.path, self._columns, roles)
         with table.messages():
-            found = self._read(table)
-            cases = without_empty_columns(found.cases)
+            predictions = self._read(table)
+            cases = without_empty_columns(predictions.cases)
             part, split_notes = _marked(table, cases, split)
             notes = (*self._rounding_note(), *self._cases.notes)
-            found = replace(found, cases=replace(cases, notes=notes)).labelled()
+            predictions = replace(predictions, cases=replace(cases, notes=notes)).labelled()
             assert cases.y is not None
             if not part.all():
-                found = found.take(part[cases.y >= 0])
-            if not len(found):
-                raise InputError(" ".join(["no case is left.", *found.cases.notes, *split_notes]))
+                predictions = predictions.take(part[cases.y >= 0])
+            if not len(predictions):
+                raise InputError(
+                    " ".join(["no case is left.", *predictions.cases.notes, *split_notes])
+                )
         sources = {file.name: file_hash(file) for file in self._files}
-        return replace(found, cases=found.cases.note(*split_notes), sources=sources)
+        return replace(predictions, cases=predictions.cases.note(*split_notes), sources=sources)
 
     def pieces(self) -> Iterator[Predictions]:
         """Yield the labelled cases of the file in pieces, without ids, groups and split.
@@ -198,10 +201,10 @@ class PredictionFile:
         """
         for table in iterate_columns(self.path, self._columns, STREAM_ROLES):
             with table.messages():
-                found = self._read(table)
-            assert found.cases.y is not None
-            labelled = found.cases.y >= 0
-            yield found if labelled.all() else found.take(labelled)
+                predictions = self._read(table)
+            assert predictions.cases.y is not None
+            labelled = predictions.cases.y >= 0
+            yield predictions if labelled.all() else predictions.take(labelled)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -211,12 +214,12 @@ class PredictionFile:
         return (*self._rounding_note(), *self._cases.notes, *left_out)
 
     def _rounding_note(self) -> tuple[str, ...]:
-        rounded, n = self._cases.count["rounded"], self._cases.count["all"]
-        if not rounded:
-            return ()
-        return (
-            f"In {rounded} of {n} rows the probabilities did not sum to 1 (off by up to "
-            f"{self._furthest:.2g}): divided by their sum.",
+        whose = {"p": "", "p_reader": "readers' "}
+        return tuple(
+            f"In {self._rounded[role]} of {self._cases.count['all']} rows the {name}probabilities did "
+            f"not sum to 1 (off by up to {self._furthest:.2g}): divided by their sum."
+            for role, name in whose.items()
+            if self._rounded[role]
         )
 
     def _read(self, table: NamedColumns) -> Predictions:
@@ -273,7 +276,7 @@ class PredictionFile:
             off = (distance > SUM_TOLERANCE) & (distance < ROUNDED + 1e-9)
             if off.any():
                 probs[off] /= total[off, None]
-                self._cases.count["rounded"] += int(off.sum())
+                self._rounded[role] += int(off.sum())
                 self._furthest = max(self._furthest, float(distance[off].max()))
         return check_probs(probs, f"column {name!r}"), named
 
@@ -289,37 +292,36 @@ def _in_order(probs: Float, named: Sequence[str] | None, classes: Sequence[str])
 def _marked(
     table: NamedColumns, cases: Cases, split: str | None
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Which cases are of the split asked for, and what to say of it."""
-    everything = np.ones(cases.n, dtype=bool)
-    if split is None and cases.split is None:
-        return everything, ()
-    table.need("split", f"to keep the cases marked {split!r}")
-    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
+    """Return which cases are of the split asked for, and notes on it."""
     if split is not None:
-        kept = np.asarray(marks == split)
-        if not kept.any():
-            raise InputError(
-                f"no case is marked {split!r} in column {table.names['split']!r}; "
-                f"found {some(np.unique(marks))}"
-            )
-        return kept, (
-            f"Only the {int(kept.sum())} of {len(kept)} cases marked {split} are audited.",
+        table.need("split", f"to keep the cases marked {split!r}")
+    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
+    kept = np.ones(cases.n, dtype=bool) if split is None else np.asarray(marks == split)
+    if not kept.any():
+        raise InputError(
+            f"no case is marked {split!r} in column {table.names['split']!r}; "
+            f"found {some(np.unique(marks))}"
         )
     seen = int((marks == "train").sum())
-    if not seen:
-        return everything, ()
-    return everything, (
-        f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks better "
-        "on them than it is. With --split test (in Python split='test') the others are left out.",
-    )
+    if split is not None:
+        note = f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."
+    elif seen:
+        note = (
+            f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
+            "better on them than it is. With --split test (in Python split='test') the others are "
+            "left out."
+        )
+    else:
+        return kept, ()
+    return kept, (note,)
 
 
 class CaseReader:
     """Turns tables, or pieces of one, into `Cases`; `notes` say what was done.
 
     Where a case has no label, its readers' majority is its label; a tie there is an error unless
-    `ties` says what it means. A case with neither has the label -1. Votes stand in the table or, joined
-    by id, in a second file.
+    `ties` says what it means. A case with neither has the label -1. Votes are in the table or, joined by
+    id, in a second file.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ def read_features(
     columns
         Names that are not the usual ones: role -> name, e.g. ``{"X": "embedding"}``.
     classes
-        The classes in order, where they are known beforehand (a fitted probe's, say).
+        The classes in order, where they are known beforehand, such as a fitted probe's.
     positive
         The second of two classes; by default the later one in sorted order.
     n_raters, ties, seed
@@ -96,25 +96,23 @@ def read_features(
         X, table, folder = _from_folder(path, columns)
         if "path" in folder.table:
             paths = np.asarray(folder.table["path"].fillna("").astype(str), dtype=np.str_)
-        encoder, fingerprint = folder.encoder, file_hash(path / MANIFEST)
         classes = folder.classes if classes is None else classes
-        dataset = folder.manifest.get("dataset", {}).get("name")
+        encoder, dataset = folder.encoder, folder.manifest.get("dataset", {}).get("name")
     elif path.suffix.lower() == ".npz":
         X, table = matrix_from_npz(path, columns)
-        fingerprint = file_hash(path)
     else:
         check_headers(columns, roles, {path.name: column_names(path), **others})
         X, table = matrix_from_table(path, columns)
-        fingerprint = file_hash(path)
     check_headers(columns, roles, {table.file: table.header, **others})
+    second = None if labels is None else open_columns(labels, columns, CASE_ROLES)
+    reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
     with table.messages():
         notes = list(_check_matrix(X))
         ids = table.ids()
-        if labels is not None:
-            table, joined = _join(table, ids, labels, columns)
+        if second is not None:
+            table, joined = _join(table, ids, second)
             notes += joined
     with table.messages():
-        reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
         choose = partial(choose_classes, classes=classes, positive=positive)
         cases = without_empty_columns(reader.read(table, ids, choose))
         if cases.split is not None:
@@ -125,6 +123,7 @@ def read_features(
         cases = replace(cases, y=None, classes=())
     # A table without columns of cases has no rows.
     cases = replace(cases, n=X.shape[0], paths=paths, notes=(*notes, *reader.notes))
+    fingerprint = file_hash(path / MANIFEST if path.is_dir() else path)
     return Features(X, cases, encoder, dataset, fingerprint)
 
 
@@ -173,12 +172,11 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
 
 
 def _join(
-    table: NamedColumns, ids: Any, labels: str | Path, columns: Mapping[str, str]
+    table: NamedColumns, ids: Any, second: NamedColumns
 ) -> tuple[NamedColumns, tuple[str, ...]]:
     """Add the columns of a second table by id; they take the place of columns of the same role."""
     import pyarrow as pa
 
-    second = open_columns(labels, columns, CASE_ROLES)
     with second.messages():
         second.need("id", "to join the labels")
         others = second.ids()
@@ -210,9 +208,9 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
     arrays: dict[str, Any] = {}
     try:
         with np.load(path, allow_pickle=False) as archive:
-            found = tuple(archive.files)
-            if names["X"] not in found:
-                empty = NamedColumns(None, path.name, names, found)
+            header = tuple(archive.files)
+            if names["X"] not in header:
+                empty = NamedColumns(None, path.name, names, header)
                 with empty.messages():
                     raise empty.missing(names["X"], "the embeddings")
             X = _mapped(path, names["X"])
@@ -220,7 +218,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
                 X = archive[names["X"]]
             for role in CASE_ROLES:
                 # By the name given, else the usual one; labels are called both `y` and `label`.
-                known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in found)
+                known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in header)
                 name = next(known, None)
                 if name is not None:
                     arrays[role] = archive[name]
@@ -260,7 +258,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
         name: pa.array(values.astype(str) if values.dtype.kind in "SU" else values)
         for name, values in table.items()
     }
-    return X, NamedColumns(pa.table(plain), path.name, ROLES, found)
+    return X, NamedColumns(pa.table(plain), path.name, ROLES, header)
 
 
 def _class_names(y: NDArray[Any] | None, n_classes: int) -> list[str]:
@@ -344,7 +342,7 @@ def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, st
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException):
-        return columns  # what is wrong with the file is told where it is read
+        return columns  # reading it will say what is wrong with it
     usual = ROLES["X"]
     lists = [field.name for field in schema if _is_list(field.type)]
     if len(lists) != 1 or any(re.fullmatch(rf"{re.escape(usual)}\d*", n) for n in schema.names):

@@ -62,9 +62,9 @@ def read_table(path: str | Path, *, text: Collection[str] = ("id",)) -> pd.DataF
     """Read a CSV, TSV (also gzipped) or Parquet file.
 
     Encoding (UTF-8 with or without a mark, UTF-16 with one, else Latin-1 with a warning), separator
-    (comma, semicolon, tab) and decimal commas are found from the file. Of text files, the columns
-    named in `text` stay text, so that an id such as 0012 keeps its zeros. Columns without a
-    name (the index that some programs write) are left out.
+    (comma, semicolon, tab) and decimal sign are detected. Of text files, the columns named in `text`
+    stay text, so that an id such as 0012 keeps its zeros. Columns without a name (the index that some
+    programs write) are left out.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 `y` holds labels 0 / 1, soft labels between, or class numbers; `probs` holds probabilities of the
 positive class, shape (n,), or of all classes, shape (n, C). For more than two classes, calibration
 metrics and tests look at the event "the top label is right", unless they say otherwise.
-`METRICS` lists the scalar ones.
+`METRICS` lists the scalar ones; `COLUMNS` has every quantity's title, meaning and direction.
 """
 
 from scalecal.metrics.binning import Bins, bin_index, bins
@@ -16,9 +16,9 @@ from scalecal.metrics.calibration import (
     smece,
     top_label_ece,
 )
+from scalecal.metrics.columns import COLUMNS, METRICS, Column, Metric
 from scalecal.metrics.discrimination import RiskCoverage, accuracy, auc, aurc, risk_coverage
 from scalecal.metrics.proper import Corp, brier, corp, nll
-from scalecal.metrics.registry import METRICS, Metric
 from scalecal.metrics.resampling import (
     ConsistencyBars,
     consistency_bars,
@@ -37,9 +37,11 @@ from scalecal.metrics.significance import (
 from scalecal.metrics.vote_scores import dist_ce, ent_ce, vote_error, vote_floor, vote_nll
 
 __all__ = [
+    "COLUMNS",
     "METRICS",
     "Bins",
     "CalibrationTest",
+    "Column",
     "ConsistencyBars",
     "Corp",
     "Metric",

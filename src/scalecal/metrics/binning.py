@@ -99,8 +99,8 @@ def mass_cuts(middle: Float, total: float, n_bins: int) -> NDArray[np.intp]:
 
     `middle` is the mass below each value plus half its own, `total` the mass of all.
     """
-    wanted: Float = np.arange(1, n_bins) * total / n_bins
-    return np.searchsorted(middle, wanted)
+    edges: Float = np.arange(1, n_bins) * total / n_bins
+    return np.searchsorted(middle, edges)
 
 
 def _mass_binner(p: Float, n_bins: int, weights: Float | None) -> Binner:

@@ -144,7 +144,7 @@ def corp(
 
     check_choice(score, _TERMS, "score")
     event = read_event(y, probs, sample_weight)
-    given = _mean_score(score, event.y, event.p, event.weights)
+    whole = _mean_score(score, event.y, event.p, event.weights)
     groups = group_by_p(event)
     fit = isotonic_regression(groups.positive / groups.weight, weights=groups.weight)
     # Each block of the fit has the mean label of its cases, so its score needs only the mass and
@@ -156,7 +156,7 @@ def corp(
     prevalence = np.array([positive.sum() / mass.sum()])
     best = _pooled(score, event, mass, positive, iso)
     base = _pooled(score, event, mass.sum(keepdims=True), positive.sum(keepdims=True), prevalence)
-    return Corp(given, given - best, base - best, base)
+    return Corp(whole, whole - best, base - best, base)
 
 
 def _pooled(score: Score, event: Event, mass: Float, positive: Float, q: Float) -> float:

@@ -77,7 +77,7 @@ def _mean_deviations(p: Float, weights: Float | None, index: Binner, n_bins: int
     part = mean - whole
     spread = np.maximum(variance, EXACT_VARIANCE)  # small ones are replaced below
     # Edgeworth's expansion, and Euler and Maclaurin's term for the kink between two lattice points.
-    out = np.sqrt(2.0 / np.pi * spread) * (
+    out: Float = np.sqrt(2.0 / np.pi * spread) * (
         1.0 - fourth / (24.0 * spread**2) + third**2 / (24.0 * spread**3)
     ) - (part**2 - part + 1.0 / 6.0) / np.sqrt(2.0 * np.pi * spread)
     few = variance < EXACT_VARIANCE

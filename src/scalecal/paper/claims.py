@@ -240,7 +240,7 @@ def judge_comparison(data: Features, grid: Grid) -> list[dict[str, Any]]:
     """Judge every claim on one comparison, of `data` by `grid`; returns what `claims_json` returns."""
     key = (grid.cell.dataset, grid.cell.encoder)
     embeddings = training_embeddings(data, grid, grid.cell.seeds("scale")[0])
-    evidence = Evidence.of(
+    evidence = Evidence(
         [grid.cell],
         embeddings={} if embeddings is None else {key: embeddings},
         seconds={key: grid.seconds},

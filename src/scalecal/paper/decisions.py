@@ -38,7 +38,7 @@ from scalecal.paper.verdicts import (
 )
 from scalecal.runs.cells import Cell
 from scalecal.runs.frontier import softened_name, with_softened
-from scalecal.runs.resampled import Contrast, Drawn, Resampled, contrast_of
+from scalecal.runs.scores import Contrast, Drawn, Resampled, contrast_of
 
 __all__ = [
     "MATTERS",
@@ -452,8 +452,8 @@ def preserved(evidence: Evidence, *, metric: Literal["auc", "accuracy"]) -> Verd
             change = b.value - a.value
             if not np.isfinite(change):
                 continue
-            found = equivalence(b.samples - a.samples, change, MARGIN, n=a.n)
-            answer = at_least(found.low, found.high, -MARGIN, n=a.n)
+            test = equivalence(b.samples - a.samples, change, MARGIN, n=a.n)
+            answer = at_least(test.low, test.high, -MARGIN, n=a.n)
             name = f"{encoder_label(encoder)} on {dataset}"
             parts[name] = Part(answer, 100 * change, a.n, f"{100 * change:+.1f} points")
     if not parts:

@@ -15,8 +15,7 @@ from scalecal.checks import Float
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import SMOOTHINGS
 from scalecal.runs.cells import Cell, Prediction
-from scalecal.runs.resampled import Resampled
-from scalecal.runs.scores import score_cells
+from scalecal.runs.scores import Resampled, score_cells
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,54 +31,39 @@ _KEYS = ("dataset", "encoder", "method", "stratum", "metric")
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All that tables, figures and claims may look at. Made by `Evidence.of`.
+    """What tables, figures and claims are made from.
 
     Attributes
     ----------
-    cells : tuple of Cell
-        Cells trained and tested on the same kind of data.
-    shifted : tuple of Cell
-        Cells tested elsewhere than trained.
-    results : DataFrame
-        Tidy scores of `cells`.
+    every : sequence of Cell
+        All cells, also those tested elsewhere than trained.
     embeddings : mapping
         (data set, encoder) -> training embeddings with their anchors, where at hand.
     seconds : mapping
         (data set, encoder) -> seconds of training the probe and retraining it on synthetic cases.
     """
 
-    cells: tuple[Cell, ...]
-    shifted: tuple[Cell, ...]
-    results: pd.DataFrame
+    every: Sequence[Cell]
     embeddings: Mapping[tuple[str, str], Embeddings] = field(default_factory=dict)
     seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     n_resamples: int = 1000
     seed: int = 0
     _drawn: dict[str, Resampled] = field(default_factory=dict, repr=False)
 
-    @classmethod
-    def of(
-        cls,
-        cells: Sequence[Cell],
-        *,
-        results: pd.DataFrame | None = None,
-        embeddings: Mapping[tuple[str, str], Embeddings] | None = None,
-        seconds: Mapping[tuple[str, str], float] | None = None,
-        n_resamples: int = 1000,
-        seed: int = 0,
-    ) -> Evidence:
-        """Gather evidence from cells; they are scored here unless `results` are given."""
-        return cls(
-            cells=tuple(cell for cell in cells if cell.shift is None),
-            shifted=tuple(cell for cell in cells if cell.shift is not None),
-            results=score_cells([c for c in cells if c.shift is None])
-            if results is None
-            else results,
-            embeddings=embeddings or {},
-            seconds=seconds or {},
-            n_resamples=n_resamples,
-            seed=seed,
-        )
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Cells trained and tested on the same kind of data."""
+        return [cell for cell in self.every if cell.shift is None]
+
+    @cached_property
+    def shifted(self) -> list[Cell]:
+        """Cells tested elsewhere than trained."""
+        return [cell for cell in self.every if cell.shift is not None]
+
+    @cached_property
+    def results(self) -> pd.DataFrame:
+        """Tidy scores of `cells`."""
+        return score_cells(self.cells)
 
     @property
     def datasets(self) -> list[str]:
@@ -123,12 +107,12 @@ class Evidence:
     @property
     def judged(self) -> list[str]:
         """Data sets whose cases have agreement strata, the paper's own first."""
-        found = [
+        judged = [
             d
             for d in self.datasets
             if any("low" in c.stratum_names for c in self.of_dataset(d, "none"))
         ]
-        return sorted(found, key=lambda d: _PRIMARY.index(d) if d in _PRIMARY else len(_PRIMARY))
+        return sorted(judged, key=lambda d: (*_PRIMARY, d).index(d))
 
     @property
     def primary(self) -> str | None:
@@ -142,19 +126,6 @@ class Evidence:
             self._drawn[dataset] = Resampled(cells, n_resamples=self.n_resamples, seed=self.seed)
         return self._drawn[dataset]
 
-    def mean(
-        self,
-        dataset: str,
-        encoder: str,
-        method: str,
-        metric: str,
-        stratum: str = "overall",
-        column: str = "value",
-    ) -> float:
-        """Mean over seeds of a number in the results; NaN where there is none."""
-        values = self.by_seed(dataset, encoder, method, metric, stratum, column)
-        return float(values.mean()) if len(values) else float("nan")
-
     def by_seed(
         self,
         dataset: str,
@@ -162,11 +133,17 @@ class Evidence:
         method: str,
         metric: str,
         stratum: str = "overall",
+        *,
         column: str = "value",
     ) -> Float:
-        """Values of a number, one per seed."""
-        found = self._values.get((dataset, encoder, method, stratum, metric), [])
-        return np.array([pair[column == "floor"] for pair in found], dtype=np.float64)
+        """Values of a number in the results, one per seed."""
+        pairs = self._values.get((dataset, encoder, method, stratum, metric), [])
+        return np.array([pair[column == "floor"] for pair in pairs], dtype=np.float64)
+
+    def mean(self, *key: str, column: str = "value") -> float:
+        """Mean over seeds of what `by_seed` returns; NaN where there is none."""
+        values = self.by_seed(*key, column=column)
+        return float(values.mean()) if len(values) else float("nan")
 
     @cached_property
     def _values(self) -> dict[tuple[str, ...], list[tuple[float, float]]]:

@@ -1,6 +1,6 @@
 """The paper's figures and those it lacks, as functions of the evidence.
 
-`FIGURES` maps a figure's name to its function. A figure that cannot be drawn says why.
+`FIGURES` maps a figure's name to its caption and its function. A figure that cannot be drawn says why.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ __all__ = [
     "STRATUM_MARKS",
     "Drawing",
     "Mark",
+    "Plate",
     "mark_of",
     "panels",
     "spread_labels",
@@ -52,9 +53,24 @@ class Drawing:
     reason: str = ""
 
 
-def cannot(caption: str, reason: str) -> Drawing:
-    """Return a drawing that could not be made."""
-    return Drawing(caption, None, reason)
+class CannotDraw(Exception):
+    """The evidence lacks what a figure needs; the message says what."""
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A figure's caption, and the function that draws it from evidence."""
+
+    caption: str
+    draw: Callable[[Evidence], Figure]
+
+    def __call__(self, evidence: Evidence) -> Drawing:
+        """Draw the figure, or say why it cannot be drawn."""
+        try:
+            with style():
+                return Drawing(self.caption, self.draw(evidence))
+        except CannotDraw as error:
+            return Drawing(self.caption, None, str(error))
 
 
 @dataclass(frozen=True)
@@ -174,7 +190,6 @@ def spread_labels(values: Float, least: float) -> Float:
 
 # ---- encoders, methods, anchors and shifts side by side
 
-_NO_STRATA = "no data set here has readers' votes, so there are no agreement strata"
 _MAIN = ("none", "temperature", "vanilla-ls", "real-piecewise", "scale")
 
 
@@ -183,15 +198,14 @@ def _rows(axis: Axes, names: list[str]) -> None:
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
-    axis.hlines(
-        range(len(names)),
-        0,
-        1,
-        transform=axis.get_yaxis_transform(),
-        color="#ececec",
-        lw=1,
-        zorder=0,
-    )
+    across = axis.get_yaxis_transform()
+    axis.hlines(range(len(names)), 0, 1, transform=across, color="#ececec", lw=1, zorder=0)
+
+
+def _primary(evidence: Evidence) -> str:
+    if evidence.primary is None:
+        raise CannotDraw("no data set here has readers' votes, so there are no agreement strata")
+    return evidence.primary
 
 
 def _bars(width: float, size: float, colour: str) -> dict[str, Any]:
@@ -214,55 +228,41 @@ def _strip(
     axis.set_xlim(left=0)
 
 
-def figure_audit(evidence: Evidence) -> Drawing:
+def figure_audit(evidence: Evidence) -> Figure:
     """ECE of the uncalibrated probe by stratum, beside what a calibrated model would show."""
-    caption = (
-        "ECE (15 bins) of the uncalibrated probe by readers' agreement, mean over seeds. The short bar of "
-        "the same colour is what a calibrated model would show in strata made from the labels' own votes."
-    )
-    dataset = evidence.primary
-    if dataset is None:
-        return cannot(caption, _NO_STRATA)
+    dataset = _primary(evidence)
     encoders = evidence.encoders(dataset, "none")
-    with style():
-        figure, axes = panels(1, (6.2, 1.1 + 0.42 * len(encoders)))
-        axis = axes[0, 0]
-        _rows(axis, [encoder_label(e) for e in encoders])
-        handles, labels = [], []
-        for shift, stratum in ((-0.2, "high"), (0.0, "medium"), (0.2, "low")):
-            mark = STRATUM_MARKS[stratum]
-            values = [evidence.mean(dataset, e, "none", "ece", stratum) for e in encoders]
-            if not np.isfinite(values).any():
-                continue
-            null = [evidence.mean(dataset, e, "none", "null", stratum) for e in encoders]
-            place = np.arange(len(encoders)) + shift
-            axis.hlines(
-                place, np.minimum(values, null), np.maximum(values, null), color=mark.colour, lw=0.8
-            )
-            axis.plot(null, place, **_bars(1.8, 9, mark.colour))
-            (line,) = axis.plot(values, place, ls="", **mark.options())
-            n = round(evidence.mean(dataset, encoders[0], "none", "n", stratum))
-            handles.append(line)
-            labels.append(f"{stratum} (n = {n:,})")
-        (tick,) = axis.plot([], [], **_bars(1.8, 9, QUIET))
-        legend_above(axis, [*handles, tick], [*labels, "calibrated model"], 4)
-        axis.set_xlim(left=0)
-        axis.set_xlabel(f"ECE on {dataset}, by agreement")
-    return Drawing(caption, figure)
+    figure, axes = panels(1, (6.2, 1.1 + 0.42 * len(encoders)))
+    axis = axes[0, 0]
+    _rows(axis, [encoder_label(e) for e in encoders])
+    handles, labels = [], []
+    for shift, stratum in ((-0.2, "high"), (0.0, "medium"), (0.2, "low")):
+        mark = STRATUM_MARKS[stratum]
+        values = [evidence.mean(dataset, e, "none", "ece", stratum) for e in encoders]
+        if not np.isfinite(values).any():
+            continue
+        null = [evidence.mean(dataset, e, "none", "null", stratum) for e in encoders]
+        place = np.arange(len(encoders)) + shift
+        axis.hlines(
+            place, np.minimum(values, null), np.maximum(values, null), color=mark.colour, lw=0.8
+        )
+        axis.plot(null, place, **_bars(1.8, 9, mark.colour))
+        (line,) = axis.plot(values, place, ls="", **mark.options())
+        n = round(evidence.mean(dataset, encoders[0], "none", "n", stratum))
+        handles.append(line)
+        labels.append(f"{stratum} (n = {n:,})")
+    (tick,) = axis.plot([], [], **_bars(1.8, 9, QUIET))
+    legend_above(axis, [*handles, tick], [*labels, "calibrated model"], 4)
+    axis.set_xlim(left=0)
+    axis.set_xlabel(f"ECE on {dataset}, by agreement")
+    return figure
 
 
-def figure_comparison(evidence: Evidence) -> Drawing:
+def figure_comparison(evidence: Evidence) -> Figure:
     """Low-agreement ECE across encoders and methods, and every method's change with its interval."""
-    caption = (
-        "First: low-agreement ECE of the paper's methods, mean over seeds; grey bars: noise floor of the "
-        "uncalibrated probe. Second: change against no calibration averaged over encoders, with the 95 % "
-        "interval of a paired bootstrap over cases."
-    )
     from matplotlib.ticker import MaxNLocator
 
-    dataset = evidence.primary
-    if dataset is None:
-        return cannot(caption, _NO_STRATA)
+    dataset = _primary(evidence)
     encoders = evidence.encoders(dataset, "none")
     drawn = evidence.resampled(dataset)
     known = evidence.methods(dataset)
@@ -271,123 +271,98 @@ def figure_comparison(evidence: Evidence) -> Drawing:
         names = evidence.encoders(dataset, "none", method)
         changes[method] = drawn.contrast(method, "none", stratum="low", encoders=names)
     order = sorted(changes, key=lambda m: changes[m].difference)
-    with style():
-        # Few encoders lie above the methods, many beside them.
-        heights = 1.3 + 0.42 * len(encoders), 1.0 + 0.2 * len(order)
-        if len(encoders) < 4:
-            figure, axes = panels(1, (6.6, sum(heights)), rows=2, height_ratios=heights)
-        else:
-            figure, axes = panels(2, (9.6, max(heights)), width_ratios=(1.15, 1))
-        left, right = axes.ravel()
-        floor = [evidence.mean(dataset, e, "none", "ece", "low", "floor") for e in encoders]
-        values = {
-            method: [evidence.mean(dataset, e, method, "ece", "low") for e in encoders]
-            for method in _MAIN
-            if method in known
-        }
-        _strip(left, [encoder_label(e) for e in encoders], floor, values)
-        left.set_xlabel(f"low-agreement ECE on {dataset}")
-        _rows(right, [method_label(m) for m in order])
-        for row, method in enumerate(order):
-            change = changes[method]
-            mark = mark_of(method)
-            right.hlines(row, change.low, change.high, color=mark.colour, lw=1.4)
-            right.plot(change.difference, row, ls="", **mark.options(6 if method in MARKS else 9))
-        right.axvline(0, color=QUIET, lw=0.8)
-        right.xaxis.set_major_locator(MaxNLocator(5))
-        right.set_xlabel("change of low-agreement ECE against no calibration")
-    return Drawing(caption, figure)
+    # Few encoders lie above the methods, many beside them.
+    heights = 1.3 + 0.42 * len(encoders), 1.0 + 0.2 * len(order)
+    if len(encoders) < 4:
+        figure, axes = panels(1, (6.6, sum(heights)), rows=2, height_ratios=heights)
+    else:
+        figure, axes = panels(2, (9.6, max(heights)), width_ratios=(1.15, 1))
+    left, right = axes.ravel()
+    floor = [evidence.mean(dataset, e, "none", "ece", "low", column="floor") for e in encoders]
+    values = {
+        method: [evidence.mean(dataset, e, method, "ece", "low") for e in encoders]
+        for method in _MAIN
+        if method in known
+    }
+    _strip(left, [encoder_label(e) for e in encoders], floor, values)
+    left.set_xlabel(f"low-agreement ECE on {dataset}")
+    _rows(right, [method_label(m) for m in order])
+    for row, method in enumerate(order):
+        change = changes[method]
+        mark = mark_of(method)
+        right.hlines(row, change.low, change.high, color=mark.colour, lw=1.4)
+        right.plot(change.difference, row, ls="", **mark.options(6 if method in MARKS else 9))
+    right.axvline(0, color=QUIET, lw=0.8)
+    right.xaxis.set_major_locator(MaxNLocator(5))
+    right.set_xlabel("change of low-agreement ECE against no calibration")
+    return figure
 
 
-def figure_sensitivity(evidence: Evidence) -> Drawing:
+def figure_sensitivity(evidence: Evidence) -> Figure:
     """Low-agreement ECE against the number of anchors, for the three smoothing functions."""
-    caption = (
-        "Low-agreement ECE of SCALE against the number K of anchors per class, averaged over encoders and "
-        "{}. Dashed: no calibration; dotted: real agreement with piecewise smoothing; both over these "
-        "seeds."
-    )
-    unseen = caption.format("seeds")
-    dataset = evidence.primary
-    if dataset is None:
-        return cannot(unseen, _NO_STRATA)
+    dataset = _primary(evidence)
     sweep = evidence.sweep_over_k(dataset)
     if not sweep:
-        return cannot(unseen, "no sweep over K here (methods such as scale@K=20)")
+        raise CannotDraw("no sweep over K here (methods such as scale@K=20)")
     drawn = evidence.resampled(dataset)
-    with style():
-        figure, axes = panels(1, (5.6, 3.4))
-        axis = axes[0, 0]
-        ticks = list(dict.fromkeys(k for names in sweep.values() for k in names))
-        ticks.sort(key=lambda k: float("inf") if k == "all" else float(k))
-        swept: set[int] = set()  # a sweep may have fewer seeds than the references
-        for smoothing, names in sweep.items():
-            encoders = evidence.encoders(dataset, "none", *names.values())
-            curve = [drawn.averaged(encoders, m, "low") for m in names.values()]
-            values = [one.value for one in curve]
-            swept.update(*(one.by_seed for one in curve))
-            mark, dashes = SMOOTHING_MARKS[smoothing]
-            axis.plot(
-                [ticks.index(k) for k in names],
-                values,
-                ls=dashes,
-                lw=1.3,
-                label=smoothing,
-                **mark.options(),
-            )
-        encoders = evidence.encoders(dataset, "none")
-        levels = {}
-        for method, line in (("none", "--"), ("real-piecewise", ":")):
-            having = [e for e in encoders if method in drawn.cells[e].methods]
-            by_seed = drawn.averaged(having, method, "low").by_seed if having else {}
-            same = [value for seed, value in by_seed.items() if seed in swept]
-            if same:
-                levels[method] = float(np.mean(same))
-                axis.axhline(levels[method], color=MARKS[method].colour, ls=line, lw=1.4)
-        top = max(1.05 * axis.get_ylim()[1], 1e-3)
-        axis.set_ylim(0, top)
-        axis.set_xlim(-0.3, len(ticks) - 0.7)
-        places = spread_labels(np.array(list(levels.values())), 0.06 * top)
-        for method, place in zip(levels, places.tolist(), strict=True):
-            axis.text(
-                len(ticks) - 0.62, place, method_label(method), va="center", fontsize=8, color=INK
-            )
-        axis.set_xticks(range(len(ticks)), ticks)
-        axis.set_xlabel("anchors per class, K")
-        axis.set_ylabel(f"low-agreement ECE on {dataset}")
-        handles, labels = axis.get_legend_handles_labels()
-        legend_above(axis, handles, labels, 3)
-    count = f"{len(swept)} seed{'s' if len(swept) > 1 else ''}"
-    return Drawing(caption.format(count), figure)
+    figure, axes = panels(1, (5.6, 3.4))
+    axis = axes[0, 0]
+    ticks = list(dict.fromkeys(k for names in sweep.values() for k in names))
+    ticks.sort(key=lambda k: float("inf") if k == "all" else float(k))
+    swept: set[int] = set()  # a sweep may have fewer seeds than the references
+    for smoothing, names in sweep.items():
+        encoders = evidence.encoders(dataset, "none", *names.values())
+        curve = [drawn.averaged(encoders, m, "low") for m in names.values()]
+        values = [one.value for one in curve]
+        swept.update(*(one.by_seed for one in curve))
+        mark, dashes = SMOOTHING_MARKS[smoothing]
+        places = [ticks.index(k) for k in names]
+        axis.plot(places, values, ls=dashes, lw=1.3, label=smoothing, **mark.options())
+    levels = {}
+    for method, line in (("none", "--"), ("real-piecewise", ":")):
+        having = evidence.encoders(dataset, "none", method)
+        by_seed = drawn.averaged(having, method, "low").by_seed if having else {}
+        same = [value for seed, value in by_seed.items() if seed in swept]
+        if same:
+            levels[method] = float(np.mean(same))
+            axis.axhline(levels[method], color=MARKS[method].colour, ls=line, lw=1.4)
+    top = max(1.05 * axis.get_ylim()[1], 1e-3)
+    axis.set_ylim(0, top)
+    axis.set_xlim(-0.3, len(ticks) - 0.7)
+    heights = spread_labels(np.array(list(levels.values())), 0.06 * top)
+    for method, place in zip(levels, heights.tolist(), strict=True):
+        axis.text(
+            len(ticks) - 0.62, place, method_label(method), va="center", fontsize=8, color=INK
+        )
+    axis.set_xticks(range(len(ticks)), ticks)
+    axis.set_xlabel(f"anchors per class, K ({len(swept)} seed{'s' * (len(swept) > 1)})")
+    axis.set_ylabel(f"low-agreement ECE on {dataset}")
+    handles, labels = axis.get_legend_handles_labels()
+    legend_above(axis, handles, labels, 3)
+    return figure
 
 
-def figure_shift(evidence: Evidence) -> Drawing:
+def figure_shift(evidence: Evidence) -> Figure:
     """Overall ECE where the probe meets another kind of image than it was trained on."""
-    caption = (
-        "Overall ECE under shift: trained on one kind of image, tested on another; mean over seeds and "
-        "encoders. Grey bars: noise floor of the uncalibrated probe."
-    )
     table = TABLES["shift"](evidence)
     if not table.rows:
-        return cannot(caption, table.reason)
+        raise CannotDraw(table.reason)
     frame = table.frame
     ways = list(dict.fromkeys(zip(frame["trained on"], frame["tested on"], strict=True)))
-    with style():
-        figure, axes = panels(1, (6.2, 1.2 + 0.3 * len(ways)))
-        axis = axes[0, 0]
-        means = frame.groupby(["method", "trained on", "tested on"])[["ECE", "floor"]].mean()
-        shown = [
-            m
-            for m in ("none", "temperature", "vanilla-ls", "scale", "scale-default")
-            if method_label(m) in means.index
-        ]
-        values = {
-            m: [means["ECE"].get((method_label(m), *way), np.nan) for way in ways] for m in shown
-        }
-        floor = [means["floor"].get((method_label("none"), *way), np.nan) for way in ways]
-        rows = [f"{a} → {b}" if a != b else f"{a}, no shift" for a, b in ways]
-        _strip(axis, rows, floor, values)
-        axis.set_xlabel("overall ECE")
-    return Drawing(caption, figure)
+    figure, axes = panels(1, (6.2, 1.2 + 0.3 * len(ways)))
+    axis = axes[0, 0]
+    means = frame.groupby(["method", "trained on", "tested on"])[["ECE", "floor"]].mean()
+    shown = [
+        m
+        for m in ("none", "temperature", "vanilla-ls", "scale", "scale-default")
+        if method_label(m) in means.index
+    ]
+    values = {m: [means["ECE"].get((method_label(m), *way), np.nan) for way in ways] for m in shown}
+    floor = [means["floor"].get((method_label("none"), *way), np.nan) for way in ways]
+    rows = [f"{a} → {b}" if a != b else f"{a}, no shift" for a, b in ways]
+    _strip(axis, rows, floor, values)
+    axis.set_xlabel("overall ECE")
+    return figure
 
 
 # ---- what a gain costs
@@ -396,46 +371,36 @@ _PLANES = (
     (("ece", "overall", "overall ECE"), ("ece", "low", "low-agreement ECE")),
     (("nll", "overall", "label NLL"), ("vote_nll", "overall", "vote NLL")),
 )
-_CURVE = {("ece", "overall"): "ece", ("ece", "low"): "ece_low"}
+_CURVE = {("ece", "overall"): "ece", ("ece", "low"): "ece_hard"}
 
 
-def figure_frontier(evidence: Evidence) -> Drawing:
+def figure_frontier(evidence: Evidence) -> Figure:
     """Every method against the curve that one temperature traces, in both planes."""
-    caption = (
-        "What softening alone buys: the line divides the uncalibrated logits by a temperature T from 0.5 to "
-        "5, named beside the line. A method left of and below the line does better than softening; methods "
-        "far off lie outside the plot. Grey dots without a name: the other methods of the run. Averages over "
-        "encoders and seeds."
-    )
-    dataset = evidence.primary
-    cells = [] if dataset is None else evidence.of_dataset(dataset, "none")
-    cells = [cell for cell in cells if cell.cases.votes is not None]
-    if dataset is None or not cells:
-        return cannot(caption, "no data set here has readers' votes")
+    dataset = _primary(evidence)
+    cells = [c for c in evidence.of_dataset(dataset, "none") if c.cases.votes is not None]
+    if not cells:
+        raise CannotDraw("no data set here has readers' votes")
     curves = [frontier_curve(cell) for cell in cells]
     temperature = curves[0]["temperature"].to_numpy()
     methods = [m for m in evidence.methods(dataset) if all(m in c.methods for c in cells)]
     encoders = [cell.encoder for cell in cells]
-    with style():
-        figure, axes = panels(2, (10.4, 4.6))
-        for axis, (across, up) in zip(axes[0], _PLANES, strict=True):
-            lines = []
-            for metric, stratum, title in (across, up):
-                key = _CURVE.get((metric, stratum), metric)
-                lines.append(np.mean([curve[key].to_numpy() for curve in curves], axis=0))
-                (axis.set_xlabel if (metric, stratum, title) == across else axis.set_ylabel)(title)
-            axis.plot(*lines, color=QUIET, lw=1.6, zorder=1)
-            points = {
-                method: tuple(
-                    float(np.mean([evidence.mean(dataset, e, method, m, s) for e in encoders]))
-                    for m, s, _ in (across, up)
-                )
-                for method in methods
-            }
-            _points(axis, points)
-            _ticks(axis, temperature, lines)
-        axes[0, 0].set_title(f"{dataset}, {len(cells)} encoder{'s' if len(cells) > 1 else ''}")
-    return Drawing(caption, figure)
+    figure, axes = panels(2, (10.4, 4.6))
+    for axis, (across, up) in zip(axes[0], _PLANES, strict=True):
+        lines = []
+        for metric, stratum, title in (across, up):
+            key = _CURVE.get((metric, stratum), metric)
+            lines.append(np.mean([curve[key].to_numpy() for curve in curves], axis=0))
+            (axis.set_xlabel if (metric, stratum, title) == across else axis.set_ylabel)(title)
+        axis.plot(*lines, color=QUIET, lw=1.6, zorder=1)
+
+        def mean(method: str, metric: str, stratum: str, _: str) -> float:
+            values = [evidence.mean(dataset, e, method, metric, stratum) for e in encoders]
+            return float(np.mean(values))
+
+        _points(axis, {m: (mean(m, *across), mean(m, *up)) for m in methods})
+        _ticks(axis, temperature, lines)
+    axes[0, 0].set_title(f"{dataset}, {len(cells)} encoder{'s' if len(cells) > 1 else ''}")
+    return figure
 
 
 def _ticks(axis: Axes, temperature: Float, lines: list[Float]) -> None:
@@ -451,7 +416,7 @@ def _ticks(axis: Axes, temperature: Float, lines: list[Float]) -> None:
         )
 
 
-def _points(axis: Axes, points: dict[str, tuple[float, ...]]) -> None:
+def _points(axis: Axes, points: dict[str, tuple[float, float]]) -> None:
     """Draw the methods; those with a mark of their own are named in a column at the right."""
     for method, (x, y) in points.items():
         known = method in MARKS
@@ -468,49 +433,31 @@ def _points(axis: Axes, points: dict[str, tuple[float, ...]]) -> None:
     over = max(0.0, places.max() - (high + 0.1 * height))
     under = max(0.0, (low - 0.1 * height) - places.min())
     places += under - over if over == 0 or under == 0 else 0.0
+    thin = {"arrowstyle": "-", "lw": 0.4, "color": "#c4c4c4", "shrinkA": 0, "shrinkB": 3}
+    text: dict[str, Any] = {"fontsize": 7.5, "color": INK, "va": "center", "arrowprops": thin}
     for method, place in zip(named, places.tolist(), strict=True):
-        axis.annotate(
-            method_label(method),
-            (points[method][0], points[method][1]),
-            (right + 0.16 * width, place),
-            fontsize=7.5,
-            color=INK,
-            va="center",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "lw": 0.4,
-                "color": "#c4c4c4",
-                "shrinkA": 0,
-                "shrinkB": 3,
-            },
-        )
+        at = (right + 0.16 * width, place)
+        axis.annotate(method_label(method), points[method], at, annotation_clip=False, **text)
 
 
-def _reliability(evidence: Evidence, *, method: str, what: str) -> Drawing:
+def _reliability(evidence: Evidence, *, method: str) -> Figure:
     """Reliability of a method, stratum by stratum."""
-    caption = (
-        f"Reliability {what} by readers' agreement, one encoder and seed. Grey bars hold nine of ten "
-        "calibrated models' points; below, cases per bin."
-    )
     names = [evidence.primary] if evidence.primary else evidence.datasets
     cells = [cell for name in names for cell in evidence.of_dataset(name, method)]
     if not cells:
-        return cannot(caption, f"no encoder has predictions of {method}")
+        raise CannotDraw(f"no encoder has predictions of {method}")
     cell = cells[0]
     seed = cell.seeds(method)[0]
     figure = reliability(
         audit_predictions(cell.answers(method), n_resamples=200, seed=evidence.seed)
     )
     title = f"{method_label(method)}, {encoder_label(cell.encoder)} on {cell.dataset}, seed {seed}"
-    with style():
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    return Drawing(caption, figure)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    return figure
 
 
 # ---- the method itself, on real numbers
 
-_NO_EMBEDDINGS = "needs the embeddings of a cell's training cases with their anchors"
 _NEGATIVE, _POSITIVE = COLOURS[1], COLOURS[0]
 _MOST_POINTS = 2_000
 
@@ -525,14 +472,14 @@ def _principal(X: Float, n: int) -> tuple[Float, Float, Float]:
 
 
 def _some(n: int) -> slice:
-    """Return every k-th row, so that no figure draws more points than can be told apart."""
+    """Return every k-th row, so that no figure draws more points than can be distinguished."""
     return slice(None, None, max(1, n // _MOST_POINTS))
 
 
-def _first(evidence: Evidence) -> tuple[Cell | None, Embeddings] | None:
+def _first(evidence: Evidence) -> tuple[Cell | None, Embeddings]:
     """Embeddings of the primary data set's first encoder that has any, with its cell."""
     if not evidence.embeddings:
-        return None
+        raise CannotDraw("needs the embeddings of a cell's training cases with their anchors")
     key = min(evidence.embeddings, key=lambda key: key[0] != evidence.primary)
     cells = {(cell.dataset, cell.encoder): cell for cell in evidence.cells}
     return cells.get(key), evidence.embeddings[key]
@@ -556,43 +503,33 @@ def _plane(data: Embeddings) -> tuple[Float, Float]:
     return place(X), place(made)
 
 
-def figure_overview(evidence: Evidence) -> Drawing:
+def figure_overview(evidence: Evidence) -> Figure:
     """Show the four steps on real cases: anchors, interpolates, soft labels, predictions before and after."""
-    caption = (
-        "The method on real numbers. (a) Training embeddings along the line between the two classes' "
-        "anchors, and across it; the most confident cases of each class are the anchors. (b) Interpolates "
-        "between all pairs of anchors, darker where they stand for fewer positive votes. (c) The soft label "
-        "of each interpolate. (d) Predictions of the test cases before and after retraining."
-    )
-    found = _first(evidence)
-    if found is None:
-        return cannot(caption, _NO_EMBEDDINGS)
-    cell, data = found
+    cell, data = _first(evidence)
     real, made = _plane(data)
     _, share = data.interpolates()
-    with style():
-        figure, axes = panels(4, (11.4, 3.0))
-        first, second, third, fourth = axes[0]
-        few = _some(len(real))
-        for axis in (first, second):
-            for label, colour in ((0, _NEGATIVE), (1, _POSITIVE)):
-                here = real[few][data.y[few] == label]
-                ink = colour if axis is first else "#cccccc"
-                axis.plot(*here.T, ls="", marker=".", ms=2.5, color=ink, alpha=0.5, mew=0)
-            axis.set_xticks([0, 1], ["negative\nanchors", "positive\nanchors"])
-            axis.set_yticks([])
-            axis.spines["left"].set_visible(False)
-        for label, colour, shape in ((0, _NEGATIVE, "s"), (1, _POSITIVE, "o")):
-            chosen = real[data.anchors[label]]
-            first.plot(*chosen.T, ls="", marker=shape, ms=6, mfc=colour, mec="white", mew=0.7)
-        first.set_title(f"(a) {len(data.anchors[1])} anchors per class")
-        second.scatter(*made.T, c=share, cmap="cividis", vmin=0, vmax=1, s=7, linewidths=0)
-        second.set_title(f"(b) {len(made):,} interpolates")
-        _soft_labels(third, data.n_raters)
-        third.set_title("(c) soft labels")
-        _before_after(fourth, cell)
-        fourth.set_title("(d) predictions")
-    return Drawing(caption, figure)
+    figure, axes = panels(4, (11.4, 3.0))
+    first, second, third, fourth = axes[0]
+    few = _some(len(real))
+    for axis in (first, second):
+        for label, colour in ((0, _NEGATIVE), (1, _POSITIVE)):
+            here = real[few][data.y[few] == label]
+            ink = colour if axis is first else "#cccccc"
+            axis.plot(*here.T, ls="", marker=".", ms=2.5, color=ink, alpha=0.5, mew=0)
+        axis.set_xticks([0, 1], ["negative\nanchors", "positive\nanchors"])
+        axis.set_yticks([])
+        axis.spines["left"].set_visible(False)
+    for label, colour, shape in ((0, _NEGATIVE, "s"), (1, _POSITIVE, "o")):
+        chosen = real[data.anchors[label]]
+        first.plot(*chosen.T, ls="", marker=shape, ms=6, mfc=colour, mec="white", mew=0.7)
+    first.set_title(f"(a) {len(data.anchors[1])} anchors per class")
+    second.scatter(*made.T, c=share, cmap="cividis", vmin=0, vmax=1, s=7, linewidths=0)
+    second.set_title(f"(b) {len(made):,} interpolates")
+    _soft_labels(third, data.n_raters)
+    third.set_title("(c) soft labels")
+    _before_after(fourth, cell)
+    fourth.set_title("(d) predictions")
+    return figure
 
 
 def _unit_square(axis: Axes, across: str, up: str) -> None:
@@ -628,43 +565,30 @@ def _before_after(axis: Axes, cell: Cell | None) -> None:
         axis.plot(before[few][here], after[few][here], color=colour, **points)
 
 
-def figure_smoothing(evidence: Evidence) -> Drawing:
+def figure_smoothing(evidence: Evidence) -> Figure:
     """Show the three smoothing functions at the panel's size."""
     n_raters = max((data.n_raters for data in evidence.embeddings.values()), default=7)
-    caption = (
-        f"Soft label against the share of {n_raters} readers who chose the positive class, for the three "
-        "smoothing functions with their defaults. Grey: the share itself."
-    )
     votes = np.arange(n_raters + 1)
-    with style():
-        figure, axes = panels(1, (4.6, 3.4))
-        axis = axes[0, 0]
-        axis.plot([0, 1], [0, 1], color=QUIET, lw=0.8)
-        for name, (mark, dashes) in SMOOTHING_MARKS.items():
-            label = SMOOTHINGS[name](votes, n_raters)
-            axis.plot(votes / n_raters, label, ls=dashes, lw=1.3, label=name, **mark.options(5))
-        axis.legend(loc="upper left")
-        axis.set_xlabel("share of readers for the positive class")
-        axis.set_ylabel("soft label")
-        axis.set_xticks(votes / n_raters, [f"{v}/{n_raters}" for v in votes])
-    return Drawing(caption, figure)
+    figure, axes = panels(1, (4.6, 3.4))
+    axis = axes[0, 0]
+    axis.plot([0, 1], [0, 1], color=QUIET, lw=0.8)
+    for name, (mark, dashes) in SMOOTHING_MARKS.items():
+        label = SMOOTHINGS[name](votes, n_raters)
+        axis.plot(votes / n_raters, label, ls=dashes, lw=1.3, label=name, **mark.options(5))
+    axis.legend(loc="upper left")
+    axis.set_xlabel("share of readers for the positive class")
+    axis.set_ylabel("soft label")
+    axis.set_xticks(votes / n_raters, [f"{v}/{n_raters}" for v in votes])
+    return figure
 
 
-def figure_map(evidence: Evidence) -> Drawing:
+def figure_map(evidence: Evidence) -> Figure:
     """Map real cases, anchors and interpolates on the embeddings' two main axes."""
-    caption = (
-        "Principal components of the training embeddings. Left: real cases, coloured by the share of "
-        "readers for the positive class (by the label where nobody voted). Right: the anchors and the "
-        "interpolates between them, coloured by the share of votes they stand for."
-    )
-    found = _first(evidence)
-    if found is None:
-        return cannot(caption, _NO_EMBEDDINGS)
-    cell, data = found
+    cell, data = _first(evidence)
     X = np.asarray(data.X, dtype=np.float64)
     mean, axes_, explained = _principal(X, 2)
     if len(axes_) < 2:
-        return cannot(caption, "the embeddings have one dimension only")
+        raise CannotDraw("the embeddings have one dimension only")
     made, share = data.interpolates()
     real, synthetic = (X - mean) @ axes_.T, (made - mean) @ axes_.T
     colour = data.y.astype(np.float64)
@@ -672,47 +596,91 @@ def figure_map(evidence: Evidence) -> Drawing:
         total = data.counts.sum(axis=1)
         colour = np.where(total > 0, data.counts[:, 1] / np.maximum(total, 1), colour)
     few = _some(len(real))
-    with style():
-        figure, axes = panels(2, (8.6, 3.7))
-        left, right = axes[0]
-        left.scatter(*real[few].T, c=colour[few], cmap="cividis", vmin=0, vmax=1, s=9, linewidths=0)
-        right.plot(*real[few].T, ls="", marker=".", ms=2.5, color="#d4d4d4", mew=0, zorder=0)
-        points = right.scatter(
-            *synthetic.T, c=share, cmap="cividis", vmin=0, vmax=1, s=9, linewidths=0
-        )
-        for label, shape, name in ((0, "s", "negative anchors"), (1, "o", "positive anchors")):
-            chosen = real[data.anchors[label]]
-            face = "#00224e" if label == 0 else "#fee838"
-            right.plot(*chosen.T, ls="", marker=shape, ms=6, mfc=face, mec=INK, mew=0.9, label=name)
-        right.legend(loc="best", fontsize=8)
-        left.set_title("real cases" + (f", {encoder_label(cell.encoder)}" if cell else ""))
-        right.set_title("interpolates")
-        for axis in (left, right):
-            axis.set_xlabel(f"first component ({100 * explained[0]:.0f} % of variance)")
-            axis.set_xticks([])
-            axis.set_yticks([])
-        left.set_ylabel(f"second component ({100 * explained[1]:.0f} %)")
-        right.sharex(left)
-        right.sharey(left)
-        bar = figure.colorbar(points, ax=axes[0].tolist(), shrink=0.85, aspect=30)
-        bar.set_label("share for the positive class")
-        bar.outline.set_visible(False)
-    return Drawing(caption, figure)
+    figure, axes = panels(2, (8.6, 3.7))
+    left, right = axes[0]
+    left.scatter(*real[few].T, c=colour[few], cmap="cividis", vmin=0, vmax=1, s=9, linewidths=0)
+    right.plot(*real[few].T, ls="", marker=".", ms=2.5, color="#d4d4d4", mew=0, zorder=0)
+    points = right.scatter(*synthetic.T, c=share, cmap="cividis", vmin=0, vmax=1, s=9, linewidths=0)
+    for label, shape, name in ((0, "s", "negative anchors"), (1, "o", "positive anchors")):
+        chosen = real[data.anchors[label]]
+        face = "#00224e" if label == 0 else "#fee838"
+        right.plot(*chosen.T, ls="", marker=shape, ms=6, mfc=face, mec=INK, mew=0.9, label=name)
+    right.legend(loc="best", fontsize=8)
+    left.set_title("real cases" + (f", {encoder_label(cell.encoder)}" if cell else ""))
+    right.set_title("interpolates")
+    for axis in (left, right):
+        axis.set_xlabel(f"first component ({100 * explained[0]:.0f} % of variance)")
+        axis.set_xticks([])
+        axis.set_yticks([])
+    left.set_ylabel(f"second component ({100 * explained[1]:.0f} %)")
+    right.sharex(left)
+    right.sharey(left)
+    bar = figure.colorbar(points, ax=axes[0].tolist(), shrink=0.85, aspect=30)
+    bar.set_label("share for the positive class")
+    bar.outline.set_visible(False)
+    return figure
 
 
-FIGURES: dict[str, Callable[[Evidence], Drawing]] = {
-    "overview": figure_overview,
-    "smoothing": figure_smoothing,
-    "audit": figure_audit,
-    "comparison": figure_comparison,
-    "sensitivity": figure_sensitivity,
-    "reliability": partial(_reliability, method="none", what="of the uncalibrated probe"),
-    "reliability_scale": partial(_reliability, method="scale", what="after SCALE"),
-    "frontier": figure_frontier,
-    "map": figure_map,
-    "shift": figure_shift,
+FIGURES: dict[str, Plate] = {
+    "overview": Plate(
+        "The method on real numbers. (a) Training embeddings along the line between the two classes' "
+        "anchors, and across it; the most confident cases of each class are the anchors. (b) Interpolates "
+        "between all pairs of anchors, darker where they stand for fewer positive votes. (c) The soft label "
+        "of each interpolate. (d) Predictions of the test cases before and after retraining.",
+        figure_overview,
+    ),
+    "smoothing": Plate(
+        "Soft label against the share of readers who chose the positive class, for the three smoothing "
+        "functions with their defaults. Grey: the share itself.",
+        figure_smoothing,
+    ),
+    "audit": Plate(
+        "ECE (15 bins) of the uncalibrated probe by readers' agreement, mean over seeds. The short bar of "
+        "the same colour is what a calibrated model would show in strata made from the labels' own votes.",
+        figure_audit,
+    ),
+    "comparison": Plate(
+        "First: low-agreement ECE of the paper's methods, mean over seeds; grey bars: noise floor of the "
+        "uncalibrated probe. Second: change against no calibration averaged over encoders, with the 95 % "
+        "interval of a paired bootstrap over cases.",
+        figure_comparison,
+    ),
+    "sensitivity": Plate(
+        "Low-agreement ECE of SCALE against the number K of anchors per class, averaged over encoders and "
+        "seeds. Dashed: no calibration; dotted: real agreement with piecewise smoothing; both over the same "
+        "seeds.",
+        figure_sensitivity,
+    ),
+    "reliability": Plate(
+        "Reliability of the uncalibrated probe by readers' agreement, one encoder and seed. Grey "
+        "bars hold nine of ten calibrated models' points; below, cases per bin.",
+        partial(_reliability, method="none"),
+    ),
+    "reliability_scale": Plate(
+        "Reliability after SCALE by readers' agreement, one encoder and seed. Grey "
+        "bars hold nine of ten calibrated models' points; below, cases per bin.",
+        partial(_reliability, method="scale"),
+    ),
+    "frontier": Plate(
+        "What softening alone buys: the line divides the uncalibrated logits by a temperature T from 0.5 to "
+        "5, named beside the line. A method left of and below the line does better than softening; methods "
+        "far off lie outside the plot. Grey dots without a name: the other methods of the run. Averages over "
+        "encoders and seeds.",
+        figure_frontier,
+    ),
+    "map": Plate(
+        "Principal components of the training embeddings. Left: real cases, coloured by the share of "
+        "readers for the positive class (by the label where nobody voted). Right: the anchors and the "
+        "interpolates between them, coloured by the share of votes they stand for.",
+        figure_map,
+    ),
+    "shift": Plate(
+        "Overall ECE under shift: trained on one kind of image, tested on another; mean over seeds and "
+        "encoders. Grey bars: noise floor of the uncalibrated probe.",
+        figure_shift,
+    ),
 }
-"""Name -> function of the evidence."""
+"""Name -> caption and function of the evidence."""
 
 
 def write_figures(

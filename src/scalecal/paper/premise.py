@@ -20,7 +20,7 @@ from scalecal.checks import Float, InputError, Int, as_float, as_rng, check_coun
 from scalecal.inference.units import interval
 from scalecal.io.features import Features
 from scalecal.io.store import write_file
-from scalecal.probes.jobs import host_rows
+from scalecal.probes.fitting import host_rows
 from scalecal.runs.grid import Grid
 
 __all__ = [

@@ -1,41 +1,60 @@
-"""The reproduction: cells trained one by one, each seed kept when it is done, then judged together."""
+"""The reproduction: cells trained seed by seed, here or on an engine's workers, then judged together.
+
+A task is some seeds of one data set with one encoder. A worker opens the embeddings where it runs and
+sends the predictions back; every seed is kept on disk as it comes in, so that a run that was stopped
+continues where it was. Tables, figures and claims are made from what is on disk.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import time
+import uuid
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from threadpoolctl import threadpool_limits
+
 from scalecal.checks import InputError, ScalecalWarning
+from scalecal.engines import Engine, Worker
+from scalecal.engines.local import InProcess, cores
+from scalecal.features import load_features
 from scalecal.io.features import Features
 from scalecal.io.store import is_whole, output_folder, write_csv, write_file, write_json
 from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
-from scalecal.paper.notes import cell_notes, run_notes
 from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
+from scalecal.paper.printed import SMOOTHINGS
 from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.paper.shifts import slides, write_shifts
-from scalecal.paper.sources import Source, SourceError
+from scalecal.paper.sources import Source, SourceError, skipped_images
 from scalecal.probes import Recipe
 from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, write_cell
 from scalecal.runs.folder import run_meta
-from scalecal.runs.grid import on_device, run_grid, seed_list
+from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
 from scalecal.runs.methods import METHODS, Method
 
 __all__ = [
     "SWEEP",
     "Outcome",
+    "Training",
     "cell_folder",
     "check_begun",
+    "estimate_seconds",
+    "image_count",
     "judge_run",
     "nothing_found",
     "reproduce",
+    "run_notes",
     "seeds_left",
     "train_cell",
-    "write_timing",
+    "train_seeds_on",
+    "worth_spreading",
 ]
 
 SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
@@ -46,11 +65,7 @@ _MOST_SYNTHETIC = 60_000
 
 def _sweep() -> dict[str, Method]:
     out = {}
-    for base, smoothing in (
-        ("scale-linear", "linear"),
-        ("scale", "piecewise"),
-        ("scale-nonlinear", "nonlinear"),
-    ):
+    for smoothing, (_, base) in SMOOTHINGS.items():
         for size in SWEEP_SIZES:
             options: dict[str, Any] = {"smoothing": smoothing, "n_anchors": size}
             if size == "all":
@@ -68,19 +83,43 @@ SWEEP: Mapping[str, Method] = _sweep()
 """SCALE with other numbers of anchors, for the sensitivity to K."""
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a reproduction gave: evidence, claims as `claims.json` holds them, what was left out, notes."""
+@dataclass(frozen=True)
+class Training:
+    """How the cells of a reproduction are trained.
 
-    evidence: Evidence
-    claims: list[dict[str, Any]]
-    left_out: dict[str, str]
-    notes: list[str]
+    Attributes
+    ----------
+    seeds
+        Seeds of every cell.
+    methods
+        Names in `METHODS`; None: all that apply.
+    preset
+        "paper", "default", or None: each method's own.
+    sweep
+        Whether the first seeds train SCALE with other numbers of anchors too (`SWEEP`).
+    device
+        "cpu", or a card: then seeds are trained together, which keeps it busier.
+    """
 
+    seeds: Sequence[int]
+    methods: Sequence[str] | None = None
+    preset: str | None = None
+    sweep: bool = True
+    device: str = "cpu"
 
-def _settings(data: Features, methods: Sequence[str] | None, preset: str | None) -> dict[str, Any]:
-    """What decides a seed's predictions, beside the seed."""
-    return {"data_sha256": data.fingerprint, "methods": methods and list(methods), "preset": preset}
+    @property
+    def options(self) -> dict[str, Any]:
+        """What decides a seed's predictions, beside the seed and the data."""
+        return {"methods": self.methods and list(self.methods), "preset": self.preset}
+
+    def settings(self, data: Features) -> dict[str, Any]:
+        """What decides a seed's predictions, beside the seed."""
+        return {"data_sha256": data.fingerprint, **self.options}
+
+    @property
+    def together(self) -> int:
+        """Seeds trained together. One by one, a kill costs one seed."""
+        return 1 if self.device == "cpu" else len(self.seeds)
 
 
 def cell_folder(out: str | Path, source: Source) -> Path:
@@ -93,99 +132,183 @@ def seeds_left(folder: Path, seeds: Iterable[int]) -> list[int]:
     return [s for s in seeds if not is_whole(folder / "seeds" / str(s))]
 
 
+# ---- training
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Some seeds of one cell; `run` is a name that no other run has."""
+
+    run: str
+    source: Source
+    folder: Path
+    seeds: tuple[int, ...]
+    swept: bool
+    training: Training
+
+
+def _tasks(run: str, source: Source, folder: Path, training: Training) -> Iterator[_Task]:
+    left = seeds_left(folder, training.seeds)
+    swept = [s for s in left if training.sweep and s in training.seeds[:SWEEP_SEEDS]]
+    for part in (swept, [s for s in left if s not in swept]):
+        for start in range(0, len(part), training.together):
+            group = tuple(part[start : start + training.together])
+            yield _Task(run, source, folder, group, part is swept, training)
+
+
+# What this worker opened last: the next seed is most often of the same cell of the same run.
+_opened: dict[tuple[str, ...], Features] = {}
+
+
+def _open_once(task: _Task, device: str) -> Features:
+    key = (task.run, task.source.dataset, task.source.encoder, device)
+    if key not in _opened:
+        _opened.clear()
+        data = task.source.open().labelled()
+        _opened[key] = replace(data, X=on_device(data.X, device))
+    return _opened[key]
+
+
+def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Cell], Embeddings | None, float]:
+    """Train the seeds of a task: a cell for each, the first seed's embeddings, and the seconds."""
+    training = task.training
+    device = training.device
+    if device != "cpu" and worker.device is not None:
+        device = worker.device  # a card of its own
+    data = _open_once(task, device)
+    with warnings.catch_warnings():
+        # Of few cases there are fewer pairs than the sweep's "all" may draw: then it has all.
+        asked = f"{_MOST_SYNTHETIC} synthetic cases were asked for"
+        warnings.filterwarnings("ignore", message=asked, category=ScalecalWarning)
+        grid = run_grid(
+            data,
+            methods=training.methods,
+            seeds=task.seeds,
+            preset=training.preset,
+            more=SWEEP if task.swept and data.cases.votes is not None else None,
+            dataset=task.source.dataset,
+            device=device,
+        )
+    about = {
+        "settings": training.settings(data),
+        "notes": grid.notes,
+        "trained_with": list(task.seeds),
+        "capped": grid.capped,
+        "left_out": grid.left_out,
+    }
+    cells = []
+    for seed in task.seeds:
+        cell = replace(cell_of_seed(grid.cell, seed), encoder=task.source.encoder)
+        cells.append(replace(cell, meta={**cell.meta, **about, "seed": seed}))
+    first = training.seeds[0]
+    embeddings = training_embeddings(data, grid, first) if first in task.seeds else None
+    return cells, embeddings, grid.seconds
+
+
+def train_seeds_on(
+    engine: Engine,
+    cells: Sequence[tuple[Source, Path]],
+    training: Training,
+    *,
+    progress: Callable[[str], None] = print,
+) -> dict[tuple[str, str], float]:
+    """Train the seeds of many cells that are not done, and keep each in its cell's folder.
+
+    Call `train_cell` for the cells afterwards: it finds these seeds done.
+
+    Parameters
+    ----------
+    engine
+        From `scalecal.engines.open_engine`.
+    cells
+        What to train on, and the folder of its cell. Sources are opened on the workers.
+
+    Returns
+    -------
+    dict
+        (data set, encoder) -> seconds of training.
+    """
+    run = uuid.uuid4().hex
+    tasks = [task for source, folder in cells for task in _tasks(run, source, folder, training)]
+    spent: dict[tuple[str, str], float] = {}
+    try:
+        for number, (trained, embeddings, seconds) in engine.run(_train_seeds, tasks):
+            task = tasks[number]
+            key = (task.source.dataset, task.source.encoder)
+            spent[key] = spent.get(key, 0.0) + seconds
+            if embeddings is not None:
+                # Before the seed: once that is there, it is not trained again.
+                write_anchors(task.folder, embeddings)
+            for seed, cell in zip(task.seeds, trained, strict=True):
+                write_cell(task.folder / "seeds" / str(seed), cell)
+            progress(
+                f"{'/'.join(key)}, seed {', '.join(map(str, task.seeds))}: "
+                f"{len(trained[0].methods)} methods, {seconds:.1f} s"
+            )
+    finally:
+        _opened.clear()  # where the tasks were done in this process
+    for source, folder in cells:
+        if (key := (source.dataset, source.encoder)) in spent:
+            write_timing(folder, spent[key], len(training.seeds))
+    return spent
+
+
 def train_cell(
     source: Source,
     folder: str | Path,
+    training: Training,
     *,
-    seeds: Sequence[int],
-    methods: Sequence[str] | None = None,
-    preset: str | None = None,
-    sweep: bool = True,
-    device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
     progress: Callable[[str], None] = print,
-    with_anchors: bool = True,
-) -> tuple[Cell, Embeddings | None, float | None]:
-    """Train one cell, seed by seed; a seed that is on disk already is not trained again.
-
-    Returns the cell, the training embeddings of the first seed with SCALE's anchors (where asked for,
-    `with_anchors`), and the seconds of training (None where nothing was left to train).
-    """
-    folder, seeds = Path(folder), seed_list(seeds)
+) -> Cell:
+    """Train one cell and write it; seeds that are on disk already are not trained again."""
+    folder = Path(folder)
     data = source.open().labelled()
-    data = replace(data, X=on_device(data.X, device))  # once for all seeds
-    settings = _settings(data, methods, preset)
-    _refuse_other(folder, settings)
-    seconds: float | None = None
-    missing = seeds_left(folder, seeds)
-    swept = [
-        s for s in missing if sweep and data.cases.votes is not None and s in seeds[:SWEEP_SEEDS]
-    ]
-    plain = [s for s in missing if s not in swept]
-    # One by one, a kill costs one seed; on a card, seeds trained together keep it busier.
-    kept: Embeddings | None = None
-    groups = [[s] for s in missing] if device == "cpu" else [g for g in (swept, plain) if g]
-    for group in groups:
-        start = time.perf_counter()
-        with warnings.catch_warnings():
-            # Of few cases there are fewer pairs than the sweep's "all" may draw: then it has all.
-            asked = f"{_MOST_SYNTHETIC} synthetic cases were asked for"
-            warnings.filterwarnings("ignore", message=asked, category=ScalecalWarning)
-            grid = run_grid(
-                data,
-                methods=methods,
-                seeds=group,
-                preset=preset,
-                more=SWEEP if group[0] in swept else None,
-                dataset=source.dataset,
-                device=device,
-            )
-        if with_anchors and seeds[0] in group:
-            kept = training_embeddings(data, grid, seeds[0])
-            if kept is not None:
-                # Before the seed: once that is there, it is not trained again.
-                write_anchors(folder, kept)
-        for seed in group:
-            cell = replace(cell_of_seed(grid.cell, seed), encoder=source.encoder)
-            told = {"settings": settings, "seed": seed, "notes": grid.notes}
-            told |= {"trained_with": group, "capped": grid.capped, "left_out": grid.left_out}
-            write_cell(folder / "seeds" / str(seed), replace(cell, meta={**cell.meta, **told}))
-        seconds = (seconds or 0.0) + grid.seconds
-        spent = time.perf_counter() - start
-        progress(
-            f"{source.dataset}/{source.encoder}, seed {', '.join(map(str, group))}: "
-            f"{len(grid.cell.methods)} methods, {spent:.1f} s"
-        )
-    done = [read_cell(folder / "seeds" / str(seed)) for seed in seeds]
-    cell = joined_cell(done)
+    settings = training.settings(data)
+    _check_settings(folder, settings)
+    opened = replace(source, open=lambda: data)
+    train_seeds_on(InProcess(), [(opened, folder)], training, progress=progress)
+    seeds = [read_cell(folder / "seeds" / str(seed)) for seed in training.seeds]
+    cell = joined_cell(seeds)
     meta = run_meta(
         cell,
         kind="reproduce",
         title=f"{source.dataset} with {source.encoder}",
         command=command,
-        options={"preset": preset, "methods": methods and list(methods)},
-        notes=cell_notes(cell, done, source),
+        options=training.options,
+        notes=_cell_notes(cell, seeds, source),
         fingerprint=data.fingerprint,
     )
     cell = replace(cell, meta={**meta, "settings": settings})
     write_cell(folder, cell)
-    # From the file where there is one: then a run that was killed sees the same numbers.
-    return cell, read_anchors(folder) or kept, seconds
+    return cell
 
 
-def check_begun(
-    sources: Iterable[Source],
-    out: str | Path,
-    *,
-    methods: Sequence[str] | None = None,
-    preset: str | None = None,
-) -> None:
+def check_begun(sources: Iterable[Source], out: str | Path, training: Training) -> None:
     """Refuse a folder that was begun with other options; embeddings are not read for that."""
     for source in sources:
-        chosen = {"methods": methods and list(methods), "preset": preset}
+        settings = training.options
         if source.where in ("embedded", "simulated"):
-            chosen = _settings(source.open().labelled(), methods, preset)
-        _refuse_other(cell_folder(out, source), chosen)
+            settings = training.settings(source.open().labelled())
+        _check_settings(cell_folder(out, source), settings)
+
+
+def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
+    def as_typed(value: Any) -> str:
+        if value is None:
+            return "not given"
+        return ",".join(value) if isinstance(value, list) else str(value)
+
+    for file in [folder / "run.json", *sorted(folder.glob("seeds/*/run.json"))]:
+        if not file.is_file():
+            continue
+        stored = json.loads(file.read_text(encoding="utf-8")).get("settings", settings)
+        for key, value in settings.items():
+            if stored.get(key) != value:
+                raise InputError(
+                    f"{folder} was begun with {key} = {as_typed(stored.get(key))}, now it is "
+                    f"{as_typed(value)}: take another --out, or the same options"
+                )
 
 
 def nothing_found(left_out: Mapping[str, str]) -> InputError:
@@ -196,98 +319,57 @@ def nothing_found(left_out: Mapping[str, str]) -> InputError:
     )
 
 
-def _as_typed(key: str, value: Any) -> str:
-    """Return a setting as it is given on the command line."""
-    if value is None:
-        return "not given"
-    return ",".join(value) if key == "methods" else str(value)
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a reproduction gave: evidence, claims as `claims.json` holds them, what was left out, notes."""
 
-
-def _refuse_other(folder: Path, settings: dict[str, Any]) -> None:
-    for file in [folder / "run.json", *sorted(folder.glob("seeds/*/run.json"))]:
-        if not file.is_file():
-            continue
-        stored = json.loads(file.read_text(encoding="utf-8")).get("settings", settings)
-        for key, value in settings.items():
-            if stored.get(key) != value:
-                raise InputError(
-                    f"{folder} was begun with {key} = {_as_typed(key, stored.get(key))}, now it is "
-                    f"{_as_typed(key, value)}: take another --out, or the same options"
-                )
+    evidence: Evidence
+    claims: list[dict[str, Any]]
+    left_out: dict[str, str]
+    notes: list[str]
 
 
 def reproduce(
     sources: Iterable[Source],
     out: str | Path,
+    training: Training,
     *,
-    seeds: Sequence[int],
-    methods: Sequence[str] | None = None,
-    preset: str | None = None,
-    sweep: bool = True,
-    device: str = "cpu",
     command: Sequence[str] = ("scalecal",),
     left_out: Mapping[str, str] | None = None,
     also: Sequence[str | Path] = (),
     progress: Callable[[str], None] = print,
 ) -> Outcome:
     """Train every cell that is not done, then write tables, figures, claims and results."""
-    out, seeds = Path(out), seed_list(seeds)
+    out = Path(out)
+    training = replace(training, seeds=seed_list(training.seeds))
     missing = dict(left_out or {})
-    embeddings: dict[tuple[str, str], Embeddings] = {}
-    seconds: dict[tuple[str, str], float] = {}
     trained = 0
     for source in sources:
-        key = (source.dataset, source.encoder)
-        folder = cell_folder(out, source)
+        name, folder = f"{source.dataset}/{source.encoder}", cell_folder(out, source)
         try:
-            cell, found, spent = train_cell(
-                source,
-                folder,
-                seeds=seeds,
-                methods=methods,
-                preset=preset,
-                sweep=sweep,
-                device=device,
-                command=command,
-                progress=progress,
-            )
+            cell = train_cell(source, folder, training, command=command, progress=progress)
         except MemoryError:
-            missing["/".join(key)] = "not enough memory"
-            continue
+            missing[name] = "not enough memory"
         except SourceError as error:
-            missing["/".join(key)] = str(error)
-            progress(f"{'/'.join(key)} is left out: {error}")
-            continue
-        trained += 1
-        if found is not None:
-            embeddings[key] = found
-        if spent is not None:
-            seconds[key] = spent
-            write_timing(folder, spent, len(seeds))
-        _add_shifts(source, cell, folder, len(seeds), methods, preset, progress)
+            missing[name] = str(error)
+            progress(f"{name} is left out: {error}")
+        else:
+            trained += 1
+            _add_shifts(source, cell, folder, training, progress)
     if not trained:
         raise nothing_found(missing)
-    return judge_run(
-        out,
-        embeddings=embeddings,
-        seconds=seconds,
-        left_out=missing,
-        also=also,
-        command=command,
-        progress=progress,
-    )
+    return judge_run(out, left_out=missing, also=also, command=command, progress=progress)
 
 
 def _add_shifts(
     source: Source,
     cell: Cell,
     folder: Path,
-    seeds: int,
-    methods: Sequence[str] | None,
-    preset: str | None,
+    training: Training,
     progress: Callable[[str], None],
 ) -> None:
     """Calibration under shift, once per cell: BreakHis by magnification, PatchCamelyon by slide."""
+    seeds = len(training.seeds)
     most = seeds if source.dataset == "pcam" else min(SHIFT_SEEDS, seeds)
     made = [read_cell(f) for f in sorted(folder.parent.glob(f"{source.encoder}@*"))]
     if made and all(len({seed for _, seed in c.predictions}) >= most for c in made):
@@ -299,9 +381,8 @@ def _add_shifts(
             source.dataset,
             source.encoder,
             seeds=most,
-            methods=methods,
-            preset=preset,
             progress=progress,
+            **training.options,
         )
     elif source.dataset == "pcam":
         for part in slides(cell):
@@ -309,11 +390,12 @@ def _add_shifts(
             write_cell(folder.parent / f"{source.encoder}@slide-{part.shift[1]}", part)
 
 
+# ---- judging
+
+
 def judge_run(
     out: str | Path,
     *,
-    embeddings: Mapping[tuple[str, str], Embeddings] | None = None,
-    seconds: Mapping[tuple[str, str], float] | None = None,
     left_out: Mapping[str, str] | None = None,
     also: Sequence[str | Path] = (),
     command: Sequence[str] = ("scalecal",),
@@ -328,9 +410,9 @@ def judge_run(
     from scalecal.paper.tables import TABLES, write_tables
 
     out = Path(out)
-    told = out / "run.json"
-    if left_out is None and told.is_file():
-        left_out = json.loads(told.read_text(encoding="utf-8")).get("left_out")
+    record = out / "run.json"
+    if left_out is None and record.is_file():
+        left_out = json.loads(record.read_text(encoding="utf-8")).get("left_out")
     folders = [file.parent for file in sorted((out / "cells").glob("*/*/predictions.parquet"))]
     cells = [read_cell(folder) for folder in (*folders, *also)]
     if not cells:
@@ -346,11 +428,10 @@ def judge_run(
         elif why is not None:
             missing[f"{dataset}/{ENSEMBLE}"] = why
     progress(f"judging {len(cells)} cells")
-    kept = {(f.parent.name, f.name): found for f in folders if (found := read_anchors(f))}
-    evidence = Evidence.of(
+    evidence = Evidence(
         cells,
-        embeddings={**kept, **(embeddings or {})},
-        seconds={**_timings(out), **(seconds or {})},
+        embeddings={(f.parent.name, f.name): kept for f in folders if (kept := read_anchors(f))},
+        seconds=_timings(out),
     )
     claims = claims_json(judge(evidence))
     with output_folder(out, kind="reproduce", inputs=also, replace=True) as folder:
@@ -379,8 +460,126 @@ def write_timing(folder: Path, seconds: float, seeds: int) -> None:
 
 
 def _timings(out: Path) -> dict[tuple[str, str], float]:
-    found = {}
+    seconds = {}
     for file in sorted(out.glob("cells/*/*/timing.json")):
-        told = json.loads(file.read_text(encoding="utf-8"))
-        found[file.parent.parent.name, file.parent.name] = float(told["seconds"])
-    return found
+        timing = json.loads(file.read_text(encoding="utf-8"))
+        seconds[file.parent.parent.name, file.parent.name] = float(timing["seconds"])
+    return seconds
+
+
+# ---- notes
+
+
+def _cell_notes(cell: Cell, seeds: Sequence[Cell], source: Source) -> list[str]:
+    """What a reader should know of a cell: of all its seeds together."""
+    skipped = skipped_images(source)
+    capped: dict[str, int] = {}
+    left_out: dict[str, str] = {}
+    # Seeds that were trained together have the same record.
+    for meta in {tuple(c.meta["trained_with"]): c.meta for c in seeds}.values():
+        left_out |= meta["left_out"]
+        for name, count in meta["capped"].items():
+            capped[name] = capped.get(name, 0) + count
+    notes = Grid(cell, left_out, capped, {}, {}, 0.0).notes
+    return notes if skipped is None else [skipped, *notes]
+
+
+def run_notes(cells: Iterable[Cell]) -> list[str]:
+    """Put the notes of many cells together: the same words once, with the cells they are of."""
+    methods: dict[tuple[str, str], list[str]] = {}
+    said: dict[str, list[str]] = {}
+    for cell in cells:
+        for note in cell.meta.get("notes", []):
+            name, left_out, why = note.partition(LEFT_OUT)
+            if not left_out:
+                said.setdefault(note, []).append(cell.name)
+            elif not (name in METHODS and METHODS[name].over_encoders):  # that is made of the cells
+                methods.setdefault((cell.name, why), []).append(name)
+    for (cell_name, why), names in methods.items():
+        text = f"{names[0]}{LEFT_OUT}{why}"
+        if len(names) > 1:
+            reason = why.replace("it needs", "they need", 1).replace("it is", "they are", 1)
+            text = f"{', '.join(names)} are left out: {reason}"
+        said.setdefault(text, []).append(cell_name)
+    return [f"{', '.join(names)}: {note}" for note, names in said.items()]
+
+
+# ---- how long it takes
+
+# Rows that one seed trains on per training case, and synthetic rows beside them: those of the methods,
+# and in the first seeds those of the sweep over K, most of them in K = 100 and "all".
+_METHODS_AND_SWEEP = 60
+_SYNTHETIC, _SWEPT = 150_000, 420_000
+_EPOCHS = 50
+# What was measured: seconds = rows x epochs x (width + _FIXED) x _FACTOR / (multiply-adds a second);
+# under the default preset probes stop after about this share of the further epochs they may take.
+_FACTOR, _FIXED = 1.4, 850
+_SHARE_TAKEN = 0.2
+
+# Processes take some seconds to start, and each holds its embeddings in memory.
+WORTH_SECONDS = 30.0
+MEMORY_SHARE = 0.5
+
+
+@cache
+def _rate() -> float:
+    """Multiply-adds per second and core of a product as the solver does it."""
+    rng = np.random.default_rng(0)
+    a, b = rng.random((256, 1024), dtype=np.float32), rng.random((1024, 32), dtype=np.float32)
+    with threadpool_limits(1, user_api="blas"):
+        a @ b
+        start = time.perf_counter()
+        for _ in range(20):
+            a @ b
+        return 20 * 256 * 1024 * 32 / (time.perf_counter() - start)
+
+
+def _shape(source: Source) -> tuple[int, int, int]:
+    """Rows and width of a source's embeddings, and how many images must be embedded first."""
+    if source.where in ("embedded", "simulated"):
+        X = source.open().X
+    else:
+        try:
+            # Not `open`: that would begin, or continue, the extraction.
+            X = load_features(source.where).X
+        except InputError:
+            from scalecal.encoders import get_encoder
+
+            return source.n_images, get_encoder(source.encoder).dim, source.n_images
+    return int(X.shape[0]), int(X.shape[1]), 0
+
+
+def estimate_seconds(source: Source, seeds: int, preset: str | None = None) -> float:
+    """Return about how long training takes on one core; never opens images."""
+    n, width, _ = _shape(source)
+    epochs = float(_EPOCHS)
+    if preset == "default":
+        default = Recipe()
+        most = max(epochs, default.min_steps * default.batch_size / max(n, 1))
+        epochs += _SHARE_TAKEN * (most - epochs)
+    passes = seeds * (n * _METHODS_AND_SWEEP * epochs + _SYNTHETIC * _EPOCHS)
+    passes += min(seeds, SWEEP_SEEDS) * _SWEPT * _EPOCHS
+    return _FACTOR * passes * (width + _FIXED) / _rate()
+
+
+def image_count(source: Source) -> int:
+    """Return how many images must be embedded first; 0 where the features are there."""
+    return _shape(source)[2]
+
+
+def worth_spreading(left: Mapping[Source, int], preset: str | None = None) -> int:
+    """Return how many processes should train the seeds `left` of each source; 1: it is over soon."""
+    work = {source: seeds for source, seeds in left.items() if seeds}
+    seconds = sum(estimate_seconds(source, seeds, preset) for source, seeds in work.items())
+    if seconds < WORTH_SECONDS or cores() == 1:
+        return 1
+    largest = max(4 * rows * width for rows, width, _ in map(_shape, work))
+    return max(1, min(cores(), sum(work.values()), int(MEMORY_SHARE * _memory() / largest)))
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine; where it does not tell, little."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):
+        return 4 << 30

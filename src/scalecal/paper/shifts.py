@@ -29,8 +29,8 @@ MOST_SLIDES = 8
 def shifted(cell: Cell, keep: NDArray[np.bool_], train: str, test: str) -> Cell:
     """Return some cases of a cell, marked with where it was trained and tested."""
     part = part_of_cell(cell, keep)
-    told = {**dict(cell.meta.get("dataset", {})), "shift": {"train": train, "test": test}}
-    return replace(part, meta={**cell.meta, "dataset": told})
+    about = {**dict(cell.meta.get("dataset", {})), "shift": {"train": train, "test": test}}
+    return replace(part, meta={**cell.meta, "dataset": about})
 
 
 def shift_cells(
@@ -51,32 +51,25 @@ def shift_cells(
     kind
         (n,) what the cases differ in, for example the magnification. One kind is no shift: no cells.
     """
-    kinds = [k for k in np.unique(kind.astype(str)).tolist() if k]
+    names = kind.astype(str)
+    kinds = sorted((k for k in np.unique(names).tolist() if k), key=lambda k: (len(k), k))
     if len(kinds) < 2:
         return []
-    kinds.sort(key=lambda k: (len(k), k))
     groups = None if data.cases.groups is None else data.cases.groups.codes
+    options: dict[str, Any] = {"methods": methods, "preset": preset, "dataset": dataset}
+    kind_of = dict(zip(data.cases.names.tolist(), names.tolist(), strict=True))
     cells = []
     for trained in kinds:
-        grids = []
+        seen = []
         for seed in range(seeds):
             part = split(data.y, groups=groups, shares=SHARES, seed=seed)  # type: ignore[arg-type]
-            marked = part.copy()
-            marked[(part != "test") & (kind.astype(str) != trained)] = ""
-            grids.append(
-                run_grid(
-                    data.with_cases(split=Factor.of(marked)),
-                    methods=methods,
-                    seeds=[seed],
-                    preset=preset,
-                    dataset=dataset,
-                ).cell
-            )
+            marked = np.where((part == "test") | (names == trained), part, "")
+            train_only = data.with_cases(split=Factor.of(marked))
+            seen.append(run_grid(train_only, seeds=[seed], **options).cell)
         progress(f"{dataset}/{encoder} trained on {trained}: {seeds} seed{'s' * (seeds > 1)}")
-        of_id = dict(zip(data.cases.names.tolist(), kind.astype(str).tolist(), strict=True))
-        whole = replace(joined_cell(grids), encoder=encoder)
-        found = np.array([of_id[name] for name in whole.cases.names.tolist()])
-        cells += [shifted(whole, found == k, trained, k) for k in kinds]
+        whole = replace(joined_cell(seen), encoder=encoder)
+        tested = np.array([kind_of[name] for name in whole.cases.names.tolist()])
+        cells += [shifted(whole, tested == k, trained, k) for k in kinds]
     return cells
 
 
@@ -97,7 +90,7 @@ def write_shifts(
     encoder: str,
     **options: Any,
 ) -> list[Cell]:
-    """Train the shifts of a feature folder whose table tells the magnification, and write their cells."""
+    """Train the shifts of a feature folder whose table names the magnification, and write their cells."""
     table = load_features(folder).table
     if "magnification" not in table:
         return []

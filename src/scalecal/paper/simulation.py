@@ -22,12 +22,13 @@ import numpy as np
 
 from scalecal import __version__, metrics
 from scalecal.auditing.plots import INK, QUIET, save, style
-from scalecal.auditing.sentences import LEVEL, number
+from scalecal.auditing.sentences import LEVEL
 from scalecal.checks import Float, ScalecalWarning, check_positive_int, lookup
 from scalecal.datasets import simulate, true_calibration_error
 from scalecal.datasets.simulated import SimulatedCases
 from scalecal.inference.paired import PairedResult, paired_t
 from scalecal.io.store import Store, output_folder, write_csv, write_json, write_text
+from scalecal.io.text import markdown_text
 from scalecal.paper.figures import mark_of, panels
 from scalecal.runs.frontier import equal_entropy, soften
 from scalecal.runs.grid import run_grid
@@ -137,11 +138,6 @@ class Setting:
     n_test: int = 2000
     unexplained: float = 0.1
     preset: str = "default"
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """The fields as columns of the results."""
-        return asdict(self) | {"preset": self.preset or "default"}
 
     def draw(self, replicate: int) -> SimulatedCases:
         """Draw a data set; settings that differ in the preset alone get the same ones."""
@@ -259,7 +255,7 @@ def measure_setting(
             scores = score_against_truth(probs, vote, label, data.y[test], baseline)
             lines += [(replicate, method, metric, value) for metric, value in scores.items()]
     frame = pd.DataFrame(lines, columns=["replicate", "method", "metric", "value"])
-    for place, (key, value) in enumerate({"setting": name, **setting.columns}.items()):
+    for place, (key, value) in enumerate({"setting": name, **asdict(setting)}.items()):
         frame.insert(place, key, value)
     return frame
 
@@ -331,11 +327,6 @@ class Study:
         """Methods one could recommend: they need no votes and are no control."""
         return [m for m in self.methods if not (METHODS[m].needs_votes or METHODS[m].control)]
 
-    @property
-    def replicates(self) -> int:
-        """Data sets per setting."""
-        return int(self.frame["replicate"].nunique())
-
     @cached_property
     def gaining(self) -> list[str]:
         """Settings in which training on real votes clearly lowers vote NLL."""
@@ -361,10 +352,6 @@ class Study:
             self.by_data_set[setting, method, score],
             level=1.0 - LEVEL / len(self.settings),
         )
-
-    def beyond_softening(self, setting: str, method: str, score: str) -> PairedResult:
-        """Change of a log loss against the uncalibrated probe softened to the same entropy."""
-        return self.change(setting, method, score, method, f"softened_{score}")
 
     def recovered(self, setting: str, method: str) -> tuple[float, PairedResult]:
         """Share of the vote-NLL gain of real votes, and gain less `AIM` times theirs, paired."""
@@ -449,26 +436,21 @@ def _truth(study: Study) -> str:
 
 def _winner(study: Study, score: str, what: str) -> str:
     """Which method without votes comes first by a score, and where that is clear."""
-    first: dict[str, str] = {}
-    clear = []
+    first: Counter[str] = Counter()
+    clear = 0
     for setting in study.settings:
         ranked = sorted(study.free, key=lambda m: study.mean(setting, m, score))
-        first[setting] = ranked[0]
-        if len(ranked) > 1 and study.change(setting, ranked[0], score, ranked[1]).high < 0:
-            clear.append(setting)
-    counts = Counter(first.values()).most_common()
-    total = len(study.settings)
-    won = ", ".join(f"{m} in {n}" for m, n in counts)
+        first[ranked[0]] += 1
+        clear += len(ranked) > 1 and study.change(setting, ranked[0], score, ranked[1]).high < 0
+    won = ", ".join(f"{method} in {count}" for method, count in first.most_common())
     return (
-        f"Of the {len(study.free)} methods without votes, {what}: {won} (of {total} settings). The lead over "
-        f"the next one is clear in {len(clear)}."
+        f"Of the {len(study.free)} methods without votes, {what}: {won} (of {len(study.settings)} settings). "
+        f"The lead over the next one is clear in {clear}."
     )
 
 
 def _about(study: Study, method: str) -> list[str]:
     """What a method changes against the uncalibrated probe, softening and its control."""
-    if method not in study.methods:
-        return []
 
     def all_settings(score: str, reference: str = BASELINE) -> dict[str, PairedResult]:
         return {s: study.change(s, method, score, reference) for s in study.settings}
@@ -482,7 +464,8 @@ def _about(study: Study, method: str) -> list[str]:
         f"AUC: it {_effects(all_settings('auc'), higher_is_better=True)}.",
     ]
     for score, name in (("vote_nll", "vote NLL"), ("label_nll", "label NLL")):
-        beyond = {s: study.beyond_softening(s, method, score) for s in study.settings}
+        softened = f"softened_{score}"
+        beyond = {s: study.change(s, method, score, method, softened) for s in study.settings}
         said.append(
             f"Beside one temperature that softens the uncalibrated probe to the same entropy, by {name}: "
             f"it {_effects(beyond)}."
@@ -550,49 +533,43 @@ def _signed(change: PairedResult) -> str:
     return f"{change.difference:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _method_table(study: Study) -> str:
+def _method_table(study: Study) -> list[dict[str, Any]]:
     """Means over all settings, and the recovered share."""
     rows = []
     for method in (*study.methods, *TRUTHS):
-        cells = [
-            number(float(np.mean([study.mean(s, method, score) for s in study.settings])))
-            for score in _SHOWN
-        ]
+        means = {
+            title: float(np.mean([study.mean(s, method, score) for s in study.settings]))
+            for score, title in _SHOWN.items()
+        }
         shares = [study.recovered(s, method)[0] for s in study.gaining if method not in TRUTHS]
         share = f"{np.median(shares):.0%}" if shares and method != BASELINE else "-"
-        rows.append([method, *cells, share])
-    return _table(["method", *_SHOWN.values(), "recovered (median)"], rows)
+        rows.append({"method": method, **means, "recovered (median)": share})
+    return rows
 
 
-def _setting_table(study: Study, score: str) -> str:
-    rows = [
-        [setting, *(number(study.mean(setting, m, score)) for m in (*study.methods, *TRUTHS))]
-        for setting in study.settings
+def _setting_table(study: Study, score: str) -> list[dict[str, Any]]:
+    methods = (*study.methods, *TRUTHS)
+    return [{"setting": s, **{m: study.mean(s, m, score) for m in methods}} for s in study.settings]
+
+
+def _change_table(study: Study, method: str) -> list[dict[str, Any]]:
+    return [
+        {"setting": s, **{t: _signed(study.change(s, method, k)) for k, t in _SHOWN.items()}}
+        for s in study.settings
     ]
-    return _table(["setting", *study.methods, *TRUTHS], rows)
-
-
-def _change_table(study: Study, method: str) -> str:
-    rows = []
-    for setting in study.settings:
-        changes = [study.change(setting, method, score) for score in _SHOWN]
-        rows.append([setting, *(_signed(change) for change in changes)])
-    return _table(["setting", *_SHOWN.values()], rows)
 
 
 def page(frame: pd.DataFrame, *, brief: bool = False) -> str:
     """Return the page: what was done, what came out, and the tables behind it unless it is `brief`."""
+    import pandas as pd
+
     study = Study(frame)
     first = frame[frame["setting"] == study.settings[0]].iloc[0]
     base = ", ".join(f"{word} {first[key]:g}" for key, word in FACTORS.items())
+    replicates = frame["replicate"].nunique()
     blocks = [
         "# Simulation study",
-        f"{len(study.settings)} settings, {study.replicates} data sets each, {int(first['n_test']):,} test "
+        f"{len(study.settings)} settings, {replicates} data sets each, {int(first['n_test']):,} test "
         f"cases. `{study.settings[0]}` is: {base}; the name of another setting says what differs, "
         f"`{PAPER_TRAINED}` that it was trained as in the paper. Scores "
         f"are taken against the truth. Changes are against the uncalibrated probe on the same data sets, "
@@ -605,7 +582,7 @@ def page(frame: pd.DataFrame, *, brief: bool = False) -> str:
         _winner(study, "label_nll", "lowest in label NLL is"),
         _aim(study),
         "Means over all settings:",
-        _method_table(study),
+        markdown_text(pd.DataFrame(_method_table(study))),
     ]
     for method, title in (
         ("scale", "When does SCALE help?"),
@@ -614,13 +591,15 @@ def page(frame: pd.DataFrame, *, brief: bool = False) -> str:
         if method in study.methods:
             blocks += [f"## {title}", "\n".join(f"- {line}" for line in _about(study, method))]
             if not brief:
-                blocks += [f"Changes of {method}:", _change_table(study, method)]
+                table = markdown_text(pd.DataFrame(_change_table(study, method)))
+                blocks += [f"Changes of {method}:", table]
     training = _training(study)
     if training:
         blocks += ["## Training as in the paper", *training]
     for score in () if brief else ("vote_distance", "label_error", "label_nll"):
-        blocks += [f"## Every setting: {SCORES[score]}", _setting_table(study, score)]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+        table = markdown_text(pd.DataFrame(_setting_table(study, score)))
+        blocks += [f"## Every setting: {SCORES[score]}", table]
+    return "\n\n".join(block.rstrip() for block in blocks if block) + "\n"
 
 
 # ---- figure

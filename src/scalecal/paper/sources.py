@@ -86,8 +86,8 @@ def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
         raise InputError(f"no folder at {root}: --features names a folder of feature folders")
     for manifest in sorted(root.rglob("manifest.json")):
         try:
-            told = json.loads(manifest.read_text(encoding="utf-8"))
-            dataset, encoder = (_plain(told[k]["name"]) for k in ("dataset", "encoder"))
+            content = json.loads(manifest.read_text(encoding="utf-8"))
+            dataset, encoder = (_plain(content[k]["name"]) for k in ("dataset", "encoder"))
         except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
             continue
         yield dataset, encoder, manifest.parent
@@ -156,7 +156,7 @@ def find_images(
     from scalecal.datasets import open_dataset
 
     root, target = Path(root), Path(target)
-    found, out = [], {}
+    sources, missing = [], {}
     for dataset in datasets:
         options = {"partial": True} if partial_data else {}
         images, why = None, ""
@@ -170,7 +170,7 @@ def find_images(
                 # The first place tells most: the last is the root, which holds others too.
                 why = why or str(error)
         if images is None:
-            out[dataset] = why or f"no folder {', '.join(_FOLDERS[dataset])} in {root}"
+            missing[dataset] = why or f"no folder {', '.join(_FOLDERS[dataset])} in {root}"
             continue
         for encoder in encoders:
             file = _weight_file(encoder, weights)
@@ -178,14 +178,14 @@ def find_images(
             by_hand = record.gated or record.source == "file"
             if file is None and by_hand and weights_here(record) is None:
                 do = "accept the terms at" if record.gated else "get them from"
-                out[f"{dataset}/{encoder}"] = (
+                missing[f"{dataset}/{encoder}"] = (
                     f"its weights are not here; {do} {record.page}, or give --weights DIR"
                 )
                 continue
             folder = target / dataset / encoder
             job = partial(_extract, images, encoder, folder, file, progress)
-            found.append(Source(dataset, encoder, str(folder), job, len(images)))
-    return found, out
+            sources.append(Source(dataset, encoder, str(folder), job, len(images)))
+    return sources, missing
 
 
 def _weight_file(encoder: str, weights: str | Path | None) -> Path | None:
@@ -258,7 +258,7 @@ def _paper_like(dim: int) -> Features:
 
 
 def _without_votes(dim: int) -> Features:
-    """Grouped cases whose readers are not told of, as in BreakHis: 82 patients."""
+    """Grouped cases whose readers are unknown, as in BreakHis: 82 patients."""
     narrow = _WIDTHS[0]
     drawn = simulate(2000, dim=narrow, auc=0.92, n_raters=1, n_groups=82, seed=narrow + 1)
     return _seen_by(drawn, dim).with_cases(votes=None, split=None)

@@ -217,10 +217,10 @@ def _audit(evidence: Evidence) -> Iterator[Row]:
                     "stratum": stratum,
                     "n": round(evidence.mean(*key, "n", stratum)),
                     **_mean_sd("ECE", evidence.by_seed(*key, "ece", stratum)),
-                    "floor": evidence.mean(*key, "ece", stratum, "floor"),
+                    "floor": evidence.mean(*key, "ece", stratum, column="floor"),
                     "null": evidence.mean(*key, "null", stratum),
                     "p(null)": evidence.mean(*key, "p_null", stratum),
-                    "debiased": evidence.mean(*key, "debiased", stratum),
+                    "debiased": evidence.mean(*key, "debiased_error", stratum),
                 }
                 if dataset == "mhist":
                     row["paper"] = _printed(paper.AUDIT, cell.encoder, stratum)
@@ -236,8 +236,8 @@ def _over(
     stratum: str = "overall",
     column: str = "value",
 ) -> float:
-    key = (method, metric, stratum, column)
-    return float(np.mean([evidence.mean(dataset, encoder, *key) for encoder in encoders]))
+    key = (method, metric, stratum)
+    return float(np.mean([evidence.mean(dataset, e, *key, column=column) for e in encoders]))
 
 
 def _main(evidence: Evidence) -> Iterator[Row]:
@@ -329,7 +329,9 @@ def _by_encoder(
             row: Row = {"data set": dataset, "encoder": encoder_label(encoder)}
             for method in methods:
                 row[method_label(method)] = evidence.mean(dataset, encoder, method, "ece", stratum)
-            row["floor"] = evidence.mean(dataset, encoder, methods[-1], "ece", stratum, "floor")
+            row["floor"] = evidence.mean(
+                dataset, encoder, methods[-1], "ece", stratum, column="floor"
+            )
             for method in methods:
                 value = _printed(printed, encoder, method)
                 row[f"{method_label(method)}, paper"] = (
@@ -389,7 +391,7 @@ def _full_rows(
                 metric, stratum, scale = _COLUMNS[name]
                 row |= _mean_sd(name, evidence.by_seed(*key, metric, stratum), scale)
                 if metric == "ece":
-                    row[f"{name}, floor"] = evidence.mean(*key, metric, stratum, "floor")
+                    row[f"{name}, floor"] = evidence.mean(*key, metric, stratum, column="floor")
                 if name in printed:
                     pair = printed[name](*key)
                     mean, sd = pair if isinstance(pair, tuple) else (NAN, NAN)

@@ -16,7 +16,7 @@ import numpy as np
 from scalecal.auditing.sentences import LEVEL
 from scalecal.metrics import holm
 from scalecal.paper.printed import encoder_label
-from scalecal.runs.resampled import Contrast
+from scalecal.runs.scores import Contrast
 
 __all__ = [
     "LEAST_CASES",

@@ -1,11 +1,11 @@
 """Probes on frozen embeddings: scikit-learn estimators, and many of them at once from recipes."""
 
-from scalecal.probes.estimators import LinearProbe, ScaleProbe
-from scalecal.probes.fitting import fit_many
-from scalecal.probes.jobs import Job, Trained, linear_logits, probabilities
+from scalecal.probes.estimators import DEFAULT_PANEL, LinearProbe, ScaleProbe, load_probe
+from scalecal.probes.fitting import Job, Trained, fit_many, linear_logits, probabilities
 from scalecal.probes.recipes import PRESETS, SCALINGS, Recipe, with_preset
 
 __all__ = [
+    "DEFAULT_PANEL",
     "PRESETS",
     "SCALINGS",
     "Job",
@@ -15,6 +15,7 @@ __all__ = [
     "Trained",
     "fit_many",
     "linear_logits",
+    "load_probe",
     "probabilities",
     "with_preset",
 ]

@@ -1,30 +1,434 @@
-"""scikit-learn shells around `fit_many`: they check, call and store."""
+"""scikit-learn estimators around `fit_many`: they check, call, store, save and load."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from scalecal.calibrators import Calibrator, JuryScaling, TemperatureScaling
-from scalecal.checks import InputError, ScalecalWarning
-from scalecal.probes.base import Probe
-from scalecal.probes.jobs import Trained
+from scalecal.calibrators import Calibrator, Chain, JuryScaling, TemperatureScaling, from_dict
+from scalecal.checks import (
+    InputError,
+    ScalecalWarning,
+    check_counts,
+    check_probs,
+    check_same_length,
+    check_weights,
+    lookup,
+    rows,
+)
+from scalecal.io.store import output_folder, write_json
+from scalecal.probes.fitting import (
+    CHUNK_ROWS,
+    Job,
+    Trained,
+    fit_many,
+    linear_logits,
+    probabilities,
+)
 from scalecal.probes.recipes import Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 
-__all__ = ["LinearProbe", "ScaleProbe"]
+__all__ = ["LinearProbe", "ScaleProbe", "load_probe"]
 
 Float = NDArray[np.float64]
 
+FLOATS = (np.float64, np.float32, np.float16)
+FORMAT = 2
+WEIGHTS, ABOUT = "probe.safetensors", "probe.json"
+# Fitted attributes that are saved, as arrays and as plain values.
+_ARRAYS = ("coef_", "intercept_", "history_", "validation_")
+_NUMBERS = (
+    "n_features_in_",
+    "unit_rows_",
+    "n_raters_",
+    "n_iter_",
+    "best_iter_",
+    "capped_",
+    "n_synthetic_",
+)
 
-class LinearProbe(Probe):
+
+class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the probes share: checking, training one job, predicting, saving and loading."""
+
+    preset: str | None
+    random_state: Any
+
+    def recipe(self, n_raters: int | None = None) -> Recipe:  # noqa: ARG002
+        """Return how the probe is trained, for a panel of `n_raters` (None: any)."""
+        params = self.get_params(deep=False)
+        options = {f.name: params[f.name] for f in fields(Recipe) if f.name in params}
+        return with_preset(Recipe(**options), self.preset)
+
+    def calibrator(self, n_raters: int | None = None) -> Calibrator | None:  # noqa: ARG002
+        """Return what the logits go through last, not yet fitted; None for nothing."""
+        return None
+
+    def _panel(self, n_raters: int | None) -> int | None:
+        """Return the size of the panel to train for, from that of the data (None: unknown)."""
+        return n_raters
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        votes: ArrayLike | None = None,
+        n_raters: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        X_val: ArrayLike | None = None,
+        y_val: ArrayLike | None = None,
+    ) -> Any:
+        """Train the probe.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Embeddings: float16, float32 or float64; a memory map is read, not copied.
+        y : array (n,) or (n, C)
+            Class labels; or soft labels: (n, C) rows summing to 1, or (n,) shares of the positive
+            class, numbers between 0 and 1.
+        votes, n_raters
+            Readers per class, (n, C); or (n,) of the positive class together with `n_raters`. The
+            columns are the sorted classes. Needed by smoothings that use votes.
+        groups : array (n,), optional
+            Patients or slides: never split between training and validation.
+        sample_weight : array (n,), optional
+            Weight of each case; 0 leaves it out.
+        X_val, y_val : optional
+            A validation part for early stopping; otherwise a share of X is held out.
+
+        Returns
+        -------
+        self
+        """
+        if y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        features = self._features(X, "X", reset=True)
+        codes, soft = self._labels(y)
+        check_same_length(X=features, y=codes)
+        weights = check_weights(sample_weight, len(features), "sample_weight")
+        counts = None if votes is None else check_counts(votes, n_raters)
+        n_classes = len(self.classes_)
+        if counts is not None and counts.shape != (len(features), n_classes):
+            raise InputError(
+                f"votes must have one row per case and one column per class, ({len(features)}, "
+                f"{n_classes}), got {counts.shape}"
+            )
+        panel = None
+        if counts is not None:
+            panel = int(np.median(counts.sum(axis=1)))
+        elif n_raters is not None:
+            panel = int(np.median(np.asarray(n_raters)))
+        X_validation, validation_y = self._validation(X_val, y_val, features.dtype)
+        seen = codes if weights is None else codes[weights > 0]
+        if len(np.unique(seen)) < 2:
+            raise InputError(
+                f"y holds one class only ({self.classes_[seen[0]]} in {len(seen)} cases): a probe "
+                "needs at least two classes"
+            )
+        self.n_raters_ = self._panel(panel)
+        recipe = self.recipe(self.n_raters_)
+        if (
+            counts is not None
+            and recipe.synthesis is None
+            and recipe.smoothing in (None, "vanilla", "confidence")
+        ):
+            warnings.warn(
+                f"votes were given, but smoothing={recipe.smoothing!r} does not use them: take "
+                "'fraction', 'piecewise', 'linear' or 'nonlinear' to train on votes",
+                ScalecalWarning,
+                stacklevel=2,
+            )
+        job = Job(
+            recipe=recipe,
+            rows=np.arange(len(features)),
+            y=codes,
+            n_classes=n_classes,
+            seed=_seed(self.random_state),
+            targets=soft,
+            votes=counts,
+            groups=None if groups is None else np.asarray(groups),
+            weights=weights,
+            validation=None if X_validation is None else np.arange(len(X_validation)),
+            validation_y=validation_y,
+        )
+        trained = fit_many(features, [job], X_validation=X_validation)[0]
+        self._store(trained)
+        self.about_: dict[str, Any] = {}
+        held = trained.validation
+        if X_validation is not None:
+            self._calibrate(trained.logits(X_validation), validation_y, None)
+        elif held is not None:
+            own = None if weights is None else weights[held]
+            self._calibrate(trained.logits(features, held), codes[held], own)
+        else:
+            self._calibrate(None, None, None)
+        return self
+
+    def _calibrate(
+        self, logits: Float | None, y: NDArray[np.int64] | None, weights: Float | None
+    ) -> None:
+        """Fit the calibrator, if any, to the validation cases (None: there are none)."""
+        self.calibrator_: Calibrator | None = None
+        step = self.calibrator(self.n_raters_)
+        if step is None:
+            return
+        if logits is None or y is None:
+            if isinstance(step, Chain):
+                return  # nothing to learn from
+            # A jury map of given strength learns nothing.
+            n_classes = len(self.classes_)
+            logits, y = np.zeros(1 if n_classes == 2 else (1, n_classes)), np.zeros(1, np.int64)
+        with warnings.catch_warnings():
+            # Without errors among the validation cases the temperature stays 1: expected here.
+            warnings.simplefilter("ignore", ScalecalWarning)
+            self.calibrator_ = step.fit(logits, y, sample_weight=weights)
+
+    def _features(self, X: ArrayLike, name: str, *, reset: bool = False) -> NDArray[Any]:
+        """Return embeddings as a 2-d array of a floating type, checked, not copied."""
+        # NaN is looked for afterwards, part by part, to name rows and columns.
+        checked: NDArray[Any] = validate_data(
+            self, X, reset=reset, dtype=list(FLOATS), ensure_all_finite=False
+        )
+        _check_features(checked, name)
+        return checked
+
+    def _labels(self, y: ArrayLike) -> tuple[NDArray[np.int64], Float | None]:
+        """Return class numbers, and soft labels where those were given; set `classes_`."""
+        raw = np.asarray(y)
+        if raw.ndim == 2 and raw.shape[1] > 1:
+            soft = check_probs(raw, "y")
+            self.classes_ = np.arange(soft.shape[1])
+            return soft.argmax(axis=1), soft[:, 1] if soft.shape[1] == 2 else soft
+        raw = column_or_1d(raw, warn=True)
+        between = raw.dtype.kind == "f" and bool(((raw > 0) & (raw < 1)).any())
+        if between and raw.min() >= 0 and raw.max() <= 1:
+            self.classes_ = np.arange(2)
+            return (raw > 0.5).astype(np.int64), raw.astype(np.float64)
+        if raw.dtype.kind == "f" and not np.isfinite(raw).all():
+            raise InputError(f"y contains NaN or infinity at {rows(~np.isfinite(raw))}")
+        check_classification_targets(raw)
+        self.classes_, codes = np.unique(raw, return_inverse=True)
+        return codes.astype(np.int64), None
+
+    def _validation(
+        self, X_val: ArrayLike | None, y_val: ArrayLike | None, dtype: Any
+    ) -> tuple[Any, NDArray[np.int64] | None]:
+        """Check a validation part given by the user."""
+        if (X_val is None) != (y_val is None):
+            raise InputError("give X_val and y_val together, or neither")
+        if X_val is None:
+            return None, None
+        X = self._features(X_val, "X_val").astype(dtype, copy=False)
+        y = np.asarray(y_val)
+        check_same_length(X_val=X, y_val=y)
+        unknown = ~np.isin(y, self.classes_)
+        if unknown.any():
+            raise InputError(
+                f"y_val holds {y[unknown][0]!r} at {rows(unknown)}, which is not a class of y"
+            )
+        codes = np.searchsorted(self.classes_, y).astype(np.int64)
+        if len(np.unique(codes)) < 2:
+            warnings.warn(
+                f"y_val holds one class only ({y[0]}): early stopping will favour it",
+                ScalecalWarning,
+                stacklevel=3,
+            )
+        return X, codes
+
+    def _store(self, trained: Trained) -> None:
+        """Store the fitted attributes."""
+        self.coef_ = trained.coef
+        self.n_features_in_ = trained.coef.shape[1]
+        self.intercept_ = trained.intercept
+        self.unit_rows_ = trained.unit
+        self.history_ = trained.fit.history
+        self.n_iter_ = trained.fit.n_iter
+        self.best_iter_ = trained.fit.best
+        self.capped_ = trained.fit.capped
+        self.validation_ = trained.validation
+
+    def decision_function(self, X: ArrayLike) -> Float:
+        """Return logits, calibrated where there is a calibrator: (n,) of the second class, or (n, C).
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Embeddings.
+        """
+        logits = self._logits(X)
+        if self.calibrator_ is None:
+            return logits
+        return self.calibrator_.transform(logits, n_raters=self.n_raters_)
+
+    def _logits(self, X: ArrayLike) -> Float:
+        check_is_fitted(self)
+        features = self._features(X, "X")
+        return linear_logits(features, self.coef_, self.intercept_, unit=self.unit_rows_)
+
+    def predict_proba(self, X: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
+        """Return class probabilities (n, C), columns as in `classes_`.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Embeddings.
+        n_raters : int or array (n,), optional
+            Readers behind each case's label; only a jury map uses it. Default: `n_raters_`.
+        """
+        logits = self._logits(X)
+        if self.calibrator_ is None:
+            probs = probabilities(logits)
+        else:
+            panel = self.n_raters_ if n_raters is None else n_raters
+            probs = self.calibrator_.predict_proba(logits, n_raters=panel)
+        if not np.isfinite(probs).all():
+            bad = ~np.isfinite(probs).all(axis=1)
+            raise InputError(
+                f"the probe gives no finite probability at {rows(bad)}: its weights or its "
+                "calibrator are not usable. Fit it again."
+            )
+        return probs
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most probable class of each case.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Embeddings.
+        """
+        logits = self.decision_function(X)
+        number = (logits > 0).astype(int) if logits.ndim == 1 else logits.argmax(axis=1)
+        return np.asarray(self.classes_[number])
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``probe.safetensors`` (arrays) and ``probe.json`` (all else), both or neither.
+
+        A smoothing function of one's own is written by its name.
+
+        Parameters
+        ----------
+        folder : path
+            Folder to write to; made if it is not there.
+        """
+        from safetensors.numpy import save
+
+        from scalecal import __version__
+
+        check_is_fitted(self)
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        for c, index in enumerate(getattr(self, "anchors_", {}).values()):
+            arrays[f"anchors_{c}"] = index
+        about = {
+            "format": FORMAT,
+            "version": __version__,
+            "estimator": type(self).__name__,
+            "params": {name: _as_json(v) for name, v in self.get_params(deep=False).items()},
+            "classes": self.classes_,
+            "fitted": {name: getattr(self, name) for name in _NUMBERS if hasattr(self, name)},
+            "calibrator": None if self.calibrator_ is None else self.calibrator_.to_dict(),
+            **self.about_,
+        }
+        with output_folder(folder, kind="fit") as partial:
+            present = {k: np.ascontiguousarray(v) for k, v in arrays.items() if v is not None}
+            # Not `save_file`, whose files only their owner may read.
+            (partial / WEIGHTS).write_bytes(save(present))
+            write_json(partial / ABOUT, about)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a probe that `save` or the command ``scalecal fit`` wrote.
+
+        Parameters
+        ----------
+        folder : path
+            The folder.
+
+        Raises
+        ------
+        InputError
+            Where there is no such probe, it is of another class, or its numbers are not finite.
+        """
+        about, arrays = _read(Path(folder))
+        name = about.pop("estimator")
+        if name != cls.__name__:
+            raise InputError(f"{folder} holds a {name}, not a {cls.__name__}: use {name}.load")
+        try:
+            return cls._restore(about, arrays)
+        except InputError as error:
+            raise InputError(f"{folder} does not hold a usable probe: {error}") from None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{folder} does not hold a readable probe: {error!r}") from None
+
+    @classmethod
+    def _restore(cls, about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        params = about.pop("params")
+        if isinstance(params.get("levels"), dict):
+            params["levels"] = BetaLevels(**params["levels"])
+        self = cls(**params)
+        self.classes_ = np.asarray(about.pop("classes"))
+        for name in _ARRAYS:
+            setattr(self, name, arrays.get(name))
+        for name, value in about.pop("fitted").items():
+            setattr(self, name, value)
+        self._check_weights()
+        names = self.classes_.tolist()
+        if "anchors_0" in arrays:
+            self.anchors_ = {name: arrays[f"anchors_{c}"] for c, name in enumerate(names)}
+        saved = about.pop("calibrator")
+        self.calibrator_ = None if saved is None else from_dict(saved)
+        self.about_ = {name: value for name, value in about.items() if name != "format"}
+        return self
+
+    def _check_weights(self) -> None:
+        """Fail where weights that were read do not fit the classes or are not finite."""
+        columns = 1 if len(self.classes_) == 2 else len(self.classes_)
+        expected = ((columns, self.n_features_in_), (columns,))
+        if (self.coef_.shape, self.intercept_.shape) != expected:
+            raise InputError(f"its weights have shape {self.coef_.shape}, not {expected[0]}")
+        for name in ("coef_", "intercept_"):
+            if not np.isfinite(getattr(self, name)).all():
+                raise InputError(f"{name} holds numbers that are not finite")
+
+    def adopt(
+        self,
+        trained: Trained,
+        classes: Sequence[Any],
+        *,
+        calibrator: Calibrator | None,
+        n_raters: int | None,
+        about: Mapping[str, Any],
+    ) -> Self:
+        """Take over a probe of `fit_many` and a fitted calibrator, instead of `fit`.
+
+        `classes` are the labels in the order of the probe's class numbers, `n_raters` the readers the
+        calibrator assumes behind a label; `about` says where the probe came from and is saved with it.
+        """
+        self.classes_ = np.asarray(classes)
+        self._store(trained)
+        self.calibrator_, self.n_raters_, self.about_ = calibrator, n_raters, dict(about)
+        return self
+
+
+class LinearProbe(_Probe):
     """A linear classifier on frozen embeddings, trained on hard labels, soft labels or votes.
 
     Parameters
@@ -72,6 +476,10 @@ class LinearProbe(Probe):
         Whether the limit of epochs ended the training, not early stopping.
     validation_ : array or None
         Row numbers held out.
+    calibrator_ : Calibrator or None
+        What the logits go through last; set by ``scalecal fit`` for methods with a calibrator.
+    about_ : dict
+        Where the probe came from; filled by ``scalecal fit``.
     n_features_in_ : int
         Number of features.
 
@@ -104,7 +512,7 @@ class LinearProbe(Probe):
         decay: float = Recipe.decay,
         validation_share: float = Recipe.validation_share,
         preset: str | None = None,
-        random_state: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.smoothing = smoothing
         self.smoothing_options = smoothing_options
@@ -123,14 +531,6 @@ class LinearProbe(Probe):
         self.preset = preset
         self.random_state = random_state
 
-    def _recipe(self, n_raters: int | None) -> Recipe:  # noqa: ARG002
-        return Recipe(
-            smoothing=self.smoothing,
-            smoothing_options=self.smoothing_options,
-            union=self.union,
-            **self._shared_options(),
-        )
-
 
 DEFAULT_PANEL = 7
 """Readers of an imagined panel where nothing else is said."""
@@ -138,9 +538,20 @@ DEFAULT_PANEL = 7
 PAPER_SCALE: dict[str, Any] = {"n_anchors": 10, "n_synthetic": None, "mass": None, "jury": None}
 """What the paper's preset puts in place of this package's own choices."""
 
+_SYNTHESIS = (
+    "n_anchors",
+    "smoothing",
+    "anchors",
+    "n_synthetic",
+    "levels",
+    "n_partners",
+    "weight",
+    "mass",
+)
 
-class ScaleProbe(Probe):
-    """SCALE: a probe that learns what hard cases look like from cases it makes up itself.
+
+class ScaleProbe(_Probe):
+    """SCALE: a probe that learns from synthetic hard cases.
 
     A first probe finds the most confident cases of each class, the anchors. Embeddings on the lines
     between anchors of two classes stand for cases a panel of readers would split on, and get the
@@ -175,8 +586,8 @@ class ScaleProbe(Probe):
     jury : float, "auto" or None
         Strength, 0 to 1, of the jury map applied to the final logits (`scalecal.jury.jury_logit`):
         from the label's probability to a single reader's. "auto": temperature scaling, then the
-        largest strength that the validation labels bear (within one standard error of the best log
-        loss). None: not at all.
+        largest strength whose validation log loss is within one standard error of the best. None:
+        not at all.
     loss, gamma, scaling, initial, learning_rate, batch_size, max_epochs, min_steps, patience, \
 decay, validation_share, preset, random_state
         As in `LinearProbe`. With ``preset="paper"`` anchors are chosen by prediction alone, and
@@ -191,10 +602,8 @@ decay, validation_share, preset, random_state
         How many synthetic cases there were.
     n_raters_ : int
         Readers in the imagined panel.
-    calibrator_ : Calibrator or None
-        What the probe's own logits go through last.
     coef_, intercept_, classes_, history_, n_iter_, best_iter_, capped_, validation_, \
-n_features_in_
+calibrator_, about_, n_features_in_
         As in `LinearProbe`.
 
     Examples
@@ -237,7 +646,7 @@ n_features_in_
         decay: float = Recipe.decay,
         validation_share: float = Recipe.validation_share,
         preset: str | None = None,
-        random_state: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.n_anchors = n_anchors
         self.n_raters = n_raters
@@ -264,37 +673,29 @@ n_features_in_
         self.preset = preset
         self.random_state = random_state
 
-    def _recipe(self, n_raters: int | None) -> Recipe:
+    def _panel(self, n_raters: int | None) -> int | None:
         panel = n_raters if self.n_raters is None else self.n_raters
         if panel is None:
             raise InputError(
                 "n_raters=None needs votes or n_raters in fit, to know the panel's size"
             )
-        self.n_raters_ = panel
-        synthesis = {
-            "n_anchors": self._option("n_anchors"),
-            "n_raters": panel,
-            "smoothing": self.smoothing,
-            "anchors": self.anchors,
-            "n_synthetic": self._option("n_synthetic"),
-            "levels": self.levels,
-            "n_partners": self.n_partners,
-            "weight": self.weight,
-            "mass": self._option("mass"),
-        }
-        return Recipe(synthesis=synthesis, warm_start=self.warm_start, **self._shared_options())
+        return panel
+
+    def recipe(self, n_raters: int | None = None) -> Recipe:
+        """Return how the probe is trained, for a panel of `n_raters` (None: any)."""
+        synthesis = {name: self._option(name) for name in _SYNTHESIS}
+        if n_raters is not None:
+            synthesis["n_raters"] = n_raters
+        recipe = replace(super().recipe(), smoothing=None, synthesis=synthesis)
+        return with_preset(recipe, self.preset)
 
     def _option(self, name: str) -> Any:
         """Return an option; under the paper's preset, the paper's where it was left at its default."""
         value = getattr(self, name)
+        if self.preset != "paper" or name not in PAPER_SCALE:
+            return value
         default = inspect.signature(type(self)).parameters[name].default
-        return PAPER_SCALE[name] if self.preset == "paper" and value == default else value
-
-    def recipe(self) -> Recipe:
-        """Return how the probe is trained, for any panel: what the experiments call `scale-default`."""
-        recipe = with_preset(self._recipe(self.n_raters or DEFAULT_PANEL), self.preset)
-        synthesis = {k: v for k, v in (recipe.synthesis or {}).items() if k != "n_raters"}
-        return replace(recipe, synthesis=synthesis)
+        return PAPER_SCALE[name] if value == default else value
 
     def calibrator(self, n_raters: int | None = None) -> Calibrator | None:
         """Return what the logits go through last, not yet fitted; None for nothing."""
@@ -312,35 +713,77 @@ n_features_in_
         names = self.classes_.tolist()
         self.anchors_ = {names[c]: index for c, index in trained.plan.anchors.items()}
 
-    def _finish(
-        self, logits: Float | None, y: NDArray[np.int64] | None, weights: Float | None
-    ) -> None:
-        """Fit the last step to the validation cases."""
-        self.calibrator_ = None
-        step = self.calibrator(self.n_raters_)
-        if step is None:
-            return
-        if logits is None or y is None:
-            if self._option("jury") == "auto":
-                return  # nothing to choose the strength by
-            n_classes = len(self.classes_)
-            logits, y, weights = (
-                np.zeros(1 if n_classes == 2 else (1, n_classes)),
-                np.zeros(1, int),
-                None,
+
+def _seed(random_state: Any) -> int:
+    """One whole number from whatever scikit-learn takes as `random_state`."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _check_features(X: NDArray[Any], name: str) -> None:
+    """Fail on NaN or infinite features, naming rows and columns; read in parts."""
+    for start in range(0, len(X), CHUNK_ROWS):
+        bad = ~np.isfinite(X[start : start + CHUNK_ROWS])
+        if bad.any():
+            where = np.zeros(len(X), dtype=bool)
+            where[start : start + CHUNK_ROWS] = bad.any(axis=1)
+            columns = rows(bad.any(axis=0), word="column")
+            raise InputError(
+                f"{name} must be finite, got NaN or infinity at {rows(where)}, {columns}. "
+                "Drop these cases or columns, or fill the values in."
             )
-        with warnings.catch_warnings():
-            # A validation part without an error leaves the temperature at 1: nothing to tell here.
-            warnings.simplefilter("ignore", ScalecalWarning)
-            self.calibrator_ = step.fit(logits, y, sample_weight=weights)
 
-    def decision_function(self, X: ArrayLike) -> Float:
-        """Return logits, after the jury map where there is one: (n,), or (n, C).
 
-        Parameters
-        ----------
-        X : array (n, d)
-            Embeddings.
-        """
-        logits = super().decision_function(X)
-        return logits if self.calibrator_ is None else self.calibrator_.transform(logits)
+def _as_json(value: Any) -> Any:
+    """A constructor argument as JSON can hold it; a function by its name, a generator not at all."""
+    if isinstance(value, BetaLevels):
+        return asdict(value)
+    if isinstance(value, np.random.RandomState):
+        return None
+    return getattr(value, "__name__", repr(value)) if callable(value) else value
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The two files of a saved probe."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    for name in (WEIGHTS, ABOUT):
+        if not (folder / name).is_file():
+            raise InputError(
+                f"no fitted probe at {folder}: {name} is missing. "
+                "Run: scalecal fit FEATURES --method NAME --out DIR"
+            )
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        arrays = load_file(folder / WEIGHTS)
+        if about["format"] != FORMAT:
+            raise InputError(f"{folder} has format {about['format']}, this version reads {FORMAT}")
+        lookup(about["estimator"], _ESTIMATORS, "estimator")
+    except (json.JSONDecodeError, SafetensorError, KeyError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder} does not hold a readable probe: {error!r}") from None
+    return about, arrays
+
+
+_ESTIMATORS: dict[str, type[LinearProbe | ScaleProbe]] = {
+    "LinearProbe": LinearProbe,
+    "ScaleProbe": ScaleProbe,
+}
+
+
+def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
+    """Read a saved probe of either class: what `LinearProbe.load` or `ScaleProbe.load` gives.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> X = np.random.default_rng(0).normal(size=(60, 3))
+    >>> probe = LinearProbe().fit(X, X[:, 0] > 0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     probe.save(folder)
+    ...     again = load_probe(folder)
+    >>> type(again).__name__, bool((again.predict_proba(X) == probe.predict_proba(X)).all())
+    ('LinearProbe', True)
+    """
+    return _ESTIMATORS[_read(Path(folder))[0]["estimator"]].load(folder)

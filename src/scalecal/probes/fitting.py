@@ -1,33 +1,167 @@
-"""Many probes at once, from recipes: what the estimators and the experiments both call.
+"""Many probes at once, from recipes.
 
 A `Job` is a recipe, some rows of a shared matrix with their labels, and a seed. `fit_many` trains
 any number of jobs together: first probes (which choose anchors) in one call of the solver, then
-everything else in another. A job gives the same probe alone as among others.
+everything that builds on them in another. Each gives a `Trained` probe for raw embeddings.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.probes.jobs import CHUNK_ROWS, Job, Prepared, Trained, host_rows, prepare_all
+from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
-from scalecal.solvers import Fit, Mixtures, Scaling, Task, train
+from scalecal.solvers import Fit, Scaling, Task, train
+from scalecal.solvers.matrix import Matrix, to_host
 from scalecal.solvers.problem import same_content
+from scalecal.splits import hold_out
 from scalecal.synthesis import SynthesisPlan, plan
 
-__all__ = ["fit_many"]
+__all__ = ["Job", "Trained", "fit_many", "host_rows", "linear_logits", "probabilities"]
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
+
+FEWEST_TO_HOLD_OUT = 50
+"""Total weight below which nothing is held out: a validation part of four cases decides nothing."""
+CHUNK_ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Job:
+    """One probe to train.
+
+    Attributes
+    ----------
+    recipe
+        How.
+    rows
+        Row numbers of the cases, those to be held out included.
+    y
+        Their hard labels, 0 .. n_classes - 1.
+    n_classes
+        Number of classes.
+    seed
+        Decides the held-out part, the initial weights, the batch order and random anchors: jobs
+        with one seed are paired.
+    targets
+        Soft labels to train on instead of `y`: (N,) or (N, C).
+    votes
+        Readers per class, (N, C).
+    groups, weights
+        Groups never split by validation, and case weights.
+    validation, validation_y
+        Row numbers and labels of a validation part given from outside; then nothing is held out.
+    """
+
+    recipe: Recipe
+    rows: Int
+    y: Int
+    n_classes: int = 2
+    seed: int = 0
+    targets: Float | None = None
+    votes: Int | None = None
+    groups: NDArray[Any] | None = None
+    weights: Float | None = None
+    validation: Int | None = None
+    validation_y: Int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained probe for raw embeddings.
+
+    Attributes
+    ----------
+    coef, intercept
+        Shapes (1, d) and (1,) for two classes, (C, d) and (C,) for more.
+    unit
+        Whether rows are to be divided by their length first.
+    fit
+        What the solver reported.
+    rows, validation
+        Row numbers trained on, and those held out (None: none).
+    plan
+        The synthetic cases, their rows numbered as in the matrix (None: none).
+    """
+
+    coef: Float
+    intercept: Float
+    unit: bool
+    fit: Fit
+    rows: Int
+    validation: Int | None
+    plan: SynthesisPlan | None = None
+
+    def logits(self, X: Any, rows: Int | None = None) -> Float:
+        """Logits of (some rows of) X: (n,) of the positive class, or (n, C)."""
+        return linear_logits(X, self.coef, self.intercept, unit=self.unit, rows=rows)
+
+
+def linear_logits(
+    X: Any, coef: Float, intercept: Float, *, unit: bool = False, rows: Int | None = None
+) -> Float:
+    """Logits of (some rows of) X, some thousand rows at a time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> linear_logits(np.eye(2), np.array([[3.0, -1.0]]), np.array([0.5]))
+    array([ 3.5, -0.5])
+    """
+    n = len(X) if rows is None else len(rows)
+    out = np.empty((n, len(coef)))
+    weights: Any = None
+    for start in range(0, n, CHUNK_ROWS):
+        block = slice(start, min(start + CHUNK_ROWS, n))
+        # Rows in several files are no array; each chunk of them is one.
+        data = Matrix(_rows(X, block if rows is None else rows[block]))
+        part = data.X if data.X.dtype == data.dtype else data.xp.astype(data.X, data.dtype)
+        weights = data.array(coef.T) if weights is None else weights
+        product = part @ weights
+        if unit:
+            length = data.xp.sqrt(data.xp.sum(part * part, axis=1))[:, None]
+            product = product / data.xp.where(length > 0, length, data.xp.ones_like(length))
+        out[block] = to_host(product)
+    out += intercept
+    return out[:, 0] if len(coef) == 1 else out
+
+
+def _rows(X: Any, rows: Int | slice) -> Any:
+    """Some rows of a numpy array, a torch tensor, or rows kept in several files."""
+    if isinstance(X, np.ndarray) or not array_api_compat.is_array_api_obj(X):
+        return np.asarray(X[rows])
+    return X[rows] if isinstance(rows, slice) else X[Matrix(X).index(rows)]
+
+
+def host_rows(X: Any, rows: Int) -> Float:
+    """Rows of X in main memory, in double precision."""
+    return np.asarray(to_host(_rows(X, rows)), dtype=np.float64)
+
+
+def probabilities(logits: Float) -> Float:
+    """Class probabilities (n, C) of logits (n,) or (n, C).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> probabilities(np.array([0.0]))
+    array([[0.5, 0.5]])
+    """
+    if logits.ndim == 2:
+        return np.asarray(softmax(logits, axis=1))
+    positive = expit(logits)
+    return np.column_stack([expit(-logits), positive])
 
 
 def fit_many(
@@ -70,15 +204,14 @@ def fit_many(
     >>> len(probes), probes[0].coef.shape, len(probes[-1].plan)
     (6, (1, 5), 600)
     """
-    prepared = prepare_all(jobs)
+    prepared = _prepare_all(jobs)
     shared = _Shared(X, X_validation, memory)
-    trained: list[Trained | None] = [None] * len(jobs)
 
     # Jobs that need the same first probe share it, and a plain job is its own first probe.
     sharing = same_content([p.rows for p in prepared])
     labels = same_content([p.y for p in prepared])
     weights = same_content([p.weights for p in prepared])
-    stage: dict[Any, Prepared] = {}
+    stage: dict[Any, _Prepared] = {}
     keys: list[Any] = []
     for i, (job, part) in enumerate(zip(jobs, prepared, strict=True)):
         recipe = job.recipe
@@ -91,20 +224,83 @@ def fit_many(
         stage.setdefault(key, replace(part, recipe=recipe))
     first = dict(zip(stage, shared.solve(list(stage.values()), [None] * len(stage)), strict=True))
 
+    trained = [first[key] for key in keys]
     second = [i for i, job in enumerate(jobs) if job.recipe.needs_first_probe]
-    for i in range(len(jobs)):
-        trained[i] = first[keys[i]]
-    results = shared.solve([prepared[i] for i in second], [first[keys[i]] for i in second])
+    results = shared.solve([prepared[i] for i in second], [trained[i] for i in second])
     for i, result in zip(second, results, strict=True):
         trained[i] = result
-    return [t for t in trained if t is not None]
+    return trained
 
 
-class _RowFacts(NamedTuple):
-    """Sum and sum of squares of each row of the matrix."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Prepared:
+    """A job with its validation part held out."""
 
-    sums: Float
-    squares: Float
+    job: Job
+    recipe: Recipe
+    rows: Int
+    y: Int
+    weights: Float | None
+    train: Int  # positions among the job's cases
+    held: Int | None
+    validation: Int | None
+    validation_y: Int | None
+    seeds: Int
+
+
+def _prepare_all(jobs: Sequence[Job]) -> list[_Prepared]:
+    """Prepare jobs; those over the same arrays with one seed share their parts, not copies."""
+    known: dict[Any, _Prepared] = {}
+    prepared = []
+    for job in jobs:
+        recipe = job.recipe
+        recipe.check()
+        arrays = (job.rows, job.y, job.weights, job.groups, job.validation, job.validation_y)
+        options = (job.seed, recipe.validation_share, recipe.validation)
+        key = (*map(id, arrays), *options)
+        if key not in known:
+            known[key] = _prepare(job)
+        prepared.append(replace(known[key], job=job, recipe=recipe))
+    return prepared
+
+
+def _prepare(job: Job) -> _Prepared:
+    """Hold out a job's validation part."""
+    recipe = job.recipe
+    # A case of weight 0 is no case: it must not be held out or become an anchor either.
+    present = np.arange(len(job.rows)) if job.weights is None else np.flatnonzero(job.weights)
+    seeds = np.random.SeedSequence(job.seed).generate_state(4).astype(np.int64)
+    train_part, held = present, None
+    total = len(present) if job.weights is None else float(job.weights.sum())
+    if job.validation is None and recipe.validation_share > 0 and total >= FEWEST_TO_HOLD_OUT:
+        stratified = recipe.validation == "stratified"
+        kept, out = hold_out(
+            job.y[present],
+            share=recipe.validation_share,
+            groups=job.groups[present] if stratified and job.groups is not None else None,
+            stratify=stratified,
+            seed=int(seeds[0]),
+        )
+        train_part, held = present[kept], present[out]
+    y = job.y[train_part]
+    present_classes = np.unique(y)
+    if len(present_classes) < 2:
+        raise InputError(
+            f"the training cases hold one class only (class number {present_classes[0]}): a probe needs at "
+            "least two. Give more cases, or another split."
+        )
+    return _Prepared(
+        job=job,
+        recipe=recipe,
+        rows=job.rows[train_part],
+        y=y,
+        weights=None if job.weights is None else job.weights[train_part],
+        train=train_part,
+        held=held,
+        validation=job.validation if held is None else job.rows[held],
+        validation_y=job.validation_y if held is None else job.y[held],
+        seeds=seeds,
+    )
 
 
 class _Shared:
@@ -115,15 +311,15 @@ class _Shared:
         self.known_logits: dict[Any, tuple[Trained, Float]] = {}
 
     @cached_property
-    def rows(self) -> _RowFacts:
-        """Sums over every row's features, read once for all jobs."""
+    def row_sums(self) -> tuple[Float, Float]:
+        """Sum and sum of squares of every row, read once for all jobs."""
         sums, squares = np.empty(len(self.X)), np.empty(len(self.X))
         for start in range(0, len(self.X), CHUNK_ROWS):
-            block = slice(start, start + CHUNK_ROWS)
-            part = host_rows(self.X, np.arange(len(self.X))[block])
+            block = np.arange(start, min(start + CHUNK_ROWS, len(self.X)))
+            part = host_rows(self.X, block)
             sums[block] = part.sum(axis=1)
             squares[block] = np.einsum("ij,ij->i", part, part)
-        return _RowFacts(sums, squares)
+        return sums, squares
 
     def _first_logits(self, first: Trained, rows: Int) -> Float:
         """A first probe's logits, worked out once for all jobs that build on it."""
@@ -132,7 +328,7 @@ class _Shared:
             self.known_logits[key] = (first, first.logits(self.X, rows))
         return self.known_logits[key][1]
 
-    def solve(self, parts: Sequence[Prepared], first: Sequence[Trained | None]) -> list[Trained]:
+    def solve(self, parts: Sequence[_Prepared], first: Sequence[Trained | None]) -> list[Trained]:
         """Train all parts, those with the same solver options in one call."""
         numbers = same_content([p.rows for p in parts])
         weights = same_content([p.weights for p in parts])
@@ -165,12 +361,12 @@ class _Shared:
             )
             fits.update(zip(members, solved, strict=True))
         return [
-            _trained(part, task, fits[i], made)
-            for i, (part, (task, made)) in enumerate(zip(parts, built, strict=True))
+            _trained(part, task, fits[i], synthetic)
+            for i, (part, (task, synthetic)) in enumerate(zip(parts, built, strict=True))
         ]
 
     def _task(
-        self, part: Prepared, first: Trained | None, scaling: Scaling
+        self, part: _Prepared, first: Trained | None, scaling: Scaling
     ) -> tuple[Task, SynthesisPlan | None]:
         """Turn a prepared job into the solver's terms."""
         recipe, job = part.recipe, part.job
@@ -180,9 +376,9 @@ class _Shared:
         if recipe.union:
             rows, goal = np.tile(rows, 2), np.concatenate([plain[part.train], goal])
             weights = None if weights is None else np.tile(weights, 2)
-        made = None
+        synthetic = None
         if recipe.synthesis is not None and first is not None:
-            made = self._plan(part, first)
+            synthetic = self._plan(part, first)
         validation_targets = None
         if part.validation is not None and part.validation_y is not None:
             own = recipe.stop_on == "targets" and part.held is not None
@@ -195,9 +391,7 @@ class _Shared:
             validation=part.validation,
             validation_targets=validation_targets,
             weights=weights,
-            mixtures=None
-            if made is None
-            else Mixtures(made.first, made.second, made.alpha, made.targets, made.weight),
+            mixtures=synthetic,
             initial=self._initial(part, first),
             order=int(part.seeds[2]),
             learning_rate=recipe.learning_rate,
@@ -206,7 +400,7 @@ class _Shared:
             gamma=recipe.gamma,
             scaling=scaling,
         )
-        return task, made
+        return task, synthetic
 
     def _scaling(self, rows: Int, weights: Float | None, name: str) -> Scaling:
         """How rows are scaled, from the training rows alone."""
@@ -217,7 +411,7 @@ class _Shared:
         share = np.ones(len(rows)) if weights is None else weights
         total = float(share.sum())
         if name == "rms":
-            squares = float(share @ self.rows.squares[rows])
+            squares = float(share @ self.row_sums[1][rows])
             root = float(np.sqrt(squares / (total * self.X.shape[1])))
             return Scaling(scale=root if root > 0 else 1.0)
         parts = partial(_parts, self.X, rows, share)
@@ -228,7 +422,7 @@ class _Shared:
         constant = deviation <= 1e-12 * np.maximum(1.0, np.abs(mean))
         return Scaling(scale=np.where(constant, 1.0, deviation), shift=mean)
 
-    def _targets(self, part: Prepared, first: Trained | None) -> tuple[Float, Float]:
+    def _targets(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float]:
         """Given and smoothed targets of all of a job's cases."""
         job, recipe = part.job, part.recipe
         plain = _onehot(job.y, job.n_classes) if job.targets is None else job.targets
@@ -249,14 +443,14 @@ class _Shared:
             )
         return plain, soft_labels(job.votes, smoothing=recipe.smoothing, **options)
 
-    def _plan(self, part: Prepared, first: Trained) -> SynthesisPlan:
+    def _plan(self, part: _Prepared, first: Trained) -> SynthesisPlan:
         """Plan synthetic cases, and number their rows as in the matrix."""
         options = dict(part.recipe.synthesis or {})
         rows, y, weights = part.rows, part.y, part.weights
         mass = options.get("mass")  # `plan` checks it, but takes it as a share of distinct rows
         logits = self._first_logits(first, rows)
         if part.recipe.distinct_anchors:
-            distinct = _distinct(self.X, self.rows.sums[rows], rows, y)
+            distinct = _distinct(self.X, self.row_sums[0][rows], rows, y)
             rows, y, logits = rows[distinct], y[distinct], logits[distinct]
         if options.get("anchors", "confident") == "confident":
             guess = (logits > 0).astype(np.int64) if logits.ndim == 1 else logits.argmax(axis=1)
@@ -269,19 +463,19 @@ class _Shared:
                     stacklevel=2,
                 )
                 options["anchors"] = "class"
-        made = plan(y, logits, random_state=int(part.seeds[3]), **options)
+        synthetic = plan(y, logits, seed=int(part.seeds[3]), **options)
         if part.recipe.shuffled:
-            made = made.shuffled(int(part.seeds[3]))
+            synthetic = synthetic.shuffled(int(part.seeds[3]))
         total = len(part.rows) if weights is None else float(weights.sum())
         return replace(
-            made,
-            first=rows[made.first],
-            second=rows[made.second],
-            anchors={c: rows[index] for c, index in made.anchors.items()},
-            weight=made.weight if mass is None else float(mass) * total / len(made),
+            synthetic,
+            first=rows[synthetic.first],
+            second=rows[synthetic.second],
+            anchors={c: rows[index] for c, index in synthetic.anchors.items()},
+            weight=synthetic.weight if mass is None else float(mass) * total / len(synthetic),
         )
 
-    def _initial(self, part: Prepared, first: Trained | None) -> tuple[Float, Float] | None:
+    def _initial(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float] | None:
         """Initial weights for scaled rows; None for zeros."""
         d, c = self.X.shape[1], 1 if part.job.n_classes == 2 else part.job.n_classes
         if part.recipe.warm_start and first is not None:
@@ -293,7 +487,7 @@ class _Shared:
         return rng.uniform(-bound, bound, (c, d)), rng.uniform(-bound, bound, c)
 
 
-def _trained(part: Prepared, task: Task, fit: Fit, made: SynthesisPlan | None) -> Trained:
+def _trained(part: _Prepared, task: Task, fit: Fit, synthetic: SynthesisPlan | None) -> Trained:
     """A solver's result, for raw rows."""
     coef, intercept = task.scaling.unscale(
         fit.weights.astype(np.float64), fit.intercept.astype(np.float64)
@@ -305,7 +499,7 @@ def _trained(part: Prepared, task: Task, fit: Fit, made: SynthesisPlan | None) -
         fit=fit,
         rows=part.rows,
         validation=part.validation if part.held is not None else None,
-        plan=made,
+        plan=synthetic,
     )
 
 

@@ -2,8 +2,7 @@
 
 from scalecal.report.exporting import export
 from scalecal.report.fragment import audit_html, audit_page
-from scalecal.report.render import write_report
-from scalecal.report.runs import newest_report
-from scalecal.report.summary import report_facts
+from scalecal.report.page import write_report
+from scalecal.runs.folder import newest_report, report_facts
 
 __all__ = ["audit_html", "audit_page", "export", "newest_report", "report_facts", "write_report"]

@@ -11,11 +11,9 @@ from scalecal.checks import check_choice
 from scalecal.io.store import output_folder, write_text
 from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures
-from scalecal.report.frontiers import frontier
-from scalecal.report.runs import read_runs
-from scalecal.report.summary import collect
 from scalecal.report.svg import Drawing
 from scalecal.report.views import stratum_title
+from scalecal.runs.folder import read_runs, report_facts, results_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +43,8 @@ def export(
     """
     check_choice(what, ("figures", "tables"), "what")
     folders = [runs] if isinstance(runs, str | Path) else list(runs)
-    facts, _, tidy = collect(read_runs(folders))
+    read = read_runs(folders)
+    facts = report_facts(read)
     names: list[str] = []
     with output_folder(out, kind="report", inputs=folders) as folder:
         if what == "figures":
@@ -54,7 +53,7 @@ def export(
                 sheet.save_png(folder / f"{name}.png")
                 names += [f"{name}.svg", f"{name}.png"]
         else:
-            for name, table in table_all(facts, tidy).items():
+            for name, table in table_all(facts, results_of(read, facts)).items():
                 write_text(folder / f"{name}.csv", csv_text(table))
                 write_text(folder / f"{name}.md", markdown_text(table))
                 write_text(folder / f"{name}.tex", latex_text(table))
@@ -98,7 +97,9 @@ def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
             ("frontier_ece", "ece", "ece_hard", ("overall ECE", f"ECE, {hard}")),
             ("frontier_nll", "nll", "vote_nll", ("label NLL", "vote NLL")),
         ):
-            drawn = frontier(cell["frontier"], x=x, y=y, titles=titles, baseline=cell["baseline"])
+            drawn = figures.frontier(
+                cell["frontier"], x=x, y=y, titles=titles, baseline=cell["baseline"]
+            )
             if drawn is not None:
                 found.append((_file_name(kind, *own), drawn))
         top = figures.referral_top(cell["referral"])
@@ -131,7 +132,14 @@ def table_all(facts: dict[str, Any], tidy: pd.DataFrame) -> dict[str, pd.DataFra
     if changes:
         found.append(("changes", pd.DataFrame(changes)))
     for key, rows in (
-        ("audit", [{"model": c["name"], **r} for c in facts["cells"] for r in c["audit"]["rows"]]),
+        (
+            "audit",
+            [
+                {"model": c["name"], **r}
+                for c in facts["cells"]
+                for r in c["audits"][c["baseline"]]["rows"]
+            ],
+        ),
         (
             "frontier",
             [{"model": c["name"], **p} for c in facts["cells"] for p in c["frontier"]["points"]],

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from scalecal.auditing.sentences import number, p_value
+from scalecal.auditing.sentences import cell, number, shown_columns
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS
 from scalecal.report.views import stratum_title
+from scalecal.runs.facts import reliability_facts
 
 if TYPE_CHECKING:
     from scalecal.auditing.audits import Audit
 
 __all__ = ["audit_html", "audit_page"]
 
-_COLUMNS = (
-    ("n", "n"),
-    ("ECE", "ece"),
-    ("floor", "floor"),
-    ("calibrated", "null"),
-    ("p (calibrated)", "p_null_holm"),
-    ("p (Cox)", "p_cox_holm"),
-    ("over-confidence", "overconfidence"),
-    ("label NLL", "nll"),
-    ("vote NLL", "vote_nll"),
-    ("AUC", "auc"),
+_SHOWN = (
+    "n",
+    "ece",
+    "floor",
+    "null",
+    "p_null_holm",
+    "p_cox_holm",
+    "overconfidence",
+    "nll",
+    "vote_nll",
+    "auc",
 )
 _MOST_PANELS = 6
 
@@ -35,21 +35,12 @@ def _panels(audit: Audit) -> str:
     """Reliability diagrams of the first strata, as SVG."""
     drawn = []
     agreement = audit.meta["strata"] == "agreement"
-    for row in [r for r in audit.rows if r["n"] > 0][:_MOST_PANELS]:
-        table, bars = audit.reliability(row["name"])
-        null = row.get("null", math.nan)
-        panel = {
-            "n": row["n"],
-            "ece": row["ece"],
-            "floor": row["floor"],
-            "null": null if math.isfinite(null) else None,
-            "bins": figures.bin_facts(table, bars),
-        }
-        title = stratum_title(row["name"], agreement)
+    for panel in reliability_facts(audit)[:_MOST_PANELS]:
+        title = stratum_title(panel["stratum"], agreement)
         svg = figures.reliability_panel(
             panel, title=title, event=audit.meta["event"], role="accent"
         )
-        caption = f"<b>{escape(title)}</b>, n = {number(row['n'])}"
+        caption = f"<b>{escape(title)}</b>, n = {number(panel['n'])}"
         drawn.append(f'<div style="width:240px">{caption}<br>{svg.svg()}</div>')
     return "".join(drawn)
 
@@ -60,14 +51,12 @@ def audit_html(audit: Audit) -> str:
     It brings its own colours and touches nothing outside itself, as a notebook wants it.
     """
     agreement = audit.meta["strata"] == "agreement"
-    used = [(t, k) for t, k in _COLUMNS if any(number(r.get(k)) != "-" for r in audit.rows)]
-    head = "".join(f'<th style="text-align:right">{escape(t)}</th>' for t, _ in used)
+    used = shown_columns(audit.rows, _SHOWN)
+    head = "".join(f'<th style="text-align:right">{escape(c.title)}</th>' for c in used)
     body = []
     for row in audit.rows:
         cells = "".join(
-            f'<td style="text-align:right">'
-            f"{escape((p_value if k.startswith('p_') else number)(row.get(k)))}</td>"
-            for _, k in used
+            f'<td style="text-align:right">{escape(cell(c.key, row.get(c.key)))}</td>' for c in used
         )
         name = escape(stratum_title(row["name"], agreement))
         body.append(f'<tr><th style="text-align:left">{name}</th>{cells}</tr>')

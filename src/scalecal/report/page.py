@@ -1,192 +1,326 @@
-"""The whole page as the template wants it: what is not of one cell."""
+"""Facts to one self-contained HTML file: a Jinja template with escaping on, case arrays, thumbnails."""
 
 from __future__ import annotations
 
-import shlex
+import base64
+import io
+import json
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from markupsafe import Markup
+import numpy as np
 
-from scalecal.auditing.sentences import number
-from scalecal.report import figures
-from scalecal.report.views import change_text, role_of, stratum_title, svg
+from scalecal.checks import InputError
+from scalecal.io.store import check_output_file, write_file, written_by
+from scalecal.io.text import csv_text
+from scalecal.metrics.arguments import read_hard_event
+from scalecal.report.figures import PANEL
+from scalecal.report.views import cell_view, data_uri, page_view
+from scalecal.runs.cells import Cell
+from scalecal.runs.folder import read_runs, report_facts, results_of
 
-__all__ = ["page_view"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-EXTRA = (("Label NLL", "nll"), ("Vote NLL", "vote_nll"), ("AUC", "auc"))
+__all__ = ["MOST_BYTES", "MOST_CASES", "MOST_WITH_IMAGES", "add_images", "write_report"]
 
+MOST_BYTES = 2_000_000
+"""Size of a page without thumbnails, at most."""
 
-def page_view(facts: Mapping[str, Any], *, n_full: int) -> dict[str, Any]:
-    """Everything the template shows that is not of one cell."""
-    cells = facts["cells"]
-    sections = [("answer", "Answer"), ("models", "Side by side"), ("difficulty", "By difficulty")]
-    sections += [("tradeoffs", "Trade-offs"), ("cases", "Cases"), ("work", "For the work")]
-    sections += [("claims", "Claims"), ("made", "How this was made")]
-    absent = set() if facts["claims"] else {"claims"}
-    if len(cells) == 1:
-        absent.add("models")
-    left_out = ""
-    if n_full < len(cells):
-        left_out = (
-            f"Figures and cases are shown of the first {n_full} of {len(cells)} models, so that the page "
-            "stays light; the table of methods holds all of them."
-        )
-    return {
-        "sections": [s for s in sections if s[0] not in absent],
-        "subtitle": _subtitle(cells),
-        "lead": _lead(facts),
-        "side_by_side": [_beside(c, facts, i < n_full) for i, c in enumerate(cells)],
-        "left_out": left_out,
-        "any_seeds": any(c["n_seeds"] > 1 for c in cells),
-        "dots": _dot_table(facts),
-        "about": list({m: text for c in cells for m, text in c["about"].items()}.items()),
-        "claims": [_claim(claim) for claim in facts["claims"]],
-        "runs": [_made(run) for run in facts["runs"]],
-        "citation": _citation(facts["version"]),
-    }
+MOST_WITH_IMAGES = 8_000_000
+"""Size of a page with thumbnails, at most."""
 
 
-def _subtitle(cells: Sequence[Mapping[str, Any]]) -> str:
-    first = cells[0]
-    if len(cells) > 1:
-        return f"{len(cells)} models, {len(dict.fromkeys(m for c in cells for m in c['methods']))} methods"
-    parts = [str(first["name"]), f"{first['n_test']:,} test cases"]
-    if first["n_seeds"] > 1:
-        parts.append(f"{first['n_seeds']} seeds")
-    own = len(first["methods"]) - len(first["derived"])
-    if own > 1:
-        parts.append(f"{own} methods")
-    return " · ".join(parts)
+MOST_CASES = 20_000
+"""Cases in the page at most; of more a random sample is taken, and the page says so."""
+
+THUMBNAIL = 112  # pixels, the longer side
+_MOST_PIXELS = 1 << 26  # of an image that is opened for a thumbnail
 
 
-def _lead(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    cells = facts["cells"]
-    strips: list[Markup | str] = ["", "", ""]
-    if len(cells) == 1:
-        cell = cells[0]
-        top, value = figures.ece_top(cells), {(r["method"], r["stratum"]): r for r in cell["rows"]}
-        wanted = [(cell["baseline"], "overall"), (cell["baseline"], cell["hardest"])]
-        if cell["best"]:
-            wanted.append((cell["best"]["method"], cell["hardest"] or "overall"))
-        for i, key in enumerate(wanted):
-            if key in value:
-                role = role_of(key[0], cell["baseline"])
-                before = value.get((cell["baseline"], key[1])) if i == 2 else None
-                sheet = figures.lead_strip(value[key], top=top, role=role, before=before)
-                strips[i] = svg(sheet)
-    return [{**item, "strip": strip} for item, strip in zip(facts["lead"], strips, strict=True)]
+@dataclass(frozen=True)
+class Detail:
+    """How much a page holds: bytes of case arrays and of results, cases listed, models drawn."""
+
+    arrays: int
+    results: int
+    cases: int
+    models: int
 
 
-def _beside(cell: Mapping[str, Any], facts: Mapping[str, Any], drawn: bool) -> dict[str, Any]:
-    value = {r["stratum"]: r for r in cell["rows"] if r["method"] == cell["baseline"]}
-    whole, hard = value.get("overall", {}), value.get(cell["hardest"], {})
-    best = cell["best"]
-    pairs = [(whole, "n"), (whole, "ece"), (whole, "floor"), (hard, "ece"), (hard, "null")]
-    pairs += [(whole, "nll"), (whole, "vote_nll"), (whole, "auc")]
-    return {
-        "key": cell["key"] if drawn else "",
-        "name": cell["name"],
-        "run": facts["runs"][cell["run"]]["title"],
-        "numbers": [number(row.get(key)) for row, key in pairs],
-        "best": (best["method"] if best["sure"] else "none for sure") if best else "-",
-    }
+# Tried in turn until the page is small enough.
+DETAILS = (
+    Detail(800_000, 300_000, 8, 24),
+    Detail(300_000, 150_000, 5, 12),
+    Detail(100_000, 50_000, 3, 6),
+    Detail(0, 0, 2, 2),
+    Detail(0, 0, 1, 1),
+)
 
 
-def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
-    cells, strata = facts["cells"], facts["strata"]
-    agreement = all(c["agreement"] or not c["strata"] for c in cells)
-    top = figures.ece_top(cells)
-    extra = [(t, k) for t, k in EXTRA if any(k in r for c in cells for r in c["rows"])]
-    rows = []
-    for cell in cells:
-        value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
-        for method in cell["methods"]:
-            role = role_of(method, cell["baseline"])
-            strips = []
-            for stratum in strata:
-                row = value.get((method, stratum))
-                if row is None:
-                    strips.append({"stratum": stratum, "value": "", "svg": ""})
-                    continue
-                strips.append(
-                    {
-                        "stratum": stratum,
-                        "value": row["ece"],
-                        "ece": number(row["ece"]),
-                        "change": change_text(row["changes"].get("ece")),
-                        "svg": svg(figures.strip(row, top=top, role=role), decorative=True),
-                    }
-                )
-            whole = value.get((method, "overall"), {})
-            numbers = [whole.get(k) for _, k in extra]
-            rows.append(
-                {
-                    "cell": cell["key"],
-                    "name": cell["name"],
-                    "method": method,
-                    "role": role,
-                    "strips": strips,
-                    "extra": [
-                        {"value": "" if v is None else v, "text": number(v)} for v in numbers
-                    ],
-                }
-            )
-    return {
-        "columns": [{"name": s, "title": stratum_title(s, agreement)} for s in strata],
-        "extra": [t for t, _ in extra],
-        "top": f"{top:g}",
-        "rows": rows,
-    }
+def write_report(
+    runs: Sequence[str | Path], out: str | Path, *, images: Path | None = None
+) -> Path:
+    """Write one self-contained page on one or several run folders of any kind.
+
+    Parameters
+    ----------
+    runs
+        Folders that `scalecal audit`, `compare`, `reproduce` or `demo` wrote.
+    out
+        The HTML file to write.
+    images
+        Folder that the cases' paths start from, for thumbnails and links; by default the folder
+        that the run names.
+
+    Returns
+    -------
+    The file written.
+    """
+    out = Path(out)
+    if images is not None and not Path(images).is_dir():
+        raise InputError(f"no folder at {images}: --images names the folder of the images")
+    inputs = [*runs, images]
+    # The report in a run's own folder belongs to the run, which makes it anew when it is run again.
+    kind = (out.name == "report.html" and written_by(out.parent / "run.json")) or "report"
+    check_output_file(out, kind=kind, inputs=inputs)
+    read = read_runs(runs)
+    facts, cells = report_facts(read), [cell for run in read for cell in run.cells]
+    tidy = results_of(read, facts)
+    notes, thumbnails = _images(facts, cells, out, images)
+    text = ""
+    for detail in DETAILS:
+        text = _page(facts, cells, tidy, detail, notes)
+        if len(text.encode("utf-8")) - thumbnails <= MOST_BYTES:
+            break
+    write_file(out, text, kind=kind, inputs=inputs)
+    return out
 
 
-def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
-    kinds = {"holds": "holds", "does not hold": "fails"}
-    keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
-    found = {k: "" if claim.get(k) is None else _words(claim[k]) for k in keys}
-    return {**found, "kind": kinds.get(str(claim.get("verdict")), "open")}
+def _images(
+    facts: Mapping[str, Any], cells: Sequence[Cell], out: Path, images: Path | None
+) -> tuple[dict[str, str], int]:
+    room, notes = MOST_WITH_IMAGES - MOST_BYTES, {}
+    start = room
+    for found, cell in zip(facts["cells"], cells, strict=True):
+        named = (cell.meta.get("dataset") or {}).get("data")
+        folder = images if images is not None else Path(named) if named else None
+        used, notes[found["key"]] = add_images(found["cases"], folder, out, most_bytes=room)
+        room -= used
+    return notes, start - room
 
 
-def _words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_words(v)}" for k, v in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_words, value))
-    return number(value)
+def _template() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
-def _made(run: Mapping[str, Any]) -> dict[str, Any]:
-    dataset, encoder = run.get("dataset") or {}, run.get("encoder") or {}
-
-    def listed(values: Mapping[str, Any]) -> str:
-        named = [str(values["name"])] if values.get("name") else []
-        rest = (f"{k} {_words(v)}" for k, v in values.items() if k != "name" and v is not None)
-        return ", ".join([*named, *rest])
-
-    seeds = run.get("seeds") or []
-    more = {k: v for k, v in dataset.items() if k not in ("sha256", "classes", "data")}
-    facts = [
-        ("scalecal", run.get("version")),
-        ("Data", listed(more)),
-        ("Classes", ", ".join(map(str, dataset.get("classes") or ()))),
-        ("SHA-256", dataset.get("sha256")),
-        ("Encoder", listed(encoder)),
-        ("Methods", ", ".join(map(str, run.get("methods") or ()))),
-        ("Seeds", ", ".join(map(str, seeds))),
-        ("Options", listed(run.get("options") or {})),
-        ("Packages", listed(run["packages"])),
-    ]
-    return {
-        "title": run["title"],
-        "command": shlex.join(map(str, run.get("command") or ["scalecal", "report"])),
-        "facts": [(k, v) for k, v in facts if v],
-        "notes": run["notes"],
-    }
-
-
-def _citation(version: str) -> str:
-    return (
-        f"The scalecal developers. scalecal {version}: audit and mend the calibration of probes on frozen\n"
-        "embeddings, case difficulty by case difficulty.\n"
-        "SCALE: Synthetic Calibration via Agreement Labeling in Embedding Space."
+    loader = PackageLoader("scalecal.report", ".")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(
+        "template.html"
     )
+
+
+def _asset(name: str) -> Any:
+    from markupsafe import Markup
+
+    # Written by us, and without a closing tag of their element: nothing to escape.
+    return Markup(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
+def _page(
+    facts: Mapping[str, Any],
+    cells: Sequence[Cell],
+    tidy: pd.DataFrame,
+    detail: Detail,
+    image_notes: Mapping[str, str],
+) -> str:
+    from markupsafe import Markup
+
+    drawn = facts["cells"][: detail.models]
+    arrays: dict[str, Any] = {}
+    full: list[dict[str, Any]] = []
+    room = detail.arrays
+    for found, cell in zip(drawn, cells, strict=False):
+        order = [*found["shown"], *(m for m in found["methods"] if m not in found["shown"])]
+        packed, note = case_arrays(cell, order, most_bytes=room // (len(drawn) - len(full)))
+        if packed is not None:
+            arrays[found["key"]] = packed
+            room -= sum(len(a["p"]) + len(a["y"]) for a in packed["methods"].values())
+        offered = found["shown"]
+        if packed is not None:
+            offered = [m for m in order if as_parsed(m) in packed["methods"]]
+        full.append(
+            cell_view(
+                found,
+                offered=offered,
+                sampled=note,
+                most_cases=detail.cases,
+                image_note=image_notes[found["key"]],
+            )
+        )
+    text = csv_text(tidy)
+    note = "One row per model, method, seed, stratum and metric."
+    if len(text) > detail.results:
+        keys = [c for c in tidy.columns if c not in ("seed", "value", "floor")]
+        text = csv_text(
+            tidy.groupby(keys, sort=False, dropna=False).mean(numeric_only=True).reset_index()
+        )
+        note = "Means over seeds: the results of every seed are in the run’s results.csv."
+    if len(text) > detail.results:
+        text, note = "", "The results are too many for this page: see the run’s results.csv."
+    return str(
+        _template().render(
+            **page_view(facts, n_full=len(full)),
+            full=full,
+            facts=facts,
+            cells=facts["cells"],
+            css=_asset("report.css"),
+            js=_asset("report.js"),
+            payload=Markup(payload(arrays)),
+            results_uri=data_uri(text) if text else "",
+            results_note=note,
+        )
+    )
+
+
+# What the script works on: predictions and labels of single cases, packed small
+
+
+def script_json(value: Any) -> str:
+    """Return JSON that cannot end its script element or open a comment in it.
+
+    Examples
+    --------
+    >>> script_json({"id": "</script><!--"})
+    '{"id":"\\\\u003c/script\\\\u003e\\\\u003c!--"}'
+    """
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def as_parsed(name: str) -> str:
+    r"""Return a name as a page's attribute holds it: HTML turns every line ending into a newline.
+
+    Examples
+    --------
+    >>> as_parsed("a\r\nb\rc")
+    'a\nb\nc'
+    """
+    return name.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _packed(values: Any, kind: str) -> str:
+    return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode("ascii")
+
+
+def case_arrays(
+    cell: Cell, methods: Sequence[str], *, most_bytes: int
+) -> tuple[dict[str, Any] | None, str]:
+    """Pack p, label and stratum of the first seed's cases, for as many methods as there is room.
+
+    Returns
+    -------
+    The arrays by method, base64 of little-endian float64 and uint8, or None where there is no room;
+    and a sentence on what was left out ("" if nothing).
+    """
+    base = cell.first(methods[0])
+    rows, note = base.rows, ""
+    if len(rows) > MOST_CASES:
+        rows = np.sort(np.random.default_rng(0).choice(rows, MOST_CASES, replace=False))
+        note = f"The slider works on a random sample of {MOST_CASES:,} of {len(base.rows):,} cases."
+    per_method = len(rows) * 9 * 4 // 3
+    room = (most_bytes - len(rows) * 4 // 3) // max(per_method, 1)
+    if room < 1:
+        return None, "With this many cases and models the number of bins is fixed."
+    out: dict[str, Any] = {
+        "strata": [as_parsed(name) for name in cell.stratum_names],
+        "stratum": _packed(cell.codes[rows] + 1, "<u1"),
+        "methods": {},
+    }
+    place = np.full(len(cell.y), -1)
+    for method in methods[:room]:
+        part = cell.first(method)
+        place[:] = -1
+        place[part.rows] = np.arange(len(part.rows))
+        if (place[rows] < 0).any():
+            continue  # tested on other cases, so it cannot share their labels and strata
+        event = read_hard_event(cell.y[rows], part.p[place[rows]])
+        arrays = {"p": _packed(event.p, "<f8"), "y": _packed(event.y, "<u1")}
+        out["methods"][as_parsed(method)] = arrays
+    return out, note
+
+
+def payload(cells: Mapping[str, Any]) -> str:
+    """Return the script's data: geometry and every cell's arrays."""
+    return script_json({"panel": PANEL, "cells": cells})
+
+
+# Images
+
+
+def add_images(
+    cases: list[dict[str, Any]], folder: Path | None, out: Path, *, most_bytes: int
+) -> tuple[int, str]:
+    """Add a link to each case's file and, while there is room, a thumbnail inside the page.
+
+    Parameters
+    ----------
+    folder
+        Where the paths start; None where it is unknown.
+    out
+        The report's file: links are relative to its folder.
+    most_bytes
+        Room for all thumbnails together.
+
+    Returns
+    -------
+    Bytes used, and a note to the reader ("" if all is well).
+    """
+    wanted = [case for case in cases if case["path"]]
+    if not wanted:
+        return 0, ""
+    if folder is None:
+        return 0, "For thumbnails, give the images’ folder: scalecal report RUN --images DIR."
+    try:
+        from PIL import Image
+    except ImportError:
+        return 0, "Thumbnails need the package pillow."
+    used, missing, full = 0, 0, False
+    root = Path(os.path.abspath(folder))
+    roots = (root, folder.resolve())
+    for case in wanted:
+        # A path in a table must not lead out of the folder; links that lie inside are its owner's.
+        file = Path(os.path.normpath(root / case["path"]))
+        if not any(map(file.is_relative_to, roots)) or not file.is_file():
+            missing += 1
+            continue
+        relative = Path(os.path.relpath(file, out.resolve().parent)).as_posix()
+        case["href"] = quote(relative, safe="/.-_~")
+        if full:
+            continue
+        try:
+            with Image.open(file) as image:
+                if image.width * image.height > _MOST_PIXELS:
+                    continue
+                image.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
+                buffer = io.BytesIO()
+                image.convert("RGB").save(buffer, "JPEG", quality=72)
+        except (OSError, ValueError, InputError):
+            missing += 1
+            continue
+        text = base64.b64encode(buffer.getvalue()).decode("ascii")
+        full = used + len(text) > most_bytes
+        if not full:
+            used += len(text)
+            case["thumbnail"] = f"data:image/jpeg;base64,{text}"
+    notes = []
+    if missing:
+        notes.append(f"{missing} image files were not found or could not be read.")
+    if full:
+        notes.append("The page has no room for further thumbnails.")
+    return used, " ".join(notes)

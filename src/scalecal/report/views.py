@@ -1,21 +1,20 @@
-"""One cell as the template wants it: numbers as text, figures as SVG, rows of tables."""
+"""Facts as the template wants them: numbers as text, figures as SVG, rows of tables."""
 
 from __future__ import annotations
 
+import base64
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from scalecal.auditing.sentences import number, p_value
-from scalecal.io.text import csv_cell
+from scalecal.auditing.sentences import p_value
+from scalecal.io.text import csv_cell, number
 from scalecal.report import figures
-from scalecal.report.downloads import data_uri
-from scalecal.report.frontiers import frontier
-from scalecal.report.sentences import signed
 from scalecal.report.svg import Drawing
 
-__all__ = ["cell_view", "change_text", "role_of", "stratum_title", "svg"]
+__all__ = ["cell_view", "data_uri", "page_view", "stratum_title"]
 
 AUDIT = (
     ("Stratum", "name"),
@@ -27,7 +26,7 @@ AUDIT = (
     ("Calibrated", "null"),
     ("p (calibrated)", "p_null_holm"),
     ("p (Cox)", "p_cox_holm"),
-    ("Debiased², 95 %", "debiased"),
+    ("Debiased², 95 %", "debiased_error"),
     ("Over-confidence", "overconfidence"),
     ("Brier", "brier"),
     ("Label NLL", "nll"),
@@ -66,6 +65,25 @@ def _null(panel: Mapping[str, Any]) -> str:
     return number(panel["floor"] if null is None else null)
 
 
+def data_uri(text: str) -> str:
+    """CSV text as a link that needs no file."""
+    return "data:text/csv;base64," + base64.b64encode(text.encode("utf-8")).decode("ascii")
+
+
+def signed(value: float) -> str:
+    """Write a change with its sign, by a true minus.
+
+    Examples
+    --------
+    >>> signed(-0.25), signed(0.5), signed(-1e-5)
+    ('−0.250', '+0.500', '0.000')
+    """
+    text = number(abs(value))
+    if float(text) == 0:
+        return text
+    return ("+" if value > 0 else "−") + text
+
+
 def change_text(change: Mapping[str, Any] | None) -> str:
     """A paired change with its interval, short enough for a table."""
     if not change or change["difference"] is None:
@@ -88,7 +106,7 @@ def cell_view(
     seed = f"seed {cell['seed']}, one of {cell['n_seeds']}; " if cell["n_seeds"] > 1 else ""
     return {
         **{k: cell[k] for k in ("key", "name", "n_bins", "strata", "baseline", "votes")},
-        "said": [*cell["audit"]["sentences"], cell["help"]],
+        "said": [*(item["text"] for item in cell["lead"]), *cell["more"]],
         "after": after,
         "offered": offered,
         "sampled": sampled,
@@ -140,21 +158,22 @@ def _reliability_panel(
 
 
 def _audit_view(cell: Mapping[str, Any]) -> dict[str, Any]:
-    rows = cell["audit"]["rows"]
+    audit = cell["audits"][cell["baseline"]]
+    rows = audit["rows"]
     used = [(t, k) for t, k in AUDIT if any(r.get(k) is not None for r in rows)]
 
     def text(row: Mapping[str, Any], key: str) -> str:
         if key == "name":
             return stratum_title(row["name"], cell["agreement"])
-        if key == "debiased" and row.get("debiased_low") is not None:
-            low, high = number(row["debiased_low"], 4), number(row["debiased_high"], 4)
+        if key == "debiased_error" and row.get("debiased_error_low") is not None:
+            low, high = number(row["debiased_error_low"], 4), number(row["debiased_error_high"], 4)
             return f"{number(row[key], 4)} ({low} to {high})"
         return (p_value if key.startswith("p_") else number)(row.get(key))
 
     return {
         "audit_head": [t for t, _ in used],
         "audit_rows": [[text(row, k) for _, k in used] for row in rows],
-        "audit_notes": [*cell["audit"]["sentences"], *cell["audit"]["notes"]],
+        "audit_notes": [*audit["sentences"], *audit["notes"]],
     }
 
 
@@ -167,7 +186,7 @@ def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
     ]
     drawn = []
     for title, x, y, titles in wanted:
-        sheet = frontier(facts, x=x, y=y, titles=titles, baseline=cell["baseline"])
+        sheet = figures.frontier(facts, x=x, y=y, titles=titles, baseline=cell["baseline"])
         if sheet is not None:
             drawn.append({"title": title, "svg": svg(sheet)})
     keys = [
@@ -179,7 +198,7 @@ def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
         "nll": "Label NLL",
         "vote_nll": "Vote NLL",
     }
-    beyond = facts["beyond"]
+    beyond = [row for row in facts["beyond"] if row["method"] != cell["baseline"]]
 
     def interval(point: Mapping[str, Any], key: str) -> str:
         text = number(point.get(key))
@@ -207,10 +226,10 @@ def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 def _difference(row: Mapping[str, Any], key: str) -> str:
     """Write a difference to softening by the same amount, as `frontier_methods` names its columns."""
-    start = f"difference_{key.replace('ece_hard', 'ece_low')}"
+    start = f"difference_{key}"
     if row.get(start) is None:
         return "-"
-    low, high = row.get(f"{start}_from"), row.get(f"{start}_to")
+    low, high = row.get(f"{start}_low"), row.get(f"{start}_high")
     return change_text({"difference": row[start], "low": low, "high": high})
 
 
@@ -302,3 +321,196 @@ def _referral_view(cell: Mapping[str, Any]) -> dict[str, Any]:
         "referral_rows": rows,
         "legend": [{"name": m, "role": role_of(m, cell["baseline"])} for m in cell["shown"]],
     }
+
+
+# What is not of one cell
+
+EXTRA = (("Label NLL", "nll"), ("Vote NLL", "vote_nll"), ("AUC", "auc"))
+
+
+def page_view(facts: Mapping[str, Any], *, n_full: int) -> dict[str, Any]:
+    """Everything the template shows that is not of one cell."""
+    cells = facts["cells"]
+    sections = [("answer", "Answer"), ("models", "Side by side"), ("difficulty", "By difficulty")]
+    sections += [("tradeoffs", "Trade-offs"), ("cases", "Cases"), ("work", "For the work")]
+    sections += [("claims", "Claims"), ("made", "How this was made")]
+    absent = set() if facts["claims"] else {"claims"}
+    if len(cells) == 1:
+        absent.add("models")
+    left_out = ""
+    if n_full < len(cells):
+        left_out = (
+            f"Figures and cases are shown of the first {n_full} of {len(cells)} models, so that the page "
+            "stays light; the table of methods holds all of them."
+        )
+    return {
+        "sections": [s for s in sections if s[0] not in absent],
+        "subtitle": _subtitle(cells),
+        "lead": _lead(facts),
+        "side_by_side": [_beside(c, facts, i < n_full) for i, c in enumerate(cells)],
+        "left_out": left_out,
+        "any_seeds": any(c["n_seeds"] > 1 for c in cells),
+        "dots": _dot_table(facts),
+        "more": [f"{c['name']}: {s}" if len(cells) > 1 else s for c in cells for s in c["more"]],
+        "n_resamples": ", ".join(f"{n:,}" for n in sorted({c["n_resamples"] for c in cells})),
+        "about": list({m: text for c in cells for m, text in c["about"].items()}.items()),
+        "claims": [_claim(claim) for claim in facts["claims"]],
+        "runs": [_made(run) for run in facts["runs"]],
+        "citation": _citation(facts["version"]),
+    }
+
+
+def _subtitle(cells: Sequence[Mapping[str, Any]]) -> str:
+    first = cells[0]
+    if len(cells) > 1:
+        return f"{len(cells)} models, {len(dict.fromkeys(m for c in cells for m in c['methods']))} methods"
+    parts = [str(first["name"]), f"{first['n_test']:,} test cases"]
+    if first["n_seeds"] > 1:
+        parts.append(f"{first['n_seeds']} seeds")
+    own = len(first["methods"]) - len(first["derived"])
+    if own > 1:
+        parts.append(f"{own} methods")
+    return " · ".join(parts)
+
+
+def _lead(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    cells = facts["cells"]
+    strips: list[Markup | str] = ["", "", ""]
+    if len(cells) == 1:
+        cell = cells[0]
+        top = figures.ece_top(cells)
+        value = {
+            (method, panel["stratum"]): {"method": method, **panel}
+            for method, panels in cell["reliability"].items()
+            for panel in panels
+        }
+        wanted = [(cell["baseline"], "overall"), (cell["baseline"], cell["hardest"])]
+        if cell["best"]:
+            wanted.append((cell["best"]["method"], cell["hardest"] or "overall"))
+        for i, key in enumerate(wanted):
+            if key in value:
+                role = role_of(key[0], cell["baseline"])
+                before = value.get((cell["baseline"], key[1])) if i == 2 else None
+                sheet = figures.lead_strip(value[key], top=top, role=role, before=before)
+                strips[i] = svg(sheet)
+    return [{**item, "strip": strip} for item, strip in zip(facts["lead"], strips, strict=True)]
+
+
+def _beside(cell: Mapping[str, Any], facts: Mapping[str, Any], drawn: bool) -> dict[str, Any]:
+    value = {r["stratum"]: r for r in cell["rows"] if r["method"] == cell["baseline"]}
+    whole, hard = value.get("overall", {}), value.get(cell["hardest"], {})
+    best = cell["best"]
+    pairs = [(whole, "n"), (whole, "ece"), (whole, "floor"), (hard, "ece"), (hard, "null")]
+    pairs += [(whole, "nll"), (whole, "vote_nll"), (whole, "auc")]
+    return {
+        "key": cell["key"] if drawn else "",
+        "name": cell["name"],
+        "run": facts["runs"][cell["run"]]["title"],
+        "numbers": [number(row.get(key)) for row, key in pairs],
+        "best": (best["method"] if best["sure"] else "none for sure") if best else "-",
+    }
+
+
+def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
+    cells, strata = facts["cells"], facts["strata"]
+    agreement = all(c["agreement"] or not c["strata"] for c in cells)
+    top = figures.ece_top(cells)
+    extra = [(t, k) for t, k in EXTRA if any(k in r for c in cells for r in c["rows"])]
+    rows = []
+    for cell in cells:
+        value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
+        for method in cell["methods"]:
+            role = role_of(method, cell["baseline"])
+            strips = []
+            for stratum in strata:
+                row = value.get((method, stratum))
+                if row is None:
+                    strips.append({"stratum": stratum, "value": "", "svg": ""})
+                    continue
+                changes = {} if method == cell["baseline"] else row["changes"]
+                strips.append(
+                    {
+                        "stratum": stratum,
+                        "value": row["ece"],
+                        "ece": number(row["ece"]),
+                        "change": change_text(changes.get("ece")),
+                        "svg": svg(figures.strip(row, top=top, role=role), decorative=True),
+                    }
+                )
+            whole = value.get((method, "overall"), {})
+            changes = {} if method == cell["baseline"] else whole.get("changes", {})
+            rows.append(
+                {
+                    "cell": cell["key"],
+                    "name": cell["name"],
+                    "method": method,
+                    "role": role,
+                    "strips": strips,
+                    "extra": [
+                        {
+                            "value": "" if whole.get(k) is None else whole[k],
+                            "text": number(whole.get(k)),
+                            "change": change_text(changes.get(k)),
+                        }
+                        for _, k in extra
+                    ],
+                }
+            )
+    return {
+        "columns": [{"name": s, "title": stratum_title(s, agreement)} for s in strata],
+        "extra": [t for t, _ in extra],
+        "top": f"{top:g}",
+        "rows": rows,
+    }
+
+
+def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
+    kinds = {"holds": "holds", "does not hold": "fails"}
+    keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
+    found = {k: "" if claim.get(k) is None else _words(claim[k]) for k in keys}
+    return {**found, "kind": kinds.get(str(claim.get("verdict")), "open")}
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_words(v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return number(value)
+
+
+def _made(run: Mapping[str, Any]) -> dict[str, Any]:
+    dataset, encoder = run.get("dataset") or {}, run.get("encoder") or {}
+
+    def listed(values: Mapping[str, Any]) -> str:
+        named = [str(values["name"])] if values.get("name") else []
+        rest = (f"{k} {_words(v)}" for k, v in values.items() if k != "name" and v is not None)
+        return ", ".join([*named, *rest])
+
+    seeds = run.get("seeds") or []
+    more = {k: v for k, v in dataset.items() if k not in ("sha256", "classes", "data")}
+    facts = [
+        ("scalecal", run.get("version")),
+        ("Data", listed(more)),
+        ("Classes", ", ".join(map(str, dataset.get("classes") or ()))),
+        ("SHA-256", dataset.get("sha256")),
+        ("Encoder", listed(encoder)),
+        ("Methods", ", ".join(map(str, run.get("methods") or ()))),
+        ("Seeds", ", ".join(map(str, seeds))),
+        ("Options", listed(run.get("options") or {})),
+        ("Packages", listed(run["packages"])),
+    ]
+    return {
+        "title": run["title"],
+        "command": shlex.join(map(str, run.get("command") or ["scalecal", "report"])),
+        "facts": [(k, v) for k, v in facts if v],
+        "notes": run["notes"],
+    }
+
+
+def _citation(version: str) -> str:
+    return (
+        f"The scalecal developers. scalecal {version}: audit and mend the calibration of probes on frozen\n"
+        "embeddings, case difficulty by case difficulty.\n"
+        "SCALE: Synthetic Calibration via Agreement Labeling in Embedding Space."
+    )

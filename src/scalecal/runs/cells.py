@@ -163,7 +163,11 @@ class Cell:
     def answers(self, method: str, seed: int | None = None) -> Predictions:
         """Return one method's predictions with their cases; of the first seed, unless named."""
         chosen = self.first(method) if seed is None else self.predictions[method, seed]
-        return Predictions(self.cases.take(chosen.rows), chosen.p, chosen.p_reader)
+        cases = self.cases.take(chosen.rows)
+        if cases.groups is not None:
+            # In the order of their names: resampling is the same before and after the disk.
+            cases = replace(cases, groups=Factor.of(cases.groups.values))
+        return Predictions(cases, chosen.p, chosen.p_reader)
 
     @property
     def shift(self) -> tuple[str, str] | None:

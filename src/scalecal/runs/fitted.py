@@ -1,209 +1,234 @@
-"""A fitted method on disk: safetensors for the numbers, JSON for everything else, never pickle."""
+"""One method fitted to embeddings, and the predictions of a saved probe."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+import inspect
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scalecal import __version__
-from scalecal.calibrators import Calibrator, from_dict
-from scalecal.checks import Float, InputError, check_positive_int, lookup
+from scalecal.calibrators import Calibrator, Chain, JuryScaling
+from scalecal.cases import Predictions
+from scalecal.checks import InputError, check_positive_int, lookup
 from scalecal.io.features import Features
-from scalecal.io.store import output_folder, plain, write_json
-from scalecal.probes import Job, Trained, fit_many, linear_logits, probabilities
+from scalecal.io.store import plain, write_file
+from scalecal.probes import DEFAULT_PANEL, Job, LinearProbe, Recipe, ScaleProbe, fit_many
 from scalecal.runs.grid import applicable, fit_calibrator, on_device, panel_size
 from scalecal.runs.methods import METHODS
+from scalecal.synthesis import plan
 
-__all__ = ["FittedMethod", "fit_method", "load_method", "save_method"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-_FORMAT = 1
-WEIGHTS, ABOUT = "probe.safetensors", "probe.json"
+__all__ = ["fit_method", "predict_features", "predictions_table", "write_table"]
 
-
-@dataclass(frozen=True, eq=False)
-class FittedMethod:
-    """A probe with its calibrator, and where it came from."""
-
-    coef: Float
-    intercept: Float
-    unit: bool
-    calibrator: Calibrator | None
-    about: dict[str, Any]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names; the position is the label."""
-        return tuple(self.about["classes"])
-
-    def predict_proba(self, data: Features) -> Float:
-        """Return probabilities: (n,) of the second class, or (n, C).
-
-        Raises
-        ------
-        InputError
-            Where the features have another width, or were made by another encoder.
-        """
-        width = self.coef.shape[1]
-        if data.X.shape[1] != width:
-            raise InputError(
-                f"the features have {data.X.shape[1]} columns, but the probe was fitted to {width}: "
-                "use features of the same encoder"
-            )
-        made, fitted = data.encoder, self.about["encoder"]
-        if made is not None and fitted is not None and made != fitted:
-            raise InputError(
-                f"the features are of encoder {made}, but the probe was fitted to {fitted}"
-            )
-        logits = linear_logits(data.X, self.coef, self.intercept, unit=self.unit)
-        if self.calibrator is None:
-            probs = probabilities(logits)
-            return probs[:, 1] if logits.ndim == 1 else probs
-        # A case without votes gets the usual number of readers. Where the probe knew no votes, new
-        # ones change nothing: cases with and without them are treated alike.
-        readers: Any = self.about["n_raters"]
-        known = data.cases.readers
-        if known is not None and (readers is not None or data.cases.votes is None):
-            readers = np.where(known > 0, known, readers)
-        return self.calibrator.predict_proba(logits, n_raters=readers)
+CHUNK_ROWS = 65_536
 
 
 def fit_method(
-    data: Features, method: str, *, seed: int = 0, preset: str | None = None, dataset: str = ""
-) -> FittedMethod:
+    data: Features,
+    method: str,
+    *,
+    seed: int = 0,
+    preset: str | None = None,
+    memory: float | None = None,
+    dataset: str = "",
+) -> LinearProbe | ScaleProbe:
     """Fit one method to all cases marked train (to all cases where none is marked).
+
+    Parameters
+    ----------
+    data
+        Embeddings with labels and, where known, votes, groups and split.
+    method
+        A name in `METHODS`.
+    seed
+        Decides the held-out part, initial weights and batch order.
+    preset
+        "paper" or "default"; None: the method's own.
+    memory
+        GiB of embeddings to hold in memory at most; None: all of them.
+    dataset
+        Name of the data, noted in the probe.
+
+    Returns
+    -------
+    LinearProbe or ScaleProbe
+        The latter for methods with synthetic cases. `about_` says what made it.
 
     Examples
     --------
     >>> from scalecal.datasets import load_lidc
-    >>> fitted = fit_method(load_lidc(), "temperature")
-    >>> fitted.coef.shape, sorted(fitted.about)[:2]
-    ((1, 5), ['classes', 'counts'])
+    >>> probe = fit_method(load_lidc(), "temperature")
+    >>> probe.coef_.shape, type(probe.calibrator_).__name__
+    ((1, 5), 'TemperatureScaling')
     """
     check_positive_int(seed, "seed", least=0)
-    data = data.labelled()
-    data = replace(data, X=on_device(data.X, "cpu"))
-    cases = data.cases
-    assert data.y is not None
+    cases = data.cases.labelled()
     record = lookup(method, METHODS, "method")
-    run, why = applicable([method], data) if not record.needs_votes else _needs(data, method)
+    if record.needs_votes and cases.votes is None:
+        raise InputError(
+            f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"
+        )
+    run, why = applicable([method], data)
     if method not in run:
         raise InputError(f"{method} cannot be fitted: {why[method]}")
-    panel = panel_size(data)
-    rows = np.arange(len(data)) if data.split is None else np.flatnonzero(data.split == "train")
+    if memory is None:
+        data = replace(data, X=on_device(data.X, "cpu"))
+    y, split = data.cases.y, data.split
+    assert y is not None
+    labelled = y >= 0
+    rows = np.flatnonzero(labelled if split is None else labelled & (split == "train"))
     if len(rows) == 0:
         raise InputError("no case has split = 'train': nothing to fit")
-    val = None if data.split is None else np.flatnonzero(data.split == "val")
+    val = None if split is None else np.flatnonzero(labelled & (split == "val"))
     val = val if val is not None and len(val) else None
+    panel = panel_size(data)
+    groups, votes = data.cases.groups, data.cases.votes
     jobs = [
         Job(
             recipe=recipe,
             rows=rows,
-            y=data.y[rows],
+            y=y[rows],
             n_classes=len(cases.classes),
             seed=seed,
-            votes=None if cases.votes is None else cases.votes[rows],
-            groups=None if cases.groups is None else cases.groups.codes[rows],
+            votes=None if votes is None else votes[rows],
+            groups=None if groups is None else groups.codes[rows],
             validation=val,
-            validation_y=None if val is None else data.y[val],
+            validation_y=None if val is None else y[val],
         )
         for recipe in record.recipes(panel, preset)
     ]
-    rivals = fit_many(data.X, jobs)
-    best = min(range(len(rivals)), key=lambda i: float(np.min(rivals[i].fit.history)))
-    probe: Trained = rivals[best]
-    calibrator = fit_calibrator(record, probe, data, val)
-    held = probe.validation if val is None else val
-    about: dict[str, Any] = {
-        "format": _FORMAT,
-        "version": __version__,
+    candidates = fit_many(data.X, jobs, memory=memory)
+    losses = [float(np.min(candidate.fit.history)) for candidate in candidates]
+    best = int(np.argmin(losses))
+    trained, recipe = candidates[best], jobs[best].recipe
+    held = trained.validation if val is None else val
+    about = {
         "method": method,
         "label": record.label,
-        "recipe": _plain_recipe(asdict(jobs[best].recipe)),
+        "recipe": plain({k: _named(v) for k, v in asdict(recipe).items()}),
         "seed": seed,
-        "classes": list(cases.classes),
-        "n_raters": panel,
         "encoder": data.encoder,
         "dataset": dataset,
         "data_sha256": data.fingerprint,
         "counts": {
-            "train": len(probe.rows),
+            "train": len(trained.rows),
             "validation": 0 if held is None else len(held),
-            "synthetic": 0 if probe.plan is None else len(probe.plan),
-        },
-        "training": {
-            "epochs": probe.fit.n_iter,
-            "best_epoch": probe.fit.best,
-            "stopped_by_limit": probe.fit.capped,
-            "validation_loss": [float(v) for v in probe.fit.history],
+            "synthetic": 0 if trained.plan is None else len(trained.plan),
         },
     }
-    return FittedMethod(probe.coef, probe.intercept, probe.unit, calibrator, about)
-
-
-def _needs(data: Features, method: str) -> tuple[dict[str, Any], dict[str, str]]:
-    if data.cases.votes is None:
-        raise InputError(
-            f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"
-        )
-    return applicable([method], data)
-
-
-def _plain_recipe(recipe: dict[str, Any]) -> Any:
-    return plain(
-        {k: v if not callable(v) else getattr(v, "__name__", repr(v)) for k, v in recipe.items()}
+    estimator: type[LinearProbe | ScaleProbe] = LinearProbe if trained.plan is None else ScaleProbe
+    options = _estimator_options(estimator, recipe, record.calibrator)
+    probe = estimator(**options, preset=preset or record.preset, random_state=seed)
+    return probe.adopt(
+        trained,
+        cases.classes,
+        calibrator=fit_calibrator(record, trained, data, val),
+        n_raters=panel,
+        about=about,
     )
 
 
-def save_method(fitted: FittedMethod, folder: str | Path) -> None:
-    """Write ``probe.safetensors`` and ``probe.json``, both or neither."""
-    from safetensors.numpy import save
-
-    about = fitted.about | {
-        "unit_rows": fitted.unit,
-        "calibrator": None if fitted.calibrator is None else fitted.calibrator.to_dict(),
-    }
-    with output_folder(folder, kind="fit") as partial:
-        weights = save(
-            {
-                "coef": np.ascontiguousarray(fitted.coef, dtype=np.float64),
-                "intercept": np.ascontiguousarray(fitted.intercept, dtype=np.float64),
-            }
-        )
-        # Not `save_file`, whose files only their owner may read.
-        (partial / WEIGHTS).write_bytes(weights)
-        write_json(partial / ABOUT, about)
+def _named(value: Any) -> Any:
+    return getattr(value, "__name__", repr(value)) if callable(value) else value
 
 
-def load_method(folder: str | Path) -> FittedMethod:
-    """Read what `save_method` wrote."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+def _estimator_options(
+    estimator: type, recipe: Recipe, calibrator: Calibrator | None
+) -> dict[str, Any]:
+    """Return the constructor arguments of an estimator that trains by this recipe."""
+    options: dict[str, Any] = vars(recipe)
+    if recipe.synthesis is not None:
+        steps = calibrator.steps if isinstance(calibrator, Chain) else [calibrator]
+        jury = [step.strength for step in steps if isinstance(step, JuryScaling)]
+        defaults = {k: p.default for k, p in inspect.signature(plan).parameters.items()}
+        options = {**options, **defaults, **recipe.synthesis, "jury": jury[0] if jury else None}
+    names = inspect.signature(estimator).parameters
+    return {k: v for k, v in options.items() if k in names}
 
-    folder = Path(folder)
-    for name in (WEIGHTS, ABOUT):
-        if not (folder / name).is_file():
-            raise InputError(
-                f"no fitted probe at {folder}: {name} is missing. "
-                "Run: scalecal fit FEATURES --method NAME --out DIR"
-            )
-    try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        numbers = load_file(folder / WEIGHTS)
-        if about["format"] != _FORMAT:
-            raise InputError(f"{folder} has format {about['format']}, this version reads {_FORMAT}")
-        saved = about.pop("calibrator")
-        return FittedMethod(
-            numbers["coef"],
-            numbers["intercept"],
-            bool(about.pop("unit_rows")),
-            None if saved is None else from_dict(saved),
-            about,
-        )
-    except (json.JSONDecodeError, SafetensorError, KeyError, UnicodeDecodeError) as error:
+
+def predict_features(probe: LinearProbe | ScaleProbe, data: Features) -> Predictions:
+    """Return a saved probe's probabilities of embeddings, read part by part.
+
+    Raises
+    ------
+    InputError
+        Where the features have another width, or were made by another encoder.
+    """
+    width, cases = probe.n_features_in_, data.cases
+    if data.X.shape[1] != width:
         raise InputError(
-            f"{folder} does not hold a probe this version can read: {error!r}"
-        ) from None
+            f"the features have {data.X.shape[1]} columns, but the probe was fitted to {width}: "
+            "use features of the same encoder"
+        )
+    own, expected = data.encoder, probe.about_.get("encoder")
+    if own is not None and expected is not None and own != expected:
+        raise InputError(
+            f"the features are of encoder {own}, but the probe was fitted to {expected}"
+        )
+    # A case without votes gets the usual number of readers. Where the probe knew no votes, new
+    # ones change nothing: cases with and without them are treated alike.
+    readers: Any = None
+    if cases.readers is not None and (probe.n_raters_ is not None or cases.votes is None):
+        readers = np.where(cases.readers > 0, cases.readers, probe.n_raters_ or DEFAULT_PANEL)
+    parts = [slice(start, start + CHUNK_ROWS) for start in range(0, len(data), CHUNK_ROWS)]
+    probs = [
+        probe.predict_proba(data.X[part], n_raters=None if readers is None else readers[part])
+        for part in parts
+    ]
+    p = np.concatenate(probs) if probs else np.empty((0, len(probe.classes_)))
+    if not cases.classes:
+        cases = replace(cases, classes=tuple(map(str, probe.classes_.tolist())))
+    return Predictions(cases, p[:, 1] if p.shape[1] == 2 else p)
+
+
+def predictions_table(predictions: Predictions) -> pd.DataFrame:
+    """Return id, p (or p_<class>) and what is known of the cases: label, votes, group, split."""
+    import pandas as pd
+
+    cases, probs = predictions.cases, predictions.p
+    table: dict[str, Any] = {"id": cases.names}
+    for name, values in (("p", probs), ("p_reader", predictions.p_reader)):
+        if values is not None:
+            table |= _by_class(name, values, cases.classes)
+    if cases.y is not None and (cases.y >= 0).any():
+        names = np.array([*cases.classes, None], dtype=object)
+        # One probability goes with labels 0 and 1; the class names are in the probe's own file.
+        numbers = pd.Series(cases.y, dtype="Int64").mask(cases.y < 0)
+        table["label"] = numbers if probs.ndim == 1 else names[cases.y]
+    if cases.votes is not None:
+        if len(cases.classes) == 2:
+            table |= {"votes": cases.votes[:, 1], "n_raters": cases.votes.sum(axis=1)}
+        else:
+            table |= _by_class("votes", cases.votes, cases.classes)
+    if cases.groups is not None:
+        table["group"] = cases.groups.values
+    if cases.split is not None:
+        table["split"] = cases.split.values
+    return pd.DataFrame(table)
+
+
+def _by_class(name: str, values: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[Any]]:
+    if values.ndim == 1:
+        return {name: values}
+    return {f"{name}_{label}": values[:, c] for c, label in enumerate(classes)}
+
+
+def write_table(
+    table: pd.DataFrame, path: str | Path, *, inputs: Sequence[str | Path | None] = ()
+) -> None:
+    """Write CSV or Parquet by the file's ending; never to one of the `inputs`."""
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise InputError(f"predictions are written as .csv or .parquet, got {path.name}")
+    content: str | bytes
+    if path.suffix == ".csv":
+        content = table.to_csv(index=False, lineterminator="\n")
+    else:
+        content = table.to_parquet(index=False)
+    write_file(path, content, kind="predict", inputs=inputs)

@@ -1,29 +1,63 @@
-"""What a run leaves on disk: a cell, its scores, its comparison, audits and figures."""
+"""What a run leaves on disk, and how it is read again: cells, their facts, scores, audits and figures.
+
+A folder that holds `cases.parquet` and `predictions.parquet` is a cell; a run folder is a cell, or
+holds cells below `cells/`. Facts are stored with the hashes of the cell's files; where they are missing
+or of other files (an older version wrote them), they are computed again by the same function.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scalecal import __version__
 from scalecal.auditing.audits import Audit, audit_predictions
-from scalecal.cases import Factor
-from scalecal.io.store import output_folder, write_csv, write_json
-from scalecal.runs.cells import BASELINE, Cell, Prediction, write_cell
-from scalecal.runs.comparison import Comparison
+from scalecal.checks import InputError
+from scalecal.io.store import (
+    file_hash,
+    output_folder,
+    plain,
+    write_csv,
+    write_file,
+    write_json,
+    write_text,
+    written_by,
+)
+from scalecal.runs import wording
+from scalecal.runs.cells import Cell, Prediction, read_cell, write_cell
+from scalecal.runs.facts import Comparison, compare_cell, with_remedies
+from scalecal.votes import STRATA
 
-__all__ = ["audit_method", "run_meta", "write_audit_run", "write_run"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Run",
+    "audit_method",
+    "newest_report",
+    "read_runs",
+    "report_facts",
+    "results_of",
+    "run_meta",
+    "store_facts",
+    "write_audit_run",
+    "write_run",
+]
+
+FACTS = "facts.json"
+_FORMAT = 1
 
 MOST_CASES = 1_000_000
 """Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
 
-CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet")
+CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet", FACTS)
 RUN_FILES = (
     *(*CASE_FILES, "results.csv", "comparison.csv"),
     *("claims.json", "frontier.csv", "frontier_methods.csv"),
@@ -91,10 +125,11 @@ def write_run(
     Files that an earlier run of the same kind wrote there and this one does not have are removed:
     audits of another best method, say, would be taken for this run's.
     """
-    from scalecal.auditing.plots import save
-    from scalecal.runs.frontier import frontier_curve, frontier_methods
+    import pandas as pd
 
-    cell = comparison.cell
+    from scalecal.auditing.plots import save
+
+    cell, facts = comparison.cell, comparison.facts
     meta = run_meta(
         cell,
         kind=kind,
@@ -106,18 +141,18 @@ def write_run(
     )
     with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
         write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
+        write_text(folder / FACTS, _facts_text(folder, facts))
         write_csv(comparison.results, folder / "results.csv")
         write_csv(comparison.table, folder / "comparison.csv")
         if claims is not None:
             write_json(folder / "claims.json", list(claims))
-        for method in dict.fromkeys((BASELINE, comparison.best)):
-            if method in cell.methods:
-                found = audit_method(cell, method)
-                found.to_json(folder / f"audit_{method}.json")
-                save(found.plot(), folder / f"reliability_{method}")
-        if BASELINE in cell.methods and "low" in cell.stratum_names:
-            write_csv(frontier_curve(cell), folder / "frontier.csv")
-            write_csv(frontier_methods(cell), folder / "frontier_methods.csv")
+        for method, found in comparison.audits.items():
+            found.to_json(folder / f"audit_{method}.json")
+            save(found.plot(), folder / f"reliability_{method}")
+        if facts["hardest"]:
+            curve, beyond = (pd.DataFrame(facts["frontier"][k]) for k in ("curve", "beyond"))
+            write_csv(curve, folder / "frontier.csv")
+            write_csv(beyond, folder / "frontier_methods.csv")
         return sorted(p.name for p in folder.iterdir())
 
 
@@ -130,7 +165,7 @@ def write_audit_run(
     options: Mapping[str, Any] | None = None,
     inputs: Sequence[Path | None] = (),
 ) -> list[str]:
-    """Write an audit: its numbers, its figure and its cases; return the names of the files.
+    """Write an audit: its numbers, its figure, its cases and facts; return the names of the files.
 
     Files that an earlier audit wrote there and this one does not have are removed: the cases of
     another file, say, would be taken for this one's. So is its report.
@@ -141,9 +176,10 @@ def write_audit_run(
         found.to_json(folder / "audit.json")
         write_csv(found.to_frame(), folder / "audit.csv")
         save(found.plot(), folder / "reliability")
-        if found.times is None and len(found.predictions) <= MOST_CASES:
-            everything = Prediction(np.arange(found.predictions.cases.n), found.predictions.p)
-            cell = Cell(dataset, "model", found.predictions.cases, {("model", 0): everything})
+        answers = found.predictions
+        if found.times is None and len(answers) <= MOST_CASES:
+            own = Prediction(np.arange(len(answers)), answers.p, answers.p_reader)
+            cell = Cell(dataset, "model", answers.cases, {("model", 0): own})
             meta = run_meta(
                 cell,
                 kind="audit",
@@ -154,4 +190,227 @@ def write_audit_run(
                 fingerprint=str(found.meta["data_sha256"]),
             )
             write_cell(folder, replace(cell, meta=meta))
+            chosen = {k: found.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+            facts = compare_cell(cell, audits={"model": found}, **chosen).facts
+            write_text(folder / FACTS, _facts_text(folder, facts))
         return sorted(p.name for p in folder.iterdir())
+
+
+# Facts on disk
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {name: file_hash(folder / name) for name in ("cases.parquet", "predictions.parquet")}
+
+
+def _facts_text(folder: Path, facts: Mapping[str, Any]) -> str:
+    about = {"format": _FORMAT, "version": __version__, "made_from": _hashes(folder)}
+    return json.dumps(about | dict(facts), allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _stored_facts(folder: Path) -> dict[str, Any] | None:
+    """Return the facts stored beside a cell, if they are of its present files."""
+    facts = _read_json(folder / FACTS)
+    if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
+        return None
+    return facts if facts.get("made_from") == _hashes(folder) else None
+
+
+def _facts_of(folder: Path, cell: Cell) -> dict[str, Any]:
+    """Return a cell's facts: stored, or computed as the run would have."""
+    facts = _stored_facts(folder)
+    if facts is None:
+        options: dict[str, Any] = cell.meta.get("options") or {}
+        chosen = {k: options[k] for k in ("n_bins", "n_resamples", "seed") if options.get(k)}
+        facts = compare_cell(cell, **chosen).facts
+    return facts
+
+
+def store_facts(run: str | Path) -> None:
+    """Compute and keep the facts of every cell of a run that has none of its present files."""
+    for folder in _cell_folders(Path(run)):
+        if _stored_facts(folder) is None:
+            cell = read_cell(folder)
+            if cell.shift is None and cell.predictions:
+                text = _facts_text(folder, compare_cell(cell).facts)
+                kind = written_by(folder / "run.json") or "files"
+                write_file(folder / FACTS, text, kind=kind)
+
+
+# Reading runs
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run folder: what made it, its cells with their facts, and its claims."""
+
+    folder: Path
+    info: Mapping[str, Any]
+    cells: tuple[Cell, ...]
+    facts: tuple[dict[str, Any], ...]
+    places: tuple[Path, ...]
+    claims: Sequence[Mapping[str, Any]]
+
+
+def _read_json(path: Path) -> Any:
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+
+
+def _cell_folders(folder: Path) -> list[Path]:
+    def is_cell(place: Path) -> bool:
+        return all((place / name).is_file() for name in ("cases.parquet", "predictions.parquet"))
+
+    below = sorted(p for p in folder.glob("cells/*/*") if is_cell(p))
+    return [folder, *below] if is_cell(folder) else below
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[Run]:
+    """Read run folders of any kind, with the facts of their cells."""
+    if not folders:
+        raise InputError("no run given: name at least one folder that a scalecal command wrote")
+    return [_read_run(Path(folder)) for folder in folders]
+
+
+def _read_run(folder: Path) -> Run:
+    places = _cell_folders(folder)
+    if not places:
+        raise InputError(
+            f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
+            "cells/. Run scalecal audit, compare, reproduce or demo with --out first"
+        )
+    found = [(place, read_cell(place)) for place in places]
+    for place, cell in found:
+        if not cell.predictions:
+            raise InputError(f"{place / 'predictions.parquet'} holds no prediction")
+    shown = [(place, cell) for place, cell in found if cell.shift is None] or found
+    # Data with strata first: they are what a reader comes for.
+    shown.sort(key=lambda pair: not pair[1].stratum_names)
+    info = _read_json(folder / "run.json") or shown[0][1].meta
+    if len(shown) < len(found):
+        note = (
+            f"{len(found) - len(shown)} models tested elsewhere than trained are not on this page: "
+            "see the run's tables/shift.md and figures/shift.svg."
+        )
+        info = {**info, "notes": [*(info.get("notes") or ()), note]}
+    return Run(
+        folder,
+        info,
+        tuple(with_remedies(cell)[0] for _, cell in shown),
+        tuple(_facts_of(place, cell) for place, cell in shown),
+        tuple(place for place, _ in shown),
+        _read_json(folder / "claims.json") or [],
+    )
+
+
+def report_facts(runs: Sequence[Run] | Sequence[str | Path]) -> dict[str, Any]:
+    """Everything a report of these runs says, JSON-able: the facts of their cells, side by side."""
+    read = [run if isinstance(run, Run) else _read_run(Path(run)) for run in runs]
+    if not read:
+        read_runs([])
+    cells = [{**facts, "run": number} for number, run in enumerate(read) for facts in run.facts]
+    for i, cell in enumerate(cells):
+        cell["key"] = f"c{i}"
+    _distinct_names(cells, read)
+    listed = [
+        _run_facts(run, [c["key"] for c in cells if c["run"] == i]) for i, run in enumerate(read)
+    ]
+    title = listed[0]["title"] if len(read) == 1 else f"{len(read)} runs side by side"
+    return dict(
+        plain(
+            {
+                "version": __version__,
+                "title": title,
+                "lead": cells[0]["lead"] if len(cells) == 1 else wording.lead(cells),
+                "runs": listed,
+                "strata": _all_strata(cells),
+                "methods": list(dict.fromkeys(m for c in cells for m in c["methods"])),
+                "cells": cells,
+                "claims": [{**c, "run": i} for i, run in enumerate(read) for c in run.claims],
+            }
+        )
+    )
+
+
+def _run_facts(run: Run, keys: Sequence[str]) -> dict[str, Any]:
+    kept = ("kind", "version", "command", "options", "seeds", "dataset", "encoder", "methods")
+    return {
+        "title": run.info.get("title") or run.folder.name,
+        "folder": run.folder.name,
+        **{key: run.info.get(key) for key in kept},
+        "notes": list(run.info.get("notes") or ()),
+        "packages": dict(run.info.get("packages") or {}),
+        "cells": list(keys),
+    }
+
+
+def _all_strata(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    named = list(dict.fromkeys(s for c in cells for s in c["strata"]))
+    if set(named) <= set(STRATA):
+        named = [s for s in STRATA if s in named]
+    return ["overall", *named]
+
+
+def _distinct_names(cells: list[dict[str, Any]], runs: Sequence[Run]) -> None:
+    """Cells of several runs may be of one data set and encoder: the run's title tells them apart."""
+    names = [c["name"] for c in cells]
+    for cell in cells:
+        if names.count(cell["name"]) > 1 and len(runs) > 1:
+            run = runs[cell["run"]]
+            cell["name"] = f"{cell['name']} ({run.info.get('title') or run.folder.name})"
+    names = [c["name"] for c in cells]
+    for i, cell in enumerate(cells):
+        if names.count(cell["name"]) > 1:
+            cell["name"] = f"{cell['name']} #{i + 1}"
+
+
+def results_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> pd.DataFrame:
+    """Tidy results of all cells: those the run wrote, or the means over seeds among the facts."""
+    import pandas as pd
+
+    frames = []
+    places = [place for run in runs for place in run.places]
+    for place, cell in zip(places, facts["cells"], strict=True):
+        if (place / "results.csv").is_file():
+            # "none" is the name of a method here, never a missing value.
+            table = pd.read_csv(place / "results.csv", keep_default_na=False, na_values=[""])
+            table = table[table["method"].isin(cell["methods"])]
+            table = table.drop(columns=["dataset", "encoder"], errors="ignore")
+        else:
+            plain_keys = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy")
+            table = pd.DataFrame(
+                {
+                    "method": row["method"],
+                    "stratum": row["stratum"],
+                    "metric": metric,
+                    "value": row[metric],
+                    "floor": row["floor"] if metric == "ece" else None,
+                }
+                for row in cell["rows"]
+                for metric in plain_keys
+                if row.get(metric) is not None
+            )
+        frames.append(table.assign(model=cell["name"]))
+    joined = pd.concat(frames, ignore_index=True)
+    return joined[["model", *joined.columns.drop("model")]]
+
+
+def newest_report(folder: str | Path = "runs") -> Path:
+    """Return the report written last in a folder or anywhere below it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     Path(root, "report.html").touch()
+    ...     newest_report(root).name
+    'report.html'
+    """
+    found = [p for p in Path(folder).rglob("*.html") if p.is_file()]
+    if not found:
+        raise InputError(f"no report below {folder}. Run scalecal demo, or scalecal report RUN")
+    return max(found, key=lambda p: (p.stat().st_mtime, str(p)))

@@ -16,8 +16,7 @@ from scipy.special import expit
 from scalecal import metrics
 from scalecal.checks import Float, InputError
 from scalecal.runs.cells import Cell, Prediction
-from scalecal.runs.resampled import Resampled
-from scalecal.runs.scores import entropy
+from scalecal.runs.scores import Resampled, entropy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,13 +37,8 @@ TEMPERATURES: Float = np.concatenate(
 )
 """Temperatures of the curve, 0.5 to 5, with 1 (the predictions as they are) and 2 among them."""
 
-PLANES = {
-    "ece": ("overall", "ece"),
-    "ece_low": ("low", "ece"),
-    "nll": ("overall", "nll"),
-    "vote_nll": ("overall", "vote_nll"),
-}
-"""Coordinate of the frontier -> stratum, metric."""
+PLANES = {"ece": "ece", "ece_hard": "ece", "nll": "nll", "vote_nll": "vote_nll"}
+"""Coordinate of the frontier -> metric; `ece_hard` is of the hardest stratum, the others overall."""
 
 _EDGE = 1e-12  # keeps the logits of certain predictions finite
 
@@ -126,14 +120,16 @@ def with_softened(cell: Cell, methods: Iterable[str], *, baseline: str = "none")
     return _softened(cell, _matched(cell, methods, baseline), baseline)
 
 
-def _place(cell: Cell, part: Prediction) -> dict[str, float]:
+def _place(cell: Cell, part: Prediction, n_bins: int) -> dict[str, float]:
     """Where predictions lie in both planes."""
     cases, probs = cell.cases.take(part.rows), part.p
     y, votes = cell.y[part.rows], cases.votes
-    low = cell.inside(part.rows, "low")
+    hard = cell.inside(part.rows, cell.hardest or "none of them")
     out = {
-        "ece": metrics.ece(y, probs),
-        "ece_low": metrics.ece(y[low], probs[low]) if len(y[low]) else float("nan"),
+        "ece": metrics.ece(y, probs, n_bins=n_bins),
+        "ece_hard": metrics.ece(y[hard], probs[hard], n_bins=n_bins)
+        if len(y[hard])
+        else float("nan"),
         "nll": metrics.nll(y, probs),
         "vote_nll": float("nan") if votes is None else metrics.vote_nll(votes, probs),
     }
@@ -145,13 +141,13 @@ def _mean(places: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def frontier_curve(
-    cell: Cell, *, baseline: str = "none", temperatures: Float = TEMPERATURES
+    cell: Cell, *, baseline: str = "none", temperatures: Float = TEMPERATURES, n_bins: int = 15
 ) -> pd.DataFrame:
     """Return the curve that softening the baseline traces, averaged over seeds.
 
     Returns
     -------
-    DataFrame with columns temperature, ece, ece_low, nll, vote_nll, entropy.
+    DataFrame with columns temperature, ece, ece_hard, nll, vote_nll, entropy.
 
     Examples
     --------
@@ -174,7 +170,7 @@ def frontier_curve(
         for seed in seeds:
             plain = cell.predictions[baseline, seed]
             softened = Prediction(plain.rows, soften(plain.p, temperature))
-            places.append(_place(cell, softened))
+            places.append(_place(cell, softened, n_bins))
         rows.append({"temperature": temperature, **_mean(places)})
     return pd.DataFrame(rows)
 
@@ -184,6 +180,7 @@ def frontier_methods(
     methods: Sequence[str] | None = None,
     *,
     baseline: str = "none",
+    n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -191,33 +188,38 @@ def frontier_methods(
 
     Returns
     -------
-    DataFrame with columns method, ece, ece_low, nll, vote_nll, entropy, at_temperature, and for each
+    DataFrame with columns method, ece, ece_hard, nll, vote_nll, entropy, at_temperature, and for each
     of the four coordinates x: difference_x (method minus softened baseline; negative is better),
-    difference_x_from and difference_x_to (95 % interval by paired bootstrap over cases or groups) and
+    difference_x_low and difference_x_high (95 % interval by paired bootstrap over cases or groups) and
     difference_x_p.
     """
     import pandas as pd
 
-    chosen = [m for m in cell.methods if m not in cell.variants] if methods is None else list(methods)
+    chosen = (
+        [m for m in cell.methods if m not in cell.variants] if methods is None else list(methods)
+    )
     matched = _matched(cell, [m for m in chosen if m != baseline], baseline)
-    drawn = Resampled([_softened(cell, matched, baseline)], n_resamples=n_resamples, seed=seed)
+    drawn = Resampled(
+        [_softened(cell, matched, baseline)], n_bins=n_bins, n_resamples=n_resamples, seed=seed
+    )
     rows: list[dict[str, Any]] = []
     for method in chosen:
         seeds = [s for s in cell.seeds(method) if (baseline, s) in cell.predictions]
         if not seeds:
             continue
-        places = [_place(cell, cell.predictions[method, s]) for s in seeds]
+        places = [_place(cell, cell.predictions[method, s], n_bins) for s in seeds]
         row: dict[str, Any] = {"method": method, **_mean(places)}
         row["at_temperature"] = float(np.mean([matched.get((method, s), 1.0) for s in seeds]))
-        for name, (stratum, metric) in PLANES.items():
+        for name, metric in PLANES.items():
             ends = (float("nan"),) * 4
             if method == baseline:
                 ends = (0.0, 0.0, 0.0, 1.0)
             elif np.isfinite(row[name]):
                 rival = softened_name(method)
+                stratum = str(cell.hardest) if name == "ece_hard" else "overall"
                 found = drawn.contrast(method, rival, stratum=stratum, metric=metric)
                 ends = (found.difference, found.low, found.high, found.p_value)
-            keys = (f"difference_{name}{end}" for end in ("", "_from", "_to", "_p"))
+            keys = (f"difference_{name}{end}" for end in ("", "_low", "_high", "_p"))
             row |= dict(zip(keys, ends, strict=True))
         rows.append(row)
     return pd.DataFrame(rows)

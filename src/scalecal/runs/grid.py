@@ -165,6 +165,7 @@ def run_grid(
     more: Mapping[str, Method] | None = None,
     dataset: str = "data",
     device: str = "cpu",
+    memory: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Grid:
     """Train every applicable method with every seed and predict the test cases.
@@ -184,6 +185,8 @@ def run_grid(
         Further methods beside those in `METHODS`.
     device
         Where probes are trained: "cpu" (numpy), or a torch device such as "cuda".
+    memory
+        GiB of embeddings to hold in memory at most, on the CPU; None: all of them.
     progress
         Told what is being done, in words.
 
@@ -217,8 +220,11 @@ def run_grid(
             jobs += [Job(recipe=recipe, seed=seed, **shared) for recipe in recipes[name]]
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
     start = time.perf_counter()
-    data = replace(data, X=on_device(data.X, device))
-    trained = fit_many(data.X, jobs)
+    if memory is None:
+        data = replace(data, X=on_device(data.X, device))
+    elif device != "cpu":
+        raise InputError("memory is a limit for training on the CPU: give no device")
+    trained = fit_many(data.X, jobs, memory=memory)
     seconds = time.perf_counter() - start
     predictions: dict[tuple[str, int], Prediction] = {}
     capped: dict[str, int] = {}
@@ -255,7 +261,9 @@ def run_grid(
             "no method could be applied: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
         )
     cell = _cell(data, cases, order, dataset)
-    variants = {name: m.variant_of for name, m in run.items() if m.variant_of and name in cell.methods}
+    variants = {
+        name: m.variant_of for name, m in run.items() if m.variant_of and name in cell.methods
+    }
     if variants:
         cell = replace(cell, meta={**cell.meta, "variants": variants})
     if preset is not None:
@@ -424,8 +432,9 @@ def apply_probe(probe: Trained, calibrator: Calibrator | None, data: Features, r
     logits = probe.logits(data.X, rows)
     if calibrator is None:
         probs = probabilities(logits)
-        return probs[:, 1] if logits.ndim == 1 else probs
-    return calibrator.predict_proba(logits, n_raters=panels(data, rows))
+    else:
+        probs = calibrator.predict_proba(logits, n_raters=panels(data, rows))
+    return probs[:, 1] if logits.ndim == 1 else probs
 
 
 def _cell(

@@ -77,7 +77,7 @@ class Method:
         return self.recipe.needs_votes
 
     def recipes(self, n_raters: int | None = None, preset: str | None = None) -> tuple[Recipe, ...]:
-        """Return the recipe and its rivals, complete: panel size and preset filled in.
+        """Return the recipe and the other candidates with panel size and preset filled in.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ def _scale(**options: object) -> Recipe:
     return Recipe(synthesis=options)
 
 
-# What the paper's K = 10 anchors and 6 levels come to, for rivals that must match the count.
+# Synthetic cases of the paper's K = 10 anchors and 6 levels, for methods that must match it.
 _PAPER_COUNT = 600
 
 _AUTO = tuple(

@@ -1,28 +1,53 @@
-"""Every number of every method, seed and stratum: the tidy results."""
+"""Numbers of cells: the tidy results of every method, seed and stratum, their nulls, and their bootstrap.
+
+One bootstrap of a data set's cases (of its groups, where there are any) serves all its cells: the same
+draws for every encoder, method and seed, so that any difference, and any average over encoders, is
+paired. A seed's sums count the drawn cases that are in its test set; the metric is taken per seed and
+then averaged over seeds. A single ECE is never given an interval (it would be wrong), only differences
+between methods on the same cases.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalecal import metrics
 from scalecal.auditing.scores import case_sums, sum_values
-from scalecal.checks import Float, Int
+from scalecal.checks import Float, InputError, Int
+from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
 from scalecal.inference.selection import selection_null
-from scalecal.inference.units import Units
+from scalecal.inference.units import Units, weights
 from scalecal.metrics.arguments import read_hard_event
-from scalecal.runs.cells import BASELINE, Cell, Prediction
+from scalecal.runs.cells import BASELINE, Cell
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "entropy", "score_cell", "score_cells"]
+__all__ = [
+    "RESULT_COLUMNS",
+    "Contrast",
+    "Drawn",
+    "Resampled",
+    "contrast_of",
+    "draw_nulls",
+    "entropy",
+    "score_cell",
+    "score_cells",
+]
 
-COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor")
+RESULT_COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor")
+
+LEAST_DRAWS = 40
+"""Draws that each of several seeds has at least for its null."""
 
 _KEPT = ("ece", "nll", "brier", "auc", "accuracy", "vote_nll", "vote_error", "dist_ce")
+
+Nulls = Mapping[int, Mapping[str, Float]]
+"""Seed -> stratum -> ECEs that a calibrated model with the same predictions would show there."""
 
 
 def entropy(probs: Float) -> Float:
@@ -39,57 +64,77 @@ def entropy(probs: Float) -> Float:
 
 
 def _score(
-    y: Int, probs: Float, counts: Int | None, *, brief: bool
+    y: Int, probs: Float, votes: Int | None, *, n_bins: int, brief: bool
 ) -> dict[str, tuple[float, float]]:
     """Metric -> (value, floor) of some cases; the floor is NaN where a metric has none."""
     nan = float("nan")
     whole = Units(np.zeros(len(y), dtype=np.int64), 1)
-    sums = sum_values(case_sums(y, probs, counts, units=whole))
+    sums = sum_values(case_sums(y, probs, votes, units=whole, n_bins=n_bins))
     out = {k: (float(sums[k][0]), nan) for k in _KEPT if k in sums}
-    out["ece"] = (out["ece"][0], metrics.noise_floor(probs))
+    out["ece"] = (out["ece"][0], metrics.noise_floor(probs, n_bins=n_bins))
     out["entropy"] = (float(entropy(probs).mean()), nan)
     out["n"] = (float(len(y)), nan)
     if brief:
         return out
-    debiased = metrics.debiased_error(y, probs) if len(y) > 1 else nan
-    out["debiased"] = (float(debiased), 0.0)
+    debiased = metrics.debiased_error(y, probs, n_bins=n_bins) if len(y) > 1 else nan
+    out["debiased_error"] = (float(debiased), 0.0)
     out["smece"] = (metrics.smece(y, probs), nan)
     out["aurc"] = (metrics.aurc(y, probs), nan)
     return out
 
 
-def _null(cell: Cell, part: Prediction, n_resamples: int) -> Iterator[tuple[str, float, float]]:
-    """Selection-aware null of every stratum: name, mean, p-value."""
-    names = cell.stratum_names
-    event = read_hard_event(cell.y[part.rows], part.p)
-    codes = cell.codes[part.rows]
-    drawn = selection_null(event.y, event.p, codes, n_strata=len(names), n_resamples=n_resamples)
-    for j, name in enumerate(names):
-        inside = codes == j
-        finite = drawn[np.isfinite(drawn[:, j]), j]
-        if not inside.any() or len(finite) == 0:
-            continue
-        seen = metrics.ece(event.y[inside], event.p[inside])
-        p = (1 + float((finite >= seen).sum())) / (len(finite) + 1)
-        yield name, float(finite.mean()), p
+def draw_nulls(
+    cell: Cell, method: str, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0
+) -> Nulls:
+    """Draw the ECEs of a calibrated model, overall and by stratum, for every seed of a method.
+
+    Overall the labels are drawn from the predictions. In strata the selection-aware null is drawn,
+    since agreement and label come from the same votes. Seeds share `n_resamples`, `LEAST_DRAWS` at
+    least to each.
+    """
+    seeds, names = cell.seeds(method), cell.stratum_names
+    share = max(min(n_resamples, LEAST_DRAWS), -(-n_resamples // len(seeds)))
+    options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": share, "seed": seed}
+    out = {}
+    for trained in seeds:
+        part = cell.predictions[method, trained]
+        event = read_hard_event(cell.y[part.rows], part.p)
+        out[trained] = {"overall": metrics.resampled_ece(event.p, **options)}
+        if names:
+            codes = cell.codes[part.rows]
+            drawn = selection_null(event.y, event.p, codes, n_strata=len(names), **options)
+            out[trained] |= {
+                name: column[np.isfinite(column)]
+                for j, (name, column) in enumerate(zip(names, drawn.T, strict=True))
+                if (codes == j).any()
+            }
+    return out
 
 
-def score_cell(cell: Cell, *, n_resamples: int = 200) -> pd.DataFrame:
+def score_cell(
+    cell: Cell, *, n_bins: int = 15, n_resamples: int = 1000, nulls: Nulls | None = None
+) -> pd.DataFrame:
     """Score every method, seed and stratum of a cell.
 
     Parameters
     ----------
+    n_bins
+        Bins of equal width for ECE.
     n_resamples
-        For the selection-aware null, which is drawn for the uncalibrated method alone.
+        For the nulls of the uncalibrated method, where they are not given.
+    nulls
+        These nulls (`draw_nulls`).
 
     Returns
     -------
-    DataFrame with the columns `COLUMNS`, one row per number. `floor` is what a calibrated model would
-    show on average (for `ece`), NaN where a metric has no floor.
+    DataFrame with the columns `RESULT_COLUMNS`, one row per number. `floor` is what a calibrated model
+    would show on average (for `ece`), NaN where a metric has no floor. The uncalibrated method has
+    further rows in each stratum: `null` and `p_null`.
 
     Examples
     --------
     >>> from scalecal.cases import Cases
+    >>> from scalecal.runs.cells import Prediction
     >>> cases = Cases(n=3, classes=("no", "yes"), y=np.array([0, 1, 1]))
     >>> cell = Cell("toy", "raw", cases,
     ...             {("none", 0): Prediction(np.arange(3), np.array([0.0, 1.0, 0.7]))})
@@ -99,29 +144,216 @@ def score_cell(cell: Cell, *, n_resamples: int = 200) -> pd.DataFrame:
     """
     import pandas as pd
 
+    if nulls is None and BASELINE in cell.methods and cell.stratum_names:
+        nulls = draw_nulls(cell, BASELINE, n_bins=n_bins, n_resamples=n_resamples)
     lines: list[tuple[Any, ...]] = []
     for (method, seed), part in cell.predictions.items():
         head = (cell.dataset, cell.encoder, method, seed)
+        errors = {}
         for stratum in ("overall", *cell.stratum_names):
             inside = part.take(cell.inside(part.rows, stratum))
-            here = inside.rows
-            if len(here) == 0:
+            if len(inside.rows) == 0:
                 continue
-            votes = None if cell.cases.votes is None else cell.cases.votes[here]
+            votes = None if cell.cases.votes is None else cell.cases.votes[inside.rows]
             # Points of a sweep need no more than sums over cases.
-            found = _score(cell.y[here], inside.p, votes, brief=method in cell.variants)
-            for metric, (value, floor) in found.items():
-                lines.append((*head, stratum, metric, value, floor))
-        if method == BASELINE and cell.stratum_names and len(part.rows):
-            for stratum, mean, p_value in _null(cell, part, n_resamples):
-                lines.append((*head, stratum, "null", mean, float("nan")))
-                lines.append((*head, stratum, "p_null", p_value, float("nan")))
-    return pd.DataFrame(lines, columns=list(COLUMNS))
+            brief = method in cell.variants
+            scores = _score(cell.y[inside.rows], inside.p, votes, n_bins=n_bins, brief=brief)
+            errors[stratum] = scores["ece"][0]
+            lines += [(*head, stratum, metric, *pair) for metric, pair in scores.items()]
+        if method == BASELINE and nulls is not None:
+            lines += [(*head, *row) for row in _null_rows(errors, nulls[seed])]
+    return pd.DataFrame(lines, columns=list(RESULT_COLUMNS))
 
 
-def score_cells(cells: Iterable[Cell], *, n_resamples: int = 200) -> pd.DataFrame:
+def _null_rows(
+    errors: Mapping[str, float], nulls: Mapping[str, Float]
+) -> Iterator[tuple[str, str, float, float]]:
+    """Null and its p-value in each stratum, as rows of the results."""
+    nan = float("nan")
+    for stratum, drawn in nulls.items():
+        if stratum != "overall" and stratum in errors and len(drawn):
+            p = (1 + float((drawn >= errors[stratum]).sum())) / (len(drawn) + 1)
+            yield stratum, "null", float(drawn.mean()), nan
+            yield stratum, "p_null", p, nan
+
+
+def score_cells(cells: Iterable[Cell], *, n_resamples: int = 1000) -> pd.DataFrame:
     """Score several cells into one frame."""
     import pandas as pd
 
     frames = [score_cell(cell, n_resamples=n_resamples) for cell in cells]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
+    if not frames:
+        return pd.DataFrame(columns=list(RESULT_COLUMNS))
+    return pd.concat(frames, ignore_index=True)
+
+
+class Resampled:
+    """Bootstrap of the cells of one data set, drawn when first asked for and kept.
+
+    Parameters
+    ----------
+    cells
+        Cells of one data set; their cases may differ and are matched by id.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=400)
+    >>> y = (rng.uniform(size=400) < p).astype(int)
+    >>> sharp = np.clip(2 * p - 0.5, 0.01, 0.99)
+    >>> rows = np.arange(400)
+    >>> from scalecal.cases import Cases
+    >>> from scalecal.runs.cells import Prediction
+    >>> cell = Cell("toy", "raw", Cases(n=400, classes=("a", "b"), y=y),
+    ...             {("none", 0): Prediction(rows, sharp), ("good", 0): Prediction(rows, p)})
+    >>> result = Resampled([cell]).contrast("good", "none", metric="nll")
+    >>> result.high < 0
+    True
+    """
+
+    def __init__(
+        self, cells: Sequence[Cell], *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0
+    ) -> None:
+        if not cells:
+            raise InputError("nothing to resample: give at least one cell")
+        datasets = {cell.dataset for cell in cells}
+        if len(datasets) > 1:
+            raise InputError(
+                f"cells of one data set are needed, got those of {', '.join(sorted(datasets))}"
+            )
+        self.cells = {cell.encoder: cell for cell in cells}
+        self._n_bins = n_bins
+        place: dict[str, int] = {}
+        grouped = all(cell.cases.groups is not None for cell in cells)
+        group: list[str] = []
+        self._rows: dict[str, Int] = {}
+        for cell in cells:
+            names = cell.cases.names.tolist()
+            groups = None if cell.cases.groups is None else cell.cases.groups.values.tolist()
+            for i, name in enumerate(names):
+                if name not in place:
+                    place[name] = len(place)
+                    group.append("" if groups is None else groups[i])
+            self._rows[cell.encoder] = np.array([place[name] for name in names])
+        self._units = Units.of(len(place), groups=group if grouped else None, seed=seed)
+        rng = np.random.default_rng(seed)
+        drawn = list(weights(self._units.count, n_resamples, rng))
+        # Single precision: exact for the weights, and far finer than the bootstrap's own noise.
+        self._weights: NDArray[np.float32] = np.concatenate(drawn).astype(np.float32)
+        self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
+
+    @property
+    def resampled(self) -> str:
+        """What is resampled, in a word."""
+        return "cases" if self._units.group is None else "groups"
+
+    def encoders(self, *methods: str) -> list[str]:
+        """Encoders that have predictions of all these methods."""
+        return [e for e, cell in self.cells.items() if set(methods) <= set(cell.methods)]
+
+    def drawn(
+        self, encoder: str, method: str, stratum: str = "overall", metric: str = "ece"
+    ) -> Drawn:
+        """Return a metric of one method with its bootstrap."""
+        key = (encoder, method, stratum)
+        if key not in self._kept:
+            self._kept[key] = self._draw(*key)
+        if metric not in self._kept[key]:
+            raise InputError(f"{metric} is not known for {method} on {encoder}, stratum {stratum}")
+        return self._kept[key][metric]
+
+    def _draw(self, encoder: str, method: str, stratum: str) -> dict[str, Drawn]:
+        cell, place = self.cells[encoder], self._rows[encoder]
+        tested: dict[bytes, list[tuple[int, Int, Float]]] = {}
+        for seed in cell.seeds(method):
+            part = cell.predictions[method, seed]
+            part = part.take(cell.inside(part.rows, stratum))
+            if len(part.rows):
+                tested.setdefault(part.rows.tobytes(), []).append((seed, part.rows, part.p))
+        by_seed: dict[str, dict[int, float]] = {}
+        samples: dict[str, list[Float]] = {}
+        cases: set[int] = set()
+        used: set[int] = set()
+        # Seeds with the same test cases share one matrix product.
+        for parts in tested.values():
+            here = parts[0][1]
+            present, code = np.unique(self._units.code[place[here]], return_inverse=True)
+            units = Units(code.astype(np.int64), len(present))
+            cases.update(here.tolist())
+            used.update(present.tolist())
+            counts = None if cell.cases.votes is None else cell.cases.votes[here]
+            sums = [
+                case_sums(cell.y[here], p, counts, units=units, n_bins=self._n_bins)
+                for _, _, p in parts
+            ]
+            names, widths = list(sums[0]), [part.shape[1] for part in sums[0].values()]
+            matrix = np.concatenate([one[name] for one in sums for name in names], axis=1)
+            drawn = (self._weights[:, present] @ matrix.astype(np.float32)).astype(np.float64)
+            for (seed, _, _), one, block in zip(
+                parts, sums, np.split(drawn, len(parts), axis=1), strict=True
+            ):
+                point = sum_values({k: v.sum(axis=0, keepdims=True) for k, v in one.items()})
+                split = np.split(block, np.cumsum(widths)[:-1], axis=1)
+                for name, values in sum_values(dict(zip(names, split, strict=True))).items():
+                    by_seed.setdefault(name, {})[seed] = float(point[name][0])
+                    samples.setdefault(name, []).append(values)
+        return {
+            name: Drawn(by_seed[name], np.mean(parts, axis=0), len(cases), len(used))
+            for name, parts in samples.items()
+        }
+
+    def averaged(
+        self, encoders: Iterable[str], method: str, stratum: str = "overall", metric: str = "ece"
+    ) -> Drawn:
+        """Return a metric averaged over encoders; seeds that all of them have are kept."""
+        parts = [self.drawn(e, method, stratum, metric) for e in encoders]
+        if not parts:
+            raise InputError(f"no encoder has predictions of {method}")
+        common = set.intersection(*(set(part.by_seed) for part in parts))
+        if not common:  # seeds without a name in common: number them in order
+            width = min(len(part.by_seed) for part in parts)
+            tables = [list(part.by_seed.values())[:width] for part in parts]
+            by_seed = dict(enumerate(np.mean(tables, axis=0).tolist()))
+        else:
+            by_seed = {s: float(np.mean([p.by_seed[s] for p in parts])) for s in sorted(common)}
+        samples: Float = np.mean([part.samples for part in parts], axis=0)
+        first = parts[0]
+        return Drawn(by_seed, samples, max(p.n for p in parts), first.units)
+
+    def contrast(
+        self,
+        method: str,
+        reference: str,
+        *,
+        stratum: str = "overall",
+        metric: str = "ece",
+        encoders: Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> Contrast:
+        """Compare two methods, averaged over encoders (all that have both, unless named)."""
+        names = self.encoders(method, reference) if encoders is None else list(encoders)
+        a = self.averaged(names, reference, stratum, metric)
+        b = self.averaged(names, method, stratum, metric)
+        return contrast_of(a, b, level=level)
+
+    def recovered(
+        self,
+        method: str,
+        reference: str,
+        *,
+        baseline: str = "none",
+        stratum: str = "low",
+        metric: str = "ece",
+        encoders: Sequence[str] | None = None,
+        level: float = 0.95,
+    ) -> RecoveredShare:
+        """Share of the reference's gain over the baseline that a method recovers.
+
+        As `scalecal.inference.paired.recovered_share`, for any metric: undefined where the reference's own
+        gain is not clearly above zero.
+        """
+        names = self.encoders(method, reference, baseline) if encoders is None else list(encoders)
+        base, best, own = (
+            self.averaged(names, name, stratum, metric) for name in (baseline, reference, method)
+        )
+        return recovered_share(base, best, own, level=level)

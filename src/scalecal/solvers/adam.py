@@ -44,7 +44,7 @@ def train(
         Cases per step; the last batch of an epoch may be smaller.
     max_epochs, min_steps
         At most `max_epochs` epochs, or as many as make `min_steps` steps if that is more: small
-        data would otherwise end long before they have learnt anything. 0 for the paper's plain cap.
+        data would otherwise stop before anything is learnt. 0: the paper's plain limit of epochs.
     patience
         Epochs without a lower validation loss after which a probe stops; from then on it costs
         nothing.

@@ -24,7 +24,6 @@ from scalecal.solvers.matrix import CHUNK_ROWS, Matrix, product, to_host
 from scalecal.solvers.problem import (
     Array,
     Fit,
-    Mixtures,
     Scaling,
     Task,
     loss,
@@ -32,6 +31,7 @@ from scalecal.solvers.problem import (
     same_content,
     same_mixtures,
 )
+from scalecal.synthesis import Mixtures
 
 __all__ = ["Batch", "Group", "coefficients", "column_numbers", "mix", "unmix"]
 
@@ -305,8 +305,8 @@ class Group:
         for start, stop in pairwise(edges.tolist()):
             mixtures, columns = live[start].mixtures, slice(start * c, stop * c)
             if mixtures is not None:
-                made = _Synthetic(self.data, mixtures, self.scaling, columns, most)
-                self.synthetic.append(made)
+                cases = _Synthetic(self.data, mixtures, self.scaling, columns, most)
+                self.synthetic.append(cases)
         self.buffer = self.data.room(min(self.batch_size, self.n_real), self.data.n_features)
         self.logits = self.data.room(self.weights.shape[0], self.batch_size)
 
@@ -397,8 +397,8 @@ class Group:
         rows = self.rows[self.data.index(order[real])]
         if self.n_synthetic:
             synthetic = self.data.index(order[~real] - self.n_real)
-            for made in self.synthetic:
-                made.arrange(synthetic)
+            for cases in self.synthetic:
+                cases.arrange(synthetic)
         done = 0
         for start, count in zip(starts, counts, strict=True):
             ahead = start % (STRETCH * size)
@@ -442,9 +442,9 @@ class Group:
         logits = self.logits[:, :size]
         product(self.weights, self.gathered.T, logits[:, :n_real])
         if size > n_real:
-            for made in self.synthetic:
-                weights = self.weights[made.columns]
-                logits[made.columns, n_real:] = made.forward(weights, batch.synthetic)
+            for part in self.synthetic:
+                weights = self.weights[part.columns]
+                logits[part.columns, n_real:] = part.forward(weights, batch.synthetic)
         return logits
 
     def _backward(self, batch: Batch, slopes: Array) -> None:
@@ -452,8 +452,8 @@ class Group:
         n_real = len(batch.rows)
         product(slopes[:, :n_real], self.gathered, self.slope)
         if slopes.shape[1] > n_real:
-            for made in self.synthetic:
-                self.slope[made.columns] += made.backward(slopes[made.columns, n_real:])
+            for part in self.synthetic:
+                self.slope[part.columns] += part.backward(slopes[part.columns, n_real:])
 
     def _adam(self) -> None:
         """Move the flat state. The moments are kept undivided by 1 - beta: two products fewer."""

@@ -181,8 +181,8 @@ class Lanes(Group):
         rows = self._arranged(self.rows[self.data.index(self.lanes)], cases)
         pairs = 0
         if self.n_synthetic:
-            made = np.flatnonzero(_by_kind(0, 1, layout.real, layout.synthetic))
-            numbers = self.xp.take(layout.cases, self.data.index(made), axis=1)
+            places = np.flatnonzero(_by_kind(0, 1, layout.real, layout.synthetic))
+            numbers = self.xp.take(layout.cases, self.data.index(places), axis=1)
             numbers -= self.n_real
             rows, pairs = self._with_pairs(rows, numbers, layout), self.pair_rows.shape[1]
         start = done = first = 0
@@ -230,10 +230,10 @@ class Lanes(Group):
         shares = self._arranged(self.xp.reshape(self.pair_shares, flat), numbers)
         self.shares = self.xp.reshape(shares, (lanes, 1, pairs, -1))
         # In one row: all real places, then the pairs, kind after kind. Where each step finds its own:
-        total, made = rows.shape[1], numbers.shape[1]
+        total, size = rows.shape[1], numbers.shape[1]
         place = np.cumsum(layout.real + layout.synthetic) - (layout.real + layout.synthetic)
         before = np.cumsum(layout.synthetic) - layout.synthetic
-        kinds = total + made * np.arange(pairs) + before[:, None]
+        kinds = total + size * np.arange(pairs) + before[:, None]
         begins = np.concatenate([place[:, None], kinds], axis=1).reshape(-1)
         lengths = np.column_stack([layout.real, *[layout.synthetic] * pairs]).reshape(-1)
         step = np.repeat(begins - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
@@ -278,29 +278,29 @@ class Lanes(Group):
         self.stacked = self._stack_held()
 
     def _stack_held(self) -> _Stacked | None:
-        """Validation sets as one, where every lane has a small one of its own."""
-        found = sorted(self.selected, key=lambda one: int(one.probes[0]))
-        owners = [np.unique(one.probes // self.per_lane) for one in found]
-        longest = max(len(one.held.rows) for one in found)
-        alone = len(found) == len(self.lanes) > 1 and all(len(lanes) == 1 for lanes in owners)
-        needed = len(found) * longest * self.data.n_features * 8
+        """Validation sets as chosen, where every lane has a small one of its own."""
+        sets = sorted(self.selected, key=lambda chosen: int(chosen.probes[0]))
+        owners = [np.unique(chosen.probes // self.per_lane) for chosen in sets]
+        longest = max(len(chosen.held.rows) for chosen in sets)
+        alone = len(sets) == len(self.lanes) > 1 and all(len(lanes) == 1 for lanes in owners)
+        needed = len(sets) * longest * self.data.n_features * 8
         if not alone or needed > STACK_BYTES:
             return None
         xp, data = self.xp, self.data
-        rows = data.zeros(len(found), longest, data.n_features)
+        rows = data.zeros(len(sets), longest, data.n_features)
         targets = data.zeros(self.weights.shape[0], longest)
         weights = data.zeros(len(self.slots), longest)
-        slots = self.slots.reshape(len(found), -1)
-        for k, one in enumerate(found):
-            n, mine = len(one.held.rows), slice(k * slots.shape[1], (k + 1) * slots.shape[1])
+        slots = self.slots.reshape(len(sets), -1)
+        for k, chosen in enumerate(sets):
+            n, mine = len(chosen.held.rows), slice(k * slots.shape[1], (k + 1) * slots.shape[1])
             columns = slice(mine.start * self.n_columns, mine.stop * self.n_columns)
-            inside = np.searchsorted(one.held.probes, slots[k])
-            rows[k, :n] = one.held.data.take(one.held.rows, self.scaling)
-            targets[columns, :n] = one.held.targets[
+            inside = np.searchsorted(chosen.held.probes, slots[k])
+            rows[k, :n] = chosen.held.data.take(chosen.held.rows, self.scaling)
+            targets[columns, :n] = chosen.held.targets[
                 data.index(column_numbers(inside, self.n_columns))
             ]
-            given = one.held.weights
-            weights[mine, :n] = 1.0 / n if given is None else given[data.index(inside)] / n
+            own = chosen.held.weights
+            weights[mine, :n] = 1.0 / n if own is None else own[data.index(inside)] / n
         return _Stacked(xp.matrix_transpose(rows), targets, weights)
 
     def _evaluate(self) -> NDArray[np.float64]:

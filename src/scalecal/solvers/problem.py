@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_choice
+from scalecal.synthesis import Mixtures
 
 __all__ = [
     "LOSSES",
     "Fit",
-    "Mixtures",
     "Scaling",
     "Task",
     "check_tasks",
@@ -74,24 +74,6 @@ class Scaling:
         if self.shift is not None:
             intercept = intercept - coef @ np.asarray(self.shift, dtype=weights.dtype)
         return coef, intercept
-
-
-@dataclass(frozen=True, eq=False)
-class Mixtures:
-    """Synthetic cases: case s is ``(1 - alpha[s]) X[first[s]] + alpha[s] X[second[s]]``.
-
-    `first` and `second` are row numbers of X, `targets` is (S,) for two classes or (S, C), and
-    `weight` is the weight of each case beside the real ones (one number or (S,)).
-    """
-
-    first: Int
-    second: Int
-    alpha: Float
-    targets: Float
-    weight: Any = 1.0
-
-    def __len__(self) -> int:
-        return len(self.alpha)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -161,8 +143,8 @@ class Task:
         real = np.ones(len(self.rows)) if self.weights is None else self.weights
         if self.mixtures is None:
             return np.asarray(real, dtype=np.float64)
-        made = np.broadcast_to(self.mixtures.weight, (self.n_mixtures,))
-        return np.concatenate([real, made]).astype(np.float64)
+        synthetic = np.broadcast_to(self.mixtures.weight, (self.n_mixtures,))
+        return np.concatenate([real, synthetic]).astype(np.float64)
 
     def is_weighted(self) -> bool:
         """Whether any case counts differently from another."""
@@ -265,10 +247,10 @@ def check_tasks(tasks: Sequence[Task], n_rows: int, n_features: int, n_held: int
                     f"{name}: {what} must be row numbers below {limit}, got {index.max()}"
                 )
         if task.initial is not None:
-            found = (task.initial[0].shape, task.initial[1].shape)
+            shapes = (task.initial[0].shape, task.initial[1].shape)
             expected = ((task.n_columns, n_features), (task.n_columns,))
-            if found != expected:
-                raise InputError(f"{name}: initial must have shapes {expected}, got {found}")
+            if shapes != expected:
+                raise InputError(f"{name}: initial must have shapes {expected}, got {shapes}")
 
 
 def _log_probabilities(xp: Any, logits: Array, n_columns: int) -> Array:

@@ -137,12 +137,12 @@ class Windowed(Group):
             [self._blocks[b] for b in sorted(part.tolist())]
             for part in np.array_split(order, self._n_windows)
         ]
-        made = np.array_split(
+        parts = np.array_split(
             self.n_real + generator.permutation(self.n_synthetic), self._n_windows
         )
         with ThreadPoolExecutor(1) as reader:
             coming = reader.submit(self._read, windows[0])
-            for k, (blocks, synthetic) in enumerate(zip(windows, made, strict=True)):
+            for k, (blocks, synthetic) in enumerate(zip(windows, parts, strict=True)):
                 inside = np.concatenate([np.arange(start, stop) for start, stop in blocks])
                 self.data.hold(self._sorted_rows[inside], coming.result())
                 if k + 1 < len(windows):

@@ -1,0 +1,34 @@
+"""Write docs/columns.md: every quantity of an audit or a run, from `scalecal.metrics.COLUMNS`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scalecal.metrics import COLUMNS
+
+TARGET = Path(__file__).parent.parent / "docs" / "columns.md"
+
+HEAD = """# What the columns mean
+
+Keys of `audit.csv`, `audit.json`, `Audit.rows` and of the column `metric` of `results.csv`, in the
+order of the tables. `python scripts/make_columns.py` writes this page from `scalecal.metrics.COLUMNS`.
+
+| key | title | meaning | better | floor |
+|---|---|---|---|---|
+"""
+
+BETTER = {"lower": "lower", "higher": "higher", "zero": "near 0", "none": ""}
+
+
+def text() -> str:
+    """Return the page."""
+    lines = [
+        f"| `{c.key}` | {c.title} | {c.meaning}. | {BETTER[c.direction]} | "
+        f"{f'`{c.floor}`' if c.floor else ''} |\n"
+        for c in COLUMNS.values()
+    ]
+    return HEAD + "".join(lines)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(text(), encoding="utf-8")

@@ -1,0 +1,374 @@
+"""Facts in words: the comparison's table and the sentences that terminal and page share.
+
+No sentence claims more than its test bears. Sentences on calibration and on strata are the audit's, of
+the audited seed; what would help is told by paired changes, which are means over seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scalecal.auditing.sentences import LEVEL
+from scalecal.io.text import number
+from scalecal.metrics import holm
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "change_text",
+    "comparison_table",
+    "comparison_text",
+    "further",
+    "help_sentence",
+    "lead",
+    "said",
+    "shown_table",
+]
+
+TRAINED_ALIKE = "none-default"
+"""The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
+
+NAMES = {
+    "ece": "ECE",
+    "nll": "label NLL",
+    "vote_nll": "vote NLL",
+    "auc": "AUC",
+    "accuracy": "accuracy",
+}
+
+_POINTS = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy", "entropy", "smece", "aurc")
+_CHANGES = ("ece", "nll", "vote_nll", "auc", "accuracy")
+
+Facts = Mapping[str, Any]
+
+
+# Tables
+
+
+def comparison_table(facts: Facts) -> pd.DataFrame:
+    """One row per method: means over seeds, floors, paired changes, recovered share."""
+    import pandas as pd
+
+    value = {(r["method"], r["stratum"]): r for r in facts["rows"]}
+    strata = ("overall", *facts["strata"])
+    lines = []
+    for method in facts["methods"]:
+        line: dict[str, Any] = {
+            "method": method,
+            "seeds": value.get((method, "overall"), {}).get("seeds", 0),
+        }
+        for stratum in strata:
+            row = value.get((method, stratum), {})
+            suffix = "" if stratum == "overall" else f"_{stratum}"
+            line |= {f"{metric}{suffix}": row.get(metric) for metric in _POINTS}
+            line[f"ece{suffix}_floor"] = row.get("floor")
+        for stratum in strata:
+            changes = value.get((method, stratum), {}).get("changes", {})
+            suffix = "" if stratum == "overall" else f"_{stratum}"
+            for metric in _CHANGES if stratum == "overall" else ("ece",):
+                change = changes.get(metric, {})
+                for end, key in (
+                    ("", "difference"),
+                    ("_low", "low"),
+                    ("_high", "high"),
+                    ("_p", "p"),
+                ):
+                    line[f"{metric}{suffix}_change{end}"] = change.get(key)
+        share = facts["recovered"][method]
+        line |= {"recovered": share["share"]}
+        line |= {f"recovered_{key}": share[key] for key in ("low", "high", "reason")}
+        lines.append(line)
+    table = pd.DataFrame(lines)
+    numbers = [c for c in table if c not in ("method", "seeds", "recovered_reason")]
+    return table.astype(dict.fromkeys(numbers, np.float64))
+
+
+def change_text(change: Mapping[str, Any] | None) -> str:
+    """Write a change with its interval; "-" where there is none.
+
+    Examples
+    --------
+    >>> change_text({"difference": -0.016, "low": -0.021, "high": -0.01})
+    '-0.016 [-0.021, -0.010]'
+    """
+    if not change or change["difference"] is None:
+        return "-"
+    ends = [change["difference"], change["low"], change["high"]]
+    if not any(ends):
+        return "0"
+    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*ends)
+
+
+def _share_text(share: Mapping[str, Any]) -> str:
+    if share["share"] is None:
+        return "-"
+    return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * share[k] for k in ("share", "low", "high")))
+
+
+def shown_table(facts: Facts) -> pd.DataFrame:
+    """The columns of the comparison a person reads, as text."""
+    import pandas as pd
+
+    value = {(r["method"], r["stratum"]): r for r in facts["rows"]}
+    rows = [value.get((m, "overall"), {}) for m in facts["methods"]]
+    out: dict[str, list[str]] = {"method": list(facts["methods"])}
+    for stratum in ("overall", *facts["strata"]):
+        here = [value.get((m, stratum), {}) for m in facts["methods"]]
+        title = "ECE" if stratum == "overall" else f"ECE {stratum}"
+        out[f"{title} (floor)"] = [
+            f"{number(r.get('ece'))} ({number(r.get('floor'))})" for r in here
+        ]
+    for key, title in (
+        ("nll", "NLL"),
+        ("vote_nll", "vote NLL"),
+        ("auc", "AUC"),
+        ("accuracy", "acc."),
+    ):
+        if any(r.get(key) is not None for r in rows):
+            out[title] = [number(r.get(key)) for r in rows]
+    for key, title in (("nll", "NLL change"), ("vote_nll", "vote NLL change")):
+        changes = [r.get("changes", {}).get(key) for r in rows]
+        if any(changes):
+            out[f"{title} [95 %]"] = [change_text(c) for c in changes]
+    shares = [facts["recovered"][m] for m in facts["methods"]]
+    if any(share["share"] is not None for share in shares):
+        out["recovered"] = [_share_text(share) for share in shares]
+    return pd.DataFrame(out)
+
+
+def comparison_text(facts: Facts) -> str:
+    """Lay the comparison out as text, one line per method."""
+    shown = shown_table(facts)
+    cells = [[str(c) for c in shown.columns], *shown.to_numpy().tolist()]
+    widths = [max(len(line[j]) for line in cells) for j in range(len(cells[0]))]
+    lines = []
+    for i, line in enumerate(cells):
+        parts = [
+            c.ljust(w) if j == 0 else c.rjust(w)
+            for j, (c, w) in enumerate(zip(line, widths, strict=True))
+        ]
+        lines.append("  ".join(parts).rstrip())
+        if i == 0:
+            lines.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
+    return "\n".join(lines)
+
+
+# Sentences
+
+
+def said(facts: Facts) -> list[str]:
+    """Every sentence on a cell, in order."""
+    return [*(item["text"] for item in facts["lead"]), *facts["more"]]
+
+
+def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
+    """Three statements, each with a heading, on one cell or on several."""
+    headings = ("How well calibrated", "Where it fails", "What would help")
+    texts = _one(cells[0]) if len(cells) == 1 else _several(cells)
+    return [{"heading": h, "text": t} for h, t in zip(headings, texts, strict=True)]
+
+
+def _one(facts: Facts) -> list[str]:
+    found = facts["audits"][facts["baseline"]]["sentences"]
+    where = (
+        found[1]
+        if len(found) > 1
+        else "The cases have no strata, so it is unknown on which of them it fails: give readers' "
+        "votes or a column of strata."
+    )
+    seeds = facts["n_seeds"]
+    which = f" This is seed {facts['seed']}, one of {seeds}." if seeds > 1 else ""
+    return [found[0] + which, where, help_sentence(facts)]
+
+
+def _row(facts: Facts, method: str, stratum: str = "overall") -> Mapping[str, Any]:
+    return next(
+        (r for r in facts["rows"] if (r["method"], r["stratum"]) == (method, stratum)),
+        {"changes": {}},
+    )
+
+
+def help_sentence(facts: Facts) -> str:
+    """What would help most in a cell, and at what price."""
+    best = facts["best"]
+    if best is None:
+        if len(facts["methods"]) == 1:
+            return (
+                "There is one set of predictions and no remedy to judge: scalecal compare measures "
+                "remedies side by side."
+            )
+        return "No method that needs no readers improves on the model without raising label NLL."
+    name, metric = best["method"], best["metric"]
+    row, base = _row(facts, name), _row(facts, facts["baseline"])
+    what, change = NAMES[metric], change_text(row["changes"][metric])
+    tried = (
+        f"Of {best['tried']} methods that need no readers"
+        if best["tried"] > 1
+        else "Of the one method tried"
+    )
+    judge = "readers' votes" if metric == "vote_nll" else "labels"
+    over = f", means over {facts['n_seeds']} seeds" if facts["n_seeds"] > 1 else ""
+    values = f"{number(row[metric])} against {number(base[metric])}, change {change}{over}"
+    if not best["sure"]:
+        return (
+            f"{tried}, none improves on the model beyond chance, judged by the {judge}. The best is "
+            f"{name}: {what} {values}, before allowing for the choice."
+        )
+    text = f"{tried}, {name} helps most, judged by the {judge}: {what} {values}"
+    skill = "auc" if row.get("auc") is not None else "accuracy"
+    for key in ("nll", skill):
+        if key != metric and key in row["changes"]:
+            text += f"; {NAMES[key]} changes by {change_text(row['changes'][key])}"
+    return f"{text}.{_price(facts, name)}"
+
+
+def _price(facts: Facts, name: str) -> str:
+    """Where the best method is clearly worse than the model, and by how much."""
+    worse = []
+    for row in (r for r in facts["rows"] if r["method"] == name):
+        where = {"overall": "over all cases"}.get(row["stratum"])
+        where = where or f"on {row['stratum']}{' agreement' if facts['agreement'] else ''}"
+        for metric in ("ece", "nll") if row["stratum"] == "overall" else ("ece",):
+            change = row["changes"].get(metric)
+            if change and change["low"] > 0:
+                worse.append(f"{NAMES[metric]} {change_text(change)} {where}")
+    return f" The price: {'; '.join(worse)}." if worse else ""
+
+
+def further(facts: Facts) -> list[str]:
+    """What else is to be said of a comparison: its training, SCALE, and SCALE's negative control."""
+    out = []
+    best, baseline = facts["best"], facts["baseline"]
+    if best and facts["presets"][best["method"]] != facts["presets"][baseline]:
+        out.append(_training_sentence(best["method"], best["metric"], facts))
+    if "plain" in facts["contrasts"]:
+        out.append(_scale_sentence(facts["contrasts"]["plain"], facts["recovered"]["scale"]))
+    if "control" in facts["contrasts"]:
+        out.append(_control_sentence(facts["contrasts"]["control"]))
+    return out
+
+
+def _training_sentence(best: str, metric: str, facts: Facts) -> str:
+    """What of a gain over a probe trained by another preset may be the training's."""
+    if best == TRAINED_ALIKE:
+        return f"What helps here is the training: {best} calibrates nothing."
+    text = f"{best} was trained by another preset than {facts['baseline']}"
+    if TRAINED_ALIKE in facts["methods"]:
+        alike = number(_row(facts, TRAINED_ALIKE)[metric])
+        return f"{text}: trained alike, the uncalibrated probe ({TRAINED_ALIKE}) has {alike}."
+    return f"{text}, so the gain need not be its own: a run with {TRAINED_ALIKE} would show it."
+
+
+def _difference(contrast: Mapping[str, Any]) -> str:
+    """The difference with its interval over cases; and over seeds, where only they leave it open."""
+    text = f"difference {change_text(contrast)}"
+    sure_by_cases = contrast["low"] > 0 or contrast["high"] < 0
+    if sure_by_cases and (contrast["p_seeds"] or 0.0) >= LEVEL:
+        text += f" over cases, but p = {contrast['p_seeds']:.2f} over seeds"
+    return text
+
+
+def _control_sentence(control: Mapping[str, Any]) -> str:
+    what, change = NAMES[control["metric"]], _difference(control)
+    if control["high"] < 0 and control["p_value"] < LEVEL:
+        return f"SCALE's labels matter: with them permuted {what} is worse ({change})."
+    return (
+        f"SCALE's negative control, the same synthetic cases with their labels permuted, is not clearly "
+        f"worse in {what} ({change}): on these data the gain need not come from the labels."
+    )
+
+
+def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any]) -> str:
+    if plain["difference"] is None:
+        word = "cannot be compared with"
+    elif plain["high"] < 0 and plain["p_value"] < LEVEL:
+        word = "is better than"
+    elif plain["low"] > 0 and plain["p_value"] < LEVEL:
+        word = "is worse than"
+    else:
+        word = "does not clearly differ from"
+    text = (
+        f"SCALE with the paper's anchors {word} plain label smoothing in {NAMES[plain['metric']]} "
+        f"({number(plain['value'])} against {number(plain['reference'])}, {_difference(plain)})"
+    )
+    if share["share"] is not None:
+        part, low, high = (100 * share[k] for k in ("share", "low", "high"))
+        text += (
+            f", and recovers {part:.0f} % ({low:.0f} to {high:.0f}) of what training on the votes "
+            "themselves gains"
+        )
+    return text + "."
+
+
+def _range(values: Sequence[float | None]) -> str:
+    known = [v for v in values if v is not None]
+    if not known:
+        return "-"
+    least, most = number(min(known)), number(max(known))
+    return least if least == most else f"{least} to {most}"
+
+
+def _spans(values: Sequence[float | None]) -> str:
+    shown = _range(values)
+    return f"runs from {shown}" if " to " in shown else f"is {shown}"
+
+
+def _one_seed_each(cells: Sequence[Facts]) -> str:
+    """Which seed the tests are of, where there are several."""
+    many = [c for c in cells if c["n_seeds"] > 1]
+    if not many:
+        return ""
+    seeds, counts = ({c[key] for c in many} for key in ("seed", "n_seeds"))
+    if len(seeds) == len(counts) == 1 and len(many) == len(cells):
+        return f" (seed {seeds.pop()}, one of {counts.pop()})"
+    return " (one seed each)"
+
+
+def _several(cells: Sequence[Facts]) -> list[str]:
+    count = len(cells)
+    rows = [{r["name"]: r for r in c["audits"][c["baseline"]]["rows"]} for c in cells]
+    overall = [r["overall"] for r in rows]
+    tests = []
+    for row in overall:
+        known = [v for k in ("p_cox", "p_consistency") if (v := row.get(k)) is not None]
+        tests.append(min(1.0, len(known) * min(known, default=1.0)))
+    bad = int((np.asarray(holm(tests)) < LEVEL).sum())
+    first = (
+        f"Over {count} models{_one_seed_each(cells)}, overall ECE before any remedy "
+        f"{_spans([r['ece'] for r in overall])}, where calibrated ones would show "
+        f"{_range([r['floor'] for r in overall])}: {bad} of {count} are miscalibrated by test "
+        f"(level {LEVEL:g}, Holm over the {count})."
+    )
+    hard = [(r[c["hardest"]], c) for r, c in zip(rows, cells, strict=True) if c["hardest"] in r]
+    judged = [(r, c) for r, c in hard if r.get("p_null_holm") is not None]
+    if judged:
+        adjusted = np.asarray(holm([r["p_null_holm"] for r, _ in judged]))
+        worse = int((adjusted < LEVEL).sum())
+        names = {f"{c['hardest']} agreement" if c["agreement"] else c["hardest"] for _, c in judged}
+        second = (
+            f"On {' and '.join(sorted(names))}, ECE {_spans([r['ece'] for r, _ in judged])}, where "
+            f"calibrated models would show {_range([r.get('null') for r, _ in judged])}: {worse} of "
+            f"{len(judged)} are worse than that (level {LEVEL:g}, Holm)."
+        )
+    else:
+        second = "No stratum can be judged against calibrated models."
+    sure = [c for c in cells if c["best"] and c["best"]["sure"]]
+    if not sure:
+        return [first, second, f"In none of the {count} models does a remedy gain beyond chance."]
+    chosen: dict[str, list[str]] = {}
+    for cell in sure:
+        chosen.setdefault(cell["best"]["method"], []).append(cell["name"])
+    often = max(chosen, key=lambda m: len(chosen[m]))
+    if len(sure) <= 3:
+        which = "; ".join(f"{m} on {' and on '.join(names)}" for m, names in chosen.items())
+    else:
+        which = f"most often {often} ({len(chosen[often])} of them)"
+    third = (
+        f"A remedy gains beyond chance in {len(sure)} of {count} models: {which}. Gain and price of each "
+        "are given below, model by model."
+    )
+    return [first, second, third]

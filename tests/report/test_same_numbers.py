@@ -1,0 +1,230 @@
+"""Terminal, page and files of one run show the same numbers, since all of them render its facts."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import scalecal.report
+from scalecal.cli import app
+from scalecal.datasets import simulate
+from scalecal.report import report_facts, write_report
+from scalecal.runs.folder import read_runs, store_facts
+
+# Tiny data under the paper's preset give rise to warnings that are right and expected.
+pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+
+METHODS = "none,temperature,vanilla-ls,scale,scale-shuffled,scale-default,half-jury,vote-fraction"
+NUMBER = re.compile(r"[+-]?\d+\.\d+")
+
+
+def invoke(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def plain_text(html: str) -> str:
+    """Text of a piece of HTML, tips included, in the terminal's signs."""
+    return unescape(re.sub(r"<[^>]+>", " ", html)).replace("−", "-")
+
+
+def numbers(text: str) -> list[float]:
+    return [float(value) for value in NUMBER.findall(text)]
+
+
+def table_of(output: str) -> dict[str, dict[str, str]]:
+    """A table of the terminal: name -> title -> text. Columns stand two or more spaces apart."""
+    lines = output.splitlines()
+    start = next(i for i, line in enumerate(lines) if set(line) == {"-"})
+    ends = [m.end() for m in re.finditer(r"\S+(?: \S+)*", lines[start - 1])]
+    starts = [0, *ends[:-1]]
+    heads = [lines[start - 1][a:b].strip() for a, b in zip(starts, ends, strict=True)]
+    found = {}
+    for line in lines[start + 1 :]:
+        if not line.strip() or set(line) == {"-"}:
+            break
+        # The first column is aligned to the left and may be wider than its title.
+        cells = re.split(r"\s{2,}", line.strip())
+        assert len(cells) == len(heads), line
+        found[cells[0]] = dict(zip(heads, cells, strict=True))
+    return found
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, bool], Path]:
+    """Files of embeddings, with and without votes and groups."""
+    root, out = tmp_path_factory.mktemp("features"), {}
+    data = simulate(300, dim=5, auc=0.9, n_groups=100, seed=0)
+    for votes in (True, False):
+        for groups in (True, False):
+            arrays = {"X": data.X.astype(np.float32), "y": data.y}
+            arrays |= {"votes": data.votes, "n_raters": data.n_raters} if votes else {}
+            arrays |= {"group": data.groups} if groups else {}
+            out[votes, groups] = root / f"{votes}-{groups}.npz"
+            np.savez(out[votes, groups], **arrays)
+    return out
+
+
+@pytest.mark.parametrize("groups", [True, False], ids=["groups", "no groups"])
+@pytest.mark.parametrize("votes", [True, False], ids=["votes", "no votes"])
+def test_compare(features, tmp_path, votes, groups):
+    options = ("--methods", METHODS, "--seeds", 2, "--out", tmp_path / "run")
+    output = invoke("compare", features[votes, groups], *options)
+    facts = json.loads((tmp_path / "run" / "facts.json").read_text())
+    html = (tmp_path / "run" / "report.html").read_text()
+    page, flat = plain_text(html), " ".join(output.split())
+    assert facts["resampled"] == ("groups" if groups else "cases")
+    for sentence in (*(item["text"] for item in facts["lead"]), *facts["more"]):
+        assert sentence in flat
+        assert sentence in " ".join(page.split())
+    shown = table_of(output)
+    assert list(shown) == facts["methods"]
+    compared = 0
+    for method, line in shown.items():
+        row = re.search(
+            rf'<tr data-cell="c0" data-method="{re.escape(method)}">.*?</tr>', html, re.S
+        )
+        cells = re.findall(r"<td .*?</td>", row[0], re.S)
+        strata = [key for key in line if key.startswith("ECE")]
+        for title, cell in zip(strata, cells, strict=False):
+            ece, floor = numbers(line[title])
+            assert ece in numbers(plain_text(cell))
+            tip = re.search(r"<title>(.*?)</title>", cell)[1]
+            assert f"ECE {ece:.3f}" in tip
+            assert f"floor {floor:.3f}" in tip
+            compared += 2
+        rest = [key for key in ("NLL", "vote NLL", "AUC") if key in line]
+        for title, cell in zip(rest, cells[len(strata) :], strict=True):
+            wanted = numbers(line[title])
+            change = line.get(f"{title} change [95 %]", "0")
+            wanted += [] if change == "0" else numbers(change)
+            found = numbers(plain_text(cell))
+            assert [abs(v) for v in found[: len(wanted)]] == [abs(v) for v in wanted]
+            compared += len(wanted)
+    assert compared > 20 * (3 if votes else 1)
+    assert ("vote NLL" in shown["none"]) == votes
+
+
+@pytest.mark.parametrize("groups", [True, False], ids=["groups", "no groups"])
+@pytest.mark.parametrize("votes", [True, False], ids=["votes", "no votes"])
+def test_audit(tmp_path, votes, groups):
+    rng = np.random.default_rng(0)
+    x = 2 * rng.normal(size=240)
+    count = rng.binomial(7, 1 / (1 + np.exp(-x)))
+    frame = pd.DataFrame({"id": np.arange(240), "p": 1 / (1 + np.exp(-2.5 * x))})
+    frame["label"] = (count >= 4).astype(int)
+    if votes:
+        frame["votes"], frame["n_raters"] = count, 7
+    if groups:
+        frame["group"] = np.arange(240) // 3
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    options = ("--bins", 10, "--out", tmp_path / "run")
+    output = invoke("audit", tmp_path / "p.csv", *options)
+    facts = json.loads((tmp_path / "run" / "facts.json").read_text())
+    html = (tmp_path / "run" / "report.html").read_text()
+    page, flat = " ".join(plain_text(html).split()), " ".join(output.split())
+    for sentence in facts["audits"]["model"]["sentences"]:
+        assert sentence in flat
+        assert sentence in page
+    titles = {"over-conf.": "Over-confidence", "null": "Calibrated", "p(null)": "p (calibrated)"}
+    titles |= {"acc.": "Accuracy", "prev.": "Prevalence", "NLL": "Label NLL", "p(Cox)": "p (Cox)"}
+    part = re.search(r'aria-label="Audit of .*?</table>', html, re.S)[0]
+    heads = [plain_text(h).strip() for h in re.findall(r"<th scope=\"col\".*?</th>", part)]
+    rows = [
+        [plain_text(c).strip() for c in re.findall(r"<t[hd][ >].*?</t[hd]>", line)]
+        for line in re.findall(r"<tr><th scope=\"row\">.*?</tr>", part)
+    ]
+    on_page = {
+        ("overall" if row[0] == "all cases" else row[0].removesuffix(" agreement")): dict(
+            zip(heads, row, strict=True)
+        )
+        for row in rows
+    }
+    compared = 0
+    lines = [line.split() for line in output.splitlines() if line.split()[:1]]
+    head = re.split(r"\s{2,}", next(line for line in output.splitlines()).strip())
+    for line in lines[2:6]:
+        if line[0] not in on_page:
+            continue
+        for title, text in zip(head[1:], line[1:], strict=True):
+            here = on_page[line[0]]
+            key = next((k for k in here if k.lower() == titles.get(title, title).lower()), None)
+            if key is not None:
+                assert here[key] == text, (line[0], title)
+                compared += 1
+    assert compared >= 11 * (4 if votes else 1)
+    # The first row of the methods' table is the model itself, by the same bins.
+    overall = facts["audits"]["model"]["rows"][0]
+    row = facts["rows"][0]
+    assert (row["ece"], row["floor"]) == pytest.approx(
+        (overall["ece"], overall["floor"]), abs=1e-12
+    )
+
+
+def test_strips_sentences_and_diagrams_are_of_one_seed(features, tmp_path):
+    options = ("--methods", "none,scale-default", "--seeds", 3, "--out", tmp_path / "run")
+    invoke("compare", features[True, True], *options)
+    facts = json.loads((tmp_path / "run" / "facts.json").read_text())
+    html = (tmp_path / "run" / "report.html").read_text()
+    strips = re.findall(r'<div class="leadstrip">.*?</div>', html, re.S)
+    audited = {r["name"]: r for r in facts["audits"]["none"]["rows"]}
+    assert f"ECE {audited['overall']['ece']:.3f}" in strips[0]
+    assert f"ECE {audited['low']['ece']:.3f}" in strips[1]
+    assert f"{audited['low']['null']:.3f}" in strips[1]
+    assert "This is seed 0, one of 3." in facts["lead"][0]["text"]
+    for panel in facts["reliability"]["none"]:
+        assert panel["ece"] == audited[panel["stratum"]]["ece"]
+
+
+def test_stored_facts_are_read_and_other_files_make_them_anew(features, tmp_path):
+    out = tmp_path / "run"
+    invoke("compare", features[True, True], "--methods", "none,platt", "--seeds", 1, "--out", out)
+    stored = json.loads((out / "facts.json").read_text())
+    assert read_runs([out])[0].facts[0] == stored
+    marked = {**stored, "lead": [{"heading": "h", "text": "as stored"}] * 3}
+    (out / "facts.json").write_text(json.dumps(marked))
+    assert "as stored" in write_report([out], tmp_path / "page.html").read_text()
+    (out / "facts.json").unlink()  # as an older version left it
+    computed = read_runs([out])[0].facts[0]
+    assert computed == {k: v for k, v in stored.items() if k in computed}
+    predictions = pd.read_parquet(out / "predictions.parquet")
+    predictions["p"] = 1 - predictions["p"]
+    (out / "facts.json").write_text(json.dumps(stored))
+    predictions.to_parquet(out / "predictions.parquet")
+    assert report_facts([out])["cells"][0]["rows"] != stored["rows"]
+    store_facts(out)
+    again = json.loads((out / "facts.json").read_text())
+    assert report_facts([out])["cells"][0]["rows"] == again["rows"]
+
+
+def test_the_report_computes_nothing():
+    computing = ("scalecal.inference", "scalecal.auditing.audits", "scalecal.auditing.scores")
+    for file in Path(scalecal.report.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = {alias.name for alias in node.names}
+                if node.module.startswith("scalecal.metrics"):
+                    assert names <= {"COLUMNS", "read_hard_event"}, file.name
+                typed_only = node.module == "scalecal.auditing.audits" and names == {"Audit"}
+                assert typed_only or not node.module.startswith(computing), file.name
+            elif isinstance(node, ast.Import):
+                assert not any(a.name.startswith("scalecal.metrics") for a in node.names), file.name
+
+
+def test_the_core_does_not_know_the_paper():
+    root = Path(scalecal.report.__file__).parents[1]
+    files = [p for name in ("runs", "report") for p in (root / name).glob("*.py")]
+    files += [root / "cli" / name for name in ("audit.py", "probes.py", "report.py")]
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert "scalecal.paper" not in text, file.name
+        assert not re.search(r"""["'](mhist|resnet-)""", text), file.name
