@@ -169,7 +169,7 @@ def safe_members(archive: ZipFile, where: Path) -> list[ZipInfo]:
     """Members of a zip that are files, refusing an archive that points outside of itself.
 
     Nothing is ever extracted here; but such an archive was not made by the publisher, and would
-    overwrite files of whoever unpacks it by hand.
+    overwrite files of anyone who unpacks it by hand.
     """
     members = []
     for info in archive.infolist():
@@ -421,14 +421,14 @@ def list_names(url: str) -> list[str]:
     try:
         if not system.isdir(root):
             raise InputError(f"no such folder: {url}")
-        found = [name.removeprefix(root).lstrip("/") for name in system.find(root)]
+        names = [name.removeprefix(root).lstrip("/") for name in system.find(root)]
     except OSError as error:
         raise InputError(f"cannot list {url}: {error}") from None
-    return sorted(found, key=lambda name: normalize("NFC", name))
+    return sorted(names, key=lambda name: normalize("NFC", name))
 
 
 def list_images(url: str) -> tuple[list[str], int]:
-    """Image files below an address, and how many other files lie there; hidden ones are passed over."""
+    """Image files below an address, and how many other files lie there; hidden ones are ignored."""
     names = [
         name
         for name in list_names(url)
@@ -490,7 +490,7 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
     """Relative POSIX paths of the image files below a folder, sorted, and how many other files lie there.
 
     Sorted by name alone (composed Unicode, by code point), so that the order is the same on every
-    file system. Hidden files and folders, among them what macOS leaves behind, are passed over.
+    file system. Hidden files and folders, among them what macOS leaves behind, are ignored.
 
     Examples
     --------
@@ -501,7 +501,7 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
     >>> image_files(root)
     (['a.JPG', 'b.png'], 1)
     """
-    found: list[str] = []
+    images: list[str] = []
     others = 0
 
     def stop(error: OSError) -> None:
@@ -522,8 +522,8 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
                 raise InputError(
                     f"the file name {path!r} is not valid Unicode. Rename the file."
                 ) from None
-            found.append(path)
-    return sorted(found, key=lambda path: normalize("NFC", path)), others
+            images.append(path)
+    return sorted(images, key=lambda path: normalize("NFC", path)), others
 
 
 def md5_of(path: Path) -> str:

@@ -1,6 +1,6 @@
 """Extraction by several workers: processes with a card each, or a Ray cluster.
 
-A task is one shard, or a run of neighbouring ones, so that reading goes on across their borders. A
+A task is one shard, or a run of neighbouring ones, so that reading continues across their borders. A
 worker loads the encoder once, embeds shards by the same `encode_shards` as a single process, and
 writes each one whole into the folder; where it cannot see the folder (another machine, no shared
 disk), it sends a finished shard back and the caller writes it. The caller keeps the manifest. So
@@ -56,7 +56,7 @@ class Station:
 
 @dataclass(frozen=True)
 class Loader:
-    """How a worker comes by its encoder: a name or record and where its weights are, or itself."""
+    """How a worker gets its encoder: by name, by record, or as it is."""
 
     encoder: str | Encoder | LoadedEncoder
     device: str | None
@@ -70,7 +70,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Folder:
-    """Where shards go, and a file by which a worker can tell that it sees the same folder."""
+    """Where shards go, and a file by which a worker recognises that folder."""
 
     path: Path
     mark: str

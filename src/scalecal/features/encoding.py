@@ -1,4 +1,4 @@
-"""From rows of an image set to embeddings, shard by shard: the same bytes whoever does it.
+"""From rows of an image set to embeddings, shard by shard: the same bytes on every engine.
 
 What `encode_shards` makes of a shard depends on the images, the encoder and the `EncodingOptions`,
 not on the number of threads or on which other shards the process does, so that any engine may hand
@@ -195,13 +195,13 @@ class Network:
             if self._autocast is None
             else torch.autocast(self.device.type, dtype=self._autocast)
         ):
-            found = self.module(batch)[:n]
-        if found.shape != (n, self.dim):
+            embeddings = self.module(batch)[:n]
+        if embeddings.shape != (n, self.dim):
             raise InputError(
-                f"{self.name!r} gave shape {tuple(found.shape)} for {n} images, "
+                f"{self.name!r} gave shape {tuple(embeddings.shape)} for {n} images, "
                 f"expected ({n}, {self.dim})"
             )
-        return found.float()
+        return embeddings.float()
 
 
 @contextlib.contextmanager
@@ -301,8 +301,8 @@ def _on_cpu(
     def collect() -> Iterator[EncodedShard]:
         nonlocal parts, skipped
         start, stop, ends, future = waiting.popleft()
-        found, left_out = future.result()
-        parts.append(found)
+        embeddings, left_out = future.result()
+        parts.append(embeddings)
         skipped += left_out
         if on_batch is not None:
             on_batch(stop - start)
@@ -394,10 +394,10 @@ def _gather(pieces: Iterable[Piece], rows: int, ends: bool, pin: bool) -> _HostB
             main_places.append(place)
         whole = len(main_places) == n
         groups.append((main[: len(main_places)], None if whole else torch.tensor(main_places)))
-    for shape, found in others.items():
-        host = torch.empty((len(found), *shape), dtype=torch.uint8, pin_memory=pin)
-        np.stack([image for _, image in found], out=host.numpy())
-        groups.append((host, None if len(found) == n else torch.tensor([p for p, _ in found])))
+    for shape, placed in others.items():
+        host = torch.empty((len(placed), *shape), dtype=torch.uint8, pin_memory=pin)
+        np.stack([image for _, image in placed], out=host.numpy())
+        groups.append((host, None if len(placed) == n else torch.tensor([p for p, _ in placed])))
     return _HostBatch(rows, ends, groups, n, skipped)
 
 
@@ -421,7 +421,7 @@ def _host_batches(
     ahead = 1  # until the first batch has shown how large they are
 
     def gather(futures: deque[Future[Piece]], rows: int, ends: bool) -> _HostBatch:
-        # Each piece is let go of as soon as it is copied.
+        # Each piece is freed as soon as it is copied.
         pieces = (futures.popleft().result() for _ in range(len(futures)))
         return _gather(pieces, rows, ends, pin)
 

@@ -108,9 +108,9 @@ def _image_shape(
     """Return the shape of the first image that can be read, as it reaches the device."""
     preprocess = encoder.preprocess if options.exact else None
     for row in range(len(images)):
-        found = read_rows(images, row, row + 1, preprocess, strict=False).images
-        if len(found):
-            return tuple(found[0].shape)
+        readable = read_rows(images, row, row + 1, preprocess, strict=False).images
+        if len(readable):
+            return tuple(readable[0].shape)
     return (encoder.preprocess.crop, encoder.preprocess.crop, 3)
 
 
@@ -177,7 +177,7 @@ def extract(
 ) -> ExtractionResult:
     """Turn an image set into a folder of features, or go on with one that was begun.
 
-    Killed at any moment and started again with the same arguments, it goes on where it stopped,
+    Killed at any moment and started again with the same arguments, it continues where it stopped
     and ends with the same bytes as a run that was never stopped (``run.log`` aside).
 
     Parameters

@@ -40,15 +40,15 @@ from scalecal.io.tables import read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FORMATS", "MATCHES", "Found", "format_of", "import_features"]
+__all__ = ["FORMATS", "MATCHES", "ForeignFeatures", "format_of", "import_features"]
 
 _CASES = ("id", "label", "votes", "n_raters", "group", "split")
 _FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
 
 
 @dataclass(frozen=True)
-class Found:
-    """Embeddings found on disk: their table, their length, and a reader of rows."""
+class ForeignFeatures:
+    """Embeddings of another program: their table, their length, and a reader of rows."""
 
     table: pd.DataFrame
     dim: int
@@ -73,7 +73,7 @@ def format_of(path: Path) -> str:
     return "npz" if path.suffix == ".npz" else "table"
 
 
-def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> Found:
+def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> ForeignFeatures:
     import pandas as pd
 
     table: pd.DataFrame = columns.table.to_pandas()
@@ -83,18 +83,18 @@ def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> Found:
             table["id"] = columns.ids()
     else:
         table.insert(0, "id", pd.Series([str(i) for i in range(len(X))], dtype="string"))
-    return Found(table, X.shape[1], lambda start, stop: X[start:stop], [path])
+    return ForeignFeatures(table, X.shape[1], lambda start, stop: X[start:stop], [path])
 
 
-def _from_npz(path: Path) -> Found:
+def _from_npz(path: Path) -> ForeignFeatures:
     return _from_matrix(*matrix_from_npz(path, {}), path)
 
 
-def _from_table(path: Path) -> Found:
+def _from_table(path: Path) -> ForeignFeatures:
     return _from_matrix(*matrix_from_table(path, {}), path)
 
 
-def _from_trident(path: Path) -> Found:
+def _from_trident(path: Path) -> ForeignFeatures:
     import pandas as pd
 
     try:
@@ -129,7 +129,7 @@ def _from_trident(path: Path) -> Found:
                 tables.append(pd.DataFrame({"id": [slide], "group": [slide]}))
                 continue
             if "coords" not in handle:
-                raise InputError(f"{file} has patch features but no 'coords' to tell them apart")
+                raise InputError(f"{file} has patch features but no 'coords' to distinguish them")
             coords = np.asarray(handle["coords"]).reshape(-1, 2)
             if len(coords) != rows:
                 raise InputError(f"{file}: {rows} features but {len(coords)} coords")
@@ -156,7 +156,7 @@ def _from_trident(path: Path) -> Found:
     if encoder is None:
         named = _FEATURE_FOLDER.fullmatch(_home(files[0].parent).name)
         encoder = named[1] if named else None
-    return Found(table, dim, read, files, None if encoder is None else str(encoder))
+    return ForeignFeatures(table, dim, read, files, None if encoder is None else str(encoder))
 
 
 def _home(folder: Path) -> Path:
@@ -197,7 +197,7 @@ def _one_dim(dims: Mapping[Path, int]) -> int:
     return next(iter(dims.values()))
 
 
-def _from_eva(path: Path) -> Found:
+def _from_eva(path: Path) -> ForeignFeatures:
     import pandas as pd
 
     manifest = read_table(path / "manifest.csv", text=["origin", "embeddings", "wsi_id"])
@@ -225,7 +225,7 @@ def _from_eva(path: Path) -> Found:
         table["id"] = table["id"].where(~several, numbered)
     X = np.concatenate(blocks)
     used = [path / "manifest.csv", *dict.fromkeys(files)]
-    return Found(table, dim, lambda start, stop: X[start:stop], used)
+    return ForeignFeatures(table, dim, lambda start, stop: X[start:stop], used)
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -259,7 +259,7 @@ def _tensor(file: Path) -> NDArray[Any]:
     return torch.cat([t.reshape(-1, t.shape[-1]).float() for t in tensors]).numpy()
 
 
-FORMATS: Mapping[str, Callable[[Path], Found]] = MappingProxyType(
+FORMATS: Mapping[str, Callable[[Path], ForeignFeatures]] = MappingProxyType(
     {"npz": _from_npz, "table": _from_table, "trident": _from_trident, "eva": _from_eva}
 )
 
@@ -294,7 +294,7 @@ def import_features(
     votes : path, optional
         Votes as `scalecal.io.read_votes` takes them.
     format : {"npz", "table", "trident", "eva"}, optional
-        By default found from the path: its ending, or what the folder holds.
+        By default known from the path: its ending, or what the folder holds.
     encoder : str, optional
         Name of the encoder, where the source does not name it.
     dataset : str, optional
@@ -332,15 +332,15 @@ def import_features(
     if not source.exists():
         raise InputError(f"no file or folder at {source}")
     kind = format_of(source) if format is None else format
-    found = lookup(kind, FORMATS, "format")(source)
-    if found.table.empty:
+    foreign = lookup(kind, FORMATS, "format")(source)
+    if foreign.table.empty:
         raise InputError(f"{source} holds no embeddings")
     label_file, vote_file = (None if f is None else Path(f) for f in (labels, votes))
-    cases, extra = _read_cases(found.table, label_file, vote_file, match, source.name)
+    cases, extra = _read_cases(foreign.table, label_file, vote_file, match, source.name)
     table = case_frame(cases, extra).dropna(axis=1, how="all")
     settings = {
-        "encoder": {"name": encoder or found.encoder or "unknown"},
-        "source": {"format": kind, "hash": _hash(found.files)},
+        "encoder": {"name": encoder or foreign.encoder or "unknown"},
+        "source": {"format": kind, "hash": _hash(foreign.files)},
         "dataset": {
             "name": dataset or source.name,
             "n_images": len(cases),
@@ -348,11 +348,11 @@ def import_features(
         },
     }
     with open_store(
-        out, settings, table, dim=found.dim, shard_rows=shard_rows, dtype=dtype
+        out, settings, table, dim=foreign.dim, shard_rows=shard_rows, dtype=dtype
     ) as store:
         try:
             for shard, start, stop in store.missing():
-                store.write_shard(shard, found.read(start, stop))
+                store.write_shard(shard, foreign.read(start, stop))
             store.finish()
         except BaseException:
             store.discard()  # a part of an import is of no use: it is quickly done again
@@ -389,7 +389,7 @@ def _read_cases(
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     columns = NamedColumns(arrow, source, ROLES, header)
     with columns.messages():
-        # A tied vote needs no label yet: whoever reads the folder says what it means.
+        # A tied vote needs no label yet: the reader of the folder says what it means.
         cases = CaseReader(votes=votes, ties="drop").read(columns, keys, choose_classes)
     if "label" not in table:
         cases = replace(cases, y=None)
