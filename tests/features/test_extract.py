@@ -22,7 +22,7 @@ from scalecal.datasets import open_dataset
 from scalecal.datasets.image_sets import ImageSet
 from scalecal.encoders import get_encoder, load_encoder
 from scalecal.features import import_features, load_features
-from scalecal.features.encoding import EncodingOptions, encode_shard, out_of_memory
+from scalecal.features.encoding import EncodingOptions, encode_shards, out_of_memory
 from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.features.progress import Progress
 from scalecal.io import store as files
@@ -106,7 +106,8 @@ def test_a_shard_is_a_pure_function_of_its_rows(tiles: Path, tmp_path: Path, dev
     features = load_features(tmp_path / "f")
     encoder = tiny_encoder()
     encoder.module.to(device)
-    alone = encode_shard(images, 7, 14, encoder, EncodingOptions(device, "fp32", 3), workers=1)
+    options = EncodingOptions(device, "fp32", 3)
+    (alone,) = encode_shards(images, [(7, 14)], encoder, options, workers=1)
     np.testing.assert_array_equal(alone.features, features.X[7:14])
     assert alone.skipped == []
 
