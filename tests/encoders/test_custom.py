@@ -93,7 +93,7 @@ def test_model_files(name: str, form: str, small: Small, tmp_path: Path) -> None
     path = tmp_path / name
     WRITERS[name](small, path)
     encoder = get_encoder(form.format(path) + OPTIONS)
-    assert (encoder.dim, encoder.crop, encoder.mean) == (5, 32, (0.5, 0.5, 0.5))
+    assert (encoder.dim, encoder.crop, encoder.preprocess.mean) == (5, 32, (0.5, 0.5, 0.5))
     loaded = load_encoder(encoder)
     batch = torch.randn(3, 3, 32, 32)
     with torch.inference_mode():
@@ -110,8 +110,12 @@ def test_preprocessing_from_a_file_beside_the_model(small: Small, tmp_path: Path
     stored = {"size": 32, "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "resize": 40, "dim": 5}
     (tmp_path / "model.onnx.json").write_text(json.dumps(stored))
     encoder = get_encoder(str(path) + "?resize=36&interpolation=bilinear")
-    assert (encoder.resize, encoder.crop, encoder.interpolation) == (36, 32, "bilinear")
-    assert encoder.std == (0.4, 0.5, 0.6)
+    assert (encoder.preprocess.resize, encoder.crop, encoder.preprocess.interpolation) == (
+        36,
+        32,
+        "bilinear",
+    )
+    assert encoder.preprocess.std == (0.4, 0.5, 0.6)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model.pt2"])
@@ -185,7 +189,11 @@ def test_weights_given_as_a_model_are_redirected(tmp_path: Path) -> None:
 
 def test_options_change_a_built_in_record() -> None:
     conch = get_encoder("conch?size=224&resize_mode=squash")
-    assert (conch.resize, conch.crop, conch.preprocess.resize_mode) == (224, 224, "squash")
+    assert (conch.preprocess.resize, conch.crop, conch.preprocess.resize_mode) == (
+        224,
+        224,
+        "squash",
+    )
     assert conch.hub_id == get_encoder("conch").hub_id
 
 
@@ -209,7 +217,7 @@ def put_in_cache(cache: Path, repo: str, files: dict[str, Any]) -> None:
 )
 def test_timm_models(name: str, dim: int, resize: int, own_cache: Path) -> None:
     encoder = get_encoder(f"timm:{name}")
-    assert (encoder.dim, encoder.resize) == (dim, resize)
+    assert (encoder.dim, encoder.preprocess.resize) == (dim, resize)
     assert encoder.hub_id is not None
     assert encoder.hub_id.startswith(f"timm/{name}.")
     published = timm.create_model(name).eval()  # with its classifier, as on the Hub
@@ -291,7 +299,11 @@ def test_transformers_models(pooling: str, hub_from_disk: Path) -> None:
     put_in_cache(hub_from_disk, "us/dino", files)
     dim = 48 if pooling == "cls%2Bmean" else 24
     encoder = get_encoder(f"hf:us/dino?pooling={pooling}&dim={dim}", offline=True)
-    assert (encoder.resize, encoder.crop, encoder.interpolation) == (36, 28, "bicubic")
+    assert (encoder.preprocess.resize, encoder.crop, encoder.preprocess.interpolation) == (
+        36,
+        28,
+        "bicubic",
+    )
     loaded = load_encoder(encoder, offline=True)
     batch = torch.randn(2, 3, 28, 28)
     with torch.inference_mode():
@@ -327,7 +339,10 @@ def test_remote_transform_that_changed_is_noticed() -> None:
 
     transforms = pytest.importorskip("torchvision.transforms")
     encoder = get_encoder("conch-v1.5")
-    steps = [transforms.Resize(448), transforms.Normalize(encoder.mean, encoder.std)]
+    steps = [
+        transforms.Resize(448),
+        transforms.Normalize(encoder.preprocess.mean, encoder.preprocess.std),
+    ]
     check_transform(encoder, transforms.Compose(steps))
     steps[1] = transforms.Normalize((0.5,) * 3, (0.5,) * 3)
     with pytest.raises(InputError, match="now prepares images differently: Normalize"):

@@ -96,7 +96,11 @@ def test_squash_keeps_the_whole_image_and_shortest_keeps_the_shape() -> None:
 
 def test_paper_preset_of_conch() -> None:
     conch = ENCODERS["conch"].with_preprocessing(**PAPER_PREPROCESSING["conch"])
-    assert (conch.resize, conch.crop, conch.interpolation) == (224, 224, "bicubic")
+    assert (conch.preprocess.resize, conch.crop, conch.preprocess.interpolation) == (
+        224,
+        224,
+        "bicubic",
+    )
     assert conch.preprocess.pil_reference(photograph(224, 224)).shape == (3, 224, 224)
     assert set(PAPER_PREPROCESSING) <= {e.name for e in ENCODERS.values() if e.paper}
 

@@ -37,7 +37,7 @@ def test_every_record_says_what_a_user_needs(name: str) -> None:
     assert encoder.revision is None or re.fullmatch(r"[0-9a-f]{40}", encoder.revision)
     assert encoder.sha256 is None or re.fullmatch(r"[0-9a-f]{8,64}", encoder.sha256)
     assert (encoder.hub_id is not None) == (encoder.source in ("hub", "transformers"))
-    assert encoder.crop <= encoder.resize
+    assert encoder.crop <= encoder.preprocess.resize
     assert json.loads(json.dumps(encoder.as_dict()))["preprocess"]["crop"] == encoder.crop
     assert get_encoder(name) is encoder
     travelled = pickle.loads(pickle.dumps(encoder))  # as to a worker process

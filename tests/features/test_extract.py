@@ -22,10 +22,11 @@ from scalecal.datasets import open_dataset
 from scalecal.datasets.image_sets import ImageSet
 from scalecal.encoders import get_encoder, load_encoder
 from scalecal.features import import_features, load_features
-from scalecal.features.encoding import EncodingOptions, encode_shard, out_of_memory
+from scalecal.features.encoding import EncodingOptions, encode_shards, out_of_memory
 from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.features.progress import Progress
 from scalecal.io import store as files
+from scalecal.io.feature_store import StoreWriter
 from scalecal.io.features import read_features
 from tests.features.made import (
     DEVICES,
@@ -105,7 +106,8 @@ def test_a_shard_is_a_pure_function_of_its_rows(tiles: Path, tmp_path: Path, dev
     features = load_features(tmp_path / "f")
     encoder = tiny_encoder()
     encoder.module.to(device)
-    alone = encode_shard(images, 7, 14, encoder, EncodingOptions(device, "fp32", 3), workers=1)
+    options = EncodingOptions(device, "fp32", 3)
+    (alone,) = encode_shards(images, [(7, 14)], encoder, options, workers=1)
     np.testing.assert_array_equal(alone.features, features.X[7:14])
     assert alone.skipped == []
 
@@ -178,6 +180,29 @@ def test_interrupt_leaves_a_folder_that_goes_on(
         load_features(tmp_path / "parts")
     assert "interrupted" in (tmp_path / "parts" / "run.log").read_text()
     run(images, tmp_path / "parts", device=device)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_small_set_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a set of fewer images than the largest shard holds keeps what was done."""
+    images = open_tiles(write_tiles(tmp_path / "tiles", 150))
+    options: dict[str, Any] = {"shard_rows": None, "batch_size": 16, "workers": 1}
+    run(images, tmp_path / "whole", **options)
+    write = StoreWriter.write_shard
+
+    def write_and_die(self: StoreWriter, shard: int, *rest: Any) -> None:
+        write(self, shard, *rest)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreWriter, "write_shard", write_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            run(images, tmp_path / "parts", **options)
+    encoder = tiny_encoder()
+    run(images, tmp_path / "parts", encoder, **options)
+    assert sum(shape[0] for shape in encoder.module.shapes) == 150 - 64
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 

@@ -208,7 +208,7 @@ def extract(
     num_gpus: NumGpus = None,
     address: Address = None,
 ) -> None:
-    """Turn images into embeddings; killed and started again, it goes on where it stopped."""
+    """Turn images into embeddings; killed and started again, it continues where it stopped."""
     from scalecal.encoders import get_encoder, paper_preprocessing
     from scalecal.features import extract as run_extract
 
@@ -275,7 +275,7 @@ def import_(
     """Bring embeddings made elsewhere into a feature folder, matched to labels and votes by id."""
     from scalecal.features import import_features
 
-    found = import_features(
+    features = import_features(
         path,
         out,
         **given(
@@ -288,4 +288,4 @@ def import_(
             dtype=dtype,
         ),
     )
-    say(f"{found.X.shape[0]:,} embeddings of {found.X.shape[1]} numbers in {out}")
+    say(f"{features.X.shape[0]:,} embeddings of {features.X.shape[1]} numbers in {out}")

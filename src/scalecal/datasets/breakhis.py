@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, check_choice
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids, shorten
 from scalecal.datasets.image_sources import FileSource, data_folder, image_files
-from scalecal.splits import split
 
 __all__ = ["BREAKHIS", "MAGNIFICATIONS", "open_breakhis", "parse_name"]
 
@@ -69,7 +67,6 @@ def open_breakhis(
     data: str | Path | None = None,
     *,
     magnification: int | str = "all",
-    split_seed: int | None = None,
     partial: bool = False,
 ) -> ImageSet:
     """Open a copy of BreakHis; malignant is class 1.
@@ -80,9 +77,6 @@ def open_breakhis(
         `BreaKHis_v1` or the folder that holds it.
     magnification : {"all", 40, 100, 200, 400}
         Which images to take.
-    split_seed : int, optional
-        Draw a split by patient, 70 / 10 / 20 per cent, with this seed. By default there is none: the
-        publisher gives no split, and experiments draw one per seed.
     partial : bool
         Take a part of the data set: differences from what was published become warnings.
 
@@ -101,9 +95,11 @@ def open_breakhis(
     findings = Findings(str(root), partial, f"Get the whole data set at {_PAGE}.")
     paths, _ = image_files(root, root / "histology_slides" / "breast")
     named = [(path, parse_name(Path(path).stem)) for path in paths]
-    strangers = [path for path, name in named if name is None]
-    if strangers:
-        findings.differ(f"{len(strangers)} file names are not of BreakHis: {shorten(strangers)}")
+    unknown_names = [path for path, name in named if name is None]
+    if unknown_names:
+        findings.differ(
+            f"{len(unknown_names)} file names are not of BreakHis: {shorten(unknown_names)}"
+        )
     kept = [(path, name) for path, name in named if name and name.magnification in wanted]
     if not kept:
         raise InputError(f"no BreakHis images in {root}. breakhis needs {_HOLDS}")
@@ -135,7 +131,6 @@ def open_breakhis(
         ids=image_ids([Path(path).stem for path in paths]),
         y=label,
         groups=Factor.of(group),
-        split=None if split_seed is None else _draw_split(label, group, split_seed),
         paths=np.array(paths, dtype=object),
         notes=tuple(findings.warnings),
     )
@@ -177,10 +172,6 @@ def _in_its_folder(path: str, name: ImageName) -> bool:
         and parts[-4] == SUBTYPES[name.subtype]
         and parts[-2] == f"{name.magnification}X"
     )
-
-
-def _draw_split(label: NDArray[np.int64], group: list[str], seed: int) -> Factor:
-    return Factor.of(split(label, groups=group, shares=(0.7, 0.1, 0.2), seed=seed))
 
 
 BREAKHIS = Dataset(

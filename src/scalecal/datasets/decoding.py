@@ -3,7 +3,7 @@
 The rules, which do not depend on the file's name:
 
 ========================  =====================================================================
-PNG, JPEG, TIFF, BMP      told apart by content; anything else is refused
+PNG, JPEG, TIFF, BMP      recognised by content; anything else is refused
 grey, bilevel, palette    expanded to RGB exactly
 alpha, transparent colour composited on white, the colour of an empty slide
 EXIF orientation          applied

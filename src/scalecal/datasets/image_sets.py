@@ -82,7 +82,7 @@ def shorten(names: Iterable[str], most: int = 5) -> str:
 
 @dataclass
 class Findings:
-    """What was found wrong with a copy of a data set: errors, unless the user said it is partial."""
+    """Problems of a copy of a data set: errors, unless the user said it is partial."""
 
     where: str
     partial: bool
@@ -102,10 +102,10 @@ class Findings:
             )
         self.warnings.append(message)
 
-    def count(self, what: str, found: int, published: int) -> None:
+    def count(self, what: str, here: int, published: int) -> None:
         """Compare a count with the published one."""
-        if found != published:
-            self.differ(f"{what}: {found:,} found, {published:,} published")
+        if here != published:
+            self.differ(f"{what}: {here:,} found, {published:,} published")
 
 
 def image_ids(names: Sequence[str]) -> Any:
@@ -240,15 +240,8 @@ class ImageSet:
     def read_block(self, start: int, stop: int) -> UInt8:
         """Images of the rows start .. stop - 1 as one array; for sets of kind `array`."""
         if not isinstance(self.source, ArraySource):
-            raise InputError(f"{self.name} holds image files, not arrays: use read_one or read")
+            raise InputError(f"{self.name} holds image files, not arrays: use read_one")
         return self.source.read_block(start, stop)
-
-    def read(self, which: slice | NDArray[np.int64]) -> list[UInt8] | UInt8:
-        """Images of these rows: a list for files, one (n, height, width, 3) array for arrays."""
-        index = np.arange(len(self))[which]
-        if isinstance(self.source, ArraySource):
-            return self.source.read(index)
-        return [self.source.read_one(int(row)) for row in index]
 
     def take(self, which: slice | NDArray[Any]) -> ImageSet:
         """Return the image set of these rows (a slice, numbers or a mask), in this order."""
@@ -298,8 +291,8 @@ class ImageSet:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
-            found = pool.map(self._problem, range(len(self)))
-            return (*problems, *(line for line in found if line))
+            lines = pool.map(self._problem, range(len(self)))
+            return (*problems, *(line for line in lines if line))
 
     def _problem(self, row: int) -> str:
         try:

@@ -93,9 +93,43 @@ def hash_file(path: Path, name: str, *, full: bool) -> Piece:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
+class _FilePerRow:
+    """One image file per row; `paths` are their names below some root, with forward slashes."""
+
+    paths: tuple[str, ...]
+    kind: Literal["files"] = "files"
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read_bytes(self, row: int) -> bytes:
+        """Return the content of one file."""
+        raise NotImplementedError
+
+    def read_one(self, row: int) -> UInt8:
+        """Decode the image of one row."""
+        return decode_image(self.read_bytes(row), name=self.paths[row])
+
+    def _open(self, row: int) -> tuple[IO[bytes], int]:
+        """Open one file, and return its size too."""
+        raise NotImplementedError
+
+    def pieces(self, *, full: bool) -> Iterator[Piece]:
+        """Yield name, size and hash of every file, in the order of the rows."""
+        for row, path in enumerate(self.paths):
+            try:
+                handle, size = self._open(row)
+                with handle:
+                    digest = hash_stream(handle, size, full=full)
+            except OSError as error:
+                raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+            # macOS hands out decomposed names, Linux what was written: one spelling for both.
+            yield Piece(normalize("NFC", path), size, digest)
+
+
 @dataclass(frozen=True)
-class FileSource:
-    """One image file per row, `paths` relative to `root` with forward slashes.
+class FileSource(_FilePerRow):
+    """Image files in the folder `root`.
 
     Examples
     --------
@@ -105,10 +139,10 @@ class FileSource:
 
     root: Path
     paths: tuple[str, ...]
-    kind: Literal["files"] = "files"
 
-    def __len__(self) -> int:
-        return len(self.paths)
+    def read_bytes(self, row: int) -> bytes:
+        """Return the content of one file."""
+        return (self.root / self.paths[row]).read_bytes()
 
     def read_one(self, row: int) -> UInt8:
         """Decode the image of one row."""
@@ -126,18 +160,16 @@ class FileSource:
         """Bytes of all files."""
         return sum(os.path.getsize(self.root / path) for path in self.paths)
 
-    def pieces(self, *, full: bool) -> Iterator[Piece]:
-        """Yield name, size and hash of every file, in the order of the rows."""
-        for path in self.paths:
-            # macOS hands out decomposed names, Linux what was written: one spelling for both.
-            yield hash_file(self.root / path, normalize("NFC", path), full=full)
+    def _open(self, row: int) -> tuple[IO[bytes], int]:
+        path = self.root / self.paths[row]
+        return path.open("rb"), path.stat().st_size
 
 
 def safe_members(archive: ZipFile, where: Path) -> list[ZipInfo]:
     """Members of a zip that are files, refusing an archive that points outside of itself.
 
     Nothing is ever extracted here; but such an archive was not made by the publisher, and would
-    overwrite files of whoever unpacks it by hand.
+    overwrite files of anyone who unpacks it by hand.
     """
     members = []
     for info in archive.infolist():
@@ -158,17 +190,13 @@ def safe_members(archive: ZipFile, where: Path) -> list[ZipInfo]:
 
 
 @dataclass(frozen=True)
-class ZipSource:
-    """One zip member per row, read in place; `paths` are the names the unpacked files would have."""
+class ZipSource(_FilePerRow):
+    """Members of a zip, read in place; `paths` are the names the unpacked files would have."""
 
     archive: Path
     members: tuple[str, ...]
     paths: tuple[str, ...]
-    kind: Literal["files"] = "files"
     _handles: dict[int, ZipFile] = field(default_factory=dict, compare=False, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.members)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_handles": {}}
@@ -183,34 +211,24 @@ class ZipSource:
         return self._handles[process]
 
     def read_bytes(self, row: int) -> bytes:
-        """Return the bytes of one member, its checksum checked."""
+        """Return the content of one member, its checksum checked."""
         try:
             return self._zip().read(self.members[row])
         except Exception as error:  # zlib, zipfile and the codecs below have errors of their own
             raise ImageError(self.paths[row], f"in {self.archive.name}: {error}") from None
 
-    def read_one(self, row: int) -> UInt8:
-        """Decode the image of one row."""
-        return decode_image(self.read_bytes(row), name=self.paths[row])
-
     def take(self, rows: Rows) -> ZipSource:
         """Return the source of these rows, in this order."""
-        return ZipSource(
-            self.archive,
-            tuple(self.members[i] for i in rows),
-            tuple(self.paths[i] for i in rows),
-        )
+        members = tuple(self.members[i] for i in rows)
+        return ZipSource(self.archive, members, tuple(self.paths[i] for i in rows))
 
     def size(self) -> int:
         """Bytes of all members once unpacked."""
         return sum(self._zip().getinfo(member).file_size for member in self.members)
 
-    def pieces(self, *, full: bool) -> Iterator[Piece]:
-        """Yield name, size and hash of every member, as if the archive were unpacked."""
-        for member, path in zip(self.members, self.paths, strict=True):
-            size = self._zip().getinfo(member).file_size
-            with self._zip().open(member) as handle:
-                yield Piece(normalize("NFC", path), size, hash_stream(handle, size, full=full))
+    def _open(self, row: int) -> tuple[IO[bytes], int]:
+        member = self.members[row]
+        return self._zip().open(member), self._zip().getinfo(member).file_size
 
 
 @dataclass(frozen=True)
@@ -403,14 +421,14 @@ def list_names(url: str) -> list[str]:
     try:
         if not system.isdir(root):
             raise InputError(f"no such folder: {url}")
-        found = [name.removeprefix(root).lstrip("/") for name in system.find(root)]
+        names = [name.removeprefix(root).lstrip("/") for name in system.find(root)]
     except OSError as error:
         raise InputError(f"cannot list {url}: {error}") from None
-    return sorted(found, key=lambda name: normalize("NFC", name))
+    return sorted(names, key=lambda name: normalize("NFC", name))
 
 
 def list_images(url: str) -> tuple[list[str], int]:
-    """Image files below an address, and how many other files lie there; hidden ones are passed over."""
+    """Image files below an address, and how many other files lie there; hidden ones are ignored."""
     names = [
         name
         for name in list_names(url)
@@ -422,28 +440,23 @@ def list_images(url: str) -> tuple[list[str], int]:
 
 
 @dataclass(frozen=True)
-class RemoteSource:
-    """One image file per row, `paths` relative to the address `url`; picklable."""
+class RemoteSource(_FilePerRow):
+    """Image files below the address `url`; picklable."""
 
     url: str
     paths: tuple[str, ...]
-    kind: Literal["files"] = "files"
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def read_one(self, row: int) -> UInt8:
-        """Fetch and decode the image of one row."""
+    def read_bytes(self, row: int) -> bytes:
+        """Fetch one file."""
         system, root = _open_system(self.url)
         path = self.paths[row]
         try:
-            content = system.cat_file(f"{root}/{path}")
+            return bytes(system.cat_file(f"{root}/{path}"))
         except FileNotFoundError:
             raise ImageError(path, "no such file") from None
         except OSError as error:
             # Left to the engine, which tries again: a connection that broke is no broken image.
             raise ConnectionError(f"cannot fetch {self.url}/{path}: {error}") from error
-        return decode_image(bytes(content), name=path)
 
     def take(self, rows: Rows) -> RemoteSource:
         """Return the source of these rows, in this order."""
@@ -455,17 +468,10 @@ class RemoteSource:
         sizes = {name: info["size"] for name, info in system.find(root, detail=True).items()}
         return sum(int(sizes[f"{root}/{path}"]) for path in self.paths)
 
-    def pieces(self, *, full: bool) -> Iterator[Piece]:
-        """Yield name, size and hash of every file, in the order of the rows."""
+    def _open(self, row: int) -> tuple[IO[bytes], int]:
         system, root = _open_system(self.url)
-        for path in self.paths:
-            try:
-                with system.open(f"{root}/{path}", "rb") as handle:
-                    size = int(system.size(f"{root}/{path}"))
-                    digest = hash_stream(handle, size, full=full)
-            except OSError as error:
-                raise InputError(f"cannot read {self.url}/{path}: {error}") from None
-            yield Piece(normalize("NFC", path), size, digest)
+        name = f"{root}/{self.paths[row]}"
+        return system.open(name, "rb"), int(system.size(name))
 
 
 def data_folder(data: str | Path | None, name: str, holds: str) -> Path:
@@ -484,7 +490,7 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
     """Relative POSIX paths of the image files below a folder, sorted, and how many other files lie there.
 
     Sorted by name alone (composed Unicode, by code point), so that the order is the same on every
-    file system. Hidden files and folders, among them what macOS leaves behind, are passed over.
+    file system. Hidden files and folders, among them what macOS leaves behind, are ignored.
 
     Examples
     --------
@@ -495,7 +501,7 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
     >>> image_files(root)
     (['a.JPG', 'b.png'], 1)
     """
-    found: list[str] = []
+    images: list[str] = []
     others = 0
 
     def stop(error: OSError) -> None:
@@ -516,8 +522,8 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
                 raise InputError(
                     f"the file name {path!r} is not valid Unicode. Rename the file."
                 ) from None
-            found.append(path)
-    return sorted(found, key=lambda path: normalize("NFC", path)), others
+            images.append(path)
+    return sorted(images, key=lambda path: normalize("NFC", path)), others
 
 
 def md5_of(path: Path) -> str:

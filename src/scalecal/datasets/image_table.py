@@ -135,7 +135,7 @@ def _paths(table: NamedColumns, root: Path | str) -> list[str]:
     empty = listed == ""
     if empty.any():
         raise InputError(f"column 'path' is empty at {rows(empty)}")
-    # By the words alone: a link inside the folder may well point to another disk.
+    # By name alone: a link inside the folder may well point to another disk.
     # Where an address is the root, any folder will do to see whether a path leads out of it.
     base = os.path.abspath("data" if isinstance(root, str) else root)
     inside = []
@@ -153,7 +153,7 @@ def _paths(table: NamedColumns, root: Path | str) -> list[str]:
 
 def _present(root: Path | str, paths: list[str]) -> tuple[list[str], NDArray[np.bool_]]:
     """Find each file, also under the other spelling of accents; True where there is none."""
-    found, missing = [], np.zeros(len(paths), dtype=bool)
+    present, missing = [], np.zeros(len(paths), dtype=bool)
     listed = frozenset(list_names(root)) if isinstance(root, str) else None
 
     def is_there(name: str) -> bool:
@@ -163,8 +163,8 @@ def _present(root: Path | str, paths: list[str]) -> tuple[list[str], NDArray[np.
         spellings = (path, normalize("NFC", path), normalize("NFD", path))
         here = next((s for s in spellings if is_there(s)), None)
         missing[i] = here is None
-        found.append(path if here is None else here)
-    return found, missing
+        present.append(path if here is None else here)
+    return present, missing
 
 
 def _array_rows(table: NamedColumns, paths: list[str]) -> Int | None:

@@ -78,7 +78,7 @@ def load_lidc(
         A key of `FEATURE_SETS`. ``"geometry"``: logarithms of volume, lateral area, diameter and
         extent along the body (in centimetres) and of the number of slices, each the mean over the
         readers' outlines
-        (sizes are spread over four orders of magnitude, so a linear probe wants logarithms).
+        (sizes are spread over four orders of magnitude, so a linear probe needs logarithms).
         ``"geometry-raw"``: the same, unlogged. ``"ratings"`` and ``"geometry+ratings"`` use the
         readers' other ratings (spiculation, margin, ...) and so leak their view: they warn.
     ties : str

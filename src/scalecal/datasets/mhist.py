@@ -148,14 +148,14 @@ def _find_images(
     else:
         raise InputError(f"neither images/ nor images.zip in {folder}. mhist needs {_HOLDS}")
     missing = np.array([name not in here for name in names], dtype=bool)
-    found = [name for name in names if name in here]
+    present = [name for name in names if name in here]
     more = sorted(set(here) - set(names))
     if more:
         findings.note(f"{len(more)} images are not annotated and left out: {shorten(more)}")
-    paths = tuple(f"images/{name}" for name in found)
+    paths = tuple(f"images/{name}" for name in present)
     if images.is_dir():
         return FileSource(folder, paths), missing
-    return ZipSource(archive, tuple(here[name] for name in found), paths), missing
+    return ZipSource(archive, tuple(here[name] for name in present), paths), missing
 
 
 def _check_headers(source: FileSource | ZipSource, findings: Findings) -> None:
@@ -163,7 +163,7 @@ def _check_headers(source: FileSource | ZipSource, findings: Findings) -> None:
     broken, odd = [], []
     for row, path in enumerate(source.paths):
         try:
-            file = source.read_bytes(row) if isinstance(source, ZipSource) else source.root / path
+            file = source.root / path if isinstance(source, FileSource) else source.read_bytes(row)
             _, size, mode = image_header(file, name=path)
         except ImageError as error:
             broken.append(f"{error.name} ({error.reason})")
@@ -195,16 +195,14 @@ def check_md5sums(folder: Path, source: FileSource | ZipSource) -> list[str]:
             expected, name = bsd[2].lower(), Path(bsd[1]).name
         else:
             continue
-        if name in rows and isinstance(source, ZipSource):
-            found = md5(source.read_bytes(rows[name]), usedforsecurity=False).hexdigest()
-        elif name in rows:
-            found = md5_of(folder / "images" / name)
+        if name in rows:
+            digest = md5(source.read_bytes(rows[name]), usedforsecurity=False).hexdigest()
         elif (folder / name).is_file():
-            found = md5_of(folder / name)
+            digest = md5_of(folder / name)
         else:
             continue
-        if found != expected:
-            problems.append(f"{name}: MD5 {found}, MD5SUMs.txt says {expected}")
+        if digest != expected:
+            problems.append(f"{name}: MD5 {digest}, MD5SUMs.txt says {expected}")
     return problems
 
 

@@ -173,7 +173,7 @@ def unpack(packed: Path, target: Path) -> Path:
                     sink.write(chunk)
                 sink.flush()
                 os.fsync(sink.fileno())
-            # By a clock that runs ahead the .gz would be the newer one for ever.
+            # By a clock that runs ahead the .gz would stay the newer one.
             stamp = max(growing.stat().st_mtime_ns, packed.stat().st_mtime_ns)
             os.utime(growing, ns=(stamp, stamp))
             os.replace(growing, target)
@@ -239,14 +239,14 @@ def check_published_md5(folder: Path, parts: Sequence[str]) -> list[str]:
         path = folder / f"{_PREFIX}{name}"
         if name.partition("_")[0] not in parts or not path.is_file():
             continue
-        found = md5_of(path)
-        if found == expected:
+        digest = md5_of(path)
+        if digest == expected:
             continue
-        twin = next((other for other, known in PUBLISHED_MD5.items() if known == found), None)
+        twin = next((other for other, known in PUBLISHED_MD5.items() if known == digest), None)
         problems.append(
             f"{path.name}: this is the published {_PREFIX}{twin} under another name"
             if twin
-            else f"{path.name}: MD5 {found}, published {expected}. Download it again"
+            else f"{path.name}: MD5 {digest}, published {expected}. Download it again"
         )
     return problems
 

@@ -435,8 +435,8 @@ def true_calibration_error(probs: ArrayLike, truth: ArrayLike, *, n_bins: int | 
     truth : array of the same shape
         For example `SimulatedCases.label_probability`.
     n_bins : int or None
-        None: no bins, mean of |p - q|. That is the calibration error only where p tells cases
-        apart as finely as q does; elsewhere it also counts what the model does not see.
+        None: no bins, mean of |p - q|. That is the calibration error only where p separates cases
+        as finely as q does; elsewhere it also counts what the model does not see.
 
     Examples
     --------

@@ -80,7 +80,7 @@ def all_encoders() -> dict[str, Encoder]:
     A package adds one with an entry point of the group ``scalecal.encoders`` that names an
     `Encoder`; a built-in name cannot be taken.
     """
-    found = dict(ENCODERS)
+    records = dict(ENCODERS)
     for point in metadata.entry_points(group=ENTRY_POINTS):
         record = point.load()
         if not isinstance(record, Encoder):
@@ -88,10 +88,10 @@ def all_encoders() -> dict[str, Encoder]:
                 f"entry point {point.name!r} ({point.value}) must be a scalecal.encoders.Encoder, "
                 f"got {type(record).__name__}"
             )
-        if record.name in found:
+        if record.name in records:
             raise InputError(f"encoder {record.name!r} ({point.value}) exists already: rename it")
-        found[record.name] = record
-    return found
+        records[record.name] = record
+    return records
 
 
 def _parse_options(query: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Models that are not built here: transformers' own, and files that carry their network.
 
 No file is unpickled beyond plain tensors. TorchScript and ONNX are formats of their own.
-`torch.export` archives hold pickled tensors, which torch reads without restriction unless told
-otherwise: archives with pickled objects are refused, the rest is read with ``weights_only``.
+`torch.export` archives hold pickled tensors, which torch reads without restriction by
+default: archives with pickled objects are refused, the rest is read with ``weights_only``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from scalecal.checks import InputError, MissingPackageError
 from scalecal.encoders.loading import library
 from scalecal.encoders.record import Encoder
 from scalecal.encoders.weights import (
-    by_page,
     file_sha256,
-    gated_message,
+    how_to_get,
     need_hub,
     weights_here,
 )
@@ -81,7 +80,7 @@ def _load_transformers(encoder: Encoder, options: Mapping[str, Any], _: str) -> 
     from scalecal.encoders.loading import state_dict_sha256
 
     if not options["offline"] and weights_here(encoder) is None:
-        need_hub(f"{encoder.hub_id} is not in the local cache", by_page(encoder))
+        need_hub(f"{encoder.hub_id} is not in the local cache", how_to_get(encoder))
     try:
         model, report = transformers.AutoModel.from_pretrained(
             encoder.hub_id,
@@ -92,7 +91,7 @@ def _load_transformers(encoder: Encoder, options: Mapping[str, Any], _: str) -> 
             output_loading_info=True,
         )
     except OSError as error:
-        hint = gated_message(encoder) if encoder.gated else "See whether the name is right."
+        hint = how_to_get(encoder) if encoder.gated else "See whether the name is right."
         raise InputError(
             f"transformers cannot load {encoder.hub_id}: {str(error).splitlines()[0]} {hint}"
         ) from error
@@ -122,16 +121,16 @@ def check_transform(encoder: Encoder, transform: Any) -> None:
     pinned = encoder.preprocess
     for step in getattr(transform, "transforms", []):
         kind = type(step).__name__
-        found: Any = None
+        theirs: Any = None
         if kind == "Normalize":
-            found, expected = (tuple(step.mean), tuple(step.std)), (pinned.mean, pinned.std)
+            theirs, expected = (tuple(step.mean), tuple(step.std)), (pinned.mean, pinned.std)
         elif kind == "Resize":
             size = step.size if isinstance(step.size, int) else min(step.size)
-            found = (size, step.interpolation.value)
+            theirs = (size, step.interpolation.value)
             expected = (pinned.resize, pinned.interpolation)  # type: ignore[assignment]
-        if found is not None and found != expected:
+        if theirs is not None and theirs != expected:
             raise InputError(
-                f"{encoder.hub_id} now prepares images differently: {kind} {found}, the record "
+                f"{encoder.hub_id} now prepares images differently: {kind} {theirs}, the record "
                 f"has {expected}. Give the preprocessing explicitly."
             )
 

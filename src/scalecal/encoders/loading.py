@@ -21,7 +21,7 @@ __all__ = ["LoadedEncoder", "build_encoder", "library", "load_encoder", "state_d
 
 
 def library(name: str, needed_by: str, install: str = "'scalecal[encoders]'") -> Any:
-    """Import a library, or say how to get it or mend it.
+    """Import a library, or say how to install or repair it.
 
     Parameters
     ----------
@@ -232,15 +232,15 @@ def _filled(encoder: Encoder, path: Path) -> torch.nn.Module:
 def _check_fit(
     encoder: Encoder,
     expected: Mapping[str, torch.Tensor],
-    found: Mapping[str, torch.Tensor],
+    state: Mapping[str, torch.Tensor],
     path: Path,
 ) -> None:
-    missing = [key for key in expected if key not in found]
-    unexpected = [key for key in found if key not in expected]
+    missing = [key for key in expected if key not in state]
+    unexpected = [key for key in state if key not in expected]
     misshapen = [
-        f"{key} {tuple(found[key].shape)} instead of {tuple(value.shape)}"
+        f"{key} {tuple(state[key].shape)} instead of {tuple(value.shape)}"
         for key, value in expected.items()
-        if key in found and found[key].shape != value.shape
+        if key in state and state[key].shape != value.shape
     ]
     problems = [
         f"{len(keys)} {what}: {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}"

@@ -227,34 +227,9 @@ class Encoder:
         return hash((self.name, self.architecture, self.hub_id, self.preprocess))
 
     @property
-    def filename(self) -> str | None:
-        """The preferred file name of the weights, None where there is no such file."""
-        return self.filenames[0] if self.filenames else None
-
-    @property
-    def resize(self) -> int:
-        """Edge length after resizing."""
-        return self.preprocess.resize
-
-    @property
     def crop(self) -> int:
         """Input size in pixels."""
         return self.preprocess.crop
-
-    @property
-    def interpolation(self) -> str:
-        """Filter of the resize."""
-        return self.preprocess.interpolation
-
-    @property
-    def mean(self) -> Triple:
-        """Channel means."""
-        return self.preprocess.mean
-
-    @property
-    def std(self) -> Triple:
-        """Channel standard deviations."""
-        return self.preprocess.std
 
     def with_preprocessing(self, **changes: Any) -> Encoder:
         """Return the same encoder fed differently: the paper's CONCH at 224 px, or squashed images.

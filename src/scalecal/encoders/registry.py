@@ -138,7 +138,7 @@ _PAPER = [
         sha256="7c998680",
         licence="GPL-3.0, non-commercial",
         page="https://github.com/Xiyue-Wang/TransPath",
-        notes="Some public tools ship CHIEF's file under this name: the hash tells.",
+        notes="Some public tools ship CHIEF's file under this name; the hash shows which it is.",
         **_SWIN_CONVSTEM,
     ),
     Encoder(
@@ -182,7 +182,7 @@ _PAPER = [
         licence="BSD-3-Clause",
         page="https://docs.pytorch.org/vision/stable/models/generated/torchvision.models.resnet50.html",
         paper=True,
-        notes="torchvision's IMAGENET1K_V2 weights; V1 wants a resize to 256.",
+        notes="torchvision's IMAGENET1K_V2 weights; V1 needs a resize to 256.",
     ),
 ]
 
@@ -381,7 +381,7 @@ def paper_preprocessing(encoder: Encoder, dataset: str) -> Encoder:
     Examples
     --------
     >>> record = paper_preprocessing(ENCODERS["uni"], "breakhis")
-    >>> record.resize, record.preprocess.resize_mode
+    >>> record.preprocess.resize, record.preprocess.resize_mode
     (224, 'squash')
     """
     changes = dict(PAPER_PREPROCESSING.get(encoder.name, {}))

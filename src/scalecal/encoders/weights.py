@@ -101,7 +101,7 @@ def check_hash(encoder: Encoder, digest: str, *, chosen_by_user: bool) -> None:
     """Compare a file's SHA-256 with the record, and with every other record.
 
     A file known to be another encoder's is an error; so is a download that differs from its
-    record. A file the user chose and nobody knows is loaded with a warning.
+    record. An unknown file that the user chose is loaded with a warning.
     """
     for other in ENCODERS.values():
         if other.name != encoder.name and other.sha256 and digest.startswith(other.sha256):
@@ -111,11 +111,11 @@ def check_hash(encoder: Encoder, digest: str, *, chosen_by_user: bool) -> None:
             )
     if encoder.sha256 is None or digest.startswith(encoder.sha256):
         return
-    found = f"sha256 is {digest[:8]}, the published {encoder.name!r} has {encoder.sha256[:8]}"
+    mismatch = f"sha256 is {digest[:8]}, the published {encoder.name!r} has {encoder.sha256[:8]}"
     if not chosen_by_user:
-        raise InputError(f"The weights of {encoder.name!r} are damaged or changed: {found}")
+        raise InputError(f"The weights of {encoder.name!r} are damaged or changed: {mismatch}")
     warnings.warn(
-        f"These are not the published weights of {encoder.name!r}: {found}. Where they "
+        f"These are not the published weights of {encoder.name!r}: {mismatch}. Where they "
         "fit, the embeddings are this file's.",
         ScalecalWarning,
         stacklevel=4,
@@ -217,8 +217,8 @@ def _cached_snapshots(encoder: Encoder) -> Iterator[Path]:
 
 
 def _cached_hub_file(encoder: Encoder) -> Path | None:
-    found = (snap / name for snap in _cached_snapshots(encoder) for name in encoder.filenames)
-    return next((path for path in found if path.is_file()), None)
+    candidates = (snap / name for snap in _cached_snapshots(encoder) for name in encoder.filenames)
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _download_hub(encoder: Encoder, token: str | None) -> Path:
@@ -230,7 +230,7 @@ def _download_hub(encoder: Encoder, token: str | None) -> Path:
             "fetching weights needs huggingface_hub. Run: pip install 'scalecal[encoders]'"
         ) from error
     assert encoder.hub_id is not None
-    need_hub(f"The weights of {encoder.name!r} are not on this machine", by_page(encoder))
+    need_hub(f"The weights of {encoder.name!r} are not on this machine", how_to_get(encoder))
     for name in encoder.filenames:
         try:
             return Path(
@@ -239,31 +239,23 @@ def _download_hub(encoder: Encoder, token: str | None) -> Path:
                 )
             )
         except errors.GatedRepoError as error:
-            raise InputError(gated_message(encoder)) from error
-        except errors.EntryNotFoundError as error:
-            # Its kind "not in the local cache" means that the Hub could not be reached.
-            if isinstance(error, errors.LocalEntryNotFoundError):
-                raise InputError(_unreachable(encoder, error)) from error
-        except (errors.HfHubHTTPError, OSError) as error:
-            raise InputError(_unreachable(encoder, error)) from error
-    raise InputError(f"{encoder.hub_id} has no {_expected(encoder)}. {_by_hand(encoder)}")
-
-
-def _unreachable(encoder: Encoder, error: Exception) -> str:
-    why = str(error).splitlines()[0]
-    return f"{encoder.hub_id} cannot be fetched: {why} {by_page(encoder)}"
-
-
-def by_page(encoder: Encoder) -> str:
-    """Say what the user can do by hand: accept the terms, or fetch the file."""
-    by_hand = _by_hand(encoder)
-    return gated_message(encoder) if encoder.gated else f"D{by_hand.removeprefix('Or d')}"
+            raise InputError(how_to_get(encoder)) from error
+        except (errors.EntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
+            # "Not in the local cache" means that the Hub could not be reached.
+            unreachable = isinstance(error, errors.LocalEntryNotFoundError)
+            if isinstance(error, errors.EntryNotFoundError) and not unreachable:
+                continue
+            why = str(error).splitlines()[0]
+            raise InputError(
+                f"{encoder.hub_id} cannot be fetched: {why} {how_to_get(encoder)}"
+            ) from error
+    raise InputError(f"{encoder.hub_id} has no {_expected(encoder)}. {how_to_get(encoder)}")
 
 
 def need_hub(what: str, otherwise: str = "") -> None:
     """Say at once that the Hub cannot be reached: its own library tries for half a minute.
 
-    Behind a proxy, or where the library is told to stay offline, it is left to find out itself.
+    Behind a proxy, or where the library is set to stay offline, it is left to find out itself.
     """
     from urllib.parse import urlsplit
     from urllib.request import getproxies
@@ -282,13 +274,12 @@ def need_hub(what: str, otherwise: str = "") -> None:
         ) from error
 
 
-def _by_hand(encoder: Encoder) -> str:
-    return f"Or download {_expected(encoder)} from {encoder.page} and pass --weights FILE"
-
-
-def gated_message(encoder: Encoder) -> str:
-    """Say how to get at weights whose terms must be accepted first."""
+def how_to_get(encoder: Encoder) -> str:
+    """Say how to get the weights by hand: accept the terms, or download the file."""
+    file = f"ownload {_expected(encoder)} from {encoder.page} and pass --weights FILE"
+    if not encoder.gated:
+        return f"D{file}"
     return (
         f"The weights of {encoder.name!r} are gated ({encoder.licence}). Accept the terms at "
-        f"{encoder.page}, then run: hf auth login (or huggingface-cli login). {_by_hand(encoder)}"
+        f"{encoder.page}, then run: hf auth login (or huggingface-cli login). Or d{file}"
     )

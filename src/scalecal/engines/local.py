@@ -36,7 +36,7 @@ def gpu_count() -> int:
 
 
 def check_gpus(count: int) -> None:
-    """Fail unless this machine has so many GPUs."""
+    """Fail unless this machine has this number of GPUs."""
     here = gpu_count()
     if count > here:
         raise InputError(
@@ -184,7 +184,7 @@ class Processes:
 
 @contextlib.contextmanager
 def _arithmetic_threads(count: int) -> Iterator[None]:
-    """Processes started meanwhile compute with so many threads, unless the user has set a number.
+    """Processes started meanwhile compute with this number of threads, unless the user has set a number.
 
     By default each would take one per core, and all of them would wait for each other.
     """

@@ -33,7 +33,7 @@ def _ray() -> Any:
 class OnRay:
     """Workers are Ray actors, asked for all at once; those the cluster has no room for wait.
 
-    So a cluster that grows by itself sees what is wanted, and tasks go to whoever is there. Every
+    So a cluster that grows by itself sees the demand, and tasks go to the workers that are there. Every
     machine needs this package. A cluster that was not running is started here and stopped at the
     end; one that was is only joined.
     """

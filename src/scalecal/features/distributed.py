@@ -1,6 +1,6 @@
 """Extraction by several workers: processes with a card each, or a Ray cluster.
 
-A task is one shard, or a run of neighbouring ones, so that reading goes on across their borders. A
+A task is one shard, or a run of neighbouring ones, so that reading continues across their borders. A
 worker loads the encoder once, embeds shards by the same `encode_shards` as a single process, and
 writes each one whole into the folder; where it cannot see the folder (another machine, no shared
 disk), it sends a finished shard back and the caller writes it. The caller keeps the manifest. So
@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ class Station:
 
 @dataclass(frozen=True)
 class Loader:
-    """How a worker comes by its encoder: a name or record and where its weights are, or itself."""
+    """How a worker gets its encoder: by name, by record, or as it is."""
 
     encoder: str | Encoder | LoadedEncoder
     device: str | None
@@ -69,7 +70,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Folder:
-    """Where shards go, and a file by which a worker can tell that it sees the same folder."""
+    """Where shards go, and a file by which a worker recognises that folder."""
 
     path: Path
     mark: str
@@ -222,19 +223,12 @@ def _runs(missing: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple
         yield run
 
 
-@dataclass(frozen=True)
-class _Question:
-    ask: Callable[[LoadedEncoder, Any], Any]
-    about: Any
-
-    def __call__(self, station: Station) -> Any:
-        return self.ask(station.encoder, self.about)
+def _ask(station: Station, question: Callable[[LoadedEncoder], Any]) -> Any:
+    return question(station.encoder)
 
 
-def ask_one(
-    engine: Engine, ask: Callable[[LoadedEncoder, Any], Any], about: Any, loader: Loader
-) -> Any:
-    """Have one worker answer ``ask(encoder, about)``."""
-    question = _Question(ask, about)
-    ((_, answer),) = engine.run(_perform, [question], setup=loader, final=out_of_memory)
+def ask_one(engine: Engine, question: Callable[[LoadedEncoder], Any], loader: Loader) -> Any:
+    """Have one worker answer ``question(encoder)``."""
+    task = partial(_ask, question=question)
+    ((_, answer),) = engine.run(_perform, [task], setup=loader, final=out_of_memory)
     return answer

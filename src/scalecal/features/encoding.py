@@ -1,9 +1,8 @@
-"""From rows of an image set to embeddings, shard by shard: the same bytes whoever does it.
+"""From rows of an image set to embeddings, shard by shard: the same bytes on every engine.
 
-`encode_shard` is the unit of work: what it returns depends on the images, the encoder and the
-`EncodingOptions`, not on the number of threads or on which other shards the process has done, so
-that any engine may hand out shards. `encode_shards` does many with reading, transfer and computing
-overlapped across their borders.
+What `encode_shards` makes of a shard depends on the images, the encoder and the `EncodingOptions`,
+not on the number of threads or on which other shards the process does, so that any engine may hand
+out shards. Reading, transfer and computing overlap across the borders of shards.
 
 On the CPU every thread reads, prepares and embeds whole batches by itself with one arithmetic
 thread: whole batches side by side use the cores better than one batch with its layers split among
@@ -44,7 +43,6 @@ __all__ = [
     "EncodedShard",
     "EncodingOptions",
     "Network",
-    "encode_shard",
     "encode_shards",
     "full_float32",
     "load_anywhere",
@@ -197,13 +195,13 @@ class Network:
             if self._autocast is None
             else torch.autocast(self.device.type, dtype=self._autocast)
         ):
-            found = self.module(batch)[:n]
-        if found.shape != (n, self.dim):
+            embeddings = self.module(batch)[:n]
+        if embeddings.shape != (n, self.dim):
             raise InputError(
-                f"{self.name!r} gave shape {tuple(found.shape)} for {n} images, "
+                f"{self.name!r} gave shape {tuple(embeddings.shape)} for {n} images, "
                 f"expected ({n}, {self.dim})"
             )
-        return found.float()
+        return embeddings.float()
 
 
 @contextlib.contextmanager
@@ -238,39 +236,6 @@ def _batches(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int
             yield first, last, last == stop
 
 
-def encode_shard(
-    images: ImageSet,
-    start: int,
-    stop: int,
-    encoder: LoadedEncoder,
-    options: EncodingOptions,
-    *,
-    workers: int | None = None,
-    strict: bool = False,
-) -> EncodedShard:
-    """Embed the rows start .. stop - 1 of an image set.
-
-    Parameters
-    ----------
-    images : ImageSet
-        Where the images come from.
-    start, stop : int
-        The rows, by position in the set.
-    encoder : LoadedEncoder
-        On the device of the options.
-    options : EncodingOptions
-        What decides the numbers.
-    workers : int, optional
-        Threads; by default one per core. Does not change the result.
-    strict : bool, default=False
-        Raise on the first image that cannot be read instead of leaving it out.
-    """
-    (shard,) = encode_shards(
-        images, [(start, stop)], encoder, options, workers=workers, strict=strict
-    )
-    return shard
-
-
 def encode_shards(
     images: ImageSet,
     ranges: Iterable[tuple[int, int]],
@@ -281,9 +246,24 @@ def encode_shards(
     strict: bool = False,
     on_batch: Callable[[int], object] | None = None,
 ) -> Generator[EncodedShard]:
-    """Embed several ranges of rows, one shard each, in order; see `encode_shard`.
+    """Embed ranges of rows of an image set, one shard each, in order.
 
-    `on_batch` is called with the number of rows dealt with, after each batch.
+    Parameters
+    ----------
+    images : ImageSet
+        Where the images come from.
+    ranges : iterable of (int, int)
+        First row of each shard, and one past its last.
+    encoder : LoadedEncoder
+        On the device of the options.
+    options : EncodingOptions
+        What decides the numbers.
+    workers : int, optional
+        Threads; by default one per core. Does not change the result.
+    strict : bool, default=False
+        Raise on the first image that cannot be read instead of leaving it out.
+    on_batch : callable, optional
+        Called with the number of rows done, after each batch.
     """
     count = cores() if workers is None else check_positive_int(workers, "workers")
     network = Network(encoder, options)
@@ -321,8 +301,8 @@ def _on_cpu(
     def collect() -> Iterator[EncodedShard]:
         nonlocal parts, skipped
         start, stop, ends, future = waiting.popleft()
-        found, left_out = future.result()
-        parts.append(found)
+        embeddings, left_out = future.result()
+        parts.append(embeddings)
         skipped += left_out
         if on_batch is not None:
             on_batch(stop - start)
@@ -414,10 +394,10 @@ def _gather(pieces: Iterable[Piece], rows: int, ends: bool, pin: bool) -> _HostB
             main_places.append(place)
         whole = len(main_places) == n
         groups.append((main[: len(main_places)], None if whole else torch.tensor(main_places)))
-    for shape, found in others.items():
-        host = torch.empty((len(found), *shape), dtype=torch.uint8, pin_memory=pin)
-        np.stack([image for _, image in found], out=host.numpy())
-        groups.append((host, None if len(found) == n else torch.tensor([p for p, _ in found])))
+    for shape, placed in others.items():
+        host = torch.empty((len(placed), *shape), dtype=torch.uint8, pin_memory=pin)
+        np.stack([image for _, image in placed], out=host.numpy())
+        groups.append((host, None if len(placed) == n else torch.tensor([p for p, _ in placed])))
     return _HostBatch(rows, ends, groups, n, skipped)
 
 
@@ -441,7 +421,7 @@ def _host_batches(
     ahead = 1  # until the first batch has shown how large they are
 
     def gather(futures: deque[Future[Piece]], rows: int, ends: bool) -> _HostBatch:
-        # Each piece is let go of as soon as it is copied.
+        # Each piece is freed as soon as it is copied.
         pieces = (futures.popleft().result() for _ in range(len(futures)))
         return _gather(pieces, rows, ends, pin)
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,21 +49,6 @@ CPU_BATCH = 16
 
 
 @dataclass(frozen=True)
-class Request:
-    """What was asked for, as far as it takes a look at the encoder and its device to settle it."""
-
-    precision: str
-    batch_size: int | None
-    exact: bool
-    compile: bool
-    images: ImageSet
-
-    def small(self) -> Request:
-        """The same with the first images alone, to be sent to a worker."""
-        return replace(self, images=self.images.take(slice(0, 64)))
-
-
-@dataclass(frozen=True)
 class ExtractionSetup:
     """What decides the bytes, settled, and the machine that settled it."""
 
@@ -72,14 +58,21 @@ class ExtractionSetup:
     machine: str
 
 
-def make_setup(encoder: LoadedEncoder, request: Request) -> ExtractionSetup:
+def make_setup(
+    encoder: LoadedEncoder,
+    *,
+    images: ImageSet,
+    precision: str,
+    batch_size: int | None,
+    exact: bool,
+    compile: bool,
+) -> ExtractionSetup:
     """Settle number type and batch size on the device the encoder is on."""
-    precision = pick_precision(request.precision, encoder.device)
-    options = EncodingOptions(encoder.device, precision, 0, request.exact, request.compile)
-    size = request.batch_size
-    if size is None:
-        size = CPU_BATCH if options.on_cpu else _fitting_batch(request.images, encoder, options)
-    options = replace(options, batch_size=size)
+    chosen = pick_precision(precision, encoder.device)
+    options = EncodingOptions(encoder.device, chosen, 0, exact, compile)
+    if batch_size is None:
+        batch_size = CPU_BATCH if options.on_cpu else _fitting_batch(images, encoder, options)
+    options = replace(options, batch_size=batch_size)
     return ExtractionSetup(encoder.record, encoder.weight_hash, options, _describe_machine(options))
 
 
@@ -115,9 +108,9 @@ def _image_shape(
     """Return the shape of the first image that can be read, as it reaches the device."""
     preprocess = encoder.preprocess if options.exact else None
     for row in range(len(images)):
-        found = read_rows(images, row, row + 1, preprocess, strict=False).images
-        if len(found):
-            return tuple(found[0].shape)
+        readable = read_rows(images, row, row + 1, preprocess, strict=False).images
+        if len(readable):
+            return tuple(readable[0].shape)
     return (encoder.preprocess.crop, encoder.preprocess.crop, 3)
 
 
@@ -184,7 +177,7 @@ def extract(
 ) -> ExtractionResult:
     """Turn an image set into a folder of features, or go on with one that was begun.
 
-    Killed at any moment and started again with the same arguments, it goes on where it stopped,
+    Killed at any moment and started again with the same arguments, it continues where it stopped
     and ends with the same bytes as a run that was never stopped (``run.log`` aside).
 
     Parameters
@@ -268,7 +261,14 @@ def extract(
     # A folder that was begun but holds nothing settles nothing.
     begun = (path / MANIFEST).exists() and holds_shards(path)
     stored = read_manifest(path) if begun else {}
-    request = Request(precision, _stored_batch(stored, batch_size), exact, compile, images)
+    settle = partial(
+        make_setup,
+        images=images.take(slice(0, 64)),
+        precision=precision,
+        batch_size=_stored_batch(stored, batch_size),
+        exact=exact,
+        compile=compile,
+    )
     load = {
         "weights": weights,
         "offline": offline,
@@ -279,7 +279,7 @@ def extract(
         run: Callable[[StoreWriter, EncodingOptions, Progress], None]
         if engine == "local" and not num_gpus:
             loaded = load_anywhere(encoder, device=pick_device(device), **load)
-            setup = make_setup(loaded, request)
+            setup = settle(loaded)
             threads = cores() if workers is None else workers
 
             def run(store: StoreWriter, options: EncodingOptions, bar: Progress) -> None:
@@ -301,7 +301,7 @@ def extract(
                 workers = workers if engine.gpus else None
             team = engine
             loader = Loader(encoder, device, load)
-            setup = ask_one(team, make_setup, request.small(), loader)
+            setup = ask_one(team, settle, loader)
             threads = team.workers
 
             def run(store: StoreWriter, options: EncodingOptions, bar: Progress) -> None:

@@ -18,7 +18,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -28,25 +28,27 @@ from numpy.typing import NDArray
 
 from scalecal.cases import Cases
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, check_choice, lookup
-from scalecal.io.case_tables import read_votes
-from scalecal.io.columns import NamedColumns, some
+from scalecal.datasets.image_sets import case_frame
+from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
+from scalecal.io.columns import ROLES, NamedColumns, as_ids, some
 from scalecal.io.feature_folder import FeatureFolder, load_features
 from scalecal.io.feature_store import open_store
-from scalecal.io.features import CASE_ROLES, matrix_from_npz, matrix_from_table
+from scalecal.io.features import CASE_ROLES, choose_classes, matrix_from_npz, matrix_from_table
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FORMATS", "MATCHES", "Found", "format_of", "import_features"]
+__all__ = ["FORMATS", "MATCHES", "ForeignFeatures", "format_of", "import_features"]
 
+_CASES = ("id", "label", "votes", "n_raters", "group", "split")
 _FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
 
 
 @dataclass(frozen=True)
-class Found:
-    """Embeddings found on disk: their table, their length, and a reader of rows."""
+class ForeignFeatures:
+    """Embeddings of another program: their table, their length, and a reader of rows."""
 
     table: pd.DataFrame
     dim: int
@@ -56,7 +58,7 @@ class Found:
 
 
 def format_of(path: Path) -> str:
-    """Tell the format from a file's ending, or from what a folder holds."""
+    """Return the format, by a file's ending or by what a folder holds."""
     if path.is_dir():
         if (path / "manifest.csv").exists():
             return "eva"
@@ -71,7 +73,7 @@ def format_of(path: Path) -> str:
     return "npz" if path.suffix == ".npz" else "table"
 
 
-def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> Found:
+def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> ForeignFeatures:
     import pandas as pd
 
     table: pd.DataFrame = columns.table.to_pandas()
@@ -81,18 +83,18 @@ def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> Found:
             table["id"] = columns.ids()
     else:
         table.insert(0, "id", pd.Series([str(i) for i in range(len(X))], dtype="string"))
-    return Found(table, X.shape[1], lambda start, stop: X[start:stop], [path])
+    return ForeignFeatures(table, X.shape[1], lambda start, stop: X[start:stop], [path])
 
 
-def _from_npz(path: Path) -> Found:
+def _from_npz(path: Path) -> ForeignFeatures:
     return _from_matrix(*matrix_from_npz(path, {}), path)
 
 
-def _from_table(path: Path) -> Found:
+def _from_table(path: Path) -> ForeignFeatures:
     return _from_matrix(*matrix_from_table(path, {}), path)
 
 
-def _from_trident(path: Path) -> Found:
+def _from_trident(path: Path) -> ForeignFeatures:
     import pandas as pd
 
     try:
@@ -127,7 +129,7 @@ def _from_trident(path: Path) -> Found:
                 tables.append(pd.DataFrame({"id": [slide], "group": [slide]}))
                 continue
             if "coords" not in handle:
-                raise InputError(f"{file} has patch features but no 'coords' to tell them apart")
+                raise InputError(f"{file} has patch features but no 'coords' to distinguish them")
             coords = np.asarray(handle["coords"]).reshape(-1, 2)
             if len(coords) != rows:
                 raise InputError(f"{file}: {rows} features but {len(coords)} coords")
@@ -154,7 +156,7 @@ def _from_trident(path: Path) -> Found:
     if encoder is None:
         named = _FEATURE_FOLDER.fullmatch(_home(files[0].parent).name)
         encoder = named[1] if named else None
-    return Found(table, dim, read, files, None if encoder is None else str(encoder))
+    return ForeignFeatures(table, dim, read, files, None if encoder is None else str(encoder))
 
 
 def _home(folder: Path) -> Path:
@@ -195,7 +197,7 @@ def _one_dim(dims: Mapping[Path, int]) -> int:
     return next(iter(dims.values()))
 
 
-def _from_eva(path: Path) -> Found:
+def _from_eva(path: Path) -> ForeignFeatures:
     import pandas as pd
 
     manifest = read_table(path / "manifest.csv", text=["origin", "embeddings", "wsi_id"])
@@ -223,7 +225,7 @@ def _from_eva(path: Path) -> Found:
         table["id"] = table["id"].where(~several, numbered)
     X = np.concatenate(blocks)
     used = [path / "manifest.csv", *dict.fromkeys(files)]
-    return Found(table, dim, lambda start, stop: X[start:stop], used)
+    return ForeignFeatures(table, dim, lambda start, stop: X[start:stop], used)
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -257,7 +259,7 @@ def _tensor(file: Path) -> NDArray[Any]:
     return torch.cat([t.reshape(-1, t.shape[-1]).float() for t in tensors]).numpy()
 
 
-FORMATS: Mapping[str, Callable[[Path], Found]] = MappingProxyType(
+FORMATS: Mapping[str, Callable[[Path], ForeignFeatures]] = MappingProxyType(
     {"npz": _from_npz, "table": _from_table, "trident": _from_trident, "eva": _from_eva}
 )
 
@@ -292,9 +294,9 @@ def import_features(
     votes : path, optional
         Votes as `scalecal.io.read_votes` takes them.
     format : {"npz", "table", "trident", "eva"}, optional
-        By default told from the path: its ending, or what the folder holds.
+        By default known from the path: its ending, or what the folder holds.
     encoder : str, optional
-        Name of the encoder, where the source does not tell it.
+        Name of the encoder, where the source does not name it.
     dataset : str, optional
         Name of the data set, such as ``"mhist"``: embeddings of one set by several encoders belong
         together under it. By default the name of the file or folder.
@@ -330,25 +332,27 @@ def import_features(
     if not source.exists():
         raise InputError(f"no file or folder at {source}")
     kind = format_of(source) if format is None else format
-    found = lookup(kind, FORMATS, "format")(source)
-    if found.table.empty:
+    foreign = lookup(kind, FORMATS, "format")(source)
+    if foreign.table.empty:
         raise InputError(f"{source} holds no embeddings")
-    table, classes = _with_truth(found.table, labels, votes, match, source.name)
+    label_file, vote_file = (None if f is None else Path(f) for f in (labels, votes))
+    cases, extra = _read_cases(foreign.table, label_file, vote_file, match, source.name)
+    table = case_frame(cases, extra).dropna(axis=1, how="all")
     settings = {
-        "encoder": {"name": encoder or found.encoder or "unknown"},
-        "source": {"format": kind, "hash": _hash(found.files)},
+        "encoder": {"name": encoder or foreign.encoder or "unknown"},
+        "source": {"format": kind, "hash": _hash(foreign.files)},
         "dataset": {
             "name": dataset or source.name,
-            "n_images": len(table),
-            "classes": None if classes is None else list(classes),
+            "n_images": len(cases),
+            "classes": list(cases.classes) or None,
         },
     }
     with open_store(
-        out, settings, table, dim=found.dim, shard_rows=shard_rows, dtype=dtype
+        out, settings, table, dim=foreign.dim, shard_rows=shard_rows, dtype=dtype
     ) as store:
         try:
             for shard, start, stop in store.missing():
-                store.write_shard(shard, found.read(start, stop))
+                store.write_shard(shard, foreign.read(start, stop))
             store.finish()
         except BaseException:
             store.discard()  # a part of an import is of no use: it is quickly done again
@@ -363,37 +367,38 @@ def _hash(files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _with_truth(
-    table: pd.DataFrame,
-    labels: str | os.PathLike[str] | None,
-    votes: str | os.PathLike[str] | None,
-    match: str,
-    source: str,
-) -> tuple[pd.DataFrame, tuple[str, ...] | None]:
-    """Add labels and votes by id; return the table and the names of the classes."""
+def _read_cases(
+    table: pd.DataFrame, labels: Path | None, votes: Path | None, match: str, source: str
+) -> tuple[Cases, dict[str, NDArray[Any]]]:
+    """Cases with labels and votes joined by `match`, and the further columns of the tables."""
+    import pyarrow as pa
+
     if match == "group" and "group" not in table:
         raise InputError(f"{source} has no groups, so match must be 'id'")
-    keys = table[match].astype(str).to_numpy(dtype=object)
-    table = table.copy()
+    table, keys = table.copy(), as_ids(table[match].to_numpy(object))
     if labels is not None:
-        extra = read_table(Path(labels), text=["id"])
-        if "id" not in extra:
-            raise InputError(f"{labels} has no column 'id', only {some(list(extra))}")
-        place = _partners(keys, extra["id"], source, Path(labels).name)
-        for column in extra.columns:
-            if column != "id":
-                table[column] = extra[column].to_numpy()[place]
-    classes = None
-    if "label" in table:
-        table["label"], classes = _coded(table["label"])
+        more = read_table(labels, text=["id"])
+        if "id" not in more:
+            raise InputError(f"{labels} has no column 'id', only {some(list(more))}")
+        place = _partners(keys, more["id"], source, labels.name)
+        for column in more.columns.drop("id"):
+            table[column] = more[column].to_numpy()[place]
     if votes is not None:
-        cases = read_votes(Path(votes))
-        place = _partners(keys, cases.ids, source, Path(votes).name)
-        classes = _add_votes(table, cases.take(place), classes, Path(votes).name)
-    return table, classes
+        _partners(keys, read_votes(votes).ids, source, votes.name)
+    header = tuple(map(str, table.columns))
+    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    columns = NamedColumns(arrow, source, ROLES, header)
+    with columns.messages():
+        # A tied vote needs no label yet: the reader of the folder says what it means.
+        cases = CaseReader(votes=votes, ties="drop").read(columns, keys, choose_classes)
+    if "label" not in table:
+        cases = replace(cases, y=None)
+    others = [c for c in header if c not in _CASES and not c.startswith("votes_")]
+    extra = {column: table[column].to_numpy() for column in others}
+    return replace(without_empty_columns(cases), ids=as_ids(table["id"].to_numpy(object))), extra
 
 
-def _partners(keys: NDArray[Any], offered: Any, source: str, file: str) -> NDArray[np.int64]:
+def _partners(keys: Any, offered: Any, source: str, file: str) -> NDArray[np.int64]:
     """Return, for each key, its row in the other file; all must be there, each once."""
     import pandas as pd
 
@@ -403,66 +408,18 @@ def _partners(keys: NDArray[Any], offered: Any, source: str, file: str) -> NDArr
             f"{file}: ids must be different, {index[index.duplicated()][0]!r} comes twice"
         )
     place = index.get_indexer(pd.Index(keys, dtype=object))
-    lonely = list(dict.fromkeys(keys[place < 0]))
-    if lonely:
+    unmatched = list(dict.fromkeys(keys[place < 0]))
+    if unmatched:
         raise InputError(
-            f"{len(lonely)} ids of {source} are not in {file}: {some(lonely, most=5)} "
+            f"{len(unmatched)} ids of {source} are not in {file}: {some(unmatched, most=5)} "
             f"(there: {some(list(index))})"
         )
     unused = index[~np.isin(np.arange(len(index)), place)]
     if len(unused):
         warnings.warn(
-            f"{len(unused)} ids of {file} have no embedding in {source} and were left aside: "
+            f"{len(unused)} ids of {file} have no embedding in {source} and were not used: "
             f"{some(list(unused))}",
             ScalecalWarning,
             stacklevel=4,
         )
     return np.asarray(place, dtype=np.int64)
-
-
-def _coded(label: pd.Series[Any]) -> tuple[pd.Series[Any], tuple[str, ...]]:
-    """Return labels as class numbers, and the names of the classes: sorted, or the numbers."""
-    import pandas as pd
-
-    known = label.dropna()
-    if pd.api.types.is_numeric_dtype(label.dtype):
-        values = known.to_numpy(dtype=float)
-        if (values != np.round(values)).any() or (values < 0).any():
-            raise InputError("labels must be class names or whole numbers from 0")
-        most = int(values.max()) if len(values) else 1
-        return label.astype("Int64"), tuple(str(c) for c in range(max(most, 1) + 1))
-    names = tuple(sorted({str(value) for value in known}))
-    codes = label.map({name: code for code, name in enumerate(names)}, na_action="ignore")
-    return codes.astype("Int64"), names
-
-
-def _add_votes(
-    table: pd.DataFrame,
-    cases: Cases,
-    classes: tuple[str, ...] | None,
-    file: str,
-) -> tuple[str, ...] | None:
-    """Put counts into the table as an image set has them; return the classes."""
-    counts = cases.votes
-    assert counts is not None
-    if not cases.classes:
-        if classes is not None and len(classes) != 2:
-            raise InputError(f"{file} counts votes for one class, but there are {len(classes)}")
-    else:
-        known = cases.classes if classes is None else classes
-        odd = [name for name in cases.classes if name not in known]
-        if odd:
-            raise InputError(
-                f"{file} has votes for {some(odd)}, the labels are {some(known, most=8)}"
-            )
-        ordered = np.zeros((len(counts), len(known)), dtype=np.int64)
-        ordered[:, [known.index(name) for name in cases.classes]] = counts
-        counts, classes = ordered, known
-    table["n_raters"] = counts.sum(axis=1)
-    if counts.shape[1] == 2:
-        table["votes"] = counts[:, 1]
-    else:
-        assert classes is not None
-        for c, name in enumerate(classes):
-            table[f"votes_{name}"] = counts[:, c]
-    return classes

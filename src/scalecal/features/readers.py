@@ -78,8 +78,8 @@ def read_rows(
             pass  # one by one below, to find out which
         else:
             return Piece(block if preprocess is None else _resized(block, preprocess), [])
-    found, unread = decode_rows(images.read_one, range(start, stop), preprocess, strict)
-    return Piece(found, _named(images, unread))
+    decoded, unread = decode_rows(images.read_one, range(start, stop), preprocess, strict)
+    return Piece(decoded, _named(images, unread))
 
 
 def decode_rows(
@@ -89,7 +89,7 @@ def decode_rows(
     strict: bool,
 ) -> tuple[list[UInt8], list[Unread]]:
     """Read rows one by one; with `strict`, raise at the first that cannot be read."""
-    found: list[UInt8] = []
+    images: list[UInt8] = []
     unread: list[Unread] = []
     for row in rows:
         try:
@@ -99,8 +99,8 @@ def decode_rows(
                 raise
             unread.append((row, error.reason))
         else:
-            found.append(image if preprocess is None else pillow_pixels(image, preprocess))
-    return found, unread
+            images.append(image if preprocess is None else pillow_pixels(image, preprocess))
+    return images, unread
 
 
 def _named(images: ImageSet, unread: Iterable[Unread]) -> list[Skipped]:
@@ -160,7 +160,7 @@ class DecodingProcess:
         self._requests, self._answers = self._process.stdin, self._process.stdout
         self._is_ready = False
         _widen(self._answers.fileno())
-        with contextlib.suppress(BrokenPipeError):  # found out when it is asked whether it is ready
+        with contextlib.suppress(BrokenPipeError):  # noticed when `ready` is called
             self._send((settings, preprocess, strict))
 
     @property
@@ -337,7 +337,7 @@ class Readers:
         try:
             self._own.process = DecodingProcess(self._preprocess, self._strict)
         except OSError as error:
-            _tell(f"a decoding process could not be started ({error})")
+            _warn(f"a decoding process could not be started ({error})")
         else:
             self._processes.append(self._own.process)
 
@@ -348,11 +348,11 @@ class Readers:
                 if process.ready():
                     few = self._source.take(np.arange(start, stop))
                     pixels, unread = process.read(few)
-                    found = ((start + row, reason) for row, reason in unread)
-                    return Piece(pixels, _named(self._images, found))
+                    skipped = ((start + row, reason) for row, reason in unread)
+                    return Piece(pixels, _named(self._images, skipped))
             except LostProcess as loss:
                 self._own.process = None
-                _tell(str(loss))
+                _warn(str(loss))
         return read_rows(self._images, start, stop, self._preprocess, self._strict)
 
 
@@ -360,13 +360,13 @@ def _files(images: ImageSet, workers: int, rows: int) -> FileSource | None:
     """Return the files to be decoded by processes; None where threads are the better choice."""
     source = getattr(images, "source", None)
     many = workers > _THREADS_SUFFICE and rows >= workers * _ROWS_PER_PROCESS
-    # An archive's index is too large to be read again by every process. Windows has no way to
-    # tell whether there is something in a pipe, a frozen program no interpreter to start.
+    # An archive's index is too large to be read again by every process. Windows cannot poll a
+    # pipe, a frozen program no interpreter to start.
     can = hasattr(select, "poll") and bool(sys.executable) and not hasattr(sys, "frozen")
     return source if many and can and type(source) is FileSource else None
 
 
-def _tell(what: str) -> None:
+def _warn(what: str) -> None:
     warnings.warn(
         f"{what}; its share is decoded by a thread, more slowly", RuntimeWarning, stacklevel=2
     )
