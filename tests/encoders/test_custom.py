@@ -189,7 +189,11 @@ def test_weights_given_as_a_model_are_redirected(tmp_path: Path) -> None:
 
 def test_options_change_a_built_in_record() -> None:
     conch = get_encoder("conch?size=224&resize_mode=squash")
-    assert (conch.preprocess.resize, conch.crop, conch.preprocess.resize_mode) == (224, 224, "squash")
+    assert (conch.preprocess.resize, conch.crop, conch.preprocess.resize_mode) == (
+        224,
+        224,
+        "squash",
+    )
     assert conch.hub_id == get_encoder("conch").hub_id
 
 
