@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal import audit, compare_audits, merge_audits, metrics
-from scalecal.auditing.scores import case_sums, debiased_interval, sum_values
+from scalecal.auditing.rows import case_sums, debiased_interval, sum_values
 from scalecal.checks import InputError
 from scalecal.inference.units import Units
 

@@ -26,6 +26,7 @@ from scalecal.features.encoding import EncodingOptions, encode_shards, out_of_me
 from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.features.progress import Progress
 from scalecal.io import store as files
+from scalecal.io.feature_store import StoreWriter
 from scalecal.io.features import read_features
 from tests.features.made import (
     DEVICES,
@@ -179,6 +180,29 @@ def test_interrupt_leaves_a_folder_that_goes_on(
         load_features(tmp_path / "parts")
     assert "interrupted" in (tmp_path / "parts" / "run.log").read_text()
     run(images, tmp_path / "parts", device=device)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_small_set_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a set of fewer images than the largest shard holds keeps what was done."""
+    images = open_tiles(write_tiles(tmp_path / "tiles", 150))
+    options: dict[str, Any] = {"shard_rows": None, "batch_size": 16, "workers": 1}
+    run(images, tmp_path / "whole", **options)
+    write = StoreWriter.write_shard
+
+    def write_and_die(self: StoreWriter, shard: int, *rest: Any) -> None:
+        write(self, shard, *rest)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreWriter, "write_shard", write_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            run(images, tmp_path / "parts", **options)
+    encoder = tiny_encoder()
+    run(images, tmp_path / "parts", encoder, **options)
+    assert sum(shape[0] for shape in encoder.module.shapes) == 150 - 64
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 

@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scalecal.runs.predicting import predictions_table, write_table
 
 from scalecal import audit
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.io import PredictionFile, read_predictions, read_votes
 from scalecal.io.features import read_features
+from scalecal.runs.fitted import predictions_table, write_table
 from scalecal.votes import majority
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.paper.evidence import Evidence
-from scalecal.paper.figures import (
+from scalecal.paper.paper_figures import (
     FIGURES,
     MARKS,
     STRATUM_MARKS,
@@ -65,7 +65,7 @@ def test_every_figure_says_why_where_it_cannot_be_drawn(name):
 
 def test_files_are_written_and_repeat(evidence, tmp_path, monkeypatch):
     kept = {name: FIGURES[name] for name in ("audit", "map")}
-    monkeypatch.setattr("scalecal.paper.figures.FIGURES", kept)
+    monkeypatch.setattr("scalecal.paper.paper_figures.FIGURES", kept)
     for folder in ("a", "b"):
         write_figures(tmp_path / folder, evidence)
     listed = json.loads((tmp_path / "a" / "figures.json").read_text())

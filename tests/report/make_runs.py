@@ -145,7 +145,7 @@ CLAIMS = [
         "paper": "no significant change",
         "measured": "-0.001 (-0.012 to 0.010)",
         "n": 977,
-        "verdict": "cannot be told",
+        "verdict": "inconclusive",
         "reason": "the interval is wider than the margin of 0.005",
     },
 ]

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal import __version__, metrics
 from scalecal.auditing import sentences as wording
-from scalecal.auditing.scores import TESTS, score
+from scalecal.auditing.rows import TESTS, score
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import (
     Float,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.auditing.audits import Audit, audit_predictions, labels_of
-from scalecal.auditing.scores import INTERVALS, case_sums, sum_values
+from scalecal.auditing.rows import INTERVALS, case_sums, sum_values
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.inference.paired import Drawn, contrast_of
@@ -165,8 +165,13 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         **together,
     )
+    readers = [a.predictions.p_reader for a in audits if a.predictions.p_reader is not None]
     return audit_predictions(
-        Predictions(cases, np.concatenate([a.predictions.p for a in audits])),
+        Predictions(
+            cases,
+            np.concatenate([a.predictions.p for a in audits]),
+            np.concatenate(readers) if len(readers) == len(audits) else None,
+        ),
         n_bins=first.meta["n_bins"],
         n_resamples=first.meta["n_resamples"],
         seed=first.meta["seed"],

@@ -29,18 +29,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class PairedResult:
-    """A difference b - a of paired values, with its uncertainty.
-
-    `effect` is the mean difference in units of the differences' standard deviation (Cohen's d_z).
-    `reason` says why a number is NaN.
-    """
+    """A difference b - a of paired values, with its uncertainty; `reason` says why a number is NaN."""
 
     difference: float
     low: float
     high: float
     p_value: float
     n: int
-    effect: float
     reason: str = ""
 
 
@@ -52,11 +47,6 @@ def _paired(a: ArrayLike, b: ArrayLike) -> Float:
     if len(x) == 0:
         raise InputError("paired values are empty: at least one pair is needed")
     return check_finite(y, "b") - check_finite(x, "a")
-
-
-def _effect(d: Float) -> float:
-    spread = float(d.std(ddof=1)) if len(d) > 1 else 0.0
-    return float(d.mean()) / spread if spread > 0 else float("nan")
 
 
 def paired_t(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> PairedResult:
@@ -77,10 +67,10 @@ def paired_t(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> PairedResult
     error = float(d.std(ddof=1)) / np.sqrt(n) if n > 1 else 0.0
     if error <= 1e-12 * max(1.0, abs(mean)):
         why = "one pair only" if n == 1 else "the differences do not vary"
-        return PairedResult(mean, float("nan"), float("nan"), float("nan"), n, float("nan"), why)
+        return PairedResult(mean, float("nan"), float("nan"), float("nan"), n, why)
     half = float(t.ppf((1 + level) / 2, n - 1)) * error
     p = 2.0 * float(t.sf(abs(mean / error), n - 1))
-    return PairedResult(mean, mean - half, mean + half, p, n, _effect(d))
+    return PairedResult(mean, mean - half, mean + half, p, n)
 
 
 @dataclass(frozen=True, eq=False)

@@ -174,9 +174,11 @@ def _limit_sums(
     mass = np.bincount(row, times, len(value))
     windows = []
     for label in (0, 1):
-        ends = np.cumsum(np.bincount(row[labels == label], times[labels == label], len(value)))
-        k = int(min(n_neighbours, ends[-1]))
-        windows.append((ends, _nearest_window(place, place, k, ends.astype(np.int64)), k))
+        own = np.bincount(row[labels == label], times[labels == label], len(value))
+        some = own > 0
+        ends = None if own.max() == 1 else np.cumsum(own[some]).astype(np.int64)
+        k = int(min(n_neighbours, own.sum()))
+        windows.append((np.cumsum(own), _nearest_window(place[some], place, k, ends), k))
     mean, variance = np.zeros((2, n_strata, n_bins))
     size = np.zeros(n_strata)
     for s in range(n_strata):
@@ -359,11 +361,14 @@ def _over_all_splits(counts: Int, table: Float) -> Float:
     log_q, log_p = np.log(np.clip(table, EPS, 1.0 - EPS)).T
     positive = p > 0.5  # a tie goes to the first class, as above
     out = np.zeros((1 + len(STRATA), 4, len(p)))
-    panels, row = np.unique(counts, axis=0, return_inverse=True)
-    for j, (against, v) in enumerate(panels.tolist()):
-        here = np.flatnonzero(row.reshape(-1) == j)
-        m, kept = against + v, (against + v + 1) // 2
-        drawn = np.arange(max(0, kept - against), min(kept, v) + 1)
+    size = counts.sum(axis=1)
+    width = int(size.max()) + 1
+    panel = size * width + counts[:, 1]
+    for number in np.flatnonzero(np.bincount(panel)):
+        here = np.flatnonzero(panel == number)
+        m, v = divmod(int(number), width)
+        kept = (m + 1) // 2
+        drawn = np.arange(max(0, kept - (m - v)), min(kept, v) + 1)
         chance = hypergeom.pmf(drawn, m, v, kept)
         share = (v - drawn) / (m - kept)
         stratum = stratum_codes(np.column_stack([kept - drawn, drawn]))

@@ -6,6 +6,7 @@ A folder holds::
     table.parquet      one row per embedding, in the same order: id, label, votes, group, split, ...
     skipped.csv        the images that could not be read (only if there were any)
     shards/00000.npy   the embeddings, `shard_rows` images each
+    shards/00000.json  the shard's sha256, and the images it had to leave out
     run.log            hosts, times, engine: the one file that differs from run to run
 
 `scalecal.io.feature_store` writes it.

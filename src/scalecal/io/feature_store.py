@@ -1,8 +1,7 @@
 """Writing a feature folder shard by shard; a killed run goes on where it stopped.
 
-`scalecal.io.feature_folder` says what a folder holds. While a run is going on, each finished shard has
-a small ``.json`` beside it with its hash and the images it had to leave out; the end of the run gathers
-them into the manifest.
+`scalecal.io.feature_folder` says what a folder holds. Each finished shard has a small ``.json`` beside it
+with its hash and the images it had to leave out; the end of the run gathers them into the manifest.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ from scalecal.io.store import (
     file_hash,
     is_partial,
     lock_folder,
+    set_aside,
     sweep,
     write_bytes,
     write_json,
@@ -103,7 +103,7 @@ def shard_ranges(n_images: int, shard_rows: int) -> list[tuple[int, int, int]]:
 
 
 def shard_files(path: Path, shard: int) -> tuple[Path, Path]:
-    """Return a shard's data file and the note kept beside it while the run goes on."""
+    """Return a shard's data file and the note kept beside it."""
     stem = path / SHARDS / f"{shard:05d}"
     return stem.with_suffix(".npy"), stem.with_suffix(".json")
 
@@ -332,10 +332,8 @@ class StoreWriter:
         if self.complete:
             self.damaged = tuple(damaged_files(self.path, manifest))
         if self.damaged:
-            self._reopen(manifest)
-        elif self.complete:
-            self._remove_notes()
-        else:
+            self._reopen()
+        elif not self.complete:
             left = len(self.missing())
             self.log(f"resumed on {platform.node()}: {left} shards to do")
 
@@ -361,7 +359,7 @@ class StoreWriter:
         explained = any(line.startswith(("dataset.", "other values in ")) for line in rest)
         return rest if explained or len(rest) == len(lines) else [_IMAGES_CHANGED, *rest]
 
-    def _reopen(self, manifest: Mapping[str, Any]) -> None:
+    def _reopen(self) -> None:
         """Make a finished folder with damaged files an unfinished one that lacks these.
 
         The damaged files are kept under another name: somebody may have edited them.
@@ -370,30 +368,11 @@ class StoreWriter:
         message = f"{', '.join(self.damaged)} {verb} damaged: done again, the old kept as *.damaged"
         warnings.warn(f"{self.path}: {message}", ScalecalWarning, stacklevel=5)
         self.log(message)
-        skipped = self._skipped_by_row(manifest)
         for name in self.damaged:
-            _set_aside(self.path / name)
-        for shard, start, stop in self.shard_ranges():
-            entry = manifest["shards"][shard]
-            data, note_file = shard_files(self.path, shard)
-            left_out = [skipped[row] for row in range(start, stop) if row in skipped]
-            known = entry["rows"] + len(left_out) == stop - start
-            if entry["file"] in self.damaged or not known:
-                data.unlink(missing_ok=True)
-                note_file.unlink(missing_ok=True)
-                continue
-            kept = {k: entry[k] for k in ("rows", "bytes", "sha256")}
-            write_json(note_file, {**kept, "skipped": left_out})
+            set_aside(self.path / name)
         # Last: a kill before this finds the folder damaged again and comes the same way.
         self._write_manifest({**self.settings, "complete": False, **self._note})
         self.complete = False
-
-    def _skipped_by_row(self, manifest: Mapping[str, Any]) -> dict[int, list[Any]]:
-        """Return [row, id, reason] of the skipped images by row; none if the list is damaged."""
-        if manifest["skipped"] is None or SKIPPED in self.damaged:
-            return {}
-        with open(self.path / SKIPPED, encoding="utf-8", newline="") as file:
-            return {int(r[0]): [int(r[0]), *r[1:]] for r in list(csv.reader(file))[1:]}
 
     def _write_manifest(self, content: Mapping[str, Any]) -> None:
         write_json(self.path / MANIFEST, content)
@@ -484,7 +463,6 @@ class StoreWriter:
         }
         self._write_manifest(result)
         self.complete = True
-        self._remove_notes()
         self.log(f"finished: {result['n']} embeddings, {len(skipped)} images skipped")
         return result
 
@@ -511,15 +489,3 @@ class StoreWriter:
         for shard, _, _ in self.shard_ranges():
             for file in shard_files(self.path, shard):
                 file.unlink(missing_ok=True)
-
-    def _remove_notes(self) -> None:
-        """Remove the notes of a finished run; all they say is in the manifest now."""
-        for shard, _, _ in self.shard_ranges():
-            shard_files(self.path, shard)[1].unlink(missing_ok=True)
-
-
-def _set_aside(file: Path) -> None:
-    """Give a damaged file another name, one that is free."""
-    if file.exists():
-        names = (f"{file.name}.damaged{'' if k == 1 else k}" for k in range(1, 1000))
-        os.replace(file, next(file.with_name(n) for n in names if not file.with_name(n).exists()))

@@ -42,6 +42,7 @@ __all__ = [
     "lock_folder",
     "output_folder",
     "plain",
+    "set_aside",
     "sweep",
     "write_bytes",
     "write_csv",
@@ -147,6 +148,13 @@ def disk_errors(path: str | Path, *, only: set[int] | None = None) -> Iterator[N
             f"cannot write {path}: {error.strerror or error}. Files finished before are kept; "
             "free some space or make the folder writable, then run the same command again"
         ) from None
+
+
+def set_aside(file: Path) -> None:
+    """Give a file that is damaged or was edited another name, one that is free."""
+    if file.exists():
+        names = (f"{file.name}.damaged{'' if k == 1 else k}" for k in range(1, 1000))
+        os.replace(file, next(file.with_name(n) for n in names if not file.with_name(n).exists()))
 
 
 def sweep(folder: str | Path) -> None:
@@ -364,14 +372,17 @@ def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Pat
     scalecal.checks.InputError: cannot write ...a.csv: the file was changed since scalecal wrote it...
     """
     path = Path(path)
-    data = content.encode("utf-8") if isinstance(content, str) else content
     _refuse_inputs([path], inputs)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    partial = _partial_name(path.parent)
-    write_bytes(partial, data)
+    _write_and_commit(path.parent, path.name, content, kind)
+
+
+def _write_and_commit(folder: Path, name: str, content: bytes | str, kind: str) -> None:
+    partial = _partial_name(folder)
+    write_bytes(partial, content.encode("utf-8") if isinstance(content, str) else content)
     try:
-        _commit(path.parent, {path.name: partial}, kind)
+        _commit(folder, {name: partial}, kind)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -557,7 +568,12 @@ class Store:
     """
 
     def __init__(
-        self, path: str | Path, settings: Mapping[str, Any], *, kind: str, inputs: Paths = ()
+        self,
+        path: str | os.PathLike[str],
+        settings: Mapping[str, Any],
+        *,
+        kind: str,
+        inputs: Paths = (),
     ) -> None:
         self.path, self.kind = Path(path), kind
         self._settings = plain(settings)
@@ -601,13 +617,10 @@ class Store:
         return _unchanged(self.path / name, _read_record(self.path)["files"].get(name))
 
     def write(self, name: str, content: bytes | str) -> None:
-        """Write one part in one step."""
-        partial = _partial_name(self.path)
-        write_bytes(partial, content.encode("utf-8") if isinstance(content, str) else content)
-        try:
-            _commit(self.path, {name: partial}, self.kind)
-        finally:
-            partial.unlink(missing_ok=True)
+        """Write one part in one step; one that was changed since is kept as ``*.damaged``."""
+        if not self.done(name):
+            set_aside(self.path / name)
+        _write_and_commit(self.path, name, content, self.kind)
 
     def remove(self, name: str) -> None:
         """Remove a part that is not needed any more."""

@@ -33,7 +33,7 @@ from scalecal.metrics.proper import EPS
 __all__ = ["dist_ce", "ent_ce", "vote_error", "vote_floor", "vote_nll"]
 
 VoteMetric = Literal["dist_ce", "ent_ce", "vote_nll", "vote_error"]
-Terms = Callable[[Float, Float, Float], Float]  # shares (n, C), votes cast (n,), probs (n, C)
+Terms = Callable[[NDArray[np.intp], Float, Float], Float]  # of rows, votes cast and probs (n, C)
 
 
 def _columns(p: Float) -> Float:
@@ -58,30 +58,37 @@ def _squared(f: Float, m: Float, p: Float) -> Float:
     return terms[:, 1] if terms.shape[1] == 2 else terms.sum(axis=1)
 
 
-def _mean_over_cases(
-    terms: Terms,
+def _average(terms: Terms, raters: Int, p: Float, w: Float | None, least: int) -> float:
+    """Mean of what each case with `least` votes or more adds; NaN where there is none."""
+    total = mass = 0.0
+    for part in blocks(len(p)):
+        rows = part.start + np.flatnonzero(raters[part] >= least)
+        values = terms(rows, raters[rows].astype(np.float64), _columns(p[rows]))
+        weight = np.ones(len(rows)) if w is None else w[rows]
+        total += float(values @ weight)
+        mass += float(weight.sum())
+    return total / mass if mass > 0 else float("nan")
+
+
+def _score(
+    distance: Callable[[Float, Float, Float], Float],
     votes: ArrayLike,
     probs: ArrayLike,
     n_raters: ArrayLike | None,
     sample_weight: ArrayLike | None,
     least: int = 1,
 ) -> float:
+    """Mean distance of shares (n, C) and probabilities (n, C), given the votes cast (n,)."""
     counts, p = check_counts(votes, n_raters), read_probs(probs)
     n = check_same_length(votes=counts, probs=p)
     n_classes = 2 if p.ndim == 1 else p.shape[1]
     if counts.shape[1] != n_classes:
         raise InputError(f"votes have {counts.shape[1]} classes but probs have {n_classes}")
-    w = read_weights(sample_weight, n)
-    total = mass = 0.0
-    for part in blocks(n):
-        cast = counts[part].sum(axis=1)
-        used = cast >= least
-        m = cast[used].astype(np.float64)
-        values = terms(counts[part][used] / m[:, None], m, _columns(p[part][used]))
-        weight = np.ones(len(m)) if w is None else w[part][used]
-        total += float(values @ weight)
-        mass += float(weight.sum())
-    return total / mass if mass > 0 else float("nan")
+
+    def terms(rows: NDArray[np.intp], m: Float, q: Float) -> Float:
+        return distance(counts[rows] / m[:, None], m, q)
+
+    return _average(terms, counts.sum(axis=1), p, read_weights(sample_weight, n), least)
 
 
 def dist_ce(
@@ -111,7 +118,7 @@ def dist_ce(
     >>> round(dist_ce([4, 7], [0.5, 0.9], n_raters=7), 6)
     0.085714
     """
-    return _mean_over_cases(_distance, votes, probs, n_raters, sample_weight)
+    return _score(_distance, votes, probs, n_raters, sample_weight)
 
 
 def ent_ce(
@@ -137,7 +144,7 @@ def ent_ce(
     >>> round(ent_ce([7], [1.0], n_raters=7), 6)
     0.0
     """
-    return _mean_over_cases(_entropy_gap, votes, probs, n_raters, sample_weight)
+    return _score(_entropy_gap, votes, probs, n_raters, sample_weight)
 
 
 def vote_nll(
@@ -158,7 +165,7 @@ def vote_nll(
     >>> round(vote_nll([4, 3], [0.5, 0.5], n_raters=7), 6)
     0.693147
     """
-    return _mean_over_cases(_cross_entropy, votes, probs, n_raters, sample_weight)
+    return _score(_cross_entropy, votes, probs, n_raters, sample_weight)
 
 
 def vote_error(
@@ -181,7 +188,7 @@ def vote_error(
     >>> round(vote_error([4, 7], [0.5, 0.9], n_raters=7), 6)
     -0.012857
     """
-    return _mean_over_cases(_squared, votes, probs, n_raters, sample_weight, least=2)
+    return _score(_squared, votes, probs, n_raters, sample_weight, least=2)
 
 
 def _binomial(m: Float, v: Float, p: Float) -> Float:
@@ -257,22 +264,18 @@ def vote_floor(
     p = read_probs(probs)
     # No case has a vote yet, so this only checks and spreads the number of raters.
     raters: Int = check_counts(np.zeros(len(p)), n_raters)[:, 0]
-    w, rng = read_weights(sample_weight, len(p)), as_rng(seed)
-    total = mass = 0.0
-    for part in blocks(len(p)):
-        used: NDArray[np.bool_] = raters[part] >= (2 if metric == "vote_error" else 1)
-        m, q = raters[part][used].astype(np.float64), _columns(p[part][used])
+    rng = as_rng(seed)
+
+    def terms(_: NDArray[np.intp], m: Float, q: Float) -> Float:
         if metric == "dist_ce":
-            values = _distance_floor(m, q)
-        elif metric == "vote_nll":
-            values = entr(q).sum(axis=1)
-        elif metric == "vote_error":
-            values = np.zeros(len(m))
-        elif q.shape[1] == 2:
-            values = _entropy_floor_two(m, q)
-        else:
-            values = _entropy_floor_sampled(m, q, n_resamples, rng)
-        weight = np.ones(len(m)) if w is None else w[part][used]
-        total += float(values @ weight)
-        mass += float(weight.sum())
-    return total / mass if mass > 0 else float("nan")
+            return _distance_floor(m, q)
+        if metric == "vote_nll":
+            return np.asarray(entr(q).sum(axis=1))
+        if metric == "vote_error":
+            return np.zeros(len(m))
+        if q.shape[1] == 2:
+            return _entropy_floor_two(m, q)
+        return _entropy_floor_sampled(m, q, n_resamples, rng)
+
+    least = 2 if metric == "vote_error" else 1
+    return _average(terms, raters, p, read_weights(sample_weight, len(p)), least)

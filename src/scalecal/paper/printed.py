@@ -7,28 +7,24 @@ Embedding Space" (Liu and Hassanpour). ECE as a fraction, AUC and accuracy in pe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from scalecal.runs.methods import METHODS
 
 __all__ = [
-    "ANCHORS",
-    "AUDIT",
     "ENCODER_LABELS",
     "FACTS",
     "FINE_TUNED_LABELS",
-    "GENERALISATION",
-    "MAIN",
+    "GENERAL_DATASETS",
+    "NUMBERS",
     "PAIRWISE",
     "REPLICATION",
     "SMOOTHINGS",
     "Fact",
     "encoder_label",
-    "mean_over",
     "method_label",
+    "printed",
 ]
 
 Pair = tuple[float, float]  # mean and standard deviation over ten seeds
@@ -82,25 +78,21 @@ REPLICATION: Mapping[str, tuple[Pair, Pair, Pair, Pair]] = {
 }
 """Method -> AUC of the paper's replication, AUC of Wei et al. (2022), ECE of both; in per cent."""
 
-_STRATA = ("overall", "high", "medium", "low")
-AUDIT: Mapping[str, Mapping[str, float]] = {
-    encoder: dict(zip(_STRATA, values, strict=True))
-    for encoder, values in {
-        "gigapath": (0.045, 0.035, 0.065, 0.111),
-        "uni": (0.022, 0.018, 0.045, 0.150),
-        "conch": (0.045, 0.032, 0.058, 0.170),
-        "chief": (0.038, 0.028, 0.055, 0.198),
-        "ctranspath": (0.023, 0.019, 0.048, 0.180),
-        "phikon": (0.039, 0.030, 0.060, 0.210),
-        "plip": (0.033, 0.025, 0.075, 0.310),
-        "resnet50": (0.031, 0.024, 0.055, 0.195),
-    }.items()
+_AUDIT: Mapping[str, Pair] = {
+    # high- and medium-agreement ECE of the uncalibrated probe
+    "gigapath": (0.035, 0.065),
+    "uni": (0.018, 0.045),
+    "conch": (0.032, 0.058),
+    "chief": (0.028, 0.055),
+    "ctranspath": (0.019, 0.048),
+    "phikon": (0.030, 0.060),
+    "plip": (0.025, 0.075),
+    "resnet50": (0.024, 0.055),
 }
-"""Encoder -> stratum -> ECE of the uncalibrated probe on MHIST."""
 
 _MAIN_METHODS = ("none", "temperature", "vanilla-ls", "real-piecewise", "scale")
-_MAIN_COLUMNS = ("overall", "low", "auc", "accuracy")
-_MAIN_NUMBERS: Mapping[str, tuple[tuple[float, ...], ...]] = {
+_MAIN_COLUMNS = (("ece", "overall"), ("ece", "low"), ("auc", "overall"), ("accuracy", "overall"))
+_MAIN: Mapping[str, tuple[tuple[float, ...], ...]] = {
     # overall ECE, low ECE, AUC, accuracy, then their standard deviations; in the methods' order
     "gigapath": (
         (0.045, 0.111, 93.5, 89.9, 0.004, 0.013, 0.5, 0.5),
@@ -160,15 +152,6 @@ _MAIN_NUMBERS: Mapping[str, tuple[tuple[float, ...], ...]] = {
     ),
 }
 
-MAIN: Mapping[str, Mapping[str, Mapping[str, Pair]]] = {
-    encoder: {
-        method: {c: (row[j], row[j + 4]) for j, c in enumerate(_MAIN_COLUMNS)}
-        for method, row in zip(_MAIN_METHODS, table, strict=True)
-    }
-    for encoder, table in _MAIN_NUMBERS.items()
-}
-"""Encoder -> method -> overall, low (ECE), auc, accuracy -> mean and sd, on MHIST."""
-
 SMOOTHINGS: Mapping[str, tuple[str, str]] = {
     "linear": ("real-linear", "scale-linear"),
     "piecewise": ("real-piecewise", "scale"),
@@ -184,7 +167,7 @@ PAIRWISE: Mapping[str, tuple[float, float, float, float]] = {
 """Smoothing -> low-agreement ECE of real agreement, of SCALE, their gap, share recovered."""
 
 _GENERAL_METHODS = ("none", "vanilla-ls", "scale")
-_GENERAL_NUMBERS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+_GENERAL: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     # ECE of none, vanilla LS and SCALE, AUC of SCALE, then the standard deviations
     "pcam": {
         "gigapath": (0.052, 0.046, 0.041, 96.2, 0.005, 0.005, 0.004, 0.3),
@@ -208,48 +191,53 @@ _GENERAL_NUMBERS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     },
 }
 
-GENERALISATION: Mapping[str, Mapping[str, Mapping[str, Pair]]] = {
-    dataset: {
-        encoder: {
-            **{m: (row[j], row[j + 4]) for j, m in enumerate(_GENERAL_METHODS)},
-            "auc": (row[3], row[7]),
-        }
-        for encoder, row in table.items()
-    }
-    for dataset, table in _GENERAL_NUMBERS.items()
+_RANDOM_ANCHORS: Mapping[str, float] = {
+    # low-agreement ECE of SCALE with random anchors
+    "gigapath": 0.081,
+    "uni": 0.106,
+    "conch": 0.122,
+    "chief": 0.149,
+    "ctranspath": 0.136,
+    "phikon": 0.159,
+    "plip": 0.240,
+    "resnet50": 0.138,
 }
-"""Data set -> encoder -> none, vanilla-ls, scale (overall ECE) and auc (of SCALE) -> mean and sd."""
 
-ANCHORS: Mapping[str, Mapping[str, float]] = {
-    encoder: dict(zip(("vanilla-ls", "scale-random", "scale"), values, strict=True))
-    for encoder, values in {
-        "gigapath": (0.085, 0.081, 0.078),
-        "uni": (0.116, 0.106, 0.100),
-        "conch": (0.133, 0.122, 0.115),
-        "chief": (0.159, 0.149, 0.142),
-        "ctranspath": (0.145, 0.136, 0.130),
-        "phikon": (0.169, 0.159, 0.152),
-        "plip": (0.251, 0.240, 0.232),
-        "resnet50": (0.149, 0.138, 0.130),
-    }.items()
-}
-"""Encoder -> method -> low-agreement ECE on MHIST, the anchor ablation."""
+GENERAL_DATASETS = tuple(_GENERAL)
+"""The paper's data sets without several readers."""
 
 
-def mean_over(encoders: Iterable[str], values: Mapping[str, float]) -> float:
-    """Average printed numbers over the encoders at hand; NaN unless all of them were printed.
+def _numbers() -> dict[tuple[str, ...], Pair]:
+    out: dict[tuple[str, ...], Pair] = {}
+    for encoder, rows in _MAIN.items():
+        for method, row in zip(_MAIN_METHODS, rows, strict=True):
+            for j, column in enumerate(_MAIN_COLUMNS):
+                out["mhist", encoder, method, *column] = (row[j], row[j + 4])
+        for stratum, ece in zip(("high", "medium"), _AUDIT[encoder], strict=True):
+            out["mhist", encoder, "none", "ece", stratum] = (ece, float("nan"))
+        random = _RANDOM_ANCHORS[encoder]
+        out["mhist", encoder, "scale-random", "ece", "low"] = (random, float("nan"))
+    for dataset, table in _GENERAL.items():
+        for encoder, row in table.items():
+            for j, method in enumerate(_GENERAL_METHODS):
+                out[dataset, encoder, method, "ece", "overall"] = (row[j], row[j + 4])
+            out[dataset, encoder, "scale", "auc", "overall"] = (row[3], row[7])
+    return out
+
+
+NUMBERS: Mapping[tuple[str, ...], Pair] = _numbers()
+"""(data set, encoder, method, metric, stratum) -> mean and standard deviation as printed."""
+
+
+def printed(dataset: str, encoder: str, method: str, metric: str, stratum: str = "overall") -> Pair:
+    """Return what the paper printed, mean and standard deviation; NaN where it printed nothing.
 
     Examples
     --------
-    >>> round(mean_over(["uni", "plip"], {e: AUDIT[e]["low"] for e in AUDIT}), 3)
-    0.23
-    >>> mean_over(["uni", "mine"], {"uni": 0.1})
-    nan
+    >>> printed("mhist", "uni", "scale", "ece", "low"), printed("mhist", "mine", "scale", "auc")
+    ((0.1, 0.013), (nan, nan))
     """
-    names = list(encoders)
-    if not names or any(name not in values for name in names):
-        return float("nan")
-    return float(np.mean([values[name] for name in names]))
+    return NUMBERS.get((dataset, encoder, method, metric, stratum), (float("nan"), float("nan")))
 
 
 @dataclass(frozen=True)

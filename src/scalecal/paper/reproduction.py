@@ -406,8 +406,8 @@ def judge_run(
     `also` names further cells, such as a folder made by ``scalecal finetune``.
     """
     from scalecal.paper.claims import claims_json, judge
-    from scalecal.paper.figures import write_figures
-    from scalecal.paper.tables import TABLES, write_tables
+    from scalecal.paper.paper_figures import write_figures
+    from scalecal.paper.paper_tables import TABLES, write_tables
 
     out = Path(out)
     record = out / "run.json"

@@ -29,7 +29,7 @@ from scalecal.datasets.simulated import SimulatedCases
 from scalecal.inference.paired import PairedResult, paired_t
 from scalecal.io.store import Store, output_folder, write_csv, write_json, write_text
 from scalecal.io.text import markdown_text
-from scalecal.paper.figures import mark_of, panels
+from scalecal.paper.paper_figures import mark_of, panels
 from scalecal.runs.frontier import equal_entropy, soften
 from scalecal.runs.grid import run_grid
 from scalecal.runs.methods import METHODS

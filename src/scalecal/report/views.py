@@ -9,31 +9,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from scalecal.auditing.sentences import p_value
+from scalecal.auditing.sentences import SHOWN, shown_columns
+from scalecal.auditing.sentences import cell as cell_text
 from scalecal.io.text import csv_cell, number
+from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
 
 __all__ = ["cell_view", "data_uri", "page_view", "stratum_title"]
 
-AUDIT = (
-    ("Stratum", "name"),
-    ("n", "n"),
-    ("Prevalence", "prevalence"),
-    ("Mean p", "mean_p"),
-    ("ECE", "ece"),
-    ("Floor", "floor"),
-    ("Calibrated", "null"),
-    ("p (calibrated)", "p_null_holm"),
-    ("p (Cox)", "p_cox_holm"),
-    ("Debiased², 95 %", "debiased_error"),
-    ("Over-confidence", "overconfidence"),
-    ("Brier", "brier"),
-    ("Label NLL", "nll"),
-    ("Vote NLL", "vote_nll"),
-    ("AUC", "auc"),
-    ("Accuracy", "accuracy"),
-)
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
 
 
@@ -160,19 +144,19 @@ def _reliability_panel(
 def _audit_view(cell: Mapping[str, Any]) -> dict[str, Any]:
     audit = cell["audits"][cell["baseline"]]
     rows = audit["rows"]
-    used = [(t, k) for t, k in AUDIT if any(r.get(k) is not None for r in rows)]
+    used = shown_columns(rows, (*SHOWN, "debiased_error"))
 
     def text(row: Mapping[str, Any], key: str) -> str:
         if key == "name":
             return stratum_title(row["name"], cell["agreement"])
-        if key == "debiased_error" and row.get("debiased_error_low") is not None:
-            low, high = number(row["debiased_error_low"], 4), number(row["debiased_error_high"], 4)
-            return f"{number(row[key], 4)} ({low} to {high})"
-        return (p_value if key.startswith("p_") else number)(row.get(key))
+        low, high = (row.get(f"debiased_error_{end}") for end in ("low", "high"))
+        if key == "debiased_error" and low is not None:
+            return f"{number(row[key], 4)} ({number(low, 4)} to {number(high, 4)})"
+        return cell_text(key, row.get(key))
 
     return {
-        "audit_head": [t for t, _ in used],
-        "audit_rows": [[text(row, k) for _, k in used] for row in rows],
+        "audit_head": [column.title for column in used],
+        "audit_rows": [[text(row, column.key) for column in used] for row in rows],
         "audit_notes": [*audit["sentences"], *audit["notes"]],
     }
 
@@ -181,23 +165,24 @@ def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
     facts = cell["frontier"]
     hard = stratum_title(facts["hard"] or "", cell["agreement"])
     wanted = [
-        (f"ECE: {hard} against overall", "ece", "ece_hard", ("overall ECE", f"ECE, {hard}")),
-        ("NLL: readers’ votes against labels", "nll", "vote_nll", ("label NLL", "vote NLL")),
+        (f"ECE: {hard} against overall", "ece", "ece_hard"),
+        ("NLL: readers’ votes against labels", "nll", "vote_nll"),
     ]
+    heads = {
+        "ece": "overall ECE",
+        "ece_hard": f"ECE, {hard}",
+        "nll": COLUMNS["nll"].title,
+        "vote_nll": COLUMNS["vote_nll"].title,
+    }
     drawn = []
-    for title, x, y, titles in wanted:
+    for title, x, y in wanted:
+        titles = (heads[x], heads[y])
         sheet = figures.frontier(facts, x=x, y=y, titles=titles, baseline=cell["baseline"])
         if sheet is not None:
             drawn.append({"title": title, "svg": svg(sheet)})
     keys = [
         k for k in ("ece", "ece_hard", "nll", "vote_nll") if any(k in p for p in facts["points"])
     ]
-    heads = {
-        "ece": "Overall ECE",
-        "ece_hard": f"ECE, {hard}",
-        "nll": "Label NLL",
-        "vote_nll": "Vote NLL",
-    }
     beyond = [row for row in facts["beyond"] if row["method"] != cell["baseline"]]
 
     def interval(point: Mapping[str, Any], key: str) -> str:
@@ -325,7 +310,8 @@ def _referral_view(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 # What is not of one cell
 
-EXTRA = (("Label NLL", "nll"), ("Vote NLL", "vote_nll"), ("AUC", "auc"))
+EXTRA = ("nll", "vote_nll", "auc", "accuracy")
+"""Columns of the methods' table beside ECE."""
 
 
 def page_view(facts: Mapping[str, Any], *, n_full: int) -> dict[str, Any]:
@@ -415,7 +401,7 @@ def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
     cells, strata = facts["cells"], facts["strata"]
     agreement = all(c["agreement"] or not c["strata"] for c in cells)
     top = figures.ece_top(cells)
-    extra = [(t, k) for t, k in EXTRA if any(k in r for c in cells for r in c["rows"])]
+    extra = [k for k in EXTRA if any(k in r for c in cells for r in c["rows"])]
     rows = []
     for cell in cells:
         value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
@@ -452,13 +438,13 @@ def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
                             "text": number(whole.get(k)),
                             "change": change_text(changes.get(k)),
                         }
-                        for _, k in extra
+                        for k in extra
                     ],
                 }
             )
     return {
         "columns": [{"name": s, "title": stratum_title(s, agreement)} for s in strata],
-        "extra": [t for t, _ in extra],
+        "extra": [COLUMNS[k].title for k in extra],
         "top": f"{top:g}",
         "rows": rows,
     }

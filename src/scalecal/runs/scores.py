@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal import metrics
-from scalecal.auditing.scores import case_sums, sum_values
+from scalecal.auditing.rows import case_sums, sum_values
 from scalecal.checks import Float, InputError, Int
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
 from scalecal.inference.selection import selection_null

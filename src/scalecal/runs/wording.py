@@ -13,7 +13,7 @@ import numpy as np
 
 from scalecal.auditing.sentences import LEVEL
 from scalecal.io.text import number
-from scalecal.metrics import holm
+from scalecal.metrics import COLUMNS, holm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,13 +32,7 @@ __all__ = [
 TRAINED_ALIKE = "none-default"
 """The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
 
-NAMES = {
-    "ece": "ECE",
-    "nll": "label NLL",
-    "vote_nll": "vote NLL",
-    "auc": "AUC",
-    "accuracy": "accuracy",
-}
+NAMES = {key: column.title for key, column in COLUMNS.items()} | {"accuracy": "accuracy"}
 
 _POINTS = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy", "entropy", "smece", "aurc")
 _CHANGES = ("ece", "nll", "vote_nll", "auc", "accuracy")
@@ -122,18 +116,13 @@ def shown_table(facts: Facts) -> pd.DataFrame:
         out[f"{title} (floor)"] = [
             f"{number(r.get('ece'))} ({number(r.get('floor'))})" for r in here
         ]
-    for key, title in (
-        ("nll", "NLL"),
-        ("vote_nll", "vote NLL"),
-        ("auc", "AUC"),
-        ("accuracy", "acc."),
-    ):
+    for key in ("nll", "vote_nll", "auc", "accuracy"):
         if any(r.get(key) is not None for r in rows):
-            out[title] = [number(r.get(key)) for r in rows]
-    for key, title in (("nll", "NLL change"), ("vote_nll", "vote NLL change")):
+            out[COLUMNS[key].title] = [number(r.get(key)) for r in rows]
+    for key in ("nll", "vote_nll"):
         changes = [r.get("changes", {}).get(key) for r in rows]
         if any(changes):
-            out[f"{title} [95 %]"] = [change_text(c) for c in changes]
+            out[f"{COLUMNS[key].title} change [95 %]"] = [change_text(c) for c in changes]
     shares = [facts["recovered"][m] for m in facts["methods"]]
     if any(share["share"] is not None for share in shares):
         out["recovered"] = [_share_text(share) for share in shares]

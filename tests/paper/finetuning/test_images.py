@@ -16,13 +16,9 @@ from scalecal.checks import InputError  # noqa: E402
 from scalecal.datasets import open_dataset  # noqa: E402
 from scalecal.datasets.image_sets import ImageSet  # noqa: E402
 from scalecal.encoders.record import Preprocessing  # noqa: E402
-from scalecal.paper.finetuning.augmentation import (  # noqa: E402
-    Augmentation,
-    case_keys,
-    uniforms,
-)
-from scalecal.paper.finetuning.cases import parts_of, read_cases  # noqa: E402
-from scalecal.paper.finetuning.pixels import Pixels  # noqa: E402
+from scalecal.paper.finetuning import FinetuneOptions  # noqa: E402
+from scalecal.paper.finetuning.experiment import divide, labelled_cases  # noqa: E402
+from scalecal.paper.finetuning.pixels import Pixels, augment, case_keys, uniforms  # noqa: E402
 from tests.datasets.trees import make_breakhis  # noqa: E402
 from tests.paper.finetuning.made import NO_JITTER, N  # noqa: E402
 
@@ -48,8 +44,10 @@ def test_colour_jitter_is_torchvisions() -> None:
     pixels[0] = 128  # grey has no hue
     pixels[1, 0] = [[255, 0, 0]] * 7
     draws = rng.uniform(size=(6, 7))
-    jitter = Augmentation(False, False, 0.5, 0.4, 1.5, 0.3)
-    found = jitter(torch.from_numpy(pixels), draws)
+    jitter = FinetuneOptions(
+        flips=False, turns=False, brightness=0.5, contrast=0.4, saturation=1.5, hue=0.3
+    )
+    found = augment(torch.from_numpy(pixels), draws, jitter)
     for i in range(6):
         x = torch.from_numpy(pixels[i]).permute(2, 0, 1).float() / 255
         x = reference.adjust_brightness(x, 0.5 + draws[i, 3])
@@ -63,7 +61,7 @@ def test_flips_and_turns() -> None:
     pixels = np.random.default_rng(3).integers(0, 256, (4, 5, 5, 3), dtype=np.uint8)
     draws = np.full((4, 7), 0.9)
     draws[0, 0], draws[1, 1], draws[2, 2], draws[3, 2] = 0.2, 0.2, 0.3, 0.0
-    found = Augmentation(True, True, **NO_JITTER)(torch.from_numpy(pixels), draws).numpy() * 255
+    found = augment(torch.from_numpy(pixels), draws, FinetuneOptions(**NO_JITTER)).numpy() * 255
     expected = [
         np.rot90(pixels[0][:, ::-1], 3),
         np.rot90(pixels[1][::-1], 3),
@@ -76,9 +74,9 @@ def test_flips_and_turns() -> None:
 
 def test_bad_augmentation() -> None:
     with pytest.raises(InputError, match="hue must be at most"):
-        Augmentation(True, True, 0.0, 0.0, 0.0, 0.7)
+        FinetuneOptions(hue=0.7)
     with pytest.raises(InputError, match="contrast must be a number >= 0, got -1"):
-        Augmentation(True, True, 0.0, -1, 0.0, 0.0)
+        FinetuneOptions(contrast=-1)
 
 
 def test_images_held_or_decoded_on_the_fly_are_the_same(images: ImageSet) -> None:
@@ -99,9 +97,10 @@ def test_images_held_or_decoded_on_the_fly_are_the_same(images: ImageSet) -> Non
 def test_parts_keep_the_published_test_set_and_whole_patients(
     images: ImageSet, tmp_path: Path
 ) -> None:
-    cases = read_cases(images)
-    one, two = (parts_of(cases, seed, validation=0.25, test=0.2) for seed in (0, 1))
-    np.testing.assert_array_equal(one.test, np.flatnonzero(cases.part == "test"))
+    _, cases = labelled_cases(images)
+    assert cases.split is not None
+    one, two = (divide(cases, seed, validation=0.25, test=0.2) for seed in (0, 1))
+    np.testing.assert_array_equal(one.test, np.flatnonzero(cases.split.values == "test"))
     np.testing.assert_array_equal(one.test, two.test)
     assert not np.array_equal(one.val, two.val)
     for parts in (one, two):
@@ -109,9 +108,9 @@ def test_parts_keep_the_published_test_set_and_whole_patients(
         assert sorted(every) == list(range(N))
         assert len(parts.val) == 8
 
-    grouped = read_cases(open_dataset("breakhis", make_breakhis(tmp_path), partial=True))
+    _, grouped = labelled_cases(open_dataset("breakhis", make_breakhis(tmp_path), partial=True))
     assert grouped.groups is not None
-    parts = parts_of(grouped, 0, validation=0.2, test=0.3)
-    found = [set(grouped.groups[p]) for p in (parts.train, parts.val, parts.test)]
+    parts = divide(grouped, 0, validation=0.2, test=0.3)
+    found = [set(grouped.groups.take(p).values) for p in (parts.train, parts.val, parts.test)]
     assert all(found)
     assert sum(map(len, found)) == len(set.union(*found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +13,12 @@ pytest.importorskip("torchvision")
 
 from scalecal.datasets.image_sets import ImageSet  # noqa: E402
 from scalecal.paper.finetuning import LABEL_KINDS, finetune  # noqa: E402
-from scalecal.paper.finetuning.cases import parts_of, read_cases  # noqa: E402
-from scalecal.paper.finetuning.labels import (  # noqa: E402
+from scalecal.paper.finetuning.experiment import divide, labelled_cases  # noqa: E402
+from scalecal.paper.finetuning.label_kinds import (  # noqa: E402
     smoothing_strengths,
     training_targets,
 )
-from scalecal.paper.finetuning.steps import Stepper  # noqa: E402
-from scalecal.paper.finetuning.training import epoch_order  # noqa: E402
+from scalecal.paper.finetuning.training import Stepper, epoch_order  # noqa: E402
 from tests.paper.finetuning.made import SMALL, N  # noqa: E402
 
 
@@ -57,9 +55,9 @@ def test_one_step_is_adam_on_the_soft_cross_entropy() -> None:
     layer = torch.nn.Linear(3, 2, bias=False).double()
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(w))
-    stepper = Stepper(layer, learning_rate=0.1, weight_decay=0.03, precision="fp32", device="cpu")
-    stepper.set_learning_rate(0.01)
-    losses = [float(stepper(torch.from_numpy(x), torch.from_numpy(q).float())) for _ in range(2)]
+    stepper = Stepper(layer, weight_decay=0.03, precision="fp32", device="cpu")
+    target = torch.from_numpy(q).float()
+    losses = [float(stepper(torch.from_numpy(x), target, 0.01)) for _ in range(2)]
 
     q = q.astype(np.float32).astype(np.float64)
     first = second = np.zeros_like(w)
@@ -84,20 +82,19 @@ def test_an_optimiser_that_was_put_away_goes_on_as_if_nothing_happened(precision
         layer = torch.nn.Linear(3, 2)
         torch.nn.init.ones_(layer.weight)
         torch.nn.init.zeros_(layer.bias)
-        options: dict[str, Any] = {"learning_rate": 0.1, "weight_decay": 0.0, "device": "cpu"}
-        return layer, Stepper(layer, precision=precision, **options)
+        return layer, Stepper(layer, weight_decay=0.0, precision=precision, device="cpu")
 
     layer, stepper = made()
     for _ in range(3):
-        stepper(x, q)
+        stepper(x, q, 0.1)
     tensors = {name: tensor.clone() for name, tensor in stepper.tensors().items()}
     scaler = json.loads(json.dumps(stepper.scaler()))
     again, other = made()
     again.load_state_dict(layer.state_dict())
     other.load(tensors, scaler)
     for _ in range(2):
-        stepper(x, q)
-        other(x, q)
+        stepper(x, q, 0.1)
+        other(x, q, 0.1)
     assert torch.equal(layer.weight, again.weight)
     assert torch.equal(layer.bias, again.bias)
     assert stepper.scaler() == other.scaler()
@@ -109,15 +106,16 @@ def test_the_labels_of_the_kind_reach_the_loss(
     """The targets of every step are those of the images in it, in the order of the epoch."""
     seen: list[np.ndarray] = []
 
-    def step(_: Stepper, x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    def step(_: Stepper, x: torch.Tensor, q: torch.Tensor, rate: float) -> torch.Tensor:
+        assert rate == 1e-3
         assert len(x) == len(q)
         seen.append(q.numpy().copy())
         return torch.zeros(())
 
     monkeypatch.setattr(Stepper, "__call__", step)
     finetune(images, tmp_path / "run", labels=["nonlinear"], seeds=[3], **{**SMALL, "epochs": 1})
-    cases = read_cases(images)
-    parts = parts_of(cases, 3, validation=0.25, test=0.2)
+    _, cases = labelled_cases(images)
+    parts = divide(cases, 3, validation=0.25, test=0.2)
     order = epoch_order(parts.train, 3, 0)
     share = (np.flatnonzero(np.ones(N)) % 8)[order] / 7
     np.testing.assert_allclose(

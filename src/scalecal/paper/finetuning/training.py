@@ -1,64 +1,307 @@
-"""One network: epochs, checkpoints, the epoch that is kept, its predictions."""
+"""One network: its options and weights, a step, epochs, checkpoints, the epoch that is kept."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from scalecal.checks import Float, InputError, Int
-from scalecal.paper.finetuning.augmentation import Augmentation, Keys
-from scalecal.paper.finetuning.cases import Parts
-from scalecal.paper.finetuning.checkpoints import load_checkpoint, save_checkpoint
-from scalecal.paper.finetuning.network import StartingWeights, build_network
-from scalecal.paper.finetuning.pixels import Pixels
-from scalecal.paper.finetuning.steps import Stepper
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    check_choice,
+    check_positive_int,
+    check_unit,
+    lookup,
+)
+from scalecal.encoders.loading import library
+from scalecal.encoders.record import IMAGENET, Encoder, Preprocessing, Triple
+from scalecal.features.encoding import PRECISIONS
+from scalecal.paper.finetuning.pixels import Keys, Pixels, augment, uniforms
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Recipe", "Trained", "Training", "epoch_order", "train"]
+__all__ = [
+    "FinetuneOptions",
+    "Parts",
+    "StartingWeights",
+    "Stepper",
+    "Training",
+    "build_network",
+    "epoch_order",
+    "repeatable",
+    "starting_weights",
+]
 
+IMAGENET_WEIGHTS = {
+    "resnet18": "resnet18-f37072fd.pth",
+    "resnet34": "resnet34-b627a593.pth",
+    "resnet50": "resnet50-11ad3fa6.pth",
+}
+"""torchvision's ImageNet weights by network; the digits are the start of the file's SHA-256."""
+
+# A new problem has other classes: these two are made anew, on purpose.
+_HEAD = ("fc.weight", "fc.bias")
 _EVALUATED = 256  # images per pass without gradients
-_AUGMENTED = (
-    512  # images augmented in one go on a card, where starting work costs more than doing it
-)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Everything besides images, labels and seed that decides a network's numbers."""
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptions:
+    """Everything besides images, label kind and seed that decides a network's numbers.
 
-    network: str
-    start: StartingWeights
-    n_classes: int
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    decay: float
-    weight_decay: float
-    keep: str
-    patience: int | None
-    augmentation: Augmentation
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    device: str
-    precision: str
+    The set-up of Wei et al. (2022) is not published in full. Network, random initial weights, Adam
+    with an L2 penalty and exponential decay, batch size, flips, quarter turns and colour jitter are
+    those of their group's public training code (DeepSlide, whose defaults are 10 epochs and a decay
+    of 0.95). 100 epochs and 0.91 are what is reported of the MHIST baseline (Wei et al., 2021); we
+    have not seen them confirmed. Which epoch was reported is not known either: here it is the one
+    with the lowest validation loss.
+
+    Attributes
+    ----------
+    network : {"resnet18", "resnet34", "resnet50"}
+        torchvision's network.
+    weights : path or "imagenet", optional
+        A weight file to start from, or torchvision's ImageNet weights; by default random weights.
+        The last layer is always new.
+    epochs, batch_size : int
+        Passes over the training part, and images per step.
+    learning_rate, decay, weight_decay : float
+        Adam's rate in the first epoch, its factor from epoch to epoch, and the L2 penalty.
+    keep : {"best", "last"}
+        Predict with the epoch of lowest validation loss (NLL of the hard labels, for every label
+        kind), or with the last one.
+    patience : int, optional
+        Stop when the validation loss has not fallen for this many epochs; only with ``"best"``.
+    validation, test : float
+        Share of the training cases held out where no validation part is published; share of the
+        cases tested where no test part is.
+    flips, turns, brightness, contrast, saturation, hue
+        Augmentation, see `scalecal.paper.finetuning.pixels.augment`.
+    image_size, resize_mode, mean, std
+        Edge of the square the network sees, how an image is made to fit, and its normalisation;
+        see `scalecal.encoders.record.Preprocessing`.
+    epsilon, alpha, omega, phi : float, optional
+        Strength of vanilla, linear, piecewise and nonlinear smoothing; by default those of
+        `scalecal.smoothing`.
+    device, precision : str
+        As in `scalecal.features.extract`.
+    """
+
+    network: str = "resnet18"
+    weights: str | None = None
+    epochs: int = 100
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    decay: float = 0.91
+    weight_decay: float = 1e-4
+    keep: Literal["best", "last"] = "best"
+    patience: int | None = None
+    validation: float = 0.1
+    test: float = 0.2
+    flips: bool = True
+    turns: bool = True
+    brightness: float = 0.5
+    contrast: float = 0.5
+    saturation: float = 0.5
+    hue: float = 0.2
+    image_size: int = 224
+    resize_mode: Literal["shortest", "squash"] = "shortest"
+    mean: Triple = IMAGENET[0]
+    std: Triple = IMAGENET[1]
+    epsilon: float | None = None
+    alpha: float | None = None
+    omega: float | None = None
+    phi: float | None = None
+    device: str | None = None
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        lookup(self.network, IMAGENET_WEIGHTS, "network")
+        check_choice(self.keep, ("best", "last"), "keep")
+        check_choice(self.precision, PRECISIONS, "precision")
+        check_positive_int(self.epochs, "epochs")
+        check_positive_int(self.batch_size, "batch_size", least=2)
+        if self.patience is not None:
+            check_positive_int(self.patience, "patience")
+            if self.keep == "last":
+                raise InputError("patience stops by the validation loss: it needs keep='best'")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise InputError(f"learning_rate must be a number above 0, got {self.learning_rate!r}")
+        if not 0 < self.decay <= 1:
+            raise InputError(f"decay must be above 0 and at most 1, got {self.decay!r}")
+        for name in ("weight_decay", "brightness", "contrast", "saturation"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"{name} must be a number >= 0, got {value!r}")
+        if check_unit(self.hue, "hue") > 0.5:
+            raise InputError(f"hue must be at most 0.5 (half the colour circle), got {self.hue:g}")
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How an image becomes what the network sees."""
+        return Preprocessing(
+            resize=self.image_size,
+            crop=self.image_size,
+            interpolation="bilinear",
+            mean=self.mean,
+            std=self.std,
+            resize_mode=self.resize_mode,
+        )
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A finished network: test probabilities (n, C), what every epoch gave, the epoch kept (from 0)."""
+class StartingWeights(NamedTuple):
+    """Pretrained weights without their last layer, and where they came from; None: random."""
 
-    probs: Float
-    history: list[dict[str, float]]
-    epoch: int
+    tensors: Mapping[str, Any] | None
+    source: str
+    sha256: str | None
+
+
+def starting_weights(network: str, weights: str | Path | None) -> StartingWeights:
+    """Read the weights to start from.
+
+    Parameters
+    ----------
+    network : str
+        A name in `IMAGENET_WEIGHTS`.
+    weights : path, "imagenet" or None
+        A file with torchvision's names (also timm's: they are the same), torchvision's ImageNet
+        weights from the local cache or its server, or none: random weights.
+    """
+    lookup(network, IMAGENET_WEIGHTS, "network")
+    if weights is None:
+        return StartingWeights(None, "random", None)
+    from scalecal.encoders.weights import check_hash, file_sha256, find_weights, read_state_dict
+
+    published = str(weights) == "imagenet"
+    record = _record(network)
+    path = find_weights(record, None if published else weights)
+    digest = file_sha256(path)
+    if published:
+        check_hash(record, digest, chosen_by_user=False)
+    state = read_state_dict(path)
+    if not isinstance(state, Mapping) or not all(hasattr(t, "shape") for t in state.values()):
+        raise InputError(f"{path} holds no plain state dict of a {network}")
+    tensors = {name: tensor for name, tensor in state.items() if name not in _HEAD}
+    return StartingWeights(tensors, "imagenet" if published else path.name, digest)
+
+
+def _record(network: str) -> Encoder:
+    file = IMAGENET_WEIGHTS[network]
+    return Encoder(
+        name=network,
+        dim=2048 if network == "resnet50" else 512,
+        architecture="timm",
+        preprocess=Preprocessing(resize=256, crop=224, interpolation="bilinear"),
+        pooling="model",
+        source="url",
+        url=f"https://download.pytorch.org/models/{file}",
+        filenames=(file,),
+        sha256=file.removesuffix(".pth").partition("-")[2],
+        licence="BSD-3-Clause",
+        page="https://docs.pytorch.org/vision/stable/models.html",
+    )
+
+
+def build_network(
+    network: str, n_classes: int, seed: int, start: StartingWeights
+) -> torch.nn.Module:
+    """Return torchvision's network with `n_classes` outputs; `seed` decides its random weights.
+
+    Pretrained weights must fit in every name and shape, the last layer aside.
+    """
+    import torch
+
+    models = library("torchvision.models", "fine-tuning")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module: torch.nn.Module = getattr(models, network)(weights=None, num_classes=n_classes)
+    if start.tensors is not None:
+        try:
+            missing, unexpected = module.load_state_dict(dict(start.tensors), strict=False)
+        except RuntimeError as error:
+            raise InputError(
+                f"{start.source} does not fit {network}: {str(error).splitlines()[-1].strip()}"
+            ) from None
+        missing = [name for name in missing if name not in _HEAD]
+        if missing or unexpected:
+            raise InputError(
+                f"{start.source} does not fit {network}: {len(missing)} weights missing "
+                f"({', '.join(missing[:3])}), {len(unexpected)} unknown ({', '.join(unexpected[:3])})"
+            )
+    return module
+
+
+class Stepper:
+    """Adam on the cross-entropy between a network's softmax and target probabilities."""
+
+    def __init__(
+        self, network: torch.nn.Module, *, weight_decay: float, precision: str, device: str
+    ) -> None:
+        import torch
+
+        self.network = network
+        self._kind = device.partition(":")[0]
+        self._dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+        self._scaler = torch.amp.GradScaler(self._kind, enabled=precision == "fp16")
+        self.optimiser = torch.optim.Adam(
+            network.parameters(), weight_decay=weight_decay, fused=self._kind == "cuda"
+        )
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """Run the network in its precision."""
+        import torch
+
+        with torch.autocast(self._kind, dtype=self._dtype, enabled=self._dtype is not None):
+            logits: torch.Tensor = self.network(x)
+        return logits
+
+    def __call__(self, x: torch.Tensor, q: torch.Tensor, learning_rate: float) -> torch.Tensor:
+        """Take a step on images and target probabilities; return the mean loss before it."""
+        import torch
+
+        self.optimiser.param_groups[0]["lr"] = learning_rate
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = torch.nn.functional.cross_entropy(self.logits(x).float(), q)
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.step(self.optimiser)
+        self._scaler.update()
+        return loss.detach()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return Adam's moments and step counts, by parameter and name."""
+        state = self.optimiser.state_dict()["state"]
+        return {f"{i}.{name}": value for i, held in state.items() for name, value in held.items()}
+
+    def scaler(self) -> dict[str, Any]:
+        """Return the loss scaler's state, empty where there is none."""
+        return self._scaler.state_dict()
+
+    def load(self, tensors: Mapping[str, torch.Tensor], scaler: Mapping[str, Any]) -> None:
+        """Take over what `tensors` and `scaler` returned; only before the first step."""
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for key, value in tensors.items():
+            number, _, name = key.partition(".")
+            state.setdefault(int(number), {})[name] = value
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
+        self._scaler.load_state_dict(dict(scaler))
+
+
+class Parts(NamedTuple):
+    """Positions of the cases that train, that choose the epoch, and that test."""
+
+    train: Int
+    val: Int
+    test: Int
 
 
 def epoch_order(positions: Int, seed: int, epoch: int) -> Int:
@@ -89,8 +332,10 @@ class Training:
         `case_keys` by position.
     seed : int
         Decides initial weights, order and augmentation.
-    recipe : Recipe
-        Everything else.
+    options : FinetuneOptions
+        With device and precision settled.
+    start : StartingWeights
+        Where the weights come from.
     """
 
     def __init__(
@@ -101,27 +346,25 @@ class Training:
         y: Int,
         keys: Keys,
         seed: int,
-        recipe: Recipe,
+        options: FinetuneOptions,
+        start: StartingWeights,
     ) -> None:
         import torch
 
+        self.device = str(options.device)
         self.pixels, self.parts, self.y, self.keys = pixels, parts, y, keys
-        self.seed, self.recipe = seed, recipe
-        network = build_network(recipe.network, recipe.n_classes, seed, recipe.start)
-        self.cuda = recipe.device.startswith("cuda")
-        if self.cuda:
-            network = network.to(recipe.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.network: torch.nn.Module = network.to(recipe.device)
+        self.seed, self.options = seed, options
+        network = build_network(options.network, targets.shape[1], seed, start)
+        self.network: torch.nn.Module = network.to(self.device)
         self.stepper = Stepper(
             self.network,
-            learning_rate=recipe.learning_rate,
-            weight_decay=recipe.weight_decay,
-            precision=recipe.precision,
-            device=recipe.device,
+            weight_decay=options.weight_decay,
+            precision=options.precision,
+            device=self.device,
         )
-        self.targets = torch.from_numpy(targets.astype(np.float32)).to(recipe.device)
-        self.mean = torch.tensor(recipe.mean, device=recipe.device).view(1, 3, 1, 1)
-        self.std = torch.tensor(recipe.std, device=recipe.device).view(1, 3, 1, 1)
+        self.targets = torch.from_numpy(targets.astype(np.float32)).to(self.device)
+        self.mean = torch.tensor(options.mean, device=self.device).view(1, 3, 1, 1)
+        self.std = torch.tensor(options.std, device=self.device).view(1, 3, 1, 1)
         self.history: list[dict[str, float]] = []
         self.best: dict[str, torch.Tensor] = {}
 
@@ -133,8 +376,8 @@ class Training:
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to train."""
-        done, patience = len(self.history), self.recipe.patience
-        if done == self.recipe.epochs:
+        done, patience = len(self.history), self.options.patience
+        if done == self.options.epochs:
             return True
         return patience is not None and done > 0 and done - 1 - self.best_epoch >= patience
 
@@ -142,42 +385,28 @@ class Training:
         """Train for one epoch and note the losses."""
         import torch
 
-        epoch, size = len(self.history), self.recipe.batch_size
-        self.stepper.set_learning_rate(self.recipe.learning_rate * self.recipe.decay**epoch)
+        epoch, size = len(self.history), self.options.batch_size
+        rate = self.options.learning_rate * self.options.decay**epoch
         order = epoch_order(self.parts.train, self.seed, epoch)
         if len(order) % size == 1 and len(order) > 1:
             order = order[:-1]  # batch normalisation knows no spread of a single image
-        draws = self.recipe.augmentation.draw(self.keys[order], self.seed, epoch)
-        chunk = max(1, _AUGMENTED // size) * size if self.cuda else size
-        starts = range(0, len(order), chunk)
-        total = torch.zeros((), device=self.recipe.device)
-        blocks = self.pixels.blocks([order[s : s + chunk] for s in starts])
+        batches = np.split(order, range(size, len(order), size))
+        total = torch.zeros((), device=self.device)
         self.network.train()
-        for start, block in zip(starts, blocks, strict=True):
-            which = torch.from_numpy(order[start : start + chunk]).to(self.recipe.device)
-            x = self.recipe.augmentation(block, draws[start : start + chunk])
-            x = self._normalised(x)
-            q = self.targets[which]
-            for first in range(0, len(x), size):
-                part = slice(first, first + size)
-                total += self.stepper(x[part], q[part]) * len(x[part])
-            on_images(len(x))
-        loss = float(total) / len(order)
-        nll = self._validation_nll()
+        for batch, images in zip(batches, self.pixels.blocks(batches), strict=True):
+            x = augment(images, uniforms(self.keys[batch], self.seed, epoch), self.options)
+            q = self.targets[torch.from_numpy(batch).to(self.device)]
+            total += self.stepper((x - self.mean) / self.std, q, rate) * len(batch)
+            on_images(len(batch))
+        loss, nll = float(total) / len(order), self._validation_nll()
         if not (math.isfinite(loss) and math.isfinite(nll)):
             raise InputError(
-                f"training went astray in epoch {epoch + 1}: the loss is no longer a number. "
+                f"training diverged in epoch {epoch + 1}: the loss is no longer a number. "
                 "Use a smaller learning rate"
             )
         self.history.append({"train_loss": loss, "val_nll": nll})
-        if self.recipe.keep == "best" and self.best_epoch == epoch:
+        if self.options.keep == "best" and self.best_epoch == epoch:
             self.best = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
-
-    def _normalised(self, x: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        x = (x - self.mean) / self.std
-        return x.contiguous(memory_format=torch.channels_last) if self.cuda else x.contiguous()
 
     def _validation_nll(self) -> float:
         probs = self.predict(self.parts.val)
@@ -189,74 +418,52 @@ class Training:
         import torch
 
         self.network.eval()
-        found = []
-        splits = np.split(positions, range(_EVALUATED, len(positions), _EVALUATED))
+        probs = []
+        batches = np.split(positions, range(_EVALUATED, len(positions), _EVALUATED))
         with torch.inference_mode():
-            for block in self.pixels.blocks(splits):
-                x = self._normalised(block.permute(0, 3, 1, 2).float().div_(255))
-                with self.stepper.autocast():
-                    logits = self.network(x)
-                found.append(logits.cpu().double().softmax(1))
-        return np.asarray(torch.cat(found).numpy())
+            for images in self.pixels.blocks(batches):
+                x = images.permute(0, 3, 1, 2).float().div(255)
+                logits = self.stepper.logits((x - self.mean) / self.std)
+                probs.append(logits.cpu().double().softmax(1))
+        return np.asarray(torch.cat(probs).numpy())
 
     def choose(self) -> int:
         """Put the kept epoch's weights into the network and return its number."""
-        if self.recipe.keep == "last":
+        if self.options.keep == "last":
             return len(self.history) - 1
         self.network.load_state_dict(self.best)
         return self.best_epoch
 
-    def save(self, path: Path) -> None:
-        """Write everything the next epoch depends on.
+    def state(self) -> bytes:
+        """Return everything the next epoch depends on, as a safetensors file.
 
         No generator's state is among it: order and augmentation are functions of seed and epoch.
         """
+        from safetensors.torch import save
+
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
         tensors |= {f"optimiser.{k}": v for k, v in self.stepper.tensors().items()}
-        save_checkpoint(path, tensors, {"history": self.history, "scaler": self.stepper.scaler()})
+        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        facts = {"history": self.history, "scaler": self.stepper.scaler()}
+        return save(plain, metadata={"scalecal": json.dumps(facts, allow_nan=False)})
 
     def load(self, path: Path) -> None:
-        """Go back to the state in `path`, if there is one."""
-        found = load_checkpoint(path)
-        if found is None:
-            return
-        tensors, facts = found
+        """Go back to a `state` kept in a file."""
+        from safetensors import safe_open
+
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads(file.metadata()["scalecal"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
         def part(prefix: str) -> dict[str, Any]:
             start = prefix + "."
             return {k[len(start) :]: t for k, t in tensors.items() if k.startswith(start)}
 
         self.network.load_state_dict(part("network"))
-        self.best = {k: t.to(self.recipe.device) for k, t in part("best").items()}
+        self.best = {k: t.to(self.device) for k, t in part("best").items()}
         self.stepper.load(part("optimiser"), facts["scaler"])
         self.history = facts["history"]
-
-
-def train(
-    training: Training,
-    checkpoint: Path,
-    *,
-    checkpoint_seconds: float,
-    on_images: Callable[[int], object],
-) -> Trained:
-    """Train a network to its end, going on from `checkpoint` if there is one.
-
-    The state is written after an epoch if the last time was `checkpoint_seconds` ago or longer.
-    """
-    with repeatable():
-        training.load(checkpoint)
-        per_epoch = len(training.parts.train)
-        on_images(per_epoch * len(training.history))
-        written = time.monotonic()
-        while not training.finished:
-            training.run_epoch(on_images)
-            if not training.finished and time.monotonic() - written >= checkpoint_seconds:
-                training.save(checkpoint)
-                written = time.monotonic()
-        on_images(per_epoch * (training.recipe.epochs - len(training.history)))
-        epoch = training.choose()
-        return Trained(training.predict(training.parts.test), training.history, epoch)
 
 
 @contextlib.contextmanager

@@ -34,21 +34,21 @@ LABEL_KINDS: dict[str, LabelKind] = {
 """Label kinds by name, in the order of the paper's first table."""
 
 
-def smoothing_strengths(given: Mapping[str, float | None]) -> dict[str, float]:
-    """Return every smoothing function's parameter: the one given, or the function's own default.
+def smoothing_strengths(chosen: Mapping[str, float | None]) -> dict[str, float]:
+    """Return every smoothing function's parameter: the one chosen, or the function's own default.
 
     Examples
     --------
     >>> smoothing_strengths({"omega": 0.3})
     {'epsilon': 0.1, 'alpha': 0.1, 'omega': 0.3, 'phi': 5.0}
     """
-    found = {}
+    strengths = {}
     for kind in LABEL_KINDS.values():
         if kind.smooth is not None:
-            value = given.get(kind.strength)
+            value = chosen.get(kind.strength)
             default = inspect.signature(kind.smooth).parameters[kind.strength].default
-            found[kind.strength] = float(default if value is None else value)
-    return found
+            strengths[kind.strength] = float(default if value is None else value)
+    return strengths
 
 
 def training_targets(
@@ -56,22 +56,8 @@ def training_targets(
 ) -> Float:
     """Return the targets of the training cases, one probability per class.
 
-    Parameters
-    ----------
-    name : str
-        A name in `LABEL_KINDS`.
-    y : array (n,)
-        Class numbers.
-    counts : array (n, C) or None
-        Readers per class; a case with no reader is an error for the kinds that need votes.
-    n_classes : int
-        Number of classes C.
-    strengths : mapping
-        As `smoothing_strengths` gives it.
-
-    Returns
-    -------
-    array (n, C), rows summing to one
+    `counts` (n, C) are readers per class; the kinds that need votes need them for every case.
+    `strengths` is as `smoothing_strengths` returns it.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from scalecal.io.store import write_csv, write_text
 from scalecal.io.text import latex_escape, latex_text, markdown_text
 from scalecal.paper import printed as paper
 from scalecal.paper.evidence import ENSEMBLE, Evidence
-from scalecal.paper.printed import encoder_label, method_label
+from scalecal.paper.printed import encoder_label, method_label, printed
 from scalecal.runs.scores import score_cell
 
 if TYPE_CHECKING:
@@ -168,17 +168,9 @@ def _mean_sd(name: str, values: Iterable[float], scale: float = 1.0) -> Row:
     return {name: mean, f"{name}_sd": float(array.std(ddof=1)) if len(array) > 1 else NAN}
 
 
-def _printed(table: Mapping[str, Any] | None, *keys: str) -> Any:
-    """Follow keys into what the paper printed; NaN where it printed nothing."""
-    value: Any = table
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return NAN if value is None else value
-
-
 def _general_sets(evidence: Evidence) -> list[str]:
     """PatchCamelyon and BreakHis where at hand, then other data sets without readers' votes."""
-    known = list(paper.GENERALISATION)
+    known = paper.GENERAL_DATASETS
     others = [d for d in evidence.datasets if d not in evidence.judged and d not in known]
     return [d for d in known if d in evidence.datasets] + others
 
@@ -186,7 +178,7 @@ def _general_sets(evidence: Evidence) -> list[str]:
 def _replication(evidence: Evidence) -> Iterator[Row]:
     """Table 1: an end-to-end ResNet with hard, smoothed and agreement-smoothed labels."""
     for cell in evidence.cells:
-        for method, printed in paper.REPLICATION.items():
+        for method, numbers in paper.REPLICATION.items():
             if method not in cell.methods:
                 continue
             key = (cell.dataset, cell.encoder, method)
@@ -200,7 +192,7 @@ def _replication(evidence: Evidence) -> Iterator[Row]:
             }
             if cell.dataset == "mhist":
                 names = ("AUC, paper", "AUC, Wei et al.", "ECE, paper", "ECE, Wei et al.")
-                for name, (mean, sd) in zip(names, printed, strict=True):
+                for name, (mean, sd) in zip(names, numbers, strict=True):
                     row |= {name: mean, f"{name}_sd": sd}
             yield row
 
@@ -223,7 +215,7 @@ def _audit(evidence: Evidence) -> Iterator[Row]:
                     "debiased": evidence.mean(*key, "debiased_error", stratum),
                 }
                 if dataset == "mhist":
-                    row["paper"] = _printed(paper.AUDIT, cell.encoder, stratum)
+                    row["paper"] = printed(*key, "ece", stratum)[0]
                 yield row
 
 
@@ -246,7 +238,6 @@ def _main(evidence: Evidence) -> Iterator[Row]:
         drawn = evidence.resampled(dataset)
         for method in evidence.methods(dataset):
             names = evidence.encoders(dataset, "none", method)
-
             mean = partial(_over, evidence, dataset, names, method)
             row: Row = {"data set": dataset, "method": method_label(method), "encoders": len(names)}
             for stratum in ("overall", "low"):
@@ -269,16 +260,15 @@ _CHANGES = ("low change", "low from", "low to", "p (seeds)", "p (cases)")
 
 
 def _paper_main(encoders: list[str], method: str) -> Row:
-    def printed(column: str, of: str = method) -> float:
-        table = {e: m[of][column][0] for e, m in paper.MAIN.items() if of in m}
-        return paper.mean_over(encoders, table)
+    def mean(metric: str, stratum: str = "overall", of: str = method) -> float:
+        return float(np.mean([printed("mhist", e, of, metric, stratum)[0] for e in encoders]))
 
-    low, base = printed("low"), printed("low", "none")
+    low = mean("ece", "low")
     return {
-        "overall ECE, paper": printed("overall"),
+        "overall ECE, paper": mean("ece"),
         "low ECE, paper": low,
-        "low change, paper": NAN if method == "none" else low / base - 1,
-        "AUC, paper": printed("auc"),
+        "low change, paper": NAN if method == "none" else low / mean("ece", "low", "none") - 1,
+        "AUC, paper": mean("auc"),
     }
 
 
@@ -317,26 +307,17 @@ _RECOVERED = {"recovered": ("low", "ece"), "recovered vote NLL": ("overall", "vo
 
 
 def _by_encoder(
-    evidence: Evidence,
-    datasets: Mapping[str, Mapping[str, Any] | None],
-    methods: tuple[str, ...],
-    stratum: str,
+    evidence: Evidence, datasets: list[str], methods: tuple[str, ...], stratum: str
 ) -> Iterator[Row]:
     """Every method's ECE, the last one's floor, and what the paper printed; then the average."""
-    for dataset, printed in datasets.items():
+    for dataset in datasets:
         rows: list[Row] = []
         for encoder in evidence.encoders(dataset, *methods):
+            keys = {m: (dataset, encoder, m, "ece", stratum) for m in methods}
             row: Row = {"data set": dataset, "encoder": encoder_label(encoder)}
-            for method in methods:
-                row[method_label(method)] = evidence.mean(dataset, encoder, method, "ece", stratum)
-            row["floor"] = evidence.mean(
-                dataset, encoder, methods[-1], "ece", stratum, column="floor"
-            )
-            for method in methods:
-                value = _printed(printed, encoder, method)
-                row[f"{method_label(method)}, paper"] = (
-                    value[0] if isinstance(value, tuple) else value
-                )
+            row |= {method_label(m): evidence.mean(*key) for m, key in keys.items()}
+            row["floor"] = evidence.mean(*keys[methods[-1]], column="floor")
+            row |= {f"{method_label(m)}, paper": printed(*key)[0] for m, key in keys.items()}
             rows.append(row)
         yield from rows
         if len(rows) > 1:
@@ -346,14 +327,13 @@ def _by_encoder(
 
 def _generalisation(evidence: Evidence) -> Iterator[Row]:
     """Table 5: overall ECE where no readers' votes are."""
-    printed = {dataset: paper.GENERALISATION.get(dataset) for dataset in _general_sets(evidence)}
-    return _by_encoder(evidence, printed, ("none", "vanilla-ls", "scale"), "overall")
+    methods = ("none", "vanilla-ls", "scale")
+    return _by_encoder(evidence, _general_sets(evidence), methods, "overall")
 
 
 def _anchors(evidence: Evidence) -> Iterator[Row]:
     """Appendix: confident against random anchors, low-agreement ECE."""
-    printed = {d: paper.ANCHORS if d == "mhist" else None for d in evidence.judged}
-    return _by_encoder(evidence, printed, ("vanilla-ls", "scale-random", "scale"), "low")
+    return _by_encoder(evidence, evidence.judged, ("vanilla-ls", "scale-random", "scale"), "low")
 
 
 _COLUMNS = {
@@ -369,62 +349,40 @@ _COLUMNS = {
 
 
 def _full_rows(
-    evidence: Evidence,
-    datasets: list[str],
-    columns: tuple[str, ...],
-    printed: Mapping[str, Callable[[str, str, str], Any]],
+    evidence: Evidence, datasets: list[str], columns: tuple[str, ...], n_printed: int
 ) -> Iterator[Row]:
-    for cell in evidence.cells:
-        if cell.dataset not in datasets:
-            continue
+    """Every encoder and method; the paper printed the first columns."""
+    for cell in (c for c in evidence.cells if c.dataset in datasets):
         for method in cell.methods:
             if "@" in method or method in paper.FINE_TUNED_LABELS:
                 continue
-            key = (cell.dataset, cell.encoder, method)
             row: Row = {
                 "data set": cell.dataset,
                 "encoder": encoder_label(cell.encoder),
                 "method": method_label(method),
                 "seeds": len(cell.seeds(method)),
             }
-            for name in columns:
+            for place, name in enumerate(columns):
                 metric, stratum, scale = _COLUMNS[name]
-                row |= _mean_sd(name, evidence.by_seed(*key, metric, stratum), scale)
+                key = (cell.dataset, cell.encoder, method, metric, stratum)
+                row |= _mean_sd(name, evidence.by_seed(*key), scale)
                 if metric == "ece":
-                    row[f"{name}, floor"] = evidence.mean(*key, metric, stratum, column="floor")
-                if name in printed:
-                    pair = printed[name](*key)
-                    mean, sd = pair if isinstance(pair, tuple) else (NAN, NAN)
-                    row |= {f"{name}, paper": mean, f"{name}, paper_sd": sd}
+                    row[f"{name}, floor"] = evidence.mean(*key, column="floor")
+                if place < n_printed:
+                    row[f"{name}, paper"], row[f"{name}, paper_sd"] = printed(*key)
             yield row
 
 
 def _full(evidence: Evidence) -> Iterator[Row]:
     """Appendix: every encoder and method where there are agreement strata, mean and sd."""
-
-    def of(column: str) -> Callable[[str, str, str], Any]:
-        return lambda dataset, encoder, method: (
-            _printed(paper.MAIN, encoder, method, column) if dataset == "mhist" else NAN
-        )
-
-    keys = {"overall ECE": "overall", "low ECE": "low", "AUC": "auc", "accuracy": "accuracy"}
-    columns = (*keys, "NLL", "vote NLL")
-    return _full_rows(
-        evidence, evidence.judged, columns, {name: of(key) for name, key in keys.items()}
-    )
+    columns = ("overall ECE", "low ECE", "AUC", "accuracy", "NLL", "vote NLL")
+    return _full_rows(evidence, evidence.judged, columns, 4)
 
 
 def _generalisation_full(evidence: Evidence) -> Iterator[Row]:
     """Appendix: every encoder and method where there are no readers' votes, mean and sd."""
-
-    def ece(dataset: str, encoder: str, method: str) -> Any:
-        return _printed(paper.GENERALISATION, dataset, encoder, method)
-
-    def auc(dataset: str, encoder: str, method: str) -> Any:
-        return ece(dataset, encoder, "auc") if method == "scale" else NAN
-
     columns = ("ECE", "AUC", "accuracy", "NLL")
-    return _full_rows(evidence, _general_sets(evidence), columns, {"ECE": ece, "AUC": auc})
+    return _full_rows(evidence, _general_sets(evidence), columns, 2)
 
 
 def _shift(evidence: Evidence) -> Iterator[Row]:

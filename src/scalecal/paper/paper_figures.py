@@ -18,9 +18,9 @@ from scalecal.auditing.plots import COLOURS, INK, QUIET, reliability, save, styl
 from scalecal.checks import Float
 from scalecal.io.store import write_json
 from scalecal.paper.evidence import Evidence
+from scalecal.paper.paper_tables import TABLES
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import encoder_label, method_label
-from scalecal.paper.tables import TABLES
 from scalecal.runs.cells import Cell
 from scalecal.runs.frontier import frontier_curve
 from scalecal.smoothing import SMOOTHINGS
