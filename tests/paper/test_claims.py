@@ -248,6 +248,8 @@ def test_few_cases_do_not_refute_a_bound_that_calibrated_models_miss_too():
     told = verdict("high-stays-low", few)
     assert float(told.measured.split()[0]) > 0.035
     assert told.verdict == "inconclusive"
+    floor = few.mean("mhist", "uni", "none", "ece", "high", column="floor")
+    assert f"floor {floor:.3f}" in told.reason  # the one of the tables
     assert verdict("high-stays-low", evidence_of({"none": sharp(0.2)}, n=900)).verdict == (
         "does not hold"
     )

@@ -77,7 +77,7 @@ def test_seeds_are_kept_and_a_killed_run_goes_on(tmp_path):
 
 def test_other_options_on_the_same_folder_are_refused(tmp_path):
     train(source(), tmp_path, seeds=[0], methods=["none"], sweep=False, progress=quiet)
-    with pytest.raises(InputError, match="was begun with methods"):
+    with pytest.raises(InputError, match="was started with methods"):
         train(source(), tmp_path, seeds=[0], methods=["none", "scale"], sweep=False, progress=quiet)
     with pytest.raises(InputError, match="preset = not given, now it is default"):
         train(*(source(), tmp_path), seeds=[0], methods=["none"], preset="default", progress=quiet)
@@ -338,7 +338,7 @@ def test_a_dry_run_on_a_folder_begun_otherwise_is_refused(tmp_path):
     command = ["reproduce", "--out", str(tmp_path), "--encoders", "geometry", "--methods", "none"]
     for more in (["--dry-run"], []):
         result = runner.invoke(app, [*command, "--preset", "paper", *more])
-        assert "was begun with preset = default, now it is paper" in str(result.exception)
+        assert "was started with preset = default, now it is paper" in str(result.exception)
     assert runner.invoke(app, [*command, "--dry-run"]).exit_code == 0
 
 

@@ -130,21 +130,23 @@ def reproduce(
         bool, typer.Option(help="Train SCALE with other numbers of anchors too.")
     ] = True,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Take incomplete copies of the data sets.")
+        bool, typer.Option("--partial", help="Accept incomplete copies of the data sets.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and how long it should take.")
+        bool, typer.Option("--dry-run", help="Print what would run and how long it should take.")
     ] = False,
     tables_only: Annotated[
         bool,
-        typer.Option("--tables-only", help="Make tables, figures and claims again; train nothing."),
+        typer.Option(
+            "--tables-only", help="Make tables, figures and claims again, without training."
+        ),
     ] = False,
 ) -> None:
-    """Regenerate every table and figure of the paper and say of each claim whether it holds.
+    """Regenerate every table and figure of the paper and judge each of its claims.
 
     From images (--data), from features (--features), or with neither from the embedded nodules and
     simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
-    A killed run goes on where it stopped.
+    A run that was stopped continues where it was.
     """
     from scalecal.checks import InputError, lookup
     from scalecal.io.store import disk_errors, lock_folder

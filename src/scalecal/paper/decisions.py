@@ -271,19 +271,18 @@ def stays_below(evidence: Evidence, *, stratum: str, bound: float) -> Verdict:
     dataset = _primary(evidence)
     parts = {}
     for cell in evidence.of_dataset(dataset, "none"):
-        errors, drawn, n = [], [], 0
-        for event, rows in _test_sets(cell):
-            inside = rows.get(stratum, ())
-            if len(inside) == 0:
-                continue
-            p = event.p[inside]
-            errors.append(metrics.ece(event.y[inside], p))
-            drawn.append(metrics.resampled_ece(p, n_resamples=200, seed=evidence.seed))
-            n = max(n, len(inside))
-        if not errors:
+        drawn = [
+            metrics.resampled_ece(event.p[rows[stratum]], n_resamples=200, seed=evidence.seed)
+            for event, rows in _test_sets(cell)
+            if len(rows.get(stratum, ()))
+        ]
+        if not drawn:
             continue
-        null = np.mean(drawn, axis=0)
-        value, floor, half = float(np.mean(errors)), float(null.mean()), 1.645 * float(null.std())
+        key = (dataset, cell.encoder, "none")
+        value = evidence.mean(*key, "ece", stratum)
+        floor = evidence.mean(*key, "ece", stratum, column="floor")
+        n = int(evidence.by_seed(*key, "n", stratum).max())
+        half = 1.645 * float(np.mean(drawn, axis=0).std())
         # Where a calibrated model would exceed the bound too, exceeding it says nothing.
         fails = max(bound, floor)
         answer = at_least(-value - half, half - value, -bound, n=n, fails_below=-fails)

@@ -38,7 +38,7 @@ class Evidence:
     every : sequence of Cell
         All cells, also those tested elsewhere than trained.
     embeddings : mapping
-        (data set, encoder) -> training embeddings with their anchors, where at hand.
+        (data set, encoder) -> training embeddings with their anchors, where available.
     seconds : mapping
         (data set, encoder) -> seconds of training the probe and retraining it on synthetic cases.
     """

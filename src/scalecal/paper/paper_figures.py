@@ -488,19 +488,17 @@ def _first(evidence: Evidence) -> tuple[Cell | None, Embeddings]:
 def _plane(data: Embeddings) -> tuple[Float, Float]:
     """Real and synthetic cases in the plane of the anchor axis and the main direction beside it."""
     X = np.asarray(data.X, dtype=np.float64)
-    made, _ = data.interpolates()
-    start = X[data.anchors[0]].mean(axis=0)
-    way = X[data.anchors[1]].mean(axis=0) - start
-    way = way / (way @ way)
-    unit = way / np.sqrt(way @ way)
-    beside = X - np.outer((X - start) @ unit, unit)
-    mean, axes, _ = _principal(beside, 1)
+    start, way = data.axis
 
-    def place(rows: Float) -> Float:
-        flat = rows - np.outer((rows - start) @ unit, unit)
-        return np.column_stack([(rows - start) @ way, (flat - mean) @ axes[0]])
+    def beside(rows: Float) -> Float:
+        return np.asarray(rows - start - np.outer(data.position(rows), way))
 
-    return place(X), place(made)
+    mean, axes, _ = _principal(beside(X), 1)
+    real, made = (
+        np.column_stack([data.position(rows), (beside(rows) - mean) @ axes[0]])
+        for rows in (X, data.interpolates()[0])
+    )
+    return real, made
 
 
 def figure_overview(evidence: Evidence) -> Figure:

@@ -169,7 +169,7 @@ def _mean_sd(name: str, values: Iterable[float], scale: float = 1.0) -> Row:
 
 
 def _general_sets(evidence: Evidence) -> list[str]:
-    """PatchCamelyon and BreakHis where at hand, then other data sets without readers' votes."""
+    """PatchCamelyon and BreakHis where available, then other data sets without readers' votes."""
     known = paper.GENERAL_DATASETS
     others = [d for d in evidence.datasets if d not in evidence.judged and d not in known]
     return [d for d in known if d in evidence.datasets] + others

@@ -27,7 +27,6 @@ __all__ = [
     "AxisCheck",
     "Embeddings",
     "NeighbourCheck",
-    "axis_position",
     "check_axis",
     "check_neighbours",
     "read_anchors",
@@ -63,6 +62,28 @@ class Embeddings:
         kept = total > 0
         kept[np.concatenate([np.asarray(index) for index in self.anchors.values()])] = False
         return kept, votes[kept, 1] / total[kept]
+
+    @property
+    def axis(self) -> tuple[Float, Float]:
+        """Mean of the negative anchors, and the way from there to the mean of the positive ones."""
+        X = as_float(self.X, "X")
+        start, end = (X[np.asarray(self.anchors[c])].mean(axis=0) for c in (0, 1))
+        if np.array_equal(start, end):
+            raise InputError("the anchors of both classes have the same mean: there is no axis")
+        return start, end - start
+
+    def position(self, rows: ArrayLike) -> Float:
+        """Position of embeddings on the line between the anchors' means: 0 negative, 1 positive.
+
+        Examples
+        --------
+        >>> X = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 5.0]])
+        >>> data = Embeddings(X, np.array([0, 1, 1]), None, {0: np.array([0]), 1: np.array([1])})
+        >>> data.position(X).tolist()
+        [0.0, 1.0, 0.5]
+        """
+        start, way = self.axis
+        return np.asarray((as_float(rows, "rows") - start) @ way / float(way @ way))
 
     def interpolates(self) -> tuple[Float, Float]:
         """Synthetic cases between all pairs of anchors, and the share of votes each stands for."""
@@ -130,24 +151,6 @@ def read_anchors(folder: str | Path) -> Embeddings | None:
         )
 
 
-def axis_position(X: ArrayLike, negative: ArrayLike, positive: ArrayLike) -> Float:
-    """Position of each case on the line from the negative to the positive anchors' mean: 0 to 1.
-
-    Examples
-    --------
-    >>> X = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 5.0]])
-    >>> axis_position(X, [0], [1]).tolist()
-    [0.0, 1.0, 0.5]
-    """
-    rows = as_float(X, "X")
-    start = rows[np.asarray(negative)].mean(axis=0)
-    way = rows[np.asarray(positive)].mean(axis=0) - start
-    length = float(way @ way)
-    if length == 0:
-        raise InputError("the anchors of both classes have the same mean: there is no axis")
-    return np.asarray((rows - start) @ way / length)
-
-
 def _bootstrap(
     statistic: Callable[[Float], float], n: int, n_resamples: int, seed: int
 ) -> tuple[float, float]:
@@ -190,7 +193,7 @@ def _correlation(a: Float, b: Float, weight: Float) -> float:
 def check_axis(data: Embeddings, *, n_resamples: int = 500, seed: int = 0) -> AxisCheck:
     """Check whether votes follow the position between the anchors, without the anchors themselves.
 
-    Spearman's correlation of the vote share with `axis_position`, over all cases and within classes:
+    Spearman's correlation of the vote share with `Embeddings.position`, over all cases and within classes:
     ranks are taken within each class and centred there, so that a probe which merely separates the
     classes scores zero.
 
@@ -208,7 +211,7 @@ def check_axis(data: Embeddings, *, n_resamples: int = 500, seed: int = 0) -> Ax
     from scipy.stats import rankdata
 
     kept, share = data.voted
-    t = axis_position(data.X, data.anchors[0], data.anchors[1])[kept]
+    t = data.position(data.X)[kept]
     label = check_labels(np.asarray(data.y).astype(np.int64))[kept]
     n = len(t)
     if n < 3:

@@ -285,7 +285,7 @@ def train_cell(
 
 
 def check_begun(sources: Iterable[Source], out: str | Path, training: Training) -> None:
-    """Refuse a folder that was begun with other options; embeddings are not read for that."""
+    """Refuse a folder that was started with other options; embeddings are not read for that."""
     for source in sources:
         settings = training.options
         if source.where in ("embedded", "simulated"):
@@ -306,7 +306,7 @@ def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
         for key, value in settings.items():
             if stored.get(key) != value:
                 raise InputError(
-                    f"{folder} was begun with {key} = {as_typed(stored.get(key))}, now it is "
+                    f"{folder} was started with {key} = {as_typed(stored.get(key))}, now it is "
                     f"{as_typed(value)}: take another --out, or the same options"
                 )
 
