@@ -84,9 +84,9 @@ def test_slider_computes_what_python_computes(open_page, pages, runs):
     page.locator(".reset").first.click()
     assert [shown(page, 0, s, "ece") for s in ("overall", "low")] == start
     page.locator("select.method").nth(1).select_option("vanilla-ls")
-    rows, p = data.predictions["vanilla-ls", 0]
+    chosen = data.predictions["vanilla-ls", 0]
     assert shown(page, 1, "overall", "ece") == pytest.approx(
-        metrics.ece(data.y[rows], p), abs=5.1e-4
+        metrics.ece(data.y[chosen.rows], chosen.p), abs=5.1e-4
     )
 
 
