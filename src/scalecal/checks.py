@@ -5,6 +5,7 @@ Every message says what was found, what was expected and, where it can, what to 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,6 +32,7 @@ __all__ = [
     "check_unit",
     "check_weights",
     "in_file",
+    "library",
     "lookup",
     "rows",
 ]
@@ -51,6 +53,48 @@ class InputError(ValueError):
 
 class MissingPackageError(ImportError):
     """An optional package is needed; the message names the command that installs it."""
+
+
+def library(name: str, needed_by: str, install: str = "'scalecal[encoders]'") -> Any:
+    """Import a library, or say how to install or repair it.
+
+    Parameters
+    ----------
+    name : str
+        What is imported.
+    needed_by : str
+        Who needs it, as the beginning of a sentence.
+    install : str
+        What `pip install` must be given.
+
+    Raises
+    ------
+    MissingPackageError
+        If it is not installed, or is installed and cannot be imported.
+
+    Examples
+    --------
+    >>> library("json", "this example").dumps([1])
+    '[1]'
+    >>> library("no_such_library", "this example", "NAME")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.MissingPackageError: this example needs no_such_library. Run: pip install NAME
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            f"{needed_by} needs {name}. Run: pip install {install}"
+        ) from error
+    except (ImportError, RuntimeError, OSError) as error:
+        # A torchvision built for another torch fails with a RuntimeError, and timm with it.
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise MissingPackageError(
+            f"{needed_by} needs {name}, which is installed but cannot be imported ({first}). torch "
+            "and torchvision must be builds that belong together. "
+            "Run: pip install --force-reinstall torch torchvision"
+        ) from error
 
 
 class ScalecalWarning(UserWarning):

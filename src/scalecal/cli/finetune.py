@@ -81,7 +81,7 @@ def finetune(
 
     Writes the predictions of every label kind and seed on the test cases, for `report` and tables.
     """
-    from scalecal.encoders.loading import library
+    from scalecal.checks import library
     from scalecal.paper.finetuning import finetune as run_finetune
 
     # Before the folder is begun: a torchvision of another torch is found when it is imported.

@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, MissingPackageError
+from scalecal.checks import InputError, library
 
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
@@ -65,13 +65,7 @@ class ImageError(InputError):
 
 
 def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingPackageError(
-            "reading images needs Pillow. Run: pip install 'scalecal[encoders]'"
-        ) from None
-    return Image
+    return library("PIL.Image", "reading images")
 
 
 def _name_of(file: ImageFile, name: str | None) -> str:

@@ -22,7 +22,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, MissingPackageError, rows
+from scalecal.checks import InputError, MissingPackageError, library, rows
 from scalecal.datasets.decoding import IMAGE_SUFFIXES, ImageError, decode_image
 
 __all__ = [
@@ -323,12 +323,7 @@ class ArraySource:
 
 def open_hdf5(path: Path) -> Any:
     """Open an HDF5 file for reading, with a chunk cache that holds a block's ragged ends."""
-    try:
-        import h5py
-    except ImportError:
-        raise MissingPackageError(
-            "reading HDF5 files needs h5py. Run: pip install 'scalecal[encoders]'"
-        ) from None
+    h5py = library("h5py", "reading HDF5 files")
     try:
         # Some network file systems know no locks, and a file that is only read needs none.
         return h5py.File(path, "r", rdcc_nbytes=64 << 20, locking="best-effort")
@@ -402,10 +397,7 @@ def remote_url(*parts: str | Path | None) -> str | None:
 
 def _open_system(url: str) -> tuple[Any, str]:
     """Return the file system of an address and the path on it."""
-    try:
-        import fsspec  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingPackageError(f"{url} needs fsspec. Run: pip install fsspec") from None
+    fsspec = library("fsspec", url, "fsspec")
     try:
         system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:

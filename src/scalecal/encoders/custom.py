@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from scalecal.checks import InputError, lookup
-from scalecal.encoders.loading import library
+from scalecal.checks import InputError, library, lookup
 from scalecal.encoders.record import CLIP, Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS
 from scalecal.encoders.weights import need_hub

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scalecal.checks import InputError, MissingPackageError
-from scalecal.encoders.loading import library
+from scalecal.checks import InputError, library
 from scalecal.encoders.record import Encoder
 from scalecal.encoders.weights import (
     file_sha256,
@@ -190,12 +189,7 @@ def _read_export(path: Path, device: str) -> Callable[[Tensor], Any]:
 
 
 def _read_onnx(path: Path, device: str) -> Callable[[Tensor], Any]:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingPackageError(
-            "ONNX files need onnxruntime. Run: pip install onnxruntime"
-        ) from error
+    onnxruntime = library("onnxruntime", "a model in an ONNX file", "onnxruntime")
     wanted = ["CUDAExecutionProvider"] if device.startswith("cuda") else []
     known = set(onnxruntime.get_available_providers())
     providers = [p for p in [*wanted, "CPUExecutionProvider"] if p in known]

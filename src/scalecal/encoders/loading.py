@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalecal.checks import InputError, MissingPackageError, check_choice, lookup
+from scalecal.checks import InputError, check_choice, library, lookup
 from scalecal.encoders.record import DTYPES, Encoder, Preprocessing
 from scalecal.encoders.weights import check_hash, file_sha256, find_weights, read_state_dict
 
@@ -18,48 +17,6 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["LoadedEncoder", "build_encoder", "library", "load_encoder", "state_dict_sha256"]
-
-
-def library(name: str, needed_by: str, install: str = "'scalecal[encoders]'") -> Any:
-    """Import a library, or say how to install or repair it.
-
-    Parameters
-    ----------
-    name : str
-        What is imported.
-    needed_by : str
-        Who needs it, as the beginning of a sentence.
-    install : str
-        What `pip install` must be given.
-
-    Raises
-    ------
-    MissingPackageError
-        If it is not installed, or is installed and cannot be imported.
-
-    Examples
-    --------
-    >>> library("json", "this example").dumps([1])
-    '[1]'
-    >>> library("no_such_library", "this example", "NAME")
-    Traceback (most recent call last):
-        ...
-    scalecal.checks.MissingPackageError: this example needs no_such_library. Run: pip install NAME
-    """
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(
-            f"{needed_by} needs {name}. Run: pip install {install}"
-        ) from error
-    except (ImportError, RuntimeError, OSError) as error:
-        # A torchvision built for another torch fails with a RuntimeError, and timm with it.
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise MissingPackageError(
-            f"{needed_by} needs {name}, which is installed but cannot be imported ({first}). torch "
-            "and torchvision must be builds that belong together. "
-            "Run: pip install --force-reinstall torch torchvision"
-        ) from error
 
 
 RANDOM = "random"
@@ -172,13 +129,7 @@ def load_encoder(
     InputError
         If the weights cannot be had, are another encoder's, or do not fit the network exactly.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingPackageError(
-            "encoders need torch. Run: pip install 'scalecal[encoders]'"
-        ) from error
-
+    torch = library("torch", f"encoder {encoder.name!r}")
     if dtype is not None:
         check_choice(dtype, DTYPES, "dtype")
     if encoder.remote_code and not allow_remote_code:

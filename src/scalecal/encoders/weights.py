@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, library
 from scalecal.encoders.record import Encoder
 from scalecal.encoders.registry import ENCODERS
 
@@ -222,13 +222,8 @@ def _cached_hub_file(encoder: Encoder) -> Path | None:
 
 
 def _download_hub(encoder: Encoder, token: str | None) -> Path:
-    try:
-        import huggingface_hub
-        from huggingface_hub import errors
-    except ImportError as error:
-        raise MissingPackageError(
-            "fetching weights needs huggingface_hub. Run: pip install 'scalecal[encoders]'"
-        ) from error
+    huggingface_hub = library("huggingface_hub", "fetching weights")
+    errors = huggingface_hub.errors
     assert encoder.hub_id is not None
     need_hub(f"The weights of {encoder.name!r} are not on this machine", how_to_get(encoder))
     for name in encoder.filenames:

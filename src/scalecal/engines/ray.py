@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
+from scalecal.checks import InputError, ScalecalWarning, library
 from scalecal.engines.interface import Ledger, Setup, Work, Worker
 from scalecal.engines.local import sendable
 
@@ -21,13 +21,7 @@ PATIENCE_SECONDS = 30.0
 
 
 def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise MissingPackageError(
-            "the Ray engine needs Ray. Run: pip install 'scalecal[ray]'"
-        ) from None
-    return ray
+    return library("ray", "the Ray engine", "'scalecal[ray]'")
 
 
 class OnRay:

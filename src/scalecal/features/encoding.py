@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, MissingPackageError, check_choice, check_positive_int
+from scalecal.checks import InputError, check_choice, check_positive_int, library
 from scalecal.engines.local import cores
 from scalecal.features.readers import Piece, Readers, read_rows
 from scalecal.features.transforms import DeviceTransform
@@ -91,12 +91,7 @@ class EncodingOptions:
 
 def pick_device(device: str | None = None) -> str:
     """Return the device to use: the one named, else CUDA, else MPS, else the CPU."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingPackageError(
-            "extraction needs torch. Run: pip install 'scalecal[encoders]'"
-        ) from None
+    torch = library("torch", "extraction")
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases
-from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, check_choice, lookup
+from scalecal.checks import InputError, ScalecalWarning, check_choice, library, lookup
 from scalecal.datasets.image_sets import case_frame
 from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
 from scalecal.io.columns import ROLES, NamedColumns, as_ids, some
@@ -97,12 +97,7 @@ def _from_table(path: Path) -> ForeignFeatures:
 def _from_trident(path: Path) -> ForeignFeatures:
     import pandas as pd
 
-    try:
-        import h5py
-    except ImportError:
-        raise MissingPackageError(
-            "HDF5 files need h5py. Run: pip install 'scalecal[encoders]'"
-        ) from None
+    h5py = library("h5py", "an import of HDF5 files")
     files = [path] if path.is_file() else sorted(path.rglob("*.h5"))
     _one_kind(path, files)
     tables, dims, encoder = [], {}, None
@@ -242,12 +237,7 @@ def _tensor(file: Path) -> NDArray[Any]:
     """Return a .pt file's tensor, or its list of tensors, as rows; nothing in it is run."""
     import pickle
 
-    try:
-        import torch
-    except ImportError:
-        raise MissingPackageError(
-            ".pt files need torch. Run: pip install 'scalecal[encoders]'"
-        ) from None
+    torch = library("torch", "an import of .pt files")
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
@@ -256,7 +246,7 @@ def _tensor(file: Path) -> NDArray[Any]:
     tensors = list(content) if isinstance(content, list | tuple) else [content]
     if not tensors or not all(isinstance(t, torch.Tensor) and t.ndim >= 1 for t in tensors):
         raise InputError(f"{file} must hold a tensor or a list of tensors")
-    return torch.cat([t.reshape(-1, t.shape[-1]).float() for t in tensors]).numpy()
+    return np.asarray(torch.cat([t.reshape(-1, t.shape[-1]).float() for t in tensors]))
 
 
 FORMATS: Mapping[str, Callable[[Path], ForeignFeatures]] = MappingProxyType(

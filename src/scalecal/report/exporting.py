@@ -12,7 +12,7 @@ from scalecal.io.store import output_folder, write_text
 from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
-from scalecal.report.views import stratum_title
+from scalecal.report.views import frontiers, stratum_title
 from scalecal.runs.folder import read_runs, report_facts, results_of
 
 if TYPE_CHECKING:
@@ -92,16 +92,8 @@ def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
                 heading=f"{cell['name']}: {method}",
             )
             found.append((_file_name("reliability", *own, method), sheet))
-        hard = stratum_title(cell["hardest"] or "", cell["agreement"])
-        for kind, x, y, titles in (
-            ("frontier_ece", "ece", "ece_hard", ("overall ECE", f"ECE, {hard}")),
-            ("frontier_nll", "nll", "vote_nll", ("label NLL", "vote NLL")),
-        ):
-            drawn = figures.frontier(
-                cell["frontier"], x=x, y=y, titles=titles, baseline=cell["baseline"]
-            )
-            if drawn is not None:
-                found.append((_file_name(kind, *own), drawn))
+        for kind, _, drawn in frontiers(cell):
+            found.append((_file_name(f"frontier_{kind}", *own), drawn))
         top = figures.referral_top(cell["referral"])
         for panel in cell["referral"]:
             title = stratum_title(panel["stratum"], cell["agreement"])
@@ -119,56 +111,35 @@ def table_all(facts: dict[str, Any], tidy: pd.DataFrame) -> dict[str, pd.DataFra
     """Every table of a report by file name."""
     import pandas as pd
 
-    found: list[tuple[str, pd.DataFrame]] = [("results", tidy)]
-    methods, changes = [], []
+    rows: dict[str, list[dict[str, Any]]] = {}
     for cell in facts["cells"]:
-        for row in cell["rows"]:
-            plain = {k: v for k, v in row.items() if k != "changes"}
-            methods.append({"model": cell["name"], **plain})
-            for metric, change in row["changes"].items():
-                start = {"model": cell["name"], "method": row["method"], "stratum": row["stratum"]}
-                changes.append({**start, "metric": metric, **change})
-    found.append(("methods", pd.DataFrame(methods)))
-    if changes:
-        found.append(("changes", pd.DataFrame(changes)))
-    for key, rows in (
-        (
-            "audit",
-            [
-                {"model": c["name"], **r}
-                for c in facts["cells"]
-                for r in c["audits"][c["baseline"]]["rows"]
-            ],
-        ),
-        (
-            "frontier",
-            [{"model": c["name"], **p} for c in facts["cells"] for p in c["frontier"]["points"]],
-        ),
-        (
-            "softening",
-            [{"model": c["name"], **p} for c in facts["cells"] for p in c["frontier"]["curve"]],
-        ),
-        (
-            "referral",
-            [
-                {"model": c["name"], "stratum": p["stratum"], "method": m["method"], **t}
-                for c in facts["cells"]
-                for p in c["referral"]
-                for m in p["methods"]
-                for t in m["thresholds"]
-            ],
-        ),
-        (
-            "cases",
-            [
-                {"model": c["name"], **{k: v for k, v in case.items() if k != "votes"}}
-                | {f"votes_{j}": v for j, v in enumerate(case["votes"] or ())}
-                for c in facts["cells"]
-                for case in c["cases"]
-            ],
-        ),
-        ("claims", facts["claims"]),
-    ):
-        if rows:
-            found.append((key, pd.DataFrame(rows)))
-    return dict(found)
+        for name, listed in _cell_tables(cell).items():
+            rows.setdefault(name, []).extend({"model": cell["name"], **row} for row in listed)
+    rows["claims"] = facts["claims"]
+    return {"results": tidy} | {name: pd.DataFrame(found) for name, found in rows.items() if found}
+
+
+def _cell_tables(cell: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "methods": [{k: v for k, v in row.items() if k != "changes"} for row in cell["rows"]],
+        "changes": [
+            {"method": row["method"], "stratum": row["stratum"], "metric": metric, **change}
+            for row in cell["rows"]
+            if row["method"] != cell["baseline"]
+            for metric, change in row["changes"].items()
+        ],
+        "audit": cell["audits"][cell["baseline"]]["rows"],
+        "frontier": cell["frontier"]["points"],
+        "softening": cell["frontier"]["curve"],
+        "referral": [
+            {"stratum": panel["stratum"], "method": method["method"], **line}
+            for panel in cell["referral"]
+            for method in panel["methods"]
+            for line in method["thresholds"]
+        ],
+        "cases": [
+            {k: v for k, v in case.items() if k != "votes"}
+            | {f"votes_{j}": v for j, v in enumerate(case["votes"] or ())}
+            for case in cell["cases"]
+        ],
+    }

@@ -16,7 +16,7 @@ from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
 
-__all__ = ["cell_view", "data_uri", "page_view", "stratum_title"]
+__all__ = ["cell_view", "data_uri", "frontiers", "page_view", "stratum_title"]
 
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
 
@@ -161,28 +161,32 @@ def _audit_view(cell: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _frontier_titles(cell: Mapping[str, Any]) -> dict[str, str]:
+    hard = stratum_title(cell["hardest"] or "", cell["agreement"])
+    votes = {key: COLUMNS[key].title for key in ("nll", "vote_nll")}
+    return {"ece": "overall ECE", "ece_hard": f"ECE, {hard}", **votes}
+
+
+def frontiers(cell: Mapping[str, Any]) -> list[tuple[str, str, Drawing]]:
+    """Return the trade-off figures of a cell that can be drawn: short name, title, drawing."""
+    names = _frontier_titles(cell)
+    hard = names["ece_hard"].removeprefix("ECE, ")
+    out = []
+    for kind, title, x, y in (
+        ("ece", f"ECE: {hard} against overall", "ece", "ece_hard"),
+        ("nll", "NLL: readers’ votes against labels", "nll", "vote_nll"),
+    ):
+        drawn = figures.frontier(
+            cell["frontier"], x=x, y=y, titles=(names[x], names[y]), baseline=cell["baseline"]
+        )
+        if drawn is not None:
+            out.append((kind, title, drawn))
+    return out
+
+
 def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
-    facts = cell["frontier"]
-    hard = stratum_title(facts["hard"] or "", cell["agreement"])
-    wanted = [
-        (f"ECE: {hard} against overall", "ece", "ece_hard"),
-        ("NLL: readers’ votes against labels", "nll", "vote_nll"),
-    ]
-    heads = {
-        "ece": "overall ECE",
-        "ece_hard": f"ECE, {hard}",
-        "nll": COLUMNS["nll"].title,
-        "vote_nll": COLUMNS["vote_nll"].title,
-    }
-    drawn = []
-    for title, x, y in wanted:
-        titles = (heads[x], heads[y])
-        sheet = figures.frontier(facts, x=x, y=y, titles=titles, baseline=cell["baseline"])
-        if sheet is not None:
-            drawn.append({"title": title, "svg": svg(sheet)})
-    keys = [
-        k for k in ("ece", "ece_hard", "nll", "vote_nll") if any(k in p for p in facts["points"])
-    ]
+    facts, heads = cell["frontier"], _frontier_titles(cell)
+    keys = [k for k in heads if any(k in p for p in facts["points"])]
     beyond = [row for row in facts["beyond"] if row["method"] != cell["baseline"]]
 
     def interval(point: Mapping[str, Any], key: str) -> str:
@@ -192,7 +196,7 @@ def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
         return text
 
     return {
-        "frontiers": drawn,
+        "frontiers": [{"title": title, "svg": svg(drawn)} for _, title, drawn in frontiers(cell)],
         "frontier_head": ["Method", *(heads[k] for k in keys)],
         "frontier_rows": [
             [point["method"], *(interval(point, k) for k in keys)] for point in facts["points"]

@@ -42,10 +42,8 @@ MOST_CASES = 8
 THRESHOLDS = (0.8, 0.9, 0.95)
 """Confidence below which a case goes to a second reader, for the table."""
 
-_POINTS = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy", "entropy", "smece", "aurc")
-_CHANGES = ("ece", "nll", "vote_nll")
-_OVERALL_CHANGES = (*_CHANGES, "auc", "accuracy")
-_CURVE_POINTS = 60  # of a referral curve: more could not be told apart on a page
+_STRATUM_CHANGES = ("ece", "nll", "vote_nll")
+_CURVE_POINTS = 60  # of a referral curve: more would not be seen on a page
 
 Row = dict[str, Any]
 Changes = dict[str, dict[str, dict[str, dict[str, float]]]]
@@ -243,7 +241,9 @@ def _rows(
             }
             if stratum == "overall":
                 row["null"] = row["floor"]  # the same quantity, without the noise of draws
-            row |= {m: mean[method, stratum, m] for m in _POINTS if (method, stratum, m) in mean}
+            row |= {
+                m: mean[method, stratum, m] for m in wording.POINTS if (method, stratum, m) in mean
+            }
             row["changes"] = changes.get(method, {}).get(stratum, {})
             out.append(row)
     return out
@@ -272,7 +272,7 @@ def _changes(cell: Cell, drawn: Resampled) -> Changes:
         out[method] = {}
         for stratum in ("overall", *cell.stratum_names):
             by_metric = {}
-            for metric in _OVERALL_CHANGES if stratum == "overall" else _CHANGES:
+            for metric in wording.CHANGES if stratum == "overall" else _STRATUM_CHANGES:
                 try:
                     a, b = (drawn.drawn(cell.encoder, m, stratum, metric) for m in (base, method))
                     change = drawn.contrast(method, base, stratum=stratum, metric=metric)

@@ -381,7 +381,6 @@ def results_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> pd.DataFrame:
             table = table[table["method"].isin(cell["methods"])]
             table = table.drop(columns=["dataset", "encoder"], errors="ignore")
         else:
-            plain_keys = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy")
             table = pd.DataFrame(
                 {
                     "method": row["method"],
@@ -391,7 +390,7 @@ def results_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> pd.DataFrame:
                     "floor": row["floor"] if metric == "ece" else None,
                 }
                 for row in cell["rows"]
-                for metric in plain_keys
+                for metric in wording.POINTS
                 if row.get(metric) is not None
             )
         frames.append(table.assign(model=cell["name"]))

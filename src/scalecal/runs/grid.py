@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 
 from scalecal.calibrators import Calibrator
-from scalecal.checks import Float, InputError, Int, MissingPackageError, lookup
+from scalecal.checks import Float, InputError, Int, library, lookup
 from scalecal.engines import Engine, Worker
 from scalecal.io.features import Features
 from scalecal.probes import Job, Trained, fit_many, probabilities
@@ -367,12 +367,7 @@ def on_device(X: Any, device: str) -> Any:
     if device == "cpu":
         small = X.dtype == np.float16 and 4 * X.shape[0] * X.shape[1] <= MOST_WIDENED
         return np.asarray(X, dtype=np.float32 if small else None)
-    try:
-        import torch
-    except ImportError:
-        raise MissingPackageError(
-            f"device {device!r} needs torch. Run: pip install 'scalecal[encoders]'"
-        ) from None
+    torch = library("torch", f"device {device!r}")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError(f"device {device!r} is not available here: torch sees no CUDA card")
     if isinstance(X, torch.Tensor):

@@ -34,8 +34,11 @@ TRAINED_ALIKE = "none-default"
 
 NAMES = {key: column.title for key, column in COLUMNS.items()} | {"accuracy": "accuracy"}
 
-_POINTS = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy", "entropy", "smece", "aurc")
-_CHANGES = ("ece", "nll", "vote_nll", "auc", "accuracy")
+POINTS = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy", "entropy", "smece", "aurc")
+"""Metrics of every method and stratum, as means over seeds."""
+
+CHANGES = ("ece", "nll", "vote_nll", "auc", "accuracy")
+"""Metrics whose changes against the baseline are given over all cases."""
 
 Facts = Mapping[str, Any]
 
@@ -58,12 +61,12 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
         for stratum in strata:
             row = value.get((method, stratum), {})
             suffix = "" if stratum == "overall" else f"_{stratum}"
-            line |= {f"{metric}{suffix}": row.get(metric) for metric in _POINTS}
+            line |= {f"{metric}{suffix}": row.get(metric) for metric in POINTS}
             line[f"ece{suffix}_floor"] = row.get("floor")
         for stratum in strata:
             changes = value.get((method, stratum), {}).get("changes", {})
             suffix = "" if stratum == "overall" else f"_{stratum}"
-            for metric in _CHANGES if stratum == "overall" else ("ece",):
+            for metric in CHANGES if stratum == "overall" else ("ece",):
                 change = changes.get(metric, {})
                 for end, key in (
                     ("", "difference"),

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalecal.checks import MissingPackageError
-from scalecal.encoders.loading import library
+from scalecal.checks import MissingPackageError, library
 
 
 @pytest.mark.parametrize("error", ["RuntimeError", "ImportError", "OSError"])
