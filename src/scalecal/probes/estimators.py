@@ -440,6 +440,8 @@ class LinearProbe(_Probe):
         function ``f(votes, n_raters)``: from readers' votes, given to `fit`.
     smoothing_options : dict or None
         Options of the smoothing function, e.g. ``{"epsilon": 0.2}``.
+    union : bool
+        Train on the labels as given and the smoothed ones together.
     loss : {"log", "focal"}
         Log loss, or focal loss (Lin et al. 2017) with exponent `gamma`.
     gamma : float
@@ -449,13 +451,13 @@ class LinearProbe(_Probe):
     initial : {"zero", "random"}
         Initial weights.
     learning_rate, batch_size, max_epochs, min_steps, patience
-        Adam's settings: at most `max_epochs` epochs, or as many as make `min_steps` steps.
+        Adam's settings: at most `max_epochs` epochs but at least `min_steps` steps allowed.
     decay : float
         L2 penalty ``decay / 2 |w|^2`` added to the mean loss.
     validation_share : float
         Share held out for early stopping, stratified and by whole groups; nothing is held out
         below 50 cases.
-    preset : {"paper", "default"} or None
+    preset : {"paper"} or None
         ``"paper"``: the SCALE paper to the letter; see `scalecal.probes.PRESETS`.
     random_state : int, RandomState or None
         Decides the held-out part, initial weights and batch order.
@@ -497,6 +499,7 @@ class LinearProbe(_Probe):
         *,
         smoothing: str | Smoothing | None = Recipe.smoothing,
         smoothing_options: Mapping[str, Any] | None = Recipe.smoothing_options,
+        union: bool = Recipe.union,
         loss: str = Recipe.loss,
         gamma: float = Recipe.gamma,
         scaling: str = Recipe.scaling,
@@ -513,6 +516,7 @@ class LinearProbe(_Probe):
     ) -> None:
         self.smoothing = smoothing
         self.smoothing_options = smoothing_options
+        self.union = union
         self.loss = loss
         self.gamma = gamma
         self.scaling = scaling
@@ -577,6 +581,8 @@ class ScaleProbe(_Probe):
         Weight of a synthetic case beside a real one.
     mass : float or None
         Total weight of the synthetic cases as a share of the real ones'; replaces `weight`.
+    warm_start : bool
+        Train the final probe from the first one's weights instead of from scratch.
     jury : float, "auto" or None
         Strength, 0 to 1, of the jury map applied to the final logits (`scalecal.jury.jury_logit`):
         from the label's probability to a single reader's. "auto": temperature scaling, then the
@@ -626,6 +632,7 @@ calibrator_, about_, n_features_in_
         n_partners: int | None = None,
         weight: float = 1.0,
         mass: float | None = 0.1,
+        warm_start: bool = Recipe.warm_start,
         jury: float | Literal["auto"] | None = "auto",
         loss: str = Recipe.loss,
         gamma: float = Recipe.gamma,
@@ -650,6 +657,7 @@ calibrator_, about_, n_features_in_
         self.n_partners = n_partners
         self.weight = weight
         self.mass = mass
+        self.warm_start = warm_start
         self.jury = jury
         self.loss = loss
         self.gamma = gamma

@@ -112,7 +112,8 @@ def _shape(task: Task) -> tuple[Any, ...]:
         scaling = None  # applied to each probe's logits
     elif task.scaling.shift is None and np.ndim(task.scaling.scale) == 0:
         scaling = ("unit", task.scaling.scale)
-    return len(task.rows), task.n_mixtures, task.n_columns, task.focal, scaling
+    gamma = task.gamma if task.loss == "focal" else None
+    return len(task.rows), task.n_mixtures, task.n_columns, gamma, scaling
 
 
 def _side_by_side(tasks: Sequence[Task], data: Matrix, batch_size: int) -> list[list[list[int]]]:

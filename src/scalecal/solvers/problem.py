@@ -128,11 +128,6 @@ class Task:
         return 1 if self.targets.ndim == 1 else int(self.targets.shape[1])
 
     @property
-    def focal(self) -> float | None:
-        """Exponent of the focal loss; None for the log loss."""
-        return self.gamma if self.loss == "focal" else None
-
-    @property
     def n_mixtures(self) -> int:
         """How many synthetic cases there are."""
         return 0 if self.mixtures is None else len(self.mixtures)
