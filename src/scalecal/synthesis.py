@@ -19,7 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, softmax
 
 from scalecal.checks import (
+    Float,
     InputError,
+    Int,
     ScalecalWarning,
     as_float,
     as_rng,
@@ -44,8 +46,6 @@ __all__ = [
     "synthesize",
 ]
 
-Float = NDArray[np.float64]
-Int = NDArray[np.int64]
 Seed = int | np.random.Generator
 
 

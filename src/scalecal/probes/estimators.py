@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from scalecal.calibrators import Calibrator, Chain, JuryScaling, TemperatureScaling, from_dict
 from scalecal.checks import (
+    Float,
     InputError,
     ScalecalWarning,
     check_counts,
@@ -42,8 +43,6 @@ from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 
 __all__ = ["LinearProbe", "ScaleProbe", "load_probe"]
-
-Float = NDArray[np.float64]
 
 FLOATS = (np.float64, np.float32, np.float16)
 FORMAT = 2
