@@ -61,8 +61,6 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     name: ClassVar[str]
     """Name in `CALIBRATORS`, and in saved files."""
-    monotone: ClassVar[bool]
-    """Whether, with two classes, a higher logit never gets a lower probability."""
     _fitted: ClassVar[tuple[str, ...]] = ()
 
     n_classes_: int
@@ -173,7 +171,6 @@ class Identity(Calibrator):
     """
 
     name = "identity"
-    monotone = True
 
     def _fit(self, *_: Any) -> None:
         pass
@@ -207,11 +204,6 @@ class Chain(Calibrator):
 
     def __init__(self, steps: list[Calibrator]) -> None:
         self.steps = steps
-
-    @property
-    def monotone(self) -> bool:  # type: ignore[override]
-        """Whether every step keeps the order of two-class logits."""
-        return all(step.monotone for step in self.steps)
 
     def _fit(
         self, z: Float, targets: Float, weights: Float | None, n_raters: ArrayLike | None

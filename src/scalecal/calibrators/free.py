@@ -99,7 +99,6 @@ class IsotonicCalibration(_FreeCurve):
     """
 
     name = "isotonic"
-    monotone = True
     _fitted = ("knots_", "values_")
     knots_: list[Float]
     values_: list[Float]
@@ -177,7 +176,6 @@ class HistogramBinning(_FreeCurve):
     """
 
     name = "histogram"
-    monotone = False
     _fitted = ("edges_", "values_")
     edges_: list[Float]
     values_: list[Float]

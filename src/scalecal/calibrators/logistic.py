@@ -160,7 +160,6 @@ class PlattScaling(Calibrator):
     """
 
     name = "platt"
-    monotone = True
     _fitted = ("slope_", "intercept_")
 
     def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
@@ -208,7 +207,6 @@ class BetaCalibration(Calibrator):
     """
 
     name = "beta"
-    monotone = True
     _fitted = ("coef_",)
 
     def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:

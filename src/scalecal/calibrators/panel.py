@@ -85,7 +85,6 @@ class JuryScaling(Calibrator):
     """
 
     name = "jury"
-    monotone = True
     _fitted = ("strength_",)
 
     def __init__(self, n_raters: int = 7, strength: float | Literal["auto"] = 1.0) -> None:

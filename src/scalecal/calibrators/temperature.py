@@ -177,7 +177,6 @@ class TemperatureScaling(Calibrator):
     """
 
     name = "temperature"
-    monotone = True
     _fitted = ("temperature_",)
 
     def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
