@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from scalecal.checks import InputError, ScalecalWarning
+from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Scaling, Task, train
@@ -28,9 +28,6 @@ from scalecal.splits import hold_out
 from scalecal.synthesis import SynthesisPlan, plan
 
 __all__ = ["Job", "Trained", "fit_many", "host_rows", "linear_logits", "probabilities"]
-
-Float = NDArray[np.float64]
-Int = NDArray[np.int64]
 
 FEWEST_TO_HOLD_OUT = 50
 """Total weight below which nothing is held out: a validation part of four cases decides nothing."""
