@@ -9,6 +9,7 @@ from scalecal.checks import InputError
 from scalecal.datasets import simulate
 from scalecal.probes import LinearProbe, ScaleProbe
 from scalecal.runs.facts import best_method, compare_cell
+from scalecal.runs.fitted import fit_method
 from scalecal.runs.grid import applicable, parts, run_grid, seed_list
 from scalecal.runs.methods import METHODS
 from scalecal.splits import hold_out
@@ -307,3 +308,13 @@ def test_a_gain_across_presets_is_not_called_the_methods_own(alike):
         assert "a run with none-default would" in said
     else:
         assert "trained alike" in said or "What helps here is the training" in said
+
+
+def test_fit_takes_a_case_nobody_voted_on_as_compare_does():
+    data = simulate(200, dim=4, seed=0)
+    votes = data.cases.votes.copy()
+    votes[0] = 0
+    data = replace(data, cases=replace(data.cases, votes=votes))
+    probe = fit_method(data, "real-piecewise")
+    assert np.isfinite(probe.coef_).all()
+    assert run_grid(data, methods=["real-piecewise"], seeds=1).cell.methods == ["real-piecewise"]
