@@ -16,7 +16,7 @@ from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.features import import_features, load_features
-from scalecal.io.feature_store import open_store
+from scalecal.io.feature_store import StoreWriter
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
 
@@ -218,7 +218,7 @@ def test_import_keeps_files(features):
 def _hold(out: str, ready, go) -> None:
     """Begin an import of two rows and wait in the middle of it."""
     table = pd.DataFrame({"id": ["a", "b"]})
-    with open_store(out, {"encoder": {"name": "x"}}, table, dim=2) as store:
+    with StoreWriter(out, {"encoder": {"name": "x"}}, table, dim=2) as store:
         ready.set()
         go.wait(30)
         store.write_shard(0, np.eye(2))

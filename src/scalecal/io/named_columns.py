@@ -1,4 +1,4 @@
-"""Columns by their role: found by name, misspellings pointed out, turned into arrays and factors."""
+"""Columns by their role: looked up by name, with hints at misspellings; turned into arrays and factors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,6 @@ from scalecal.io.tables import column_names, is_text, iterate_arrow, read_arrow
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "ROLES",
-    "NamedColumns",
-    "as_ids",
-    "check_headers",
-    "check_ids",
-    "iterate_columns",
-    "open_columns",
-    "some",
-]
 
 ROLES: Mapping[str, str] = MappingProxyType(
     {
