@@ -20,7 +20,15 @@ from scalecal.metrics.arguments import read_hard_event
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
 
-__all__ = ["INTERVALS", "TESTS", "case_sums", "debiased_interval", "score", "sum_values"]
+__all__ = [
+    "INTERVALS",
+    "TESTS",
+    "case_sums",
+    "debiased_interval",
+    "score",
+    "sum_values",
+    "values_and_draws",
+]
 
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
 """Calibration tests run on every stratum; their p-values go by Holm over the strata."""
@@ -140,8 +148,17 @@ def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
     return out
 
 
+def values_and_draws(
+    sums: Mapping[str, Float], *, n_resamples: int, seed: int
+) -> tuple[dict[str, float], dict[str, Float]]:
+    """Metrics from the sums of `case_sums`: their values, and their bootstrap (n_resamples,)."""
+    whole = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
+    drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
+    return {name: float(value[0]) for name, value in whole.items()}, drawn
+
+
 def debiased_interval(
-    y: Int, probs: Float, *, units: Units, n_bins: int = 15, z: float = NORMAL_95
+    y: Int, probs: Float, *, units: Units, n_bins: int = 15
 ) -> tuple[float, float, float]:
     """Debiased squared calibration error with its interval: (value, low, high).
 
@@ -181,7 +198,8 @@ def debiased_interval(
     if count < 10 or not np.isfinite(without).all():
         return float(value), float("nan"), float("nan")
     spread = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
-    return float(value), float(value) - z * spread, float(value) + z * spread
+    half = NORMAL_95 * spread
+    return float(value), float(value) - half, float(value) + half
 
 
 def _pair_product(first: Float, own: Float, size: Float, pairs: Float) -> Float:
@@ -225,11 +243,10 @@ def score(
         "smece": metrics.smece(y, probs, sample_weight=w),
     }
     sums = case_sums(y, probs, counts, units=units, n_bins=n_bins)
-    point = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
-    drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
+    point, drawn = values_and_draws(sums, n_resamples=n_resamples, seed=seed)
     for name in INTERVALS:
         if name in point:
-            row[name] = float(point[name][0])
+            row[name] = point[name]
             row[f"{name}_low"], row[f"{name}_high"] = interval(drawn[name])
             if name == "auc":  # resampled by its linear terms, which may leave [0, 1]
                 for end in ("auc_low", "auc_high"):
