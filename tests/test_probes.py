@@ -128,16 +128,16 @@ def test_jobs_together_equal_jobs_alone() -> None:
     recipes = [
         Recipe(max_epochs=8, min_steps=0, learning_rate=0.02),
         Recipe(smoothing="vanilla"),
-        Recipe(smoothing="piecewise"),
+        Recipe(smoothing="piecewise", union=True),
         Recipe(smoothing="fraction", decay=0.01),
         Recipe(smoothing="confidence", scaling="zscore"),
         Recipe(synthesis={}),
         with_preset(Recipe(synthesis={}), "paper"),
-        Recipe(synthesis={"anchors": "random"}),
+        Recipe(synthesis={"anchors": "random"}, warm_start=True),
         Recipe(synthesis={"n_anchors": 0.5, "n_synthetic": 1.0, "mass": 0.3}),
         Recipe(synthesis={"smoothing": "linear"}, shuffled=True),
         Recipe(synthesis={}, scaling="l2"),
-        Recipe(loss="focal"),
+        Recipe(loss="focal", stop_on="targets"),
     ]
     rows = np.arange(len(X))
     recipes = [replace(r, min_steps=min(r.min_steps, 200)) for r in recipes]

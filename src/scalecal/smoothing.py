@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scalecal.checks import (
+    Float,
     InputError,
     as_float,
     check_choice,
@@ -40,7 +41,6 @@ __all__ = [
     "vanilla",
 ]
 
-Float = NDArray[np.float64]
 Smoothing = Callable[..., Any]
 
 

@@ -19,7 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, softmax
 
 from scalecal.checks import (
+    Float,
     InputError,
+    Int,
     ScalecalWarning,
     as_float,
     as_rng,
@@ -40,12 +42,9 @@ __all__ = [
     "SynthesisPlan",
     "plan",
     "select_anchors",
-    "share_or_count",
     "synthesize",
 ]
 
-Float = NDArray[np.float64]
-Int = NDArray[np.int64]
 Seed = int | np.random.Generator
 
 
@@ -70,7 +69,7 @@ def _class_logits(logits: ArrayLike) -> Float:
     return np.asarray(z - np.column_stack(rest))
 
 
-def share_or_count(value: int | float, whole: int, name: str, most: float = np.inf) -> int:
+def _share_or_count(value: int | float, whole: int, name: str, most: float = np.inf) -> int:
     """Return a count from an int (a count) or a float (a share of `whole`, at least one)."""
     if isinstance(value, float | np.floating):
         if not (np.isfinite(value) and 0.0 < value <= most):
@@ -141,7 +140,7 @@ def select_anchors(
                 else f"There are no cases of class {c}: check the labels or the split."
             )
             raise InputError(f"no anchor for class {c} with anchors={anchors!r}. {hint}")
-        count = share_or_count(n_anchors, int(of_class.sum()), "n_anchors", most=1.0)
+        count = _share_or_count(n_anchors, int(of_class.sum()), "n_anchors", most=1.0)
         # A share means as many of them as there are; only a count can be missed.
         if len(candidates) < count and not isinstance(n_anchors, float):
             warnings.warn(
@@ -398,7 +397,7 @@ def _combinations(
                 "Give n_synthetic (say 1.0: as many as there are training cases) to sample them."
             )
         return np.arange(total)
-    count = share_or_count(n_synthetic, n, "n_synthetic")
+    count = _share_or_count(n_synthetic, n, "n_synthetic")
     if count > total:
         warnings.warn(
             f"{count} synthetic cases were asked for but there are {total} combinations of anchors "
@@ -435,17 +434,7 @@ def _shares(smoothing: str | Smoothing, alpha: Float, votes: Int, n_raters: int)
 
 
 def synthesize(
-    X: ArrayLike,
-    y: ArrayLike,
-    logits: ArrayLike,
-    *,
-    n_anchors: int | float = 10,
-    n_raters: int = 7,
-    smoothing: str | Smoothing = "piecewise",
-    anchors: Literal["confident", "class", "prediction", "random"] = "confident",
-    n_synthetic: int | float | None = None,
-    seed: Seed = 0,
-    **options: Any,
+    X: ArrayLike, y: ArrayLike, logits: ArrayLike, **options: Any
 ) -> tuple[NDArray[Any], Float]:
     """Make synthetic cases of known difficulty from embeddings (SCALE's steps 1 and 2).
 
@@ -453,10 +442,8 @@ def synthesize(
     ----------
     X : array (n, d)
         Embeddings of the training cases.
-    y, logits, n_anchors, n_raters, smoothing, anchors, n_synthetic, seed
+    y, logits, **options
         As in `plan`.
-    **options
-        Further options of `plan`.
 
     Returns
     -------
@@ -479,15 +466,5 @@ def synthesize(
     if rows.ndim != 2:
         raise InputError(f"X must be 2-d (cases, features), got shape {rows.shape}")
     check_same_length(X=rows, y=np.asarray(y))
-    planned = plan(
-        y,
-        logits,
-        n_anchors=n_anchors,
-        n_raters=n_raters,
-        smoothing=smoothing,
-        anchors=anchors,
-        n_synthetic=n_synthetic,
-        seed=seed,
-        **options,
-    )
+    planned = plan(y, logits, **options)
     return planned.interpolate(rows), planned.targets

@@ -70,6 +70,8 @@ def test_the_audit_is_the_results_mean(evidence, tables):
         assert row["ECE"] == pytest.approx(ece["value"].mean())
         assert row["ECE_sd"] == pytest.approx(ece["value"].std(ddof=1))
         assert row["floor"] == pytest.approx(ece["floor"].mean())
+        debiased = part.loc[part["metric"] == "debiased_error", "value"]
+        assert row["debiased"] == pytest.approx(debiased.mean())
         assert row["paper"] == paper.printed("mhist", "uni", "none", "ece", row["stratum"])[0]
     assert sum(r["n"] for r in rows[1:]) == rows[0]["n"] == 300
 

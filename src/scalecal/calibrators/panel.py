@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_softmax
 
 from scalecal.calibrators.base import Calibrator
-from scalecal.checks import check_choice, check_positive_int, check_unit
+from scalecal.checks import Float, check_choice, check_positive_int, check_unit
 from scalecal.jury import jury_logit
 
 __all__ = ["JuryScaling", "choose_strength"]
-
-Float = NDArray[np.float64]
 
 
 def choose_strength(
@@ -87,7 +85,6 @@ class JuryScaling(Calibrator):
     """
 
     name = "jury"
-    monotone = True
     _fitted = ("strength_",)
 
     def __init__(self, n_raters: int = 7, strength: float | Literal["auto"] = 1.0) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scalecal.cli.app import app, given, say
+from scalecal.cli.app import app, given, say, tell
 
 
 def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path | None]) -> None:
@@ -77,4 +77,4 @@ def view(
     path = newest_report(folder)
     say(str(path))
     if not webbrowser.open(path.resolve().as_uri()):
-        typer.echo("no browser could be opened: open the file by hand", err=True)
+        tell("no browser could be opened: open the file by hand")

@@ -30,7 +30,7 @@ from scalecal.checks import (
     in_file,
     rows,
 )
-from scalecal.io.columns import (
+from scalecal.io.named_columns import (
     NamedColumns,
     as_ids,
     check_headers,

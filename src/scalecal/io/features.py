@@ -22,8 +22,8 @@ from scalecal.io.case_tables import (
     resolve_classes,
     without_empty_columns,
 )
-from scalecal.io.columns import ROLES, NamedColumns, check_headers, open_columns
 from scalecal.io.feature_folder import MANIFEST, FeatureFolder, load_features
+from scalecal.io.named_columns import ROLES, NamedColumns, check_headers, open_columns
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
 from scalecal.votes import Ties

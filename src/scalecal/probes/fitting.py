@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from scalecal.checks import InputError, ScalecalWarning
+from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Scaling, Task, train
@@ -28,9 +28,6 @@ from scalecal.splits import hold_out
 from scalecal.synthesis import SynthesisPlan, plan
 
 __all__ = ["Job", "Trained", "fit_many", "host_rows", "linear_logits", "probabilities"]
-
-Float = NDArray[np.float64]
-Int = NDArray[np.int64]
 
 FEWEST_TO_HOLD_OUT = 50
 """Total weight below which nothing is held out: a validation part of four cases decides nothing."""
@@ -347,7 +344,7 @@ class _Shared:
             calls.setdefault(key, []).append(i)
         fits: dict[int, Fit] = {}
         for key, members in calls.items():
-            tasks = [built[i] for i in members]
+            tasks = [built[i][0] for i in members]
             recipe = parts[members[0]].recipe
             solved = train(
                 self.X,
@@ -361,21 +358,38 @@ class _Shared:
             )
             fits.update(zip(members, solved, strict=True))
         return [
-            _trained(part, task, fits[i])
-            for i, (part, task) in enumerate(zip(parts, built, strict=True))
+            _trained(part, task, fits[i], synthetic)
+            for i, (part, (task, synthetic)) in enumerate(zip(parts, built, strict=True))
         ]
 
-    def _task(self, part: _Prepared, first: Trained | None, scaling: Scaling) -> Task:
+    def _task(
+        self, part: _Prepared, first: Trained | None, scaling: Scaling
+    ) -> tuple[Task, SynthesisPlan | None]:
         """Turn a prepared job into the solver's terms."""
-        recipe, held_y = part.recipe, part.validation_y
-        return Task(
-            rows=part.rows,
-            targets=self._targets(part, first)[part.train],
+        recipe, job = part.recipe, part.job
+        plain, targets = self._targets(part, first)
+        rows, weights = part.rows, part.weights
+        goal = targets[part.train]
+        if recipe.union:
+            rows, goal = np.tile(rows, 2), np.concatenate([plain[part.train], goal])
+            weights = None if weights is None else np.tile(weights, 2)
+        synthetic = None
+        if recipe.synthesis is not None and first is not None:
+            synthetic = self._plan(part, first)
+        validation_targets = None
+        if part.validation is not None and part.validation_y is not None:
+            own = recipe.stop_on == "targets" and part.held is not None
+            validation_targets = (
+                targets[part.held] if own else _onehot(part.validation_y, job.n_classes)
+            )
+        task = Task(
+            rows=rows,
+            targets=goal,
             validation=part.validation,
-            validation_targets=None if held_y is None else _onehot(held_y, part.job.n_classes),
-            weights=part.weights,
-            mixtures=None if first is None or recipe.synthesis is None else self._plan(part, first),
-            initial=self._initial(part),
+            validation_targets=validation_targets,
+            weights=weights,
+            mixtures=synthetic,
+            initial=self._initial(part, first),
             order=int(part.seeds[2]),
             learning_rate=recipe.learning_rate,
             decay=recipe.decay,
@@ -383,6 +397,7 @@ class _Shared:
             gamma=recipe.gamma,
             scaling=scaling,
         )
+        return task, synthetic
 
     def _scaling(self, rows: Int, weights: Float | None, name: str) -> Scaling:
         """How rows are scaled, from the training rows alone."""
@@ -404,26 +419,26 @@ class _Shared:
         constant = deviation <= 1e-12 * np.maximum(1.0, np.abs(mean))
         return Scaling(scale=np.where(constant, 1.0, deviation), shift=mean)
 
-    def _targets(self, part: _Prepared, first: Trained | None) -> Float:
-        """Targets of all of a job's cases."""
+    def _targets(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float]:
+        """Given and smoothed targets of all of a job's cases."""
         job, recipe = part.job, part.recipe
         plain = _onehot(job.y, job.n_classes) if job.targets is None else job.targets
         options = dict(recipe.smoothing_options or {})
         if recipe.smoothing is None:
-            return plain
+            return plain, plain
         if recipe.smoothing == "vanilla":
-            return vanilla(plain, n_classes=job.n_classes, **options)
+            return plain, vanilla(plain, n_classes=job.n_classes, **options)
         if recipe.smoothing == "confidence":
             assert first is not None
             if job.n_classes != 2:
                 raise InputError(f"smoothing='confidence' is for two classes, got {job.n_classes}")
-            return confidence(expit(self._first_logits(first, job.rows)), **options)
+            return plain, confidence(expit(self._first_logits(first, job.rows)), **options)
         if job.votes is None:
             raise InputError(
                 f"smoothing={recipe.smoothing!r} needs votes: give votes=..., or take a smoothing "
                 "that needs none (None, 'vanilla', 'confidence')"
             )
-        return soft_labels(job.votes, smoothing=recipe.smoothing, **options)
+        return plain, soft_labels(job.votes, smoothing=recipe.smoothing, **options)
 
     def _plan(self, part: _Prepared, first: Trained) -> SynthesisPlan:
         """Plan synthetic cases, and number their rows as in the matrix."""
@@ -457,9 +472,11 @@ class _Shared:
             weight=synthetic.weight if mass is None else float(mass) * total / len(synthetic),
         )
 
-    def _initial(self, part: _Prepared) -> tuple[Float, Float] | None:
+    def _initial(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float] | None:
         """Initial weights for scaled rows; None for zeros."""
         d, c = self.X.shape[1], 1 if part.job.n_classes == 2 else part.job.n_classes
+        if part.recipe.warm_start and first is not None:
+            return first.fit.weights, first.fit.intercept
         if part.recipe.initial == "zero":
             return None
         rng = np.random.default_rng(int(part.seeds[1]))
@@ -467,7 +484,7 @@ class _Shared:
         return rng.uniform(-bound, bound, (c, d)), rng.uniform(-bound, bound, c)
 
 
-def _trained(part: _Prepared, task: Task, fit: Fit) -> Trained:
+def _trained(part: _Prepared, task: Task, fit: Fit, synthetic: SynthesisPlan | None) -> Trained:
     """A solver's result, for raw rows."""
     coef, intercept = task.scaling.unscale(
         fit.weights.astype(np.float64), fit.intercept.astype(np.float64)
@@ -479,7 +496,7 @@ def _trained(part: _Prepared, task: Task, fit: Fit) -> Trained:
         fit=fit,
         rows=part.rows,
         validation=part.validation if part.held is not None else None,
-        plan=task.mixtures if isinstance(task.mixtures, SynthesisPlan) else None,
+        plan=synthetic,
     )
 
 

@@ -30,12 +30,9 @@ class Recipe:
 
     Attributes
     ----------
-    smoothing
-        Targets of the real cases: None (the labels as given), ``"vanilla"``, ``"confidence"`` (of a
-        first probe; two classes), a name in `scalecal.smoothing.SMOOTHINGS`, or a function
-        ``f(votes, n_raters)``; the last two need votes.
-    smoothing_options
-        Options of the smoothing function.
+    smoothing, smoothing_options, union, loss, gamma, scaling, initial, learning_rate, batch_size, \
+max_epochs, min_steps, patience, decay, validation_share
+        As in `scalecal.LinearProbe`.
     synthesis
         None, or options of `scalecal.synthesis.plan`: then a first probe chooses the anchors and
         the real cases are joined by synthetic ones. ``{}`` is SCALE with its defaults.
@@ -44,27 +41,21 @@ class Recipe:
     distinct_anchors
         Count the same embedding with the same label as one candidate anchor, however often it
         occurs: copies add nothing but weight.
-    loss, gamma
-        ``"log"`` or ``"focal"``, and the latter's exponent.
-    scaling
-        A name in `SCALINGS`.
-    initial
-        ``"zero"``, or ``"random"``: uniform within 1 / sqrt(d), as torch's nn.Linear.
-    learning_rate, batch_size, max_epochs, min_steps, patience
-        See `scalecal.solvers.train`.
-    decay
-        L2 penalty ``decay / 2 |w|^2`` added to the mean loss.
-    validation_share
-        Share held out for early stopping; 0: none, and the last weights are kept.
+    warm_start
+        Train the second probe from the first one's weights instead of from scratch.
     validation
         ``"stratified"`` (never through a group), or ``"random"`` (plain, groups not looked at).
+    stop_on
+        ``"labels"``: hard-label validation loss for every method; ``"targets"``: its own targets.
     """
 
     smoothing: str | Smoothing | None = None
     smoothing_options: Mapping[str, Any] | None = None
+    union: bool = False
     synthesis: Mapping[str, Any] | None = None
     shuffled: bool = False
     distinct_anchors: bool = True
+    warm_start: bool = False
     loss: str = "log"
     gamma: float = 2.0
     scaling: str = "rms"
@@ -77,6 +68,7 @@ class Recipe:
     decay: float = 0.0
     validation_share: float = 0.1
     validation: str = "stratified"
+    stop_on: str = "labels"
 
     @property
     def needs_votes(self) -> bool:
@@ -99,10 +91,13 @@ class Recipe:
             self,
             smoothing=None,
             smoothing_options=None,
+            union=False,
             synthesis=None,
             shuffled=False,
             distinct_anchors=True,
+            warm_start=False,
             loss="log",
+            stop_on="labels",
         )
 
     def check(self) -> None:
@@ -111,6 +106,7 @@ class Recipe:
         check_choice(self.scaling, SCALINGS, "scaling")
         check_choice(self.initial, ("zero", "random"), "initial")
         check_choice(self.validation, ("stratified", "random"), "validation")
+        check_choice(self.stop_on, ("labels", "targets"), "stop_on")
         if isinstance(self.smoothing, str) and self.smoothing not in FROM_LABELS:
             known = {**dict.fromkeys(FROM_LABELS), **SMOOTHINGS}
             lookup(self.smoothing, known, "smoothing")

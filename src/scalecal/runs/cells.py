@@ -396,7 +396,7 @@ def _read_cases(path: Path, class_names: Sequence[str] | None) -> Cases:
         paths=_strings(table, "path"),
     )
     if strata is None or not (strata != "").any():
-        return cases
+        return cases.stratified()
     default = set(strata.tolist()) <= {*STRATA, ""}
     factor = Factor.of(strata, names=STRATA if default else None)
     agreement = default and votes is not None

@@ -228,7 +228,7 @@ class Group:
         self.xp = data.xp
         first = tasks[0]
         self.n_columns = first.n_columns
-        self.gamma = first.focal
+        self.gamma = first.gamma if first.loss == "focal" else None
         # One number is applied to the logits instead of the rows.
         self.scaling: Scaling | None = None if first.scaling.is_number else first.scaling
         self.rows = data.index(first.rows)
