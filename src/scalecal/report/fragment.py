@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from scalecal.auditing.sentences import cell, number, shown_columns
+from scalecal.auditing.sentences import cell, shown_columns
+from scalecal.io.text import number
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS
 from scalecal.report.views import stratum_title

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.sentences import LEVEL
+from scalecal.auditing.sentences import LEVEL, lay_out
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, holm
 
@@ -136,17 +136,7 @@ def comparison_text(facts: Facts) -> str:
     """Lay the comparison out as text, one line per method."""
     shown = shown_table(facts)
     cells = [[str(c) for c in shown.columns], *shown.to_numpy().tolist()]
-    widths = [max(len(line[j]) for line in cells) for j in range(len(cells[0]))]
-    lines = []
-    for i, line in enumerate(cells):
-        parts = [
-            c.ljust(w) if j == 0 else c.rjust(w)
-            for j, (c, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        lines.append("  ".join(parts).rstrip())
-        if i == 0:
-            lines.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
-    return "\n".join(lines)
+    return lay_out(cells)
 
 
 # Sentences
