@@ -81,9 +81,7 @@ def fit_method(
         raise InputError(
             f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"
         )
-    run, why = applicable([method], data)
-    if method not in run:
-        raise InputError(f"{method} cannot be fitted: {why[method]}")
+    applicable([method], data)
     if memory is None:
         data = replace(data, X=on_device(data.X, "cpu"))
     y, split = data.cases.y, data.split
