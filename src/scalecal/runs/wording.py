@@ -85,7 +85,7 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
 
 
 def change_text(change: Mapping[str, Any] | None) -> str:
-    """Write a change with its interval; "-" where there is none.
+    """Write a change with its 95 % interval; "-" where there is none.
 
     Examples
     --------
@@ -94,10 +94,11 @@ def change_text(change: Mapping[str, Any] | None) -> str:
     """
     if not change or change["difference"] is None:
         return "-"
-    ends = [change["difference"], change["low"], change["high"]]
-    if not any(ends):
+    if not any(change[k] for k in ("difference", "low", "high")):
         return "0"
-    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*ends)
+    if change["low"] is None:
+        return f"{change['difference']:+.3f}"
+    return "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format_map(change)
 
 
 def _share_text(share: Mapping[str, Any]) -> str:
