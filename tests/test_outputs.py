@@ -85,6 +85,14 @@ def test_audit_keeps_its_input():
 
 
 @pytest.mark.usefixtures("_predictions")
+def test_an_audit_of_an_audits_file_does_not_remove_it():
+    done("audit", "predictions.parquet", "--out", "run")
+    # The streamed audit would remove what the audit before it wrote, its own input among it.
+    options = ("--stream", "--p-column", "label", "--out", "run")
+    refused("is the input", "audit", "run/cases.parquet", *options)
+
+
+@pytest.mark.usefixtures("_predictions")
 def test_audit_keeps_a_run_of_compare(features):
     done("compare", features, "--methods", "none", "--seeds", 1, "--out", "run")
     before = contents(Path("run"))
@@ -152,9 +160,12 @@ def test_report_keeps_runs():
     done("report", "run", "--export", "export")
     edited = next(Path("export").glob("*.csv"))
     edited.write_text("edited by hand")
-    result = run("report", "run", "--export", "export")
-    assert isinstance(result.exception, InputError)
+    refused("was changed", "report", "run", "--export", "export")
     assert edited.read_text() == "edited by hand"
+    Path("other").mkdir()
+    Path("other", "results.csv").write_text("mine")
+    refused("did not write", "report", "run", "--export", "other")
+    refused("is a file", "report", "predictions.parquet")
 
 
 def test_plan_and_demo_keep_files():

@@ -155,6 +155,8 @@ class NamedColumns:
         if not pa.types.is_dictionary(values.type):
             values = values.dictionary_encode()
         written = [_token(value) for value in values.dictionary.to_pylist()]
+        if role == "label":
+            written = _as_classes(written)
         names = sorted({name for name in written if name}, key=_natural)
         place = {name: code for code, name in enumerate(names)}
         codes = np.array([place.get(name, -1) for name in written] + [-1], dtype=np.int64)
@@ -348,6 +350,16 @@ def _token(value: Any) -> str:
             return ""
         return str(int(value)) if value == np.floor(value) and abs(value) < 2**53 else repr(value)
     return "" if value is None else str(value).strip()
+
+
+def _as_classes(written: list[str]) -> list[str]:
+    """Write numbers and booleans that a column of text holds as a column of their own type would."""
+    names = [name for name in written if name]
+    if all(_is_number(name) for name in names):
+        return [_token(float(name)) if name else "" for name in written]
+    if all(name.lower() in ("true", "false") for name in names):
+        return [_token(name.lower() == "true") if name else "" for name in written]
+    return written
 
 
 def _natural(name: str) -> tuple[int, float, str]:

@@ -322,7 +322,11 @@ def check_output_folder(
         raise InputError(f"cannot write to {folder}: it is a file, expected a folder")
     _refuse_inputs([folder, *(folder / name for name in names)], inputs)
     if folder.is_dir():
-        _refuse_obstacles(folder, names, kind, _read_record(folder)["files"])
+        files = _read_record(folder)["files"]
+        # What the same command wrote before may be replaced or removed, under whichever name.
+        own = [name for name, entry in files.items() if entry["by"] == kind]
+        _refuse_inputs((folder / name for name in own), inputs)
+        _refuse_obstacles(folder, names, kind, files)
 
 
 def check_output_file(path: str | Path, *, kind: str, inputs: Paths = ()) -> None:
