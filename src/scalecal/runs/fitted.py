@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.calibrators import Calibrator, Chain, JuryScaling
-from scalecal.cases import Predictions
+from scalecal.cases import Features, Predictions
 from scalecal.checks import InputError, check_positive_int, lookup
-from scalecal.io.features import Features
 from scalecal.io.store import plain, write_file
 from scalecal.probes import DEFAULT_PANEL, Job, LinearProbe, Recipe, ScaleProbe, fit_many
 from scalecal.probes.estimators import as_json
