@@ -17,7 +17,7 @@ from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, check_choice
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import FileSource, data_folder, image_files
-from scalecal.io.columns import some
+from scalecal.io.named_columns import some
 from scalecal.splits import split
 
 __all__ = ["BREAKHIS", "MAGNIFICATIONS", "open_breakhis", "parse_name"]

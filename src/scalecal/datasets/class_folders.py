@@ -23,8 +23,8 @@ from scalecal.datasets.image_sources import (
     list_images,
     remote_url,
 )
-from scalecal.io.columns import some
 from scalecal.io.features import SPLITS
+from scalecal.io.named_columns import some
 
 __all__ = ["FOLDER", "SPLIT_NAMES", "open_folder"]
 
