@@ -13,7 +13,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from scalecal.io.features import Features
+from scalecal.cases import Features
 from scalecal.paper import decisions
 from scalecal.paper.evidence import Evidence, MissingEvidence
 from scalecal.paper.premise import training_embeddings
