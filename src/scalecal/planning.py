@@ -38,6 +38,7 @@ POPULATION = ("spread", "auc", "unexplained", "prevalence", "readers", "correlat
 
 _SCORES = np.linspace(-5.5, 5.5, 2201)  # scores at which the truth is tabulated
 _GRID = np.geomspace(0.4, 2.5, 7)  # studies simulated, around the size theory expects
+_TESTS = {"cox": "Cox's test", "consistency": "consistency test"}
 _WEAKER = {"cox": 1.0, "consistency": 3.0}  # about how many times Cox's cases a test needs
 
 
@@ -210,11 +211,13 @@ def plan(
         ]
     )
     where = (
-        "the low-agreement stratum" if stratum_share is None else f"{stratum_share:.0%} of cases"
+        "the low-agreement stratum"
+        if stratum_share is None
+        else f"{100 * stratum_share:.0f} % of cases"
     )
     title = (
         f"Detecting a calibration error of {excess:g} ({error}) in {where}: "
-        f"{test} test at level {level:g}, {n_simulations} simulated studies per line"
+        f"{_TESTS[test]} at level {level:g}, {n_simulations} simulated studies per line"
     )
     return Plan(table, needed, float(excess), float(power), float(level), title)
 
