@@ -138,7 +138,7 @@ def piecewise(
             raise InputError(
                 f"the printed piecewise formula gives {label[bad][0]:.3g} for "
                 f"{count[bad][0]:g} of {panel[bad][0]:g} readers and {n_classes} classes, "
-                'which is no probability. Use form="closed".'
+                'which is not a probability. Use form="closed".'
             )
     if symmetric:
         other = _piecewise(panel - count, panel, omega, n_classes, paper=form == "paper")

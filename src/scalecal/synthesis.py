@@ -110,7 +110,7 @@ def select_anchors(
     Warns
     -----
     ScalecalWarning
-        Fewer candidates than asked for: all of them are used.
+        Fewer candidates than `n_anchors`: all of them are used.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def select_anchors(
         # A share means as many of them as there are; only a count can be missed.
         if len(candidates) < count and not isinstance(n_anchors, float):
             warnings.warn(
-                f"class {c} has {len(candidates)} candidate anchors where {count} were asked for: "
+                f"class {c} has {len(candidates)} candidate anchors, fewer than the {count} requested: "
                 "all are used",
                 ScalecalWarning,
                 stacklevel=2,
@@ -212,8 +212,6 @@ class SynthesisPlan(Mixtures):
         Class to row numbers, most confident first.
     pair : array of int (s, 2)
         The two anchors' classes.
-    first, second, alpha, targets, weight
-        As in `Mixtures`.
     """
 
     anchors: dict[int, Int]
@@ -309,15 +307,13 @@ def plan(
         Labels of the training cases.
     logits : array (n,) or (n, C)
         The first probe's logits of the training cases.
-    n_anchors : int or float
-        Anchors per class: a count, or a share of the class.
+    n_anchors, anchors
+        As in `select_anchors`.
     n_raters : int
         Readers in the imagined panel, at least two.
     smoothing : str or callable
         A name in `scalecal.smoothing.SMOOTHINGS`, a function ``f(votes, n_raters)``, or "mixup":
         the share :math:`1 - \alpha` itself, not rounded to votes.
-    anchors : str
-        A name in `ANCHORS`.
     n_synthetic : int, float or None
         None takes every pair at every level, as published. A count, or a share of the training set,
         samples that many combinations without replacement (the wide variant).
@@ -400,7 +396,7 @@ def _combinations(
     count = _share_or_count(n_synthetic, n, "n_synthetic")
     if count > total:
         warnings.warn(
-            f"{count} synthetic cases were asked for but there are {total} combinations of anchors "
+            f"{count} synthetic cases were requested but there are {total} combinations of anchors "
             "and levels: all are used",
             ScalecalWarning,
             stacklevel=3,

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.checks import InputError
-from scalecal.solvers import Mixtures, Scaling, Task, train
+from scalecal.solvers import Scaling, Task, train
 from scalecal.solvers.matrix import Matrix, product
 from scalecal.solvers.problem import loss, residual
+from scalecal.synthesis import Mixtures
 from tests.solvers.problems import assert_same, data, grid, literal, mixtures, split
 
 torch = pytest.importorskip("torch")

@@ -15,12 +15,12 @@ __all__ = ["HistogramBinning", "IsotonicCalibration", "fit_histogram", "fit_isot
 
 
 def _check_both(targets: Float, weights: Float | None, c: int) -> None:
-    """Refuse labels that are all of the class or all not: the curve would be sure of everything."""
+    """Fail where all labels, or none, are of the class: the curve would be constant at 0 or 1."""
     seen = targets if weights is None else targets[weights > 0]
     if (seen == seen[0]).all() and seen[0] in (0.0, 1.0):
         lack = "no other class" if seen[0] == 1.0 else f"no case of class {c}"
         raise InputError(
-            f"y has {lack} (n = {len(seen)}), so a free calibration curve would answer {seen[0]:g} "
+            f"y has {lack} (n = {len(seen)}), so a free calibration curve would give {seen[0]:g} "
             "for every case. Give validation cases of every class, or take temperature scaling."
         )
 
@@ -81,7 +81,7 @@ class _FreeCurve(Calibrator):
 class IsotonicCalibration(_FreeCurve):
     """Isotonic regression of the label on the logit (Zadrozny and Elkan, 2002).
 
-    Linear between the knots and constant beyond them. It may answer exactly 0 or 1. More than two
+    Linear between the knots and constant beyond them. It may give exactly 0 or 1. More than two
     classes: each against the rest, then renormalised. Labels of one class only are an error.
 
     Attributes
@@ -121,7 +121,7 @@ def fit_histogram(
     """Return the inner edges (in logits) and the mean target of each bin.
 
     A bin is closed on the left. "mass" bins hold the same number of cases, as far as ties allow;
-    "width" bins are equally wide in probability, and one without cases answers its middle.
+    "width" bins are equally wide in probability, and one without cases gets its middle.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def fit_histogram(
     else:
         points, _, mass = _merge_ties(logits, targets, weights)
         below = np.cumsum(mass) / mass.sum()
-        # The first logit with more than the wanted share below it starts a bin.
+        # The first logit with more than the bin's share below it starts the bin.
         start = np.searchsorted(below, inner - 1e-12, side="left") + 1
         edges = points[np.unique(start[start < len(points)])]
     place = np.searchsorted(edges, logits, side="right")
@@ -150,7 +150,7 @@ def fit_histogram(
 
 
 class HistogramBinning(_FreeCurve):
-    """Histogram binning (Zadrozny and Elkan, 2001): each bin answers its mean label.
+    """Histogram binning (Zadrozny and Elkan, 2001): each bin gets its mean label.
 
     Not monotone, and coarse. More than two classes: each against the rest, then renormalised.
     Labels of one class only are an error.

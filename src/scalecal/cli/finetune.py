@@ -114,9 +114,12 @@ def _table(cell: Cell) -> list[str]:
 
     lines = [f"{'method':20} {'seeds':>5} {'n':>6} {'AUC':>15} {'ECE':>15} {'floor':>6}"]
     for method in cell.methods:
-        found = [cell.predictions[method, seed] for seed in cell.seeds(method)]
+        answers = [cell.predictions[method, seed] for seed in cell.seeds(method)]
         values = np.array(
-            [(auc(cell.y[f.rows], f.p), ece(cell.y[f.rows], f.p), noise_floor(f.p)) for f in found]
+            [
+                (auc(cell.y[a.rows], a.p), ece(cell.y[a.rows], a.p), noise_floor(a.p))
+                for a in answers
+            ]
         )
         mean = values.mean(axis=0)
         spread = (
@@ -124,7 +127,7 @@ def _table(cell: Cell) -> list[str]:
         )
         shown = [f"{mean[k]:.3f}{spread[k]}" for k in (0, 1)]
         lines.append(
-            f"{method:20} {len(found):5} {len(found[0].rows):6} {shown[0]:>15} {shown[1]:>15} "
+            f"{method:20} {len(answers):5} {len(answers[0].rows):6} {shown[0]:>15} {shown[1]:>15} "
             f"{mean[2]:6.3f}"
         )
     return lines

@@ -235,7 +235,7 @@ def _train_on_workers(
     num_gpus: int | None,
     address: str | None,
 ) -> None:
-    """Train seeds on an engine where one is asked for, or where this machine's cores are worth it.
+    """Train seeds on the engine of the options, or on this machine's cores where that pays.
 
     What is left, `reproduce` does itself.
     """

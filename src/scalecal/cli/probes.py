@@ -35,7 +35,7 @@ from scalecal.cli.app import (
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
-    from scalecal.io.features import Features
+    from scalecal.cases import Features
     from scalecal.runs.facts import Comparison
 
 FeaturesPath = Annotated[

@@ -52,16 +52,21 @@ def report(
     ] = None,
 ) -> None:
     """Write one self-contained report.html of one or several runs, side by side."""
-    from scalecal.io.store import check_output_folder
+    from scalecal.checks import InputError
+    from scalecal.io.store import check_output_folder, output_folder
     from scalecal.report import export as write_files
     from scalecal.report import write_report
 
+    for run in runs:
+        if run.exists() and not run.is_dir():
+            raise InputError(f"{run} is a file, expected a folder that a scalecal command wrote")
     if export is not None:
         check_output_folder(export, kind="report", inputs=[*runs, images])
     path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
     say(f"Wrote {path}")
     if export is not None:
-        files = [*write_files(runs, export, "figures"), *write_files(runs, export, "tables")]
+        with output_folder(export, kind="report", inputs=runs) as folder:
+            files = [*write_files(runs, folder, "figures"), *write_files(runs, folder, "tables")]
         say(f"Wrote {len(files)} figures and tables to {export}")
 
 

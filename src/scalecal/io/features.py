@@ -28,14 +28,6 @@ from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
 from scalecal.votes import Ties
 
-__all__ = [
-    "CASE_ROLES",
-    "Features",
-    "matrix_from_npz",
-    "matrix_from_table",
-    "read_features",
-]
-
 CASE_ROLES = ("id", "label", "votes", "n_raters", "group", "split")
 FEATURE_ROLES = ("X", *CASE_ROLES)
 NPZ_NAMES = {"X": "X", "label": "y"}

@@ -12,8 +12,6 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["csv_cell", "csv_text", "latex_escape", "latex_text", "markdown_text", "number"]
-
 
 def number(value: Any, digits: int = 3) -> str:
     """Format a number for a table; "-" where it is undefined.

@@ -213,7 +213,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: ArrayLike, name: str, *, reset: bool = False) -> NDArray[Any]:
         """Return embeddings as a 2-d array of a floating type, checked, not copied."""
-        # NaN is looked for afterwards, part by part, to name rows and columns.
+        # NaN is checked afterwards, part by part, to name rows and columns.
         checked: NDArray[Any] = validate_data(
             self, X, reset=reset, dtype=list(FLOATS), ensure_all_finite=False
         )

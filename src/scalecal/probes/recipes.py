@@ -44,7 +44,7 @@ max_epochs, min_steps, patience, decay, validation_share
     warm_start
         Train the second probe from the first one's weights instead of from scratch.
     validation
-        ``"stratified"`` (never through a group), or ``"random"`` (plain, groups not looked at).
+        ``"stratified"`` (never through a group), or ``"random"`` (plain, groups ignored).
     stop_on
         ``"labels"``: hard-label validation loss for every method; ``"targets"``: its own targets.
     """

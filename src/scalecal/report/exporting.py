@@ -88,7 +88,7 @@ def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
                 panels,
                 [stratum_title(p["stratum"], cell["agreement"]) for p in panels],
                 event=cell["event"],
-                role="before" if method == cell["baseline"] else "accent",
+                role=figures.role_of(method, cell["baseline"]),
                 heading=f"{cell['name']}: {method}",
             )
             found.append((_file_name("reliability", *own, method), sheet))

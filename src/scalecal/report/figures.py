@@ -13,15 +13,17 @@ from scalecal.report.svg import Drawing, text_width
 
 __all__ = [
     "PANEL",
+    "calibrated_text",
     "dot_rows",
     "ece_top",
     "frontier",
+    "interval_text",
     "lead_strip",
-    "nice_top",
     "referral_panel",
     "referral_top",
     "reliability_panel",
     "reliability_row",
+    "role_of",
     "strip",
 ]
 
@@ -50,6 +52,24 @@ def _known(value: Any) -> bool:
     return value is not None and math.isfinite(value)
 
 
+def role_of(method: str, baseline: str) -> str:
+    """Colour of a method: one for what was there before, one for every remedy."""
+    return "before" if method == baseline else "accent"
+
+
+def calibrated_text(panel: Row) -> str:
+    """ECE that a calibrated model would show in a stratum: its null, or the floor where it has none."""
+    null = panel.get("null")
+    return number(null if _known(null) else panel["floor"])
+
+
+def interval_text(row: Row, key: str, digits: int = 3) -> str:
+    """Write a number with its interval, where it has one."""
+    low, high = (row.get(f"{key}_{end}") for end in ("low", "high"))
+    text = number(row.get(key), digits)
+    return f"{text} ({number(low, digits)} to {number(high, digits)})" if _known(low) else text
+
+
 def ece_top(cells: Sequence[Row]) -> float:
     """End of the ECE axis that all strips share."""
     keys = ("ece", "null_high")
@@ -66,20 +86,11 @@ def referral_top(panels: Sequence[Row]) -> float:
 
 
 def bin_tip(b: Row, event: str) -> str:
-    """Say a bin in words."""
+    """Describe a bin in words."""
     what = "positive" if event == "positive class" else "right"
     return (
         f"predicted {number(b['mean_p'])}, {what} {number(b['mean_y'])}, {b['n']:,} cases; "
         f"calibrated: {number(b['bar_lo'])} to {number(b['bar_hi'])}"
-    )
-
-
-def _panel_label(panel: Row, title: str) -> str:
-    null = panel.get("null")
-    calibrated = null if _known(null) else panel["floor"]
-    return (
-        f"Reliability diagram, {title}: {panel['n']:,} cases, ECE {number(panel['ece'])}; a calibrated "
-        f"model would show {number(calibrated)} there."
     )
 
 
@@ -118,7 +129,11 @@ def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0
 
 def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawing:
     """Reliability diagram of one stratum: points, consistency bars, and counts beneath."""
-    sheet = Drawing(PANEL["width"], PANEL["height"], _panel_label(panel, title))
+    label = (
+        f"Reliability diagram, {title}: {panel['n']:,} cases, ECE {number(panel['ece'])}; a calibrated "
+        f"model would show {calibrated_text(panel)} there."
+    )
+    sheet = Drawing(PANEL["width"], PANEL["height"], label)
     _draw_panel(sheet, panel, event, role, PANEL["left"], PANEL["top"])
     return sheet
 
@@ -132,22 +147,18 @@ def reliability_row(
     sheet.text(PANEL["left"], 18, heading, size=13, fill="ink", bold=True)
     for j, (panel, title) in enumerate(zip(panels, titles, strict=True)):
         x = PANEL["left"] + j * PANEL["width"]
-        null = panel.get("null")
-        calibrated = null if _known(null) else panel["floor"]
+        values = f"ECE {number(panel['ece'])}, calibrated {calibrated_text(panel)}"
         sheet.text(x, 40, f"{title}, n = {panel['n']:,}", size=12, fill="ink")
-        sheet.text(x, 55, f"ECE {number(panel['ece'])}, calibrated {number(calibrated)}", size=11)
+        sheet.text(x, 55, values)
         _draw_panel(sheet, panel, event, role, x, 72)
     return sheet
 
 
 def strip_tip(row: Row) -> str:
-    """Say a dot of the dot plot in words."""
+    """Describe a dot of the dot plot in words."""
     text = f"{row['method']}, {row['stratum']}: ECE {number(row['ece'])}"
     if _known(row.get("null_low")):
-        text += (
-            f"; calibrated: {number(row['null'])} ({number(row['null_low'])} to "
-            f"{number(row['null_high'])})"
-        )
+        text += f"; calibrated: {interval_text(row, 'null')}"
     return text + f"; floor {number(row['floor'])}; n {row['n']:,}"
 
 
@@ -177,14 +188,12 @@ def lead_strip(row: Row, *, top: float, role: str, before: Row | None = None) ->
     """Draw a longer strip with its scale; with `before`, the way from there."""
     sheet = Drawing(300, 38, strip_tip(row))
     left, long = 6.0, 288.0
+    _draw_strip(sheet, row, top, role, left, 11, long)
     if before is not None:
         start, end = (left + min(r["ece"] / top, 1.0) * long for r in (before, row))
-        _draw_strip(sheet, row, top, role, left, 11, long)
         sheet.line((start, 11), (end, 11), stroke=role, width=1.5)
         sheet.circle(start, 11, 4.2, fill="before", stroke="paper", tip=strip_tip(before))
         sheet.circle(end, 11, 4.2, fill=role, stroke="paper", tip=strip_tip(row))
-    else:
-        _draw_strip(sheet, row, top, role, left, 11, long)
     sheet.text(left, 33, "ECE 0", size=10)
     sheet.text(left + long, 33, f"{top:g}", size=10, anchor="end")
     return sheet
@@ -212,27 +221,22 @@ def dot_rows(
         for i, (cell, method) in enumerate(keys):
             row = value.get((cell, method, stratum))
             if row is not None:
-                role = "before" if method == baselines[cell] else "accent"
+                role = role_of(method, baselines[cell])
                 _draw_strip(sheet, row, top, role, x + 5, 58 + i * high, 160)
     for i, name in enumerate(names):
         sheet.text(8, 62 + i * high, name, fill="ink")
-    sheet.text(
-        8,
-        sheet.height - 8,
-        "dot: ECE; tick: noise floor; bar: 90 % of calibrated models, selection included",
-        size=10,
-    )
+    key = "dot: ECE; tick: noise floor; bar: 90 % of calibrated models, selection included"
+    sheet.text(8, sheet.height - 8, key, size=10)
     return sheet
 
 
 def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Drawing:
     """Errors avoided per case sent to a second reader, before and after."""
     width, height, left, up, bottom = 236.0, 190.0, 38.0, 12.0, 26.0
-    found = panel["methods"]
-    errors = found[0]["errors"] / found[0]["n"]
+    before = panel["methods"][0]
     label = (
         f"Errors avoided per case sent to a second reader, {title}: {panel['n']:,} cases, "
-        f"{found[0]['errors']:,} errors before."
+        f"{before['errors']:,} errors before."
     )
     sheet = Drawing(width, height, label)
 
@@ -247,21 +251,22 @@ def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Draw
         sheet.text(left - 6, at(0, tick)[1] + 4, f"{tick:g}", anchor="end")
     for share in (0.0, 0.5, 1.0):
         sheet.text(at(share, 0)[0], height - 8, f"{100 * share:g} %", anchor="middle")
+    errors = before["yield"][-1]
     sheet.line(at(0, errors), at(1, errors), stroke="quiet", dash="3 3")
-    for method in found:
-        role = "before" if method["method"] == baseline else "accent"
+    for method in panel["methods"]:
+        role = role_of(method["method"], baseline)
         curve = [at(s, r) for s, r in zip(method["share"], method["yield"], strict=True)]
         # The order of confidence is often the same before and after: let both lines show.
         sheet.polyline(curve, stroke=role, width=4.0 if role == "before" else 1.6)
-    for method in found:
-        role = "before" if method["method"] == baseline else "accent"
+    for method in panel["methods"]:
+        role = role_of(method["method"], baseline)
         mark = next(t for t in method["thresholds"] if t["threshold"] == 0.9)
         if mark["sent"]:
-            x, y = at(mark["sent"] / mark["n"], mark["avoided"] / mark["sent"])
+            x, y = at(mark["sent"] / mark["n"], mark["per_case"])
             tip = (
                 f"{method['method']}, confidence below 90 %: {mark['sent']:,} of {mark['n']:,} cases sent, "
                 f"{mark['avoided']:,} of {mark['errors']:,} errors avoided, "
-                f"{number(mark['avoided'] / mark['sent'])} per case"
+                f"{number(mark['per_case'])} per case"
             )
             sheet.circle(x, y, 4.6, fill=role, stroke="paper", tip=tip)
     return sheet
@@ -293,16 +298,6 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _clip(value: float, bounds: Bounds) -> float:
     return min(max(value, bounds[0]), bounds[1])
-
-
-def _point_tip(p: Row, x: str, y: str, titles: tuple[str, str]) -> str:
-    parts = []
-    for key, title in ((x, titles[0]), (y, titles[1])):
-        text = f"{title} {number(p[key])}"
-        if _known(p.get(f"{key}_low")):
-            text += f" ({number(p[f'{key}_low'])} to {number(p[f'{key}_high'])})"
-        parts.append(text)
-    return f"{p['method']}: " + ", ".join(parts)
 
 
 def frontier(
@@ -343,13 +338,14 @@ def frontier(
         if _known(p.get(f"{y}_low")):
             ends = (at(across[0], _clip(p[f"{y}_{end}"], up))[1] for end in ("low", "high"))
             sheet.line((a, next(ends)), (a, next(ends)), width=thin)
-    roles = ["before" if p["method"] == baseline else "accent" for p in points]
+    roles = [role_of(p["method"], baseline) for p in points]
     # The baseline is drawn last, so that nothing hides it.
     for i in sorted(range(len(points)), key=lambda i: roles[i] == "before"):
         p, role, (a, b) = points[i], roles[i], places[i]
         seen = p[x] == _clip(p[x], across) and p[y] == _clip(p[y], up)
         fill, stroke = (role, "paper") if seen else ("paper", role)
-        sheet.circle(a, b, 4.6, fill=fill, stroke=stroke, tip=_point_tip(p, x, y, titles))
+        tip = f"{titles[0]} {interval_text(p, x)}, {titles[1]} {interval_text(p, y)}"
+        sheet.circle(a, b, 4.6, fill=fill, stroke=stroke, tip=f"{p['method']}: {tip}")
     # Names go last, above every line; the baseline's first, so that it finds a place.
     order = sorted(range(len(points)), key=lambda i: roles[i] != "before")
     room = LEFT + PLOT if numbered else width

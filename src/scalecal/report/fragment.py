@@ -5,9 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from scalecal.auditing.sentences import cell, number, shown_columns
+from scalecal.auditing.sentences import cell, shown_columns
+from scalecal.io.text import number
 from scalecal.report import figures
-from scalecal.report.svg import COLOURS
+from scalecal.report.svg import COLOURS, colour_rules
 from scalecal.report.views import stratum_title
 from scalecal.runs.facts import reliability_facts
 
@@ -60,10 +61,7 @@ def audit_html(audit: Audit) -> str:
         )
         name = escape(stratum_title(row["name"], agreement))
         body.append(f'<tr><th style="text-align:left">{name}</th>{cells}</tr>')
-    rules = "".join(
-        f".scalecal .f-{role}{{fill:{colour}}}.scalecal .s-{role}{{stroke:{colour}}}"
-        for role, colour in COLOURS.items()
-    )
+    rules = colour_rules(".scalecal ")
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in audit.sentences)
     notes = "".join(f"<li>{escape(note)}</li>" for note in audit.notes)
     return (

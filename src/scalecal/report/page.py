@@ -16,7 +16,7 @@ import numpy as np
 
 from scalecal.checks import InputError
 from scalecal.io.store import check_output_file, write_file, written_by
-from scalecal.io.text import csv_text
+from scalecal.io.text import csv_text, number
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.report.figures import PANEL
 from scalecal.report.views import cell_view, data_uri, page_view
@@ -118,9 +118,9 @@ def _template() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("scalecal.report", ".")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(
-        "template.html"
-    )
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters["number"] = number
+    return environment.get_template("template.html")
 
 
 def _asset(name: str) -> Any:

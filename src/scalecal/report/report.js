@@ -62,7 +62,7 @@
   const valueOf = (row, column) => {
     const cell = row.cells[column];
     const text = cell.dataset.value ?? cell.textContent.trim();
-    const number = parseFloat(text.replace(/,/g, "").replace("−", "-").replace("<", ""));
+    const number = parseFloat(text.replace(/,/g, "").replace("<", ""));
     return Number.isNaN(number) ? text.toLowerCase() : number;
   };
   const compare = (a, b) => {

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape as escape_html
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-__all__ = ["COLOURS", "Drawing", "text_width"]
+__all__ = ["COLOURS", "Drawing", "colour_rules", "text_width"]
 
 COLOURS = {
     "ink": "#16191d",
@@ -27,8 +27,16 @@ COLOURS = {
 }
 """Role -> colour on white, for files. Blue and vermilion differ for every kind of colour vision."""
 
-Anchor = Literal["start", "middle", "end"]
+Kind = Literal["line", "rect", "circle", "polyline", "text"]
 Point = tuple[float, float]
+
+
+def colour_rules(inside: str = "") -> str:
+    """Style rules that give each role its colour, within a selector where one is named."""
+    return "".join(
+        f"{inside}.f-{role}{{fill:{colour}}}{inside}.s-{role}{{stroke:{colour}}}"
+        for role, colour in COLOURS.items()
+    )
 
 
 def _n(value: float) -> str:
@@ -51,7 +59,7 @@ def text_width(text: str, size: float) -> float:
 class Mark:
     """One thing drawn. `tip` is its exact value in words."""
 
-    kind: Literal["line", "rect", "circle", "polyline", "text"]
+    kind: Kind
     points: tuple[Point, ...]
     fill: str = ""
     stroke: str = ""
@@ -59,7 +67,7 @@ class Mark:
     dash: str = ""
     size: float = 0.0
     text: str = ""
-    anchor: Anchor = "start"
+    anchor: Literal["start", "middle", "end"] = "start"
     bold: bool = False
     turned: bool = False
     tip: str = ""
@@ -83,90 +91,62 @@ class Drawing:
     label: str
     marks: list[Mark] = field(default_factory=list)
 
-    def line(
-        self, a: Point, b: Point, *, stroke: str = "rule", width: float = 1.0, dash: str = ""
-    ) -> None:
+    def _add(self, kind: Kind, *points: Point, **style: Any) -> None:
+        self.marks.append(Mark(kind, points, **style))
+
+    def line(self, a: Point, b: Point, *, stroke: str = "rule", **style: Any) -> None:
         """Draw a straight line from a to b."""
-        self.marks.append(Mark("line", (a, b), stroke=stroke, width=width, dash=dash))
+        self._add("line", a, b, stroke=stroke, **style)
 
-    def rect(self, x: float, y: float, w: float, h: float, *, fill: str, tip: str = "") -> None:
+    def rect(self, x: float, y: float, w: float, h: float, *, fill: str) -> None:
         """Draw a filled rectangle."""
-        self.marks.append(Mark("rect", ((x, y), (max(w, 0), max(h, 0))), fill=fill, tip=tip))
+        self._add("rect", (x, y), (max(w, 0), max(h, 0)), fill=fill)
 
-    def circle(
-        self, x: float, y: float, r: float, *, fill: str, stroke: str = "", tip: str = ""
-    ) -> None:
+    def circle(self, x: float, y: float, r: float, *, fill: str, **style: Any) -> None:
         """Draw a disc, or a ring where `fill` is "none"."""
-        self.marks.append(Mark("circle", ((x, y),), fill=fill, stroke=stroke, size=r, tip=tip))
+        self._add("circle", (x, y), size=r, fill=fill, **style)
 
-    def polyline(
-        self, points: Sequence[Point], *, stroke: str, width: float = 1.5, dash: str = ""
-    ) -> None:
+    def polyline(self, points: Sequence[Point], *, stroke: str, **style: Any) -> None:
         """Draw a line through points."""
         if len(points) > 1:
-            self.marks.append(
-                Mark("polyline", tuple(points), stroke=stroke, width=width, dash=dash)
-            )
+            self._add("polyline", *points, stroke=stroke, **{"width": 1.5, **style})
 
     def text(
-        self,
-        x: float,
-        y: float,
-        text: str,
-        *,
-        anchor: Anchor = "start",
-        size: float = 11,
-        fill: str = "quiet",
-        bold: bool = False,
-        turned: bool = False,
+        self, x: float, y: float, text: str, *, size: float = 11, fill: str = "quiet", **style: Any
     ) -> None:
         """Write a line of text; `turned` reads upwards."""
-        self.marks.append(
-            Mark(
-                "text",
-                ((x, y),),
-                fill=fill,
-                size=size,
-                text=text,
-                anchor=anchor,
-                bold=bold,
-                turned=turned,
-            )
-        )
+        self._add("text", (x, y), text=text, size=size, fill=fill, **style)
 
-    def svg(self, *, attributes: str = "", decorative: bool = False) -> str:
+    def svg(self, *, decorative: bool = False) -> str:
         """Return SVG for the page: classes for colours, everything escaped."""
-        name = (
-            'aria-hidden="true"' if decorative else f'role="img" aria-label="{escape(self.label)}"'
-        )
-        size = f'width="{_n(self.width)}" height="{_n(self.height)}"'
-        head = f'<svg viewBox="0 0 {_n(self.width)} {_n(self.height)}" {size} {name}'
-        head += f" {attributes}>" if attributes else ">"
-        return head + "".join(map(_svg_mark, self.marks)) + "</svg>"
+        width, height = _n(self.width), _n(self.height)
+        size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        name = f'role="img" aria-label="{escape(self.label)}"'
+        if decorative:
+            name = 'aria-hidden="true"'
+        return f"<svg {size} {name}>{''.join(map(_svg_mark, self.marks))}</svg>"
 
     def file_svg(self) -> str:
         """Return SVG that stands alone, with its colours in it."""
-        rules = "".join(
-            f".f-{role}{{fill:{colour}}}.s-{role}{{stroke:{colour}}}"
-            for role, colour in COLOURS.items()
-        )
         style = (
             "<style>text{font-family:system-ui,sans-serif}.f-none{fill:none}"
-            "text.f-ink{paint-order:stroke;stroke:#fff;stroke-width:3px}" + rules + "</style>"
+            f"text.f-ink{{paint-order:stroke;stroke:#fff;stroke-width:3px}}{colour_rules()}</style>"
         )
-        body = self.svg(attributes='xmlns="http://www.w3.org/2000/svg"')
-        cut = body.index(">") + 1
         paper = f'<rect width="100%" height="100%" fill="{COLOURS["paper"]}"/>'
-        return body[:cut] + f"<title>{escape(self.label)}</title>{style}{paper}" + body[cut:] + "\n"
+        head, body = self.svg().split(">", 1)
+        return (
+            f'{head} xmlns="http://www.w3.org/2000/svg"><title>{escape(self.label)}</title>'
+            f"{style}{paper}{body}\n"
+        )
 
-    def save_png(self, path: str | Path, *, scale: float = 2.0) -> None:
-        """Write the same marks as PNG through matplotlib, without a date."""
+    def save_png(self, path: str | Path) -> None:
+        """Write the same marks as PNG through matplotlib, two dots to a pixel, without a date."""
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
         from matplotlib.patches import Circle, Rectangle
 
-        dpi = 72.0 * scale  # so that a pixel of the drawing is a point of matplotlib
-        figure = Figure(figsize=(self.width / 72, self.height / 72), dpi=dpi, facecolor="white")
+        # At 72 dots per inch a pixel of the drawing is a point of matplotlib.
+        figure = Figure(figsize=(self.width / 72, self.height / 72), dpi=144, facecolor="white")
         axes = figure.add_axes((0, 0, 1, 1), frameon=False)
         axes.set_xlim(0, self.width)
         axes.set_ylim(self.height, 0)
@@ -188,20 +168,13 @@ class Drawing:
                     weight="bold" if mark.bold else "normal",
                     zorder=z,
                 )
-            elif mark.kind == "circle":
-                axes.add_patch(
-                    Circle(
-                        mark.points[0],
-                        mark.size,
-                        facecolor=fill,
-                        edgecolor=stroke,
-                        linewidth=mark.width if mark.stroke else 0,
-                        zorder=z,
-                    )
-                )
-            elif mark.kind == "rect":
-                (x, y), (w, h) = mark.points
-                axes.add_patch(Rectangle((x, y), w, h, facecolor=fill, linewidth=0, zorder=z))
+            elif mark.kind in ("circle", "rect"):
+                style: dict[str, Any] = {"facecolor": fill, "edgecolor": stroke, "zorder": z}
+                style["linewidth"] = mark.width if mark.stroke else 0
+                if mark.kind == "circle":
+                    axes.add_patch(Circle(mark.points[0], mark.size, **style))
+                else:
+                    axes.add_patch(Rectangle(mark.points[0], *mark.points[1], **style))
             else:
                 xs, ys = zip(*mark.points, strict=True)
                 line = Line2D(xs, ys, color=stroke, linewidth=mark.width, zorder=z)
@@ -211,35 +184,35 @@ class Drawing:
         with warnings.catch_warnings():
             # A name in a script that the font lacks is drawn as boxes; the SVG has it right.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            figure.savefig(path, dpi=dpi, metadata={"Software": None})
+            figure.savefig(path, metadata={"Software": None})
 
 
 def _svg_mark(mark: Mark) -> str:
-    classes = " ".join(
-        f"{kind}-{role}" for kind, role in (("f", mark.fill), ("s", mark.stroke)) if role
-    )
-    extra = f' class="{classes}"'
+    classes = (f"{kind}-{role}" for kind, role in (("f", mark.fill), ("s", mark.stroke)) if role)
+    x, y = (_n(value) for value in mark.points[0])
+    extra, inner = f' class="{" ".join(classes)}"', ""
     if mark.stroke and mark.width != 1.0:
         extra += f' stroke-width="{_n(mark.width)}"'
     if mark.dash:
         extra += f' stroke-dasharray="{mark.dash}"'
-    tip = f"<title>{escape(mark.tip)}</title>" if mark.tip else ""
-    x, y = mark.points[0]
+    if mark.tip:
+        inner = f"<title>{escape(mark.tip)}</title>"
     if mark.kind == "line":
-        x2, y2 = mark.points[1]
-        return f'<line x1="{_n(x)}" y1="{_n(y)}" x2="{_n(x2)}" y2="{_n(y2)}"{extra}/>'
-    if mark.kind == "rect":
-        w, h = mark.points[1]
-        shape = f'rect x="{_n(x)}" y="{_n(y)}" width="{_n(w)}" height="{_n(h)}"{extra}'
-        return f"<{shape}>{tip}</rect>" if tip else f"<{shape}/>"
-    if mark.kind == "circle":
-        shape = f'circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(mark.size)}"{extra}'
-        return f"<{shape}>{tip}</circle>" if tip else f"<{shape}/>"
-    if mark.kind == "polyline":
+        x2, y2 = (_n(value) for value in mark.points[1])
+        shape = f'x1="{x}" y1="{y}" x2="{x2}" y2="{y2}"'
+    elif mark.kind == "rect":
+        w, h = (_n(value) for value in mark.points[1])
+        shape = f'x="{x}" y="{y}" width="{w}" height="{h}"'
+    elif mark.kind == "circle":
+        shape = f'cx="{x}" cy="{y}" r="{_n(mark.size)}"'
+    elif mark.kind == "polyline":
         points = " ".join(f"{_n(px)},{_n(py)}" for px, py in mark.points)
-        return f'<polyline points="{points}" fill="none"{extra}/>'
-    extra += "" if mark.anchor == "start" else f' text-anchor="{mark.anchor}"'
-    extra += ' font-weight="600"' if mark.bold else ""
-    extra += f' transform="rotate(-90 {_n(x)} {_n(y)})"' if mark.turned else ""
-    size = f' font-size="{_n(mark.size)}"'
-    return f'<text x="{_n(x)}" y="{_n(y)}"{size}{extra}>{escape(mark.text)}</text>'
+        shape = f'points="{points}" fill="none"'
+    else:
+        shape = f'x="{x}" y="{y}" font-size="{_n(mark.size)}"'
+        extra += "" if mark.anchor == "start" else f' text-anchor="{mark.anchor}"'
+        extra += ' font-weight="600"' if mark.bold else ""
+        extra += f' transform="rotate(-90 {x} {y})"' if mark.turned else ""
+        inner = escape(mark.text)
+    end = f">{inner}</{mark.kind}>" if inner else "/>"
+    return f"<{mark.kind} {shape}{extra}{end}"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import groupby, islice
 from typing import Any
 
 from markupsafe import Markup
 
 from scalecal.auditing.sentences import SHOWN, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
-from scalecal.io.text import csv_cell, number
+from scalecal.io.text import csv_text, number
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
+from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
+from scalecal.runs.wording import change_text, said
 
 __all__ = ["cell_view", "data_uri", "frontiers", "page_view", "stratum_title"]
 
@@ -39,135 +42,72 @@ def svg(sheet: Drawing, *, decorative: bool = False) -> Markup:
     return Markup(sheet.svg(decorative=decorative))
 
 
-def role_of(method: str, baseline: str) -> str:
-    """Colour of a method: one for what was there before, one for every remedy."""
-    return "before" if method == baseline else "accent"
-
-
-def _null(panel: Mapping[str, Any]) -> str:
-    null = panel.get("null")
-    return number(panel["floor"] if null is None else null)
-
-
 def data_uri(text: str) -> str:
     """CSV text as a link that needs no file."""
     return "data:text/csv;base64," + base64.b64encode(text.encode("utf-8")).decode("ascii")
 
 
-def signed(value: float) -> str:
-    """Write a change with its sign, by a true minus.
-
-    Examples
-    --------
-    >>> signed(-0.25), signed(0.5), signed(-1e-5)
-    ('−0.250', '+0.500', '0.000')
-    """
-    text = number(abs(value))
-    if float(text) == 0:
-        return text
-    return ("+" if value > 0 else "−") + text
-
-
-def change_text(change: Mapping[str, Any] | None) -> str:
-    """A paired change with its interval, short enough for a table."""
-    if not change or change["difference"] is None:
-        return ""
-    if change["low"] is None:
-        return signed(change["difference"])
-    return f"{signed(change['difference'])} ({signed(change['low'])} to {signed(change['high'])})"
-
-
 def cell_view(
-    cell: Mapping[str, Any],
-    *,
-    offered: Sequence[str],
-    sampled: str,
-    most_cases: int,
-    image_note: str,
+    cell: Row, *, offered: Sequence[str], sampled: str, most_cases: int, image_note: str
 ) -> dict[str, Any]:
-    """Everything the template shows of one cell."""
-    after = cell["best"]["method"] if cell["best"] else None
+    """Everything the template shows of one cell: its facts, and what is made of them."""
     seed = f"seed {cell['seed']}, one of {cell['n_seeds']}; " if cell["n_seeds"] > 1 else ""
+    diagrams = []
+    for method, panels in cell["reliability"].items():
+        role, what = role_of(method, cell["baseline"]), f"{seed}{cell['n_bins']} bins"
+        if method in cell["derived"]:
+            what += f"; {cell['derived'][method]}"
+        drawn = [_reliability_panel(cell, method, role, panel) for panel in panels]
+        diagrams.append({"method": method, "role": role, "what": what, "panels": drawn})
     return {
-        **{k: cell[k] for k in ("key", "name", "n_bins", "strata", "baseline", "votes")},
-        "said": [*(item["text"] for item in cell["lead"]), *cell["more"]],
-        "after": after,
+        **cell,
+        "said": said(cell),
+        "after": cell["best"]["method"] if cell["best"] else None,
         "offered": offered,
         "sampled": sampled,
-        "reliability": [
-            {
-                "method": method,
-                "role": role_of(method, cell["baseline"]),
-                "what": f"{seed}{cell['n_bins']} bins"
-                + (f"; {cell['derived'][method]}" if method in cell["derived"] else ""),
-                "panels": [_reliability_panel(cell, method, p) for p in panels],
-            }
-            for method, panels in cell["reliability"].items()
-        ],
-        "bin_rows": [
-            [
-                method,
-                panel["stratum"],
-                *(number(b[k]) for k in ("lo", "hi", "n", "mean_p", "mean_y", "bar_lo", "bar_hi")),
-            ]
-            for method, panels in cell["reliability"].items()
-            for panel in panels
-            for b in panel["bins"]
-        ],
+        "diagrams": diagrams,
+        "legend": [{"name": m, "role": role_of(m, cell["baseline"])} for m in cell["shown"]],
         **_audit_view(cell),
         **_frontier_view(cell),
-        **_cases_view(cell, after, most_cases, image_note),
+        **_cases_view(cell, most_cases, image_note),
         **_referral_view(cell),
     }
 
 
-def _reliability_panel(
-    cell: Mapping[str, Any], method: str, panel: Mapping[str, Any]
-) -> dict[str, Any]:
+def _reliability_panel(cell: Row, method: str, role: str, panel: Row) -> dict[str, Any]:
     title = stratum_title(panel["stratum"], cell["agreement"])
     drawn = figures.reliability_panel(
-        panel,
-        title=f"{method}, {title}",
-        event=cell["event"],
-        role=role_of(method, cell["baseline"]),
+        panel, title=f"{method}, {title}", event=cell["event"], role=role
     )
-    return {
-        "stratum": panel["stratum"],
-        "title": title,
-        "n": number(panel["n"]),
-        "ece": number(panel["ece"]),
-        "null": _null(panel),
-        "svg": svg(drawn),
-    }
+    calibrated = figures.calibrated_text(panel)
+    return {**panel, "title": title, "calibrated": calibrated, "svg": svg(drawn)}
 
 
-def _audit_view(cell: Mapping[str, Any]) -> dict[str, Any]:
+def _audit_view(cell: Row) -> dict[str, Any]:
     audit = cell["audits"][cell["baseline"]]
-    rows = audit["rows"]
-    used = shown_columns(rows, (*SHOWN, "debiased_error"))
+    used = shown_columns(audit["rows"], (*SHOWN, "debiased_error"))
 
-    def text(row: Mapping[str, Any], key: str) -> str:
+    def text(row: Row, key: str) -> str:
         if key == "name":
             return stratum_title(row["name"], cell["agreement"])
-        low, high = (row.get(f"debiased_error_{end}") for end in ("low", "high"))
-        if key == "debiased_error" and low is not None:
-            return f"{number(row[key], 4)} ({number(low, 4)} to {number(high, 4)})"
+        if key == "debiased_error" and row.get("debiased_error_low") is not None:
+            return interval_text(row, key, 4)
         return cell_text(key, row.get(key))
 
     return {
         "audit_head": [column.title for column in used],
-        "audit_rows": [[text(row, column.key) for column in used] for row in rows],
+        "audit_rows": [[text(row, column.key) for column in used] for row in audit["rows"]],
         "audit_notes": [*audit["sentences"], *audit["notes"]],
     }
 
 
-def _frontier_titles(cell: Mapping[str, Any]) -> dict[str, str]:
+def _frontier_titles(cell: Row) -> dict[str, str]:
     hard = stratum_title(cell["hardest"] or "", cell["agreement"])
     votes = {key: COLUMNS[key].title for key in ("nll", "vote_nll")}
     return {"ece": "overall ECE", "ece_hard": f"ECE, {hard}", **votes}
 
 
-def frontiers(cell: Mapping[str, Any]) -> list[tuple[str, str, Drawing]]:
+def frontiers(cell: Row) -> list[tuple[str, str, Drawing]]:
     """Return the trade-off figures of a cell that can be drawn: short name, title, drawing."""
     names = _frontier_titles(cell)
     hard = names["ece_hard"].removeprefix("ECE, ")
@@ -184,86 +124,60 @@ def frontiers(cell: Mapping[str, Any]) -> list[tuple[str, str, Drawing]]:
     return out
 
 
-def _frontier_view(cell: Mapping[str, Any]) -> dict[str, Any]:
+def _frontier_view(cell: Row) -> dict[str, Any]:
     facts, heads = cell["frontier"], _frontier_titles(cell)
     keys = [k for k in heads if any(k in p for p in facts["points"])]
-    beyond = [row for row in facts["beyond"] if row["method"] != cell["baseline"]]
 
-    def interval(point: Mapping[str, Any], key: str) -> str:
-        text = number(point.get(key))
-        if point.get(f"{key}_low") is not None:
-            text += f" ({number(point[f'{key}_low'])} to {number(point[f'{key}_high'])})"
-        return text
+    def beyond(row: Row, key: str) -> str:
+        ends = {"difference": "", "low": "_low", "high": "_high"}
+        return change_text({k: row.get(f"difference_{key}{end}") for k, end in ends.items()})
 
     return {
         "frontiers": [{"title": title, "svg": svg(drawn)} for _, title, drawn in frontiers(cell)],
         "frontier_head": ["Method", *(heads[k] for k in keys)],
         "frontier_rows": [
-            [point["method"], *(interval(point, k) for k in keys)] for point in facts["points"]
+            [point["method"], *(interval_text(point, k) for k in keys)] for point in facts["points"]
         ],
         "beyond_head": ["Method", "Softening, T", *(f"Δ {heads[k]}" for k in keys)],
         "beyond_rows": [
-            [
-                row["method"],
-                number(row.get("at_temperature"), 2),
-                *(_difference(row, k) for k in keys),
-            ]
-            for row in beyond
+            [row["method"], number(row["at_temperature"], 2), *(beyond(row, k) for k in keys)]
+            for row in facts["beyond"]
+            if row["method"] != cell["baseline"]
         ],
     }
 
 
-def _difference(row: Mapping[str, Any], key: str) -> str:
-    """Write a difference to softening by the same amount, as `frontier_methods` names its columns."""
-    start = f"difference_{key}"
-    if row.get(start) is None:
-        return "-"
-    low, high = row.get(f"{start}_low"), row.get(f"{start}_high")
-    return change_text({"difference": row[start], "low": low, "high": high})
+def _cases_view(cell: Row, most: int, image_note: str) -> dict[str, Any]:
+    import pandas as pd
 
-
-def _cases_view(
-    cell: Mapping[str, Any], after: str | None, most: int, image_note: str
-) -> dict[str, Any]:
-    listed: list[dict[str, Any]] = []
-    taken: dict[str, int] = {}
-    for case in cell["cases"]:
-        taken[case["stratum"]] = taken.get(case["stratum"], 0) + 1
-        if taken[case["stratum"]] <= most:
-            listed.append(case)
     classes = cell["classes"]
-
-    def name(c: int) -> str:
-        return str(classes[c]) if c < len(classes) else str(c)
-
-    shown = []
-    for case in listed:
-        votes, of = case["votes"], case["shown_class"]
-        given = "" if votes is None else f"{votes[of]} of {sum(votes)} for {name(of)}"
-        shown.append(
+    by_stratum = groupby(cell["cases"], key=lambda case: case["stratum"])
+    listed = []
+    for case in (case for _, cases in by_stratum for case in islice(cases, most)):
+        votes, of = case["votes"] or (), case["shown_class"]
+        words = f"{votes[of]} of {sum(votes)} for {classes[of]}" if votes else ""
+        listed.append(
             {
                 **{k: case.get(k) for k in ("id", "stratum", "thumbnail", "href")},
-                "label": name(case["label"]),
-                "dots": "" if votes is None else _dots(votes, of, given),
-                "votes_text": given,
-                "votes_value": "" if not votes or not sum(votes) else votes[of] / sum(votes),
-                "before": number(case["before"]),
-                "after": number(case["after"]),
-                "excess": number(case["excess"]),
+                "label": classes[case["label"]],
+                "votes_text": words,
+                "dots": _dots(votes, of, words),
+                "votes_value": votes[of] / sum(votes) if sum(votes) else "",
+                **{k: number(case[k]) for k in ("before", "after", "excess")},
             }
         )
-    head = ["id", "stratum", "label", "votes", cell["baseline"], after or "", "overconfidence"]
     keys = ("id", "stratum", "label", "votes_text", "before", "after", "excess")
-    lines = [head, *([row[k] for k in keys] for row in shown)]
-    text = "".join(",".join(csv_cell(v) for v in line) + "\n" for line in lines)
-    what = f"Probabilities are of class {name(1)}." if len(classes) == 2 else ""
+    after = cell["best"]["method"] if cell["best"] else ""
+    table = pd.DataFrame([[row[k] for k in keys] for row in listed])
+    table.columns = ["id", "stratum", "label", "votes", cell["baseline"], after, "overconfidence"]
+    what = f"Probabilities are of class {classes[1]}."
     if cell["event"] != "positive class":
         what = "Probabilities are of the class the model prefers."
     return {
-        "cases": shown,
-        "thumbnails": any(case.get("thumbnail") for case in listed),
-        "cases_uri": data_uri(text),
-        "cases_note": " ".join(t for t in (what, image_note) if t),
+        "listed": listed,
+        "thumbnails": any(case["thumbnail"] for case in listed),
+        "cases_uri": data_uri(csv_text(table)),
+        "cases_note": f"{what} {image_note}".strip(),
     }
 
 
@@ -278,38 +192,27 @@ def _dots(votes: Sequence[int], of: int, words: str) -> Markup | str:
     return svg(sheet)
 
 
-def _referral_view(cell: Mapping[str, Any]) -> dict[str, Any]:
-    panels = cell["referral"]
+def _referral_view(cell: Row) -> dict[str, Any]:
+    panels = [
+        {**panel, "title": stratum_title(panel["stratum"], cell["agreement"])}
+        for panel in cell["referral"]
+    ]
     top = figures.referral_top(panels)
+    for panel in panels:
+        drawn = figures.referral_panel(
+            panel, title=panel["title"], baseline=cell["baseline"], top=top
+        )
+        panel["svg"] = svg(drawn)
     rows = []
-    for i in range(len(panels[0]["methods"][0]["thresholds"]) if panels else 0):
+    for i, first in enumerate(panels[0]["methods"][0]["thresholds"] if panels else ()):
         for panel in panels:
-            row = [stratum_title(panel["stratum"], cell["agreement"])]
+            row = [f"{100 * first['threshold']:g} %", panel["title"]]
             for method in panel["methods"]:
                 t = method["thresholds"][i]
-                row.insert(0, f"{100 * t['threshold']:g} %") if len(row) == 1 else None
                 row += [f"{t['sent']:,} of {t['n']:,}", f"{t['avoided']:,} of {t['errors']:,}"]
-                row.append(number(t["avoided"] / t["sent"]) if t["sent"] else "-")
+                row.append(number(t["per_case"]))
             rows.append(row)
-    return {
-        "referral": [
-            {
-                "title": stratum_title(panel["stratum"], cell["agreement"]),
-                "n": number(panel["n"]),
-                "svg": svg(
-                    figures.referral_panel(
-                        panel,
-                        title=stratum_title(panel["stratum"], cell["agreement"]),
-                        baseline=cell["baseline"],
-                        top=top,
-                    )
-                ),
-            }
-            for panel in panels
-        ],
-        "referral_rows": rows,
-        "legend": [{"name": m, "role": role_of(m, cell["baseline"])} for m in cell["shown"]],
-    }
+    return {"referral": panels, "referral_rows": rows}
 
 
 # What is not of one cell
@@ -318,7 +221,7 @@ EXTRA = ("nll", "vote_nll", "auc", "accuracy")
 """Columns of the methods' table beside ECE."""
 
 
-def page_view(facts: Mapping[str, Any], *, n_full: int) -> dict[str, Any]:
+def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
     """Everything the template shows that is not of one cell."""
     cells = facts["cells"]
     sections = [("answer", "Answer"), ("models", "Side by side"), ("difficulty", "By difficulty")]
@@ -350,7 +253,7 @@ def page_view(facts: Mapping[str, Any], *, n_full: int) -> dict[str, Any]:
     }
 
 
-def _subtitle(cells: Sequence[Mapping[str, Any]]) -> str:
+def _subtitle(cells: Sequence[Row]) -> str:
     first = cells[0]
     if len(cells) > 1:
         return f"{len(cells)} models, {len(dict.fromkeys(m for c in cells for m in c['methods']))} methods"
@@ -363,7 +266,7 @@ def _subtitle(cells: Sequence[Mapping[str, Any]]) -> str:
     return " · ".join(parts)
 
 
-def _lead(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _lead(facts: Row) -> list[dict[str, Any]]:
     cells = facts["cells"]
     strips: list[Markup | str] = ["", "", ""]
     if len(cells) == 1:
@@ -386,7 +289,7 @@ def _lead(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**item, "strip": strip} for item, strip in zip(facts["lead"], strips, strict=True)]
 
 
-def _beside(cell: Mapping[str, Any], facts: Mapping[str, Any], drawn: bool) -> dict[str, Any]:
+def _beside(cell: Row, facts: Row, drawn: bool) -> dict[str, Any]:
     value = {r["stratum"]: r for r in cell["rows"] if r["method"] == cell["baseline"]}
     whole, hard = value.get("overall", {}), value.get(cell["hardest"], {})
     best = cell["best"]
@@ -401,7 +304,7 @@ def _beside(cell: Mapping[str, Any], facts: Mapping[str, Any], drawn: bool) -> d
     }
 
 
-def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _dot_table(facts: Row) -> dict[str, Any]:
     cells, strata = facts["cells"], facts["strata"]
     agreement = all(c["agreement"] or not c["strata"] for c in cells)
     top = figures.ece_top(cells)
@@ -414,21 +317,10 @@ def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
             strips = []
             for stratum in strata:
                 row = value.get((method, stratum))
-                if row is None:
-                    strips.append({"stratum": stratum, "value": "", "svg": ""})
-                    continue
-                changes = {} if method == cell["baseline"] else row["changes"]
-                strips.append(
-                    {
-                        "stratum": stratum,
-                        "value": row["ece"],
-                        "ece": number(row["ece"]),
-                        "change": change_text(changes.get("ece")),
-                        "svg": svg(figures.strip(row, top=top, role=role), decorative=True),
-                    }
-                )
-            whole = value.get((method, "overall"), {})
-            changes = {} if method == cell["baseline"] else whole.get("changes", {})
+                sheet = row and figures.strip(row, top=top, role=role)
+                strip = {"stratum": stratum, "svg": svg(sheet, decorative=True) if sheet else ""}
+                strips.append(strip | _with_change(row, "ece", cell["baseline"]))
+            whole = value.get((method, "overall"))
             rows.append(
                 {
                     "cell": cell["key"],
@@ -436,14 +328,7 @@ def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
                     "method": method,
                     "role": role,
                     "strips": strips,
-                    "extra": [
-                        {
-                            "value": "" if whole.get(k) is None else whole[k],
-                            "text": number(whole.get(k)),
-                            "change": change_text(changes.get(k)),
-                        }
-                        for k in extra
-                    ],
+                    "extra": [_with_change(whole, k, cell["baseline"]) for k in extra],
                 }
             )
     return {
@@ -454,7 +339,16 @@ def _dot_table(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
+def _with_change(row: Row | None, key: str, baseline: str) -> dict[str, Any]:
+    """A number of a row and, where it is not the baseline's own, its change."""
+    if row is None or row.get(key) is None:
+        return {"value": "", "text": "-", "change": ""}
+    change = None if row["method"] == baseline else row["changes"].get(key)
+    text = change_text(change) if change else ""
+    return {"value": row[key], "text": number(row[key]), "change": text}
+
+
+def _claim(claim: Row) -> dict[str, str]:
     kinds = {"holds": "holds", "does not hold": "fails"}
     keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
     found = {k: "" if claim.get(k) is None else _words(claim[k]) for k in keys}
@@ -469,10 +363,10 @@ def _words(value: Any) -> str:
     return number(value)
 
 
-def _made(run: Mapping[str, Any]) -> dict[str, Any]:
+def _made(run: Row) -> dict[str, Any]:
     dataset, encoder = run.get("dataset") or {}, run.get("encoder") or {}
 
-    def listed(values: Mapping[str, Any]) -> str:
+    def listed(values: Row) -> str:
         named = [str(values["name"])] if values.get("name") else []
         rest = (f"{k} {_words(v)}" for k, v in values.items() if k != "name" and v is not None)
         return ", ".join([*named, *rest])

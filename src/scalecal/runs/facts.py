@@ -539,8 +539,17 @@ def _yield(y: Any, p: Float) -> Row:
     table = []
     for threshold in THRESHOLDS:
         below = confidence < threshold
-        counts = {"sent": int(below.sum()), "avoided": int(wrong[below].sum())}
-        table.append({"threshold": threshold, **counts, "n": n, "errors": errors})
+        referred, saved = int(below.sum()), int(wrong[below].sum())
+        table.append(
+            {
+                "threshold": threshold,
+                "sent": referred,
+                "avoided": saved,
+                "per_case": saved / referred if referred else None,
+                "n": n,
+                "errors": errors,
+            }
+        )
     return {
         "n": n,
         "errors": errors,

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.calibrators import Calibrator, Chain, JuryScaling
-from scalecal.cases import Predictions
+from scalecal.cases import Features, Predictions
 from scalecal.checks import InputError, check_positive_int, lookup
-from scalecal.io.features import Features
 from scalecal.io.store import plain, write_file
 from scalecal.probes import DEFAULT_PANEL, Job, LinearProbe, Recipe, ScaleProbe, fit_many
 from scalecal.probes.estimators import as_json
@@ -82,9 +81,7 @@ def fit_method(
         raise InputError(
             f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"
         )
-    run, why = applicable([method], data)
-    if method not in run:
-        raise InputError(f"{method} cannot be fitted: {why[method]}")
+    applicable([method], data)
     if memory is None:
         data = replace(data, X=on_device(data.X, "cpu"))
     y, split = data.cases.y, data.split

@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.base import clone
 
 from scalecal.calibrators import Calibrator
+from scalecal.cases import Features
 from scalecal.checks import Float, InputError, Int, library, lookup
 from scalecal.engines import Engine, Worker
-from scalecal.io.features import Features
 from scalecal.probes import Job, Trained, fit_many, probabilities
 from scalecal.runs.cells import Cell, Prediction, joined_cell
 from scalecal.runs.methods import METHODS, Method

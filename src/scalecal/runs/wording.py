@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.sentences import LEVEL
+from scalecal.auditing.sentences import LEVEL, lay_out
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, holm
 
@@ -85,7 +85,7 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
 
 
 def change_text(change: Mapping[str, Any] | None) -> str:
-    """Write a change with its interval; "-" where there is none.
+    """Write a change with its 95 % interval; "-" where there is none.
 
     Examples
     --------
@@ -94,10 +94,11 @@ def change_text(change: Mapping[str, Any] | None) -> str:
     """
     if not change or change["difference"] is None:
         return "-"
-    ends = [change["difference"], change["low"], change["high"]]
-    if not any(ends):
+    if not any(change[k] for k in ("difference", "low", "high")):
         return "0"
-    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*ends)
+    if change["low"] is None:
+        return f"{change['difference']:+.3f}"
+    return "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format_map(change)
 
 
 def _share_text(share: Mapping[str, Any]) -> str:
@@ -136,17 +137,7 @@ def comparison_text(facts: Facts) -> str:
     """Lay the comparison out as text, one line per method."""
     shown = shown_table(facts)
     cells = [[str(c) for c in shown.columns], *shown.to_numpy().tolist()]
-    widths = [max(len(line[j]) for line in cells) for j in range(len(cells[0]))]
-    lines = []
-    for i, line in enumerate(cells):
-        parts = [
-            c.ljust(w) if j == 0 else c.rjust(w)
-            for j, (c, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        lines.append("  ".join(parts).rstrip())
-        if i == 0:
-            lines.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
-    return "\n".join(lines)
+    return lay_out(cells)
 
 
 # Sentences

@@ -17,18 +17,6 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError, Int, check_same_length, check_weights
 from scalecal.synthesis import Mixtures
 
-__all__ = [
-    "LOSSES",
-    "Fit",
-    "Scaling",
-    "Task",
-    "check_tasks",
-    "loss",
-    "residual",
-    "same_content",
-    "same_mixtures",
-]
-
 Array = Any  # a numpy array or a torch tensor
 Float = NDArray[Any]
 
@@ -179,14 +167,7 @@ class Fit:
 
 
 def same_content(arrays: Sequence[Any]) -> list[int]:
-    """Number arrays so that equal ones get the same number, in order of appearance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> same_content([np.array([1, 2]), np.array([3]), np.array([1, 2]), None])
-    [0, 1, 0, 2]
-    """
+    """Number arrays (or None) so that equal ones get the same number, in order of appearance."""
     by_identity: dict[int, int] = {}
     by_content: dict[Any, int] = {}
     numbers = []
