@@ -11,7 +11,7 @@ from scalecal.probes import LinearProbe, ScaleProbe
 from scalecal.runs.facts import best_method, compare_cell
 from scalecal.runs.grid import applicable, parts, run_grid, seed_list
 from scalecal.runs.methods import METHODS
-from scalecal.runs.wording import help_sentence
+from scalecal.runs.wording import help_sentence, lead
 from scalecal.splits import hold_out
 
 PROMISED = [
@@ -264,6 +264,11 @@ def test_a_larger_gain_that_raises_label_nll_is_not_passed_over_in_silence(gain,
     said = help_sentence(facts_of({"jury": jury, "platt": platt}))
     assert claim in said
     assert "without raising label NLL" in said
+    row = {"name": "overall", "ece": 0.1, "floor": 0.1}
+    audits = {"none": {"rows": [row]}}
+    cell = facts_of({"jury": jury, "platt": platt}) | {"audits": audits, "hardest": "", "name": "a"}
+    several = lead([cell, cell])[2]["text"]
+    assert ("without raising label NLL" in several) is (gain == 0)
     assert "jury changes vote NLL by -0.050 [-0.052, -0.048], but label NLL by +0.040" in said
     said = help_sentence(facts_of({"jury": {"vote_nll": 0.05, "nll": 0.04}, "platt": platt}))
     assert claim in said

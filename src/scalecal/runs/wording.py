@@ -359,7 +359,10 @@ def _several(cells: Sequence[Facts]) -> list[str]:
         second = "No stratum can be judged against calibrated models."
     sure = [c for c in cells if c["best"] and c["best"]["sure"]]
     if not sure:
-        return [first, second, f"In none of the {count} models does a remedy gain beyond chance."]
+        costly = any(c["best"] and c["best"].get("costly") for c in cells)
+        unharmed = " without raising label NLL" if costly else ""
+        third = f"In none of the {count} models does a remedy gain beyond chance{unharmed}."
+        return [first, second, third]
     chosen: dict[str, list[str]] = {}
     for cell in sure:
         chosen.setdefault(cell["best"]["method"], []).append(cell["name"])
