@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.io.text import number
+from scalecal.io.text import number, text_table
 from scalecal.metrics import COLUMNS, Column
 
 __all__ = ["LEVEL", "cell", "number", "p_value", "sentences", "shown_columns", "table"]
@@ -81,17 +81,7 @@ def table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     lines = [[column.title for column in used]]
     lines += [[cell(c.key, row.get(c.key)) for c in used] for row in rows]
     lines += [[cell(c.key, row[c.key]) if c.key in row else "" for c in used] for row in references]
-    widths = [max(len(line[j]) for line in lines) for j in range(len(used))]
-    text = []
-    for i, line in enumerate(lines):
-        cells = [
-            cell.ljust(w) if j == 0 else cell.rjust(w)
-            for j, (cell, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        text.append("  ".join(cells).rstrip())
-        if i in (0, len(rows)) and i < len(lines) - 1:
-            text.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
-    return "\n".join(text)
+    return text_table(lines, (0, len(rows)) if references else (0,))
 
 
 def _overall(row: Row) -> str:

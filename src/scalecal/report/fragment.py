@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from scalecal.auditing.sentences import cell, number, shown_columns
+from scalecal.auditing.sentences import SHOWN, cell, number, shown_columns
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS, colour_rules
 from scalecal.report.views import stratum_title
@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["audit_html", "audit_page"]
 
-_SHOWN = (
-    "n",
-    "ece",
-    "floor",
-    "null",
-    "p_null_holm",
-    "p_cox_holm",
-    "overconfidence",
-    "nll",
-    "vote_nll",
-    "auc",
-)
 _MOST_PANELS = 6
 
 
@@ -51,7 +39,7 @@ def audit_html(audit: Audit) -> str:
     It brings its own colours and touches nothing outside itself, as a notebook wants it.
     """
     agreement = audit.meta["strata"] == "agreement"
-    used = shown_columns(audit.rows, _SHOWN)
+    used = shown_columns(audit.rows, SHOWN[1:])
     head = "".join(f'<th style="text-align:right">{escape(c.title)}</th>' for c in used)
     body = []
     for row in audit.rows:
