@@ -135,7 +135,7 @@ def compare_stores(n: int = 65536, few: int = 4000, dim: int = 1024) -> None:
     import h5py
     import torch
 
-    from scalecal.io.feature_store import open_store
+    from scalecal.io.feature_store import StoreWriter
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, dim)).astype(np.float32)
@@ -143,7 +143,7 @@ def compare_stores(n: int = 65536, few: int = 4000, dim: int = 1024) -> None:
     table = pd.DataFrame({"id": [f"tile_{i:06d}" for i in range(n)], "label": np.arange(n) % 2})
 
     def shards(folder: Path) -> None:
-        with open_store(folder / "s", {"encoder": {"name": "made"}}, table, dim=dim) as store:
+        with StoreWriter(folder / "s", {"encoder": {"name": "made"}}, table, dim=dim) as store:
             for shard, start, stop in store.missing():
                 store.write_shard(shard, x[start:stop])
             store.finish()

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from scalecal.solvers import Mixtures, Task, train
+from scalecal.solvers import Task, train
+from scalecal.synthesis import Mixtures
 
 SEEDS, PLAIN, SCALE = 10, 7, 4
 EPOCHS, BATCH = 50, 4096

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.timing import cpu_seconds
-from scalecal.solvers import Mixtures, Task, train
-from scalecal.synthesis import plan
+from scalecal.solvers import Task, train
+from scalecal.synthesis import Mixtures, plan
 
 SEEDS, PLAIN, SCALE = 10, 7, 4
 EPOCHS, BATCH = 50, 256

@@ -358,7 +358,7 @@ def test_demo_runs_small(tmp_path, monkeypatch):
 
 def test_compare_shows_the_images_behind_the_embeddings(tmp_path):
     image = pytest.importorskip("PIL.Image")
-    from scalecal.io.feature_store import open_store
+    from scalecal.io.feature_store import StoreWriter
 
     data = simulate(120, dim=4, auc=0.9, seed=0)
     (tmp_path / "images").mkdir()
@@ -375,7 +375,7 @@ def test_compare_shows_the_images_behind_the_embeddings(tmp_path):
         }
     )
     settings = {"encoder": {"name": "mine"}, "dataset": {"classes": ["0", "1"]}}
-    with open_store(tmp_path / "f", settings, table, dim=4, shard_rows=120) as store:
+    with StoreWriter(tmp_path / "f", settings, table, dim=4, shard_rows=120) as store:
         store.write_shard(0, data.X)
         store.finish()
     options = ["compare", tmp_path / "f", "--methods", "none", "--seeds", 1]

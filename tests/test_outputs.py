@@ -16,7 +16,7 @@ from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.features import import_features, load_features
-from scalecal.io.feature_store import open_store
+from scalecal.io.feature_store import StoreWriter
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
 
@@ -82,6 +82,14 @@ def test_audit_keeps_its_input():
     done("audit", "predictions.parquet", "--stream", "--out", ".")
     assert len(pd.read_parquet("predictions.parquet")) == 200
     assert "label" in pd.read_parquet("predictions.parquet")
+
+
+@pytest.mark.usefixtures("_predictions")
+def test_an_audit_of_an_audits_file_does_not_remove_it():
+    done("audit", "predictions.parquet", "--out", "run")
+    # The streamed audit would remove what the audit before it wrote, its own input among it.
+    options = ("--stream", "--p-column", "label", "--out", "run")
+    refused("is the input", "audit", "run/cases.parquet", *options)
 
 
 @pytest.mark.usefixtures("_predictions")
@@ -152,9 +160,12 @@ def test_report_keeps_runs():
     done("report", "run", "--export", "export")
     edited = next(Path("export").glob("*.csv"))
     edited.write_text("edited by hand")
-    result = run("report", "run", "--export", "export")
-    assert isinstance(result.exception, InputError)
+    refused("was changed", "report", "run", "--export", "export")
     assert edited.read_text() == "edited by hand"
+    Path("other").mkdir()
+    Path("other", "results.csv").write_text("mine")
+    refused("did not write", "report", "run", "--export", "other")
+    refused("is a file", "report", "predictions.parquet")
 
 
 def test_plan_and_demo_keep_files():
@@ -218,7 +229,7 @@ def test_import_keeps_files(features):
 def _hold(out: str, ready, go) -> None:
     """Begin an import of two rows and wait in the middle of it."""
     table = pd.DataFrame({"id": ["a", "b"]})
-    with open_store(out, {"encoder": {"name": "x"}}, table, dim=2) as store:
+    with StoreWriter(out, {"encoder": {"name": "x"}}, table, dim=2) as store:
         ready.set()
         go.wait(30)
         store.write_shard(0, np.eye(2))

@@ -14,29 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "InputError",
-    "MissingPackageError",
-    "ScalecalWarning",
-    "as_rng",
-    "check_choice",
-    "check_counts",
-    "check_finite",
-    "check_groups",
-    "check_labels",
-    "check_logits",
-    "check_positive_int",
-    "check_probs",
-    "check_same_length",
-    "check_targets",
-    "check_unit",
-    "check_weights",
-    "in_file",
-    "library",
-    "lookup",
-    "rows",
-]
-
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
 T = TypeVar("T")
@@ -133,7 +110,7 @@ def in_file(file: str, word: str = "row", first: int = 0) -> Iterator[None]:
 
 
 def rows(where: ArrayLike, most: int = 5, *, word: str | None = None) -> str:
-    """Name the rows where a condition holds, the first few of them.
+    """Name the rows where a condition holds anywhere, the first few of them.
 
     Rows of arrays are zero-based; within `in_file` they are counted as the file's. With `word` the
     condition is on something else, zero-based too.
@@ -146,7 +123,8 @@ def rows(where: ArrayLike, most: int = 5, *, word: str | None = None) -> str:
     'columns 0, 1, 2, ... (9 in all)'
     """
     counted, first = _COUNTING.get() if word is None else (word, 0)
-    index = np.flatnonzero(np.asarray(where)) + first
+    mask = np.asarray(where)
+    index = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1)) + first
     shown = ", ".join(str(i) for i in index[:most])
     if len(index) == 1:
         return f"{counted} {shown}"
@@ -207,10 +185,8 @@ def as_float(values: ArrayLike, name: str) -> Float:
 def check_finite(values: Float, name: str) -> Float:
     """Return `values` if none is NaN or infinite."""
     if not np.isfinite(values).all():
-        bad = ~np.isfinite(values)
-        where = bad if bad.ndim == 1 else bad.any(axis=tuple(range(1, bad.ndim)))
         raise InputError(
-            f"{name} must be finite, got NaN or infinity at {rows(where)}. "
+            f"{name} must be finite, got NaN or infinity at {rows(~np.isfinite(values))}. "
             "Drop these cases or fill the values in."
         )
     return values
@@ -247,10 +223,8 @@ def check_probs(probs: ArrayLike, name: str = "probs") -> Float:
     check_finite(p, name)
     if p.min() < 0.0 or p.max() > 1.0:
         bad = (p < 0.0) | (p > 1.0)
-        first = p[bad][0]
-        where = bad if bad.ndim == 1 else bad.any(axis=1)
         raise InputError(
-            f"{name} must lie in [0, 1], got {first:g} at {rows(where)}. Did you pass logits?"
+            f"{name} must lie in [0, 1], got {p[bad][0]:g} at {rows(bad)}. Did you pass logits?"
         )
     if p.ndim == 2:
         total = p.sum(axis=1)
@@ -333,10 +307,9 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     raw = as_float(votes, name)
     _check_cases(raw, name)
     check_finite(raw, name)
-    if (raw < 0).any() or (raw != np.round(raw)).any():
-        bad = (raw < 0) | (raw != np.round(raw))
-        where = bad if bad.ndim == 1 else bad.any(axis=1)
-        raise InputError(f"{name} must be whole numbers >= 0, got {raw[bad][0]:g} at {rows(where)}")
+    bad = (raw < 0) | (raw != np.round(raw))
+    if bad.any():
+        raise InputError(f"{name} must be whole numbers >= 0, got {raw[bad][0]:g} at {rows(bad)}")
     counts = raw.astype(np.int64)
     if counts.ndim == 2:
         if n_raters is not None:

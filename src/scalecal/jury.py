@@ -10,7 +10,7 @@ evenly.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import (
     betainc,
     betaincinv,
@@ -22,18 +22,16 @@ from scipy.special import (
     log_softmax,
 )
 
-from scalecal.checks import InputError, as_float, check_logits, check_probs, check_unit
+from scalecal.checks import Float, InputError, Int, as_float, check_logits, check_probs, check_unit
 
 __all__ = ["jury_inverse", "jury_logit", "jury_probability"]
-
-Float = NDArray[np.float64]
 
 # Below this log-probability the incomplete beta function's inverse loses digits: solve in logs.
 _LOG_TAIL = -300.0
 _BLOCK = 512
 
 
-def _panel_sizes(n_raters: ArrayLike, n: int) -> NDArray[np.int64]:
+def _panel_sizes(n_raters: ArrayLike, n: int) -> Int:
     """Return the panel size of each of n cases."""
     m = as_float(n_raters, "n_raters")
     if m.ndim > 1 or (m.ndim == 1 and len(m) != n):
@@ -146,7 +144,7 @@ def jury_logit(logits: ArrayLike, n_raters: ArrayLike, strength: float = 1.0) ->
     return np.asarray(log_softmax((1.0 - strength) * z + strength * _inverse_logits(z, m), axis=1))
 
 
-def _binary(logits: Float, n_raters: NDArray[np.int64]) -> Float:
+def _binary(logits: Float, n_raters: Int) -> Float:
     """Return logit J_m^{-1}(sigmoid(logits)), computed on the smaller tail."""
     half = np.broadcast_to((n_raters + 1) // 2, logits.shape).astype(np.float64)
     tail = -np.abs(logits)
@@ -255,7 +253,7 @@ def _running_products(factors: Float, degree: int) -> list[Float]:
     return products
 
 
-def _inverse_logits(log_label: Float, n_raters: NDArray[np.int64]) -> Float:
+def _inverse_logits(log_label: Float, n_raters: Int) -> Float:
     """Return the normalised log-probabilities of a vote, from those of the label, (n, C)."""
     if log_label.shape[1] == 2:
         vote = _binary(log_label[:, 1] - log_label[:, 0], n_raters)

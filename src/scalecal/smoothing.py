@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scalecal.checks import (
+    Float,
     InputError,
     as_float,
     check_choice,
@@ -40,7 +41,6 @@ __all__ = [
     "vanilla",
 ]
 
-Float = NDArray[np.float64]
 Smoothing = Callable[..., Any]
 
 
@@ -138,7 +138,7 @@ def piecewise(
             raise InputError(
                 f"the printed piecewise formula gives {label[bad][0]:.3g} for "
                 f"{count[bad][0]:g} of {panel[bad][0]:g} readers and {n_classes} classes, "
-                'which is no probability. Use form="closed".'
+                'which is not a probability. Use form="closed".'
             )
     if symmetric:
         other = _piecewise(panel - count, panel, omega, n_classes, paper=form == "paper")

@@ -2,7 +2,7 @@
 
 Cases without groups are dealt class by class, so parts have their share of every class to within a
 case or so. Groups (patients, slides) are kept whole: of many random orders of the groups, cut at
-the shares, the best is taken and then bettered by moving and swapping groups for as long as the
+the shares, the best is taken and then improved by moving and swapping groups for as long as the
 parts' sizes and class counts come closer to their targets.
 """
 
@@ -23,7 +23,7 @@ PARTS = ("train", "val", "test")
 
 _STARTS = 25  # random orders of the groups tried
 _MOST_STEPS = 300  # moves or swaps of groups after that
-_SWAPS = 20_000  # random pairs of groups looked at when no move helps
+_SWAPS = 20_000  # random pairs of groups tried when no move helps
 _CLOSE = 0.01  # mean misfit per cell that is good enough: one case where a hundred are due
 _LEAST = 1e-9  # a gain below this is rounding
 _LACKING = 10.0  # price of a missing class, in multiples of the part's size

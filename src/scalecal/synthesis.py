@@ -19,7 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, softmax
 
 from scalecal.checks import (
+    Float,
     InputError,
+    Int,
     ScalecalWarning,
     as_float,
     as_rng,
@@ -40,12 +42,9 @@ __all__ = [
     "SynthesisPlan",
     "plan",
     "select_anchors",
-    "share_or_count",
     "synthesize",
 ]
 
-Float = NDArray[np.float64]
-Int = NDArray[np.int64]
 Seed = int | np.random.Generator
 
 
@@ -70,7 +69,7 @@ def _class_logits(logits: ArrayLike) -> Float:
     return np.asarray(z - np.column_stack(rest))
 
 
-def share_or_count(value: int | float, whole: int, name: str, most: float = np.inf) -> int:
+def _share_or_count(value: int | float, whole: int, name: str, most: float = np.inf) -> int:
     """Return a count from an int (a count) or a float (a share of `whole`, at least one)."""
     if isinstance(value, float | np.floating):
         if not (np.isfinite(value) and 0.0 < value <= most):
@@ -111,7 +110,7 @@ def select_anchors(
     Warns
     -----
     ScalecalWarning
-        Fewer candidates than asked for: all of them are used.
+        Fewer candidates than `n_anchors`: all of them are used.
 
     Examples
     --------
@@ -141,11 +140,11 @@ def select_anchors(
                 else f"There are no cases of class {c}: check the labels or the split."
             )
             raise InputError(f"no anchor for class {c} with anchors={anchors!r}. {hint}")
-        count = share_or_count(n_anchors, int(of_class.sum()), "n_anchors", most=1.0)
+        count = _share_or_count(n_anchors, int(of_class.sum()), "n_anchors", most=1.0)
         # A share means as many of them as there are; only a count can be missed.
         if len(candidates) < count and not isinstance(n_anchors, float):
             warnings.warn(
-                f"class {c} has {len(candidates)} candidate anchors where {count} were asked for: "
+                f"class {c} has {len(candidates)} candidate anchors, fewer than the {count} requested: "
                 "all are used",
                 ScalecalWarning,
                 stacklevel=2,
@@ -213,8 +212,6 @@ class SynthesisPlan(Mixtures):
         Class to row numbers, most confident first.
     pair : array of int (s, 2)
         The two anchors' classes.
-    first, second, alpha, targets, weight
-        As in `Mixtures`.
     """
 
     anchors: dict[int, Int]
@@ -310,15 +307,13 @@ def plan(
         Labels of the training cases.
     logits : array (n,) or (n, C)
         The first probe's logits of the training cases.
-    n_anchors : int or float
-        Anchors per class: a count, or a share of the class.
+    n_anchors, anchors
+        As in `select_anchors`.
     n_raters : int
         Readers in the imagined panel, at least two.
     smoothing : str or callable
         A name in `scalecal.smoothing.SMOOTHINGS`, a function ``f(votes, n_raters)``, or "mixup":
         the share :math:`1 - \alpha` itself, not rounded to votes.
-    anchors : str
-        A name in `ANCHORS`.
     n_synthetic : int, float or None
         None takes every pair at every level, as published. A count, or a share of the training set,
         samples that many combinations without replacement (the wide variant).
@@ -398,10 +393,10 @@ def _combinations(
                 "Give n_synthetic (say 1.0: as many as there are training cases) to sample them."
             )
         return np.arange(total)
-    count = share_or_count(n_synthetic, n, "n_synthetic")
+    count = _share_or_count(n_synthetic, n, "n_synthetic")
     if count > total:
         warnings.warn(
-            f"{count} synthetic cases were asked for but there are {total} combinations of anchors "
+            f"{count} synthetic cases were requested but there are {total} combinations of anchors "
             "and levels: all are used",
             ScalecalWarning,
             stacklevel=3,
@@ -435,17 +430,7 @@ def _shares(smoothing: str | Smoothing, alpha: Float, votes: Int, n_raters: int)
 
 
 def synthesize(
-    X: ArrayLike,
-    y: ArrayLike,
-    logits: ArrayLike,
-    *,
-    n_anchors: int | float = 10,
-    n_raters: int = 7,
-    smoothing: str | Smoothing = "piecewise",
-    anchors: Literal["confident", "class", "prediction", "random"] = "confident",
-    n_synthetic: int | float | None = None,
-    seed: Seed = 0,
-    **options: Any,
+    X: ArrayLike, y: ArrayLike, logits: ArrayLike, **options: Any
 ) -> tuple[NDArray[Any], Float]:
     """Make synthetic cases of known difficulty from embeddings (SCALE's steps 1 and 2).
 
@@ -453,10 +438,8 @@ def synthesize(
     ----------
     X : array (n, d)
         Embeddings of the training cases.
-    y, logits, n_anchors, n_raters, smoothing, anchors, n_synthetic, seed
+    y, logits, **options
         As in `plan`.
-    **options
-        Further options of `plan`.
 
     Returns
     -------
@@ -479,15 +462,5 @@ def synthesize(
     if rows.ndim != 2:
         raise InputError(f"X must be 2-d (cases, features), got shape {rows.shape}")
     check_same_length(X=rows, y=np.asarray(y))
-    planned = plan(
-        y,
-        logits,
-        n_anchors=n_anchors,
-        n_raters=n_raters,
-        smoothing=smoothing,
-        anchors=anchors,
-        n_synthetic=n_synthetic,
-        seed=seed,
-        **options,
-    )
+    planned = plan(y, logits, **options)
     return planned.interpolate(rows), planned.targets

@@ -36,7 +36,6 @@ __all__ = [
     "strata",
     "stratum_codes",
     "tied_error",
-    "vote_shares",
 ]
 
 STRATA = ("high", "medium", "low")
@@ -49,12 +48,11 @@ draw one of them, or give no label (-1)."""
 
 
 def from_long(
-    case: ArrayLike, rater: ArrayLike, label: ArrayLike, *, classes: ArrayLike | None = None
+    case: ArrayLike, rater: ArrayLike, label: ArrayLike
 ) -> tuple[Int, NDArray[Any], tuple[Any, ...]]:
     """Count votes given one per row: (case, rater, label).
 
-    Returns counts (cases, classes), the names of the cases and those of the classes, both sorted;
-    `classes` names classes that nobody may have voted for.
+    Returns counts (cases, classes), the names of the cases and those of the classes, both sorted.
 
     A missing label (None, NaN or an empty string) is a reader who did not vote on the case. A reader
     who votes twice on one case is an error, whether or not the two votes agree.
@@ -66,20 +64,16 @@ def from_long(
     ([[1, 1], [0, 1]], ['a', 'b'], ('HP', 'SSA'))
     """
     cases, raters, labels = (np.asarray(a) for a in (case, rater, label))
-    n = check_same_length(case=cases, rater=raters, label=labels)
-    if n == 0:
+    if check_same_length(case=cases, rater=raters, label=labels) == 0:
         raise InputError("no votes: the table (case, rater, label) is empty")
     if labels.dtype.kind in "OUS":
         missing = np.array([v is None or v != v or v == "" for v in labels.tolist()])
+        chosen = labels[~missing].astype(str)
     else:
-        missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(n, dtype=bool)
-    if classes is None:
-        known = np.unique(
-            labels[~missing].astype(str) if labels.dtype.kind in "OUS" else labels[~missing]
-        )
-    else:
-        known = np.asarray(classes)
-    if len(known) < 1:
+        missing = np.isnan(labels)
+        chosen = labels[~missing]
+    classes, column = np.unique(chosen, return_inverse=True)
+    if len(classes) == 0:
         raise InputError("no votes: every label in the table is missing")
     names, case_code = np.unique(cases, return_inverse=True)
     _, rater_code = np.unique(raters.astype(str), return_inverse=True)
@@ -91,32 +85,9 @@ def from_long(
             f"reader {raters[row]!s} votes {times[times > 1][0]} times on case {cases[row]!s} "
             f"({int((times > 1).sum())} such pairs): keep one vote per reader and case"
         )
-    order = np.argsort(known)
-    wanted = labels[~missing].astype(known.dtype)
-    place = np.minimum(np.searchsorted(known[order], wanted), len(known) - 1)
-    column = order[place]
-    unknown = known[column] != wanted
-    if unknown.any():
-        raise InputError(
-            f"label {wanted[unknown][0]!s} is not one of the classes {', '.join(map(str, known))}"
-        )
-    counts = np.zeros((len(names), len(known)), dtype=np.int64)
+    counts = np.zeros((len(names), len(classes)), dtype=np.int64)
     np.add.at(counts, (case_code[~missing], column), 1)
-    return counts, names, tuple(known.tolist())
-
-
-def vote_shares(votes: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
-    """Share of the readers for each class, (n, C); NaN where nobody voted.
-
-    Examples
-    --------
-    >>> vote_shares([3, 0], 4).tolist()
-    [[0.25, 0.75], [1.0, 0.0]]
-    """
-    counts = check_counts(votes, n_raters)
-    total = counts.sum(axis=1, keepdims=True).astype(np.float64)
-    total[total == 0] = np.nan
-    return np.asarray(counts / total)
+    return counts, names, tuple(classes.tolist())
 
 
 class Majority(NamedTuple):

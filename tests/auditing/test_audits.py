@@ -159,6 +159,13 @@ def test_merge_of_parts_is_the_audit_of_the_whole(seed, cuts):
     assert merge_audits(parts).to_json() == whole.to_json()
 
 
+def test_merged_strata_are_in_the_order_of_the_whole():
+    p = np.linspace(0.05, 0.95, 40)
+    y, strata = np.tile([0, 1], 20), np.repeat(["late", "early"], 20)
+    parts = [audit(y[k], p[k], strata=strata[k]) for k in (slice(0, 20), slice(20, 40))]
+    assert merge_audits(parts).to_json() == audit(y, p, strata=strata).to_json()
+
+
 def test_merge_refuses_what_does_not_belong_together():
     y, p, votes = make(60)
     with pytest.raises(InputError, match="different n_bins"):

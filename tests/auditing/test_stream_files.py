@@ -154,3 +154,11 @@ def test_decimal_commas_in_pieces(tmp_path):
     pieces = [piece.p for piece in PredictionFile(path).pieces()]
     assert len(pieces) > 1
     np.testing.assert_array_equal(np.concatenate(pieces), whole.p)
+
+
+@pytest.mark.parametrize("labels", [("0.0", "1.0"), ("False", "True"), ("00", "01")])
+def test_numbers_and_booleans_are_the_same_classes_in_pieces(tmp_path, labels):
+    path = tmp_path / "p.csv"
+    path.write_text("p,label\n0.2,{}\n0.9,{}\n0.5,\n".format(*labels))
+    assert read_predictions(path).cases.y.tolist() == [0, 1]
+    assert [len(piece) for piece in PredictionFile(path).pieces()] == [2]

@@ -85,12 +85,12 @@ def test_recovered_share_limits():
 
 def test_equivalence_needs_both_sides():
     rng = np.random.default_rng(4)
-    inside = s.equivalence(rng.normal(0, 0.002, 2000), 0.0, 0.01, n=10)
+    inside = s.equivalence(rng.normal(0, 0.002, 2000), 0.01)
     assert inside.equivalent
     assert inside.p_value < 0.01
-    assert not s.equivalence(rng.normal(0.009, 0.002, 2000), 0.009, 0.01, n=10).equivalent
+    assert not s.equivalence(rng.normal(0.009, 0.002, 2000), 0.01).equivalent
     with pytest.raises(InputError, match="margin must be positive"):
-        s.equivalence([0.0], 0.0, 0.0, n=1)
+        s.equivalence([0.0], 0.0)
 
 
 @pytest.mark.validity
@@ -117,7 +117,7 @@ def test_equivalence_holds_its_level_at_the_margin():
     for _ in range(runs):
         estimate = rng.normal(0.01, 0.003)
         samples = rng.normal(estimate, 0.003, 500)
-        called += s.equivalence(samples, estimate, 0.01, n=1).equivalent
+        called += s.equivalence(samples, 0.01).equivalent
     assert called / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
 
 

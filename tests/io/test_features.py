@@ -8,7 +8,7 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.io import features
-from scalecal.io.feature_store import open_store
+from scalecal.io.feature_store import StoreWriter
 from scalecal.io.features import Features, read_features
 
 N, D = 12, 5
@@ -62,7 +62,7 @@ def put_store(folder, table=None):
         "encoder": {"name": "uni"},
         "dataset": {"name": "mhist", "classes": ["0", "1"]},
     }
-    with open_store(
+    with StoreWriter(
         folder / "s",
         settings,
         frame() if table is None else table,
@@ -135,7 +135,7 @@ def test_names_of_classes_are_sorted_and_may_be_turned(tmp_path):
 def test_store_labels_go_by_their_names(tmp_path):
     settings = {"encoder": {"name": "uni"}, "dataset": {"classes": ["SSA", "HP"]}}
     table = frame()[["id", "label"]]
-    with open_store(tmp_path / "s", settings, table, dim=D, dtype="float32") as store:
+    with StoreWriter(tmp_path / "s", settings, table, dim=D, dtype="float32") as store:
         store.write_shard(0, X)
         store.finish()
     (tmp_path / "v.csv").write_text("id,rater,label\n000,a,HP\n000,b,HP\n000,c,SSA\n")

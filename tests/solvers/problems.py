@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scalecal.solvers import Fit, Mixtures, Scaling, Task
+from scalecal.solvers import Fit, Scaling, Task
+from scalecal.synthesis import Mixtures
 
 torch = pytest.importorskip("torch")
 

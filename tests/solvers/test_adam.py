@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.checks import InputError
-from scalecal.solvers import Mixtures, Scaling, Task, train
+from scalecal.solvers import Scaling, Task, train
 from scalecal.solvers.matrix import Matrix, product
 from scalecal.solvers.problem import loss, residual
+from scalecal.synthesis import Mixtures
 from tests.solvers.problems import assert_same, data, grid, literal, mixtures, split
 
 torch = pytest.importorskip("torch")
@@ -203,12 +204,11 @@ def test_blocked_product(p: int, k: int, m: int) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"targets": np.zeros(3)}, "one each"),
+        ({"targets": np.zeros(3)}, "same number of cases"),
         ({"rows": np.arange(10) + 295}, "below 300"),
-        ({"weights": np.zeros(10)}, "not all zero"),
-        ({"loss": "hinge"}, "must be one of"),
+        ({"weights": np.zeros(10)}, "not all be zero"),
+        ({"rows": np.arange(0), "targets": np.zeros(0)}, "no training rows"),
         ({"validation": np.arange(3)}, "together"),
-        ({"initial": (np.zeros((1, 3)), np.zeros(1))}, "initial must have shapes"),
     ],
 )
 def test_bad_tasks_are_named(change: dict[str, Any], words: str) -> None:

@@ -11,9 +11,10 @@ from benchmarks.made import operations as counted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalecal.solvers import Mixtures, Scaling, Task, train
+from scalecal.solvers import Scaling, Task, train
 from scalecal.solvers.lanes import Lanes, lay_out
 from scalecal.solvers.matrix import Matrix
+from scalecal.synthesis import Mixtures
 from tests.solvers.problems import data, grid
 
 torch = pytest.importorskip("torch")

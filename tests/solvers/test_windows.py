@@ -13,8 +13,9 @@ from scipy.special import expit
 from scalecal.checks import InputError
 from scalecal.features import ShardedArray
 from scalecal.probes import Job, Recipe, fit_many
-from scalecal.solvers import Mixtures, Scaling, Task, train
+from scalecal.solvers import Scaling, Task, train
 from scalecal.solvers.windows import BLOCKS_PER_WINDOW
+from scalecal.synthesis import Mixtures
 
 
 def rows_and_labels(n: int, d: int = 8, seed: int = 0) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,7 @@ from scalecal.checks import (
 from scalecal.inference.selection import leave_votes_out, selection_null
 from scalecal.inference.units import MOST_UNITS, Units
 from scalecal.io.store import plain, write_text
-from scalecal.metrics.arguments import read_hard_event
-from scalecal.metrics.proper import EPS
+from scalecal.metrics.arguments import check_same_classes, read_hard_event
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha
 
@@ -228,14 +227,19 @@ def _named_groups(groups: ArrayLike, codes: Int) -> Factor:
 
 
 def _strata(strata: Strata, y: Int, probs: Float, counts: Int | None) -> Factor:
-    """Return the strata that the caller named: agreement strata in their order, others by name."""
+    """Return the strata that the caller named."""
     raw = np.asarray(strata(y, probs, counts) if callable(strata) else strata)
     if raw.shape != y.shape:
         raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
-    factor = Factor.of(raw)
-    if set(factor.names) <= set(STRATA):
-        return Factor.of(raw, tuple(name for name in STRATA if name in factor.names))
-    return factor
+    return in_order(Factor.of(raw))
+
+
+def in_order(strata: Factor) -> Factor:
+    """Return strata in the order of an audit: easiest first where they are of agreement, else by name."""
+    names = STRATA if set(strata.names) <= set(STRATA) else sorted(strata.names)
+    ordered = tuple(name for name in names if name in strata.names)
+    place = np.array([*(ordered.index(name) for name in strata.names), -1])
+    return Factor(place[strata.codes], ordered)
 
 
 def audit_predictions(
@@ -293,10 +297,9 @@ def _checked(predictions: Predictions) -> Predictions:
     cases, p = predictions.cases.stratified(), check_probs(predictions.p)
     if "overall" in cases.stratum_names:
         raise InputError("a stratum may not be called 'overall': that row holds all cases")
-    n_classes = 2 if p.ndim == 1 else p.shape[1]
-    if cases.votes is not None and cases.votes.shape[1] != n_classes:
-        raise InputError(f"votes have {cases.votes.shape[1]} classes but probs have {n_classes}")
-    if p.ndim == 2 and n_classes == 2:
+    if cases.votes is not None:
+        check_same_classes(cases.votes, p)
+    if p.ndim == 2 and p.shape[1] == 2:
         p = np.ascontiguousarray(p[:, 1])
     return replace(predictions, cases=cases, p=p)
 
@@ -346,19 +349,14 @@ def _add_null(
     for row, column in zip(rows[1:], drawn.T, strict=True):
         finite = column[np.isfinite(column)]
         if row["n"] and len(finite):
-            row |= null_numbers(row["ece"], finite)
-
-
-def null_numbers(ece: float, drawn: Float) -> dict[str, float]:
-    """Where an ECE stands among those of a calibrated model in the same stratum."""
-    low, high = np.quantile(drawn, [0.05, 0.95])
-    return {
-        "null": float(drawn.mean()),
-        "null_low": float(low),
-        "null_high": float(high),
-        "null_rank": float((drawn < ece).mean()),
-        "p_null": float((1 + (drawn >= ece).sum()) / (len(drawn) + 1)),
-    }
+            low, high = np.quantile(finite, [0.05, 0.95])
+            row |= {
+                "null": float(finite.mean()),
+                "null_low": float(low),
+                "null_high": float(high),
+                "null_rank": float((finite < row["ece"]).mean()),
+                "p_null": float((1 + (finite >= row["ece"]).sum()) / (len(finite) + 1)),
+            }
 
 
 def _add_left_out_votes(
@@ -377,13 +375,7 @@ def _add_left_out_votes(
         sample_weight=times,
     )
     for row in rows:
-        left = scores[row["name"]]
-        row["lvo_n"] = left.n
-        row["lvo_vote_nll"] = left.vote_nll
-        row["lvo_gap"] = left.gap
-        row["lvo_overconfidence"] = left.overconfidence
-        row["lvo_overconfidence_low"] = left.overconfidence_low
-        row["lvo_overconfidence_high"] = left.overconfidence_high
+        row |= {f"lvo_{key}": value for key, value in asdict(scores[row["name"]]).items()}
 
 
 def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
@@ -403,7 +395,9 @@ def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
                 counts = np.bincount(y[inside], here.times, n_classes)
                 row |= _constant_scores(constant, counts)
                 if cases.votes is not None:
-                    row["vote_nll"] = _constant_vote_nll(cases.votes[inside], constant, here.times)
+                    votes = cases.votes[inside]
+                    probs = np.broadcast_to(constant, votes.shape)
+                    row["vote_nll"] = metrics.vote_nll(votes, probs, sample_weight=here.times)
             out.append(row)
     return out
 
@@ -418,17 +412,6 @@ def _constant_scores(constant: Float, counts: NDArray[Any]) -> dict[str, float]:
         for name in ("ece", "brier", "nll", "accuracy")
     }
     return {"mean_p": float(constant[1] if len(constant) == 2 else constant.max()), **scores}
-
-
-def _constant_vote_nll(votes: Int, constant: Float, times: Float | None) -> float:
-    size = votes.sum(axis=1)
-    voted = size > 0
-    if not voted.any():
-        return float("nan")
-    share = np.average(
-        votes[voted] / size[voted, None], axis=0, weights=None if times is None else times[voted]
-    )
-    return -float(share @ np.log(np.clip(constant, EPS, 1.0 - EPS)))
 
 
 def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from scalecal.checks import (
     check_positive_int,
     check_same_length,
 )
-from scalecal.metrics.arguments import blocks, read_hard_event, read_probs
+from scalecal.metrics.arguments import blocks, check_same_classes, read_hard_event, read_probs
 from scalecal.metrics.binning import binner
 from scalecal.metrics.calibration import GRID
 from scalecal.metrics.proper import EPS
@@ -212,8 +212,8 @@ class Counts:
         event = read_hard_event(y, p)
         counts = None if votes is None else check_counts(votes, n_raters)
         check_same_length(y=event.y, probs=p, votes=counts, strata=codes)
-        if counts is not None and counts.shape[1] != n_classes:
-            raise InputError(f"votes have {counts.shape[1]} classes but probs have {n_classes}")
+        if counts is not None:
+            check_same_classes(counts, p)
         if n_classes > 2 and counts is not None:
             # Votes make strata there; scores against them would need every class.
             codes = stratum_codes(counts) if codes is None else codes

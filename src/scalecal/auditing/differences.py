@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.auditing.audits import Audit, audit_predictions, labels_of
-from scalecal.auditing.rows import INTERVALS, case_sums, sum_values
+from scalecal.auditing.audits import Audit, audit_predictions, in_order, labels_of
+from scalecal.auditing.rows import INTERVALS, case_sums, values_and_draws
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.inference.paired import Drawn, contrast_of
-from scalecal.inference.units import Units, bootstrap_sums
-from scalecal.votes import STRATA
+from scalecal.inference.units import Units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["compare_audits", "merge_audits"]
 
 
-def _check_rows(*audits: Audit) -> None:
+def _check_not_streamed(*audits: Audit) -> None:
     if any(audit.times is not None for audit in audits):
         raise InputError(
             "a streamed audit keeps counts, not cases: merge the StreamingAudit objects instead"
@@ -30,7 +30,7 @@ def _check_rows(*audits: Audit) -> None:
 
 
 def _same_cases(a: Audit, b: Audit) -> Cases:
-    _check_rows(a, b)
+    _check_not_streamed(a, b)
     x, z = a.predictions.cases, b.predictions.cases
     if x.n != z.n:
         raise InputError(f"the audits are of different cases: {x.n} against {z.n}")
@@ -42,7 +42,6 @@ def _same_cases(a: Audit, b: Audit) -> Cases:
 
 
 def _values(column: Any) -> NDArray[Any]:
-    """Return a column of cases as an array, empty where there is none."""
     if column is None:
         return np.zeros(0)
     return column.values if isinstance(column, Factor) else column
@@ -86,14 +85,10 @@ def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 1000, seed: int = 0
         for model in (a, b):
             probs = model.predictions.p[inside]
             sums = case_sums(y, probs, votes, units=here, n_bins=a.meta["n_bins"])
-            point = sum_values({key: s.sum(axis=0, keepdims=True) for key, s in sums.items()})
             # One seed for both models: the same draws, hence a paired comparison.
-            drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
+            point, drawn = values_and_draws(sums, n_resamples=n_resamples, seed=seed)
             models.append(
-                {
-                    key: Drawn({0: float(point[key][0])}, drawn[key], len(y), here.count)
-                    for key in point
-                }
+                {key: Drawn({0: point[key]}, drawn[key], len(y), here.count) for key in point}
             )
         for metric in ("ece", *INTERVALS):
             if metric not in models[0]:
@@ -133,7 +128,7 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
     """
     if not audits:
         raise InputError("nothing to merge: give at least one audit")
-    _check_rows(*audits)
+    _check_not_streamed(*audits)
     first = audits[0]
     for other in audits[1:]:
         for key in ("n_bins", "n_resamples", "seed", "strata", "n_classes", "resampled"):
@@ -143,28 +138,9 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
                 )
         if (other.predictions.cases.votes is None) != (first.predictions.cases.votes is None):
             raise InputError("audits with and without votes cannot be merged")
-    parts = [a.predictions.cases for a in audits]
-    together: dict[str, Any] = {}
-    for name in ("y", "votes"):
-        arrays = [getattr(part, name) for part in parts]
-        together[name] = None if arrays[0] is None else np.concatenate(arrays)
-    if parts[0].groups is not None:
-        together["groups"] = _joined(
-            [
-                Factor(p.groups.codes, tuple(f"{k}/{name}" for name in p.groups.names))
-                for k, p in enumerate(parts)
-                if p.groups is not None
-            ]
-        )
-    if parts[0].strata is not None:
-        together["strata"] = _joined([part.strata for part in parts if part.strata is not None])
-    cases = Cases(
-        n=sum(part.n for part in parts),
-        classes=parts[0].classes,
-        agreement=parts[0].agreement,
-        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-        **together,
-    )
+    cases = Cases.concat([_own_groups(a.predictions.cases, k) for k, a in enumerate(audits)])
+    if cases.strata is not None:
+        cases = replace(cases, strata=in_order(cases.strata))
     readers = [a.predictions.p_reader for a in audits if a.predictions.p_reader is not None]
     return audit_predictions(
         Predictions(
@@ -172,17 +148,13 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
             np.concatenate([a.predictions.p for a in audits]),
             np.concatenate(readers) if len(readers) == len(audits) else None,
         ),
-        n_bins=first.meta["n_bins"],
-        n_resamples=first.meta["n_resamples"],
-        seed=first.meta["seed"],
+        **{key: first.meta[key] for key in ("n_bins", "n_resamples", "seed")},
     )
 
 
-def _joined(parts: Sequence[Factor]) -> Factor:
-    """Return one factor of several, one after the other; agreement strata keep their order."""
-    names = tuple(dict.fromkeys(name for part in parts for name in part.names))
-    if set(names) <= set(STRATA):
-        names = tuple(name for name in STRATA if name in names)
-    place = {name: code for code, name in enumerate(names)}
-    codes = [np.array([*(place[n] for n in part.names), -1])[part.codes] for part in parts]
-    return Factor(np.concatenate(codes), names)
+def _own_groups(cases: Cases, part: int) -> Cases:
+    """Return cases whose groups carry the number of their part, and without ids, which may repeat."""
+    groups = cases.groups
+    if groups is not None:
+        groups = replace(groups, names=tuple(f"{part}/{name}" for name in groups.names))
+    return replace(cases, ids=None, groups=groups)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.sentences import number
+from scalecal.io.text import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +123,8 @@ def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
         zorder=3,
         clip_on=False,
     )
-    title = row["name"] if audit.meta["strata"] != "agreement" else _agreement_title(row["name"])
+    agreement = audit.meta["strata"] == "agreement" and row["name"] != "overall"
+    title = f"{row['name']} agreement" if agreement else row["name"]
     top.set_title(f"{title}, n = {number(row['n'])}")
     null = row.get("null", float("nan"))
     calibrated = null if np.isfinite(null) else row["floor"]
@@ -144,10 +145,6 @@ def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
     top.set_yticks([0, 0.5, 1])
     top.set_aspect("equal")
     below.set_xlabel("predicted probability")
-
-
-def _agreement_title(name: str) -> str:
-    return name if name == "overall" else f"{name} agreement"
 
 
 def power_curve(plan: pd.DataFrame, *, power: float) -> Figure:

@@ -20,7 +20,15 @@ from scalecal.metrics.arguments import read_hard_event
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
 
-__all__ = ["INTERVALS", "TESTS", "case_sums", "debiased_interval", "score", "sum_values"]
+__all__ = [
+    "INTERVALS",
+    "TESTS",
+    "case_sums",
+    "debiased_interval",
+    "score",
+    "sum_values",
+    "values_and_draws",
+]
 
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
 """Calibration tests run on every stratum; their p-values go by Holm over the strata."""
@@ -68,43 +76,32 @@ def case_sums(
     Block by block, so that ten million cases need no arrays of that length beside their own.
     """
     event = read_hard_event(y, probs)
-    areas = None if probs.ndim == 2 else _auc_terms(event.y, event.p, units.times)
+    binary = probs.ndim == 1
+    areas = _auc_terms(event.y, event.p, units.times) if binary else None
 
     def terms(part: slice, here: Units) -> dict[str, Float]:
-        votes = None if counts is None else counts[part]
-        sums = _block_sums(y[part], probs[part], votes, event.y[part], event.p[part], here, n_bins)
+        p, residual = event.p[part], event.p[part] - event.y[part]
+        table = np.column_stack([1.0 - p, p]) if binary else probs[part]
+        each = np.arange(len(table))
+        top = (p >= 0.5).astype(np.int64) if binary else table.argmax(axis=1)
+        right = (top == y[part]).astype(np.float64)
+        of_label = table[each, y[part]]
+        sums = {
+            "n": here.total(np.ones(len(table))),
+            "bins": here.total(residual, bin_index(p, n_bins=n_bins), n_bins),
+            "gap": here.total(residual),
+            "overconfidence": here.total(table[each, top] - right),
+            "brier": here.total(
+                residual**2 if binary else (table**2).sum(axis=1) - 2 * of_label + 1.0
+            ),
+            "nll": here.total(-np.log(np.clip(of_label, EPS, 1.0 - EPS))),
+            "accuracy": here.total(right),
+        }
+        if counts is not None:
+            sums |= _vote_sums(table, counts[part], here)
         return sums if areas is None else sums | {"auc": here.total(areas[part])}
 
     return units.totals(terms)
-
-
-def _block_sums(
-    y: Int,
-    probs: Float,
-    counts: Int | None,
-    happened: NDArray[Any],
-    p: Float,
-    here: Units,
-    n_bins: int,
-) -> dict[str, Float]:
-    table = np.column_stack([1.0 - probs, probs]) if probs.ndim == 1 else probs
-    each = np.arange(len(table))
-    top = table.argmax(axis=1) if probs.ndim == 2 else (probs >= 0.5).astype(np.int64)
-    right = (top == y).astype(np.float64)
-    of_label = table[each, y]
-    residual = p - happened
-    sums = {
-        "n": here.total(np.ones(len(table))),
-        "bins": here.total(residual, bin_index(p, n_bins=n_bins), n_bins),
-        "gap": here.total(residual),
-        "overconfidence": here.total(table[each, top] - right),
-        "brier": here.total(
-            residual**2 if probs.ndim == 1 else (table**2).sum(axis=1) - 2 * of_label + 1.0
-        ),
-        "nll": here.total(-np.log(np.clip(of_label, EPS, 1.0 - EPS))),
-        "accuracy": here.total(right),
-    }
-    return sums if counts is None else sums | _vote_sums(table, counts, here)
 
 
 def _vote_sums(table: Float, counts: Int, here: Units) -> dict[str, Float]:
@@ -140,8 +137,17 @@ def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
     return out
 
 
+def values_and_draws(
+    sums: Mapping[str, Float], *, n_resamples: int, seed: int
+) -> tuple[dict[str, float], dict[str, Float]]:
+    """Metrics from the sums of `case_sums`: their values, and their bootstrap (n_resamples,)."""
+    whole = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
+    drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
+    return {name: float(value[0]) for name, value in whole.items()}, drawn
+
+
 def debiased_interval(
-    y: Int, probs: Float, *, units: Units, n_bins: int = 15, z: float = NORMAL_95
+    y: Int, probs: Float, *, units: Units, n_bins: int = 15
 ) -> tuple[float, float, float]:
     """Debiased squared calibration error with its interval: (value, low, high).
 
@@ -181,7 +187,8 @@ def debiased_interval(
     if count < 10 or not np.isfinite(without).all():
         return float(value), float("nan"), float("nan")
     spread = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
-    return float(value), float(value) - z * spread, float(value) + z * spread
+    half = NORMAL_95 * spread
+    return float(value), float(value) - half, float(value) + half
 
 
 def _pair_product(first: Float, own: Float, size: Float, pairs: Float) -> Float:
@@ -206,8 +213,6 @@ def score(
     """All numbers of one stratum that depend on its own cases alone."""
     w = units.times
     event = read_hard_event(y, probs, w)
-    error = metrics.ece(y, probs, n_bins=n_bins, sample_weight=w)
-    floor = metrics.noise_floor(event.p, n_bins=n_bins, sample_weight=w)
     draws: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     debiased, low, high = debiased_interval(y, probs, units=units, n_bins=n_bins)
     row: dict[str, Any] = {
@@ -215,21 +220,17 @@ def score(
         "n_groups": None if units.group is None else len(np.unique(units.group)),
         "prevalence": float(np.average(event.y, weights=w)),
         "mean_p": float(np.average(event.p, weights=w)),
-        "ece": error,
-        "floor": floor,
-        "floor_high": float("nan"),
-        "excess": error - floor,
+        "ece": metrics.ece(y, probs, n_bins=n_bins, sample_weight=w),
         "debiased_error": debiased,
         "debiased_error_low": low,
         "debiased_error_high": high,
         "smece": metrics.smece(y, probs, sample_weight=w),
     }
     sums = case_sums(y, probs, counts, units=units, n_bins=n_bins)
-    point = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
-    drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
+    point, drawn = values_and_draws(sums, n_resamples=n_resamples, seed=seed)
     for name in INTERVALS:
         if name in point:
-            row[name] = float(point[name][0])
+            row[name] = point[name]
             row[f"{name}_low"], row[f"{name}_high"] = interval(drawn[name])
             if name == "auc":  # resampled by its linear terms, which may leave [0, 1]
                 for end in ("auc_low", "auc_high"):
@@ -238,11 +239,11 @@ def score(
         options = draws if name == "consistency" else {}
         result = getattr(metrics, name)(y, probs, sample_weight=w, **options)
         row[f"p_{name}"] = result.p_value
-        if name == "cox":
-            row["cox_intercept"] = result.details.get("intercept", float("nan"))
-            row["cox_slope"] = result.details.get("slope", float("nan"))
+        for key in ("intercept", "slope") if name == "cox" else ():
+            row[f"cox_{key}"] = result.details.get(key, float("nan"))
         if name == "consistency":
-            row["floor_high"] = result.details["floor_high"]
+            row |= {key: result.details[key] for key in ("floor", "floor_high")}
+    row["excess"] = row["ece"] - row["floor"]
     if counts is not None and (counts.sum(axis=1) > 0).any():
         row |= _vote_extras(probs, counts, w)
     return row

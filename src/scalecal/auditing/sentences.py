@@ -6,15 +6,15 @@ calibrated model would look there, selection and finite numbers included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
-from scalecal.io.text import number, text_table
+from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, Column
 
-__all__ = ["LEVEL", "cell", "number", "p_value", "sentences", "shown_columns", "table"]
+__all__ = ["LEVEL", "cell", "lay_out", "p_value", "sentences", "shown_columns", "table"]
 
 LEVEL = 0.05
 """Level of the tests behind the sentences."""
@@ -81,7 +81,19 @@ def table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     lines = [[column.title for column in used]]
     lines += [[cell(c.key, row.get(c.key)) for c in used] for row in rows]
     lines += [[cell(c.key, row[c.key]) if c.key in row else "" for c in used] for row in references]
-    return text_table(lines, (0, len(rows)) if references else (0,))
+    return lay_out(lines, rules={0, len(rows)})
+
+
+def lay_out(lines: Sequence[Sequence[str]], *, rules: Set[int] = frozenset({0})) -> str:
+    """Align cells, the first column to the left; draw a rule below some lines, but for the last."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = []
+    for i, (first, *others) in enumerate(lines):
+        cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
+        text.append("  ".join(cells).rstrip())
+        if i in rules and i < len(lines) - 1:
+            text.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
+    return "\n".join(text)
 
 
 def _overall(row: Row) -> str:

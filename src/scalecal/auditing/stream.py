@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.auditing.audits import Audit, audit_predictions, labels_of
+from scalecal.auditing.audits import Audit, audit_predictions, in_order, labels_of
 from scalecal.auditing.compression import Cells, Counts, Layer
-from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, check_positive_int
 from scalecal.inference.units import NORMAL_95
 from scalecal.io.case_tables import PredictionFile
@@ -77,13 +76,7 @@ class StreamingAudit:
     (2000, True)
     """
 
-    def __init__(
-        self,
-        *,
-        n_bins: int = 15,
-        n_resamples: int = 1000,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0) -> None:
         check_positive_int(n_resamples, "n_resamples", least=20)
         self.n_bins, self.n_resamples, self.seed = n_bins, n_resamples, seed
         self._counts = Counts(Cells(n_bins))
@@ -219,8 +212,9 @@ class StreamingAudit:
         if not named and voted and counts.n_classes != 2:
             names = STRATA
         predictions, times = counts.predictions(names, agreement=not named)
-        if names:
-            predictions = replace(predictions, cases=_in_order(predictions.cases))
+        cases = predictions.cases
+        if cases.strata is not None:
+            predictions = replace(predictions, cases=replace(cases, strata=in_order(cases.strata)))
         result = audit_predictions(
             predictions,
             sample_weight=times,
@@ -249,17 +243,6 @@ class StreamingAudit:
                 f"{FEW_CASES} cases) may be some per cent off."
             )
         return result
-
-
-def _in_order(cases: Cases) -> Cases:
-    """Return cases with their strata in the order of an audit: easiest first, or by name."""
-    if cases.strata is None:
-        return cases
-    names = cases.strata.names
-    order = STRATA if set(names) <= set(STRATA) else sorted(names)
-    ordered = tuple(name for name in order if name in names)
-    place = np.array([*(ordered.index(name) for name in names), -1])
-    return replace(cases, strata=Factor(place[cases.strata.codes], ordered))
 
 
 def _add_losses(rows: list[dict[str, Any]], counts: Counts, strata: dict[str, int]) -> None:

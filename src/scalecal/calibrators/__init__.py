@@ -1,6 +1,6 @@
 """Calibrators: from a probe's logits to calibrated probabilities.
 
-Each is fitted to logits and labels (soft labels and weights welcome) of cases the probe was not
+Each is fitted to logits and labels (or soft labels, with weights) of cases the probe was not
 fitted to, and applied to any others. The mathematics are functions (`fit_temperature`, ...), the
 classes shells in scikit-learn's manner, composed with ``a | b``.
 """

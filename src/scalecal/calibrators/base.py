@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from scalecal.checks import (
+    Float,
     InputError,
     check_logits,
     check_same_length,
@@ -20,8 +21,6 @@ from scalecal.checks import (
 )
 
 __all__ = ["Calibrator", "Chain", "Identity"]
-
-Float = NDArray[np.float64]
 
 # The nearest a probability comes to 0 or 1 when it is turned back into a logit.
 _EDGE = 1e-12
@@ -62,8 +61,6 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     name: ClassVar[str]
     """Name in `CALIBRATORS`, and in saved files."""
-    monotone: ClassVar[bool]
-    """Whether, with two classes, a higher logit never gets a lower probability."""
     _fitted: ClassVar[tuple[str, ...]] = ()
 
     n_classes_: int
@@ -174,12 +171,11 @@ class Identity(Calibrator):
     """
 
     name = "identity"
-    monotone = True
 
     def _fit(self, *_: Any) -> None:
         pass
 
-    def _transform(self, z: Float, _n_raters: ArrayLike | None) -> Float:
+    def _transform(self, z: Float, *_: Any) -> Float:
         return z if z.ndim == 1 else np.asarray(log_softmax(z, axis=1))
 
 
@@ -208,11 +204,6 @@ class Chain(Calibrator):
 
     def __init__(self, steps: list[Calibrator]) -> None:
         self.steps = steps
-
-    @property
-    def monotone(self) -> bool:  # type: ignore[override]
-        """Whether every step keeps the order of two-class logits."""
-        return all(step.monotone for step in self.steps)
 
     def _fit(
         self, z: Float, targets: Float, weights: Float | None, n_raters: ArrayLike | None

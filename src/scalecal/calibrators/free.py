@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import expit, logit
 
 from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest
-from scalecal.checks import InputError, check_choice, check_positive_int
+from scalecal.checks import Float, InputError, check_choice, check_positive_int
 
 __all__ = ["HistogramBinning", "IsotonicCalibration", "fit_histogram", "fit_isotonic"]
 
-Float = NDArray[np.float64]
 
-
-def _check_both(targets: Float, weights: Float | None, c: int = 1) -> None:
-    """Refuse labels that are all of the class or all not: the curve would be sure of everything."""
+def _check_both(targets: Float, weights: Float | None, c: int) -> None:
+    """Fail where all labels, or none, are of the class: the curve would be constant at 0 or 1."""
     seen = targets if weights is None else targets[weights > 0]
     if (seen == seen[0]).all() and seen[0] in (0.0, 1.0):
         lack = "no other class" if seen[0] == 1.0 else f"no case of class {c}"
         raise InputError(
-            f"y has {lack} (n = {len(seen)}), so a free calibration curve would answer {seen[0]:g} "
+            f"y has {lack} (n = {len(seen)}), so a free calibration curve would give {seen[0]:g} "
             "for every case. Give validation cases of every class, or take temperature scaling."
         )
 
@@ -57,10 +54,34 @@ def fit_isotonic(
     return points[kept], curve[kept]
 
 
-class IsotonicCalibration(Calibrator):
+class _FreeCurve(Calibrator):
+    """Two lists of arrays that describe the curve of the positive class, or of every class."""
+
+    def _fit_curve(self, odds: Float, targets: Float, weights: Float | None) -> tuple[Float, Float]:
+        raise NotImplementedError
+
+    def _curve(self, c: int, odds: Float) -> Float:
+        raise NotImplementedError
+
+    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
+        classes = [(1, z, targets)]
+        if z.ndim == 2:
+            classes = [(c, log_odds(z, c), targets[:, c]) for c in range(z.shape[1])]
+        curves = []
+        for c, odds, share in classes:
+            _check_both(share, weights, c)
+            curves.append(self._fit_curve(odds, share, weights))
+        for name, arrays in zip(self._fitted, zip(*curves, strict=True), strict=True):
+            setattr(self, name, list(arrays))
+
+    def _probs(self, z: Float, *_: Any) -> Float:
+        return self._curve(0, z) if z.ndim == 1 else one_against_rest(z, self._curve)
+
+
+class IsotonicCalibration(_FreeCurve):
     """Isotonic regression of the label on the logit (Zadrozny and Elkan, 2002).
 
-    Linear between the knots and constant beyond them. It may answer exactly 0 or 1. More than two
+    Linear between the knots and constant beyond them. It may give exactly 0 or 1. More than two
     classes: each against the rest, then renormalised. Labels of one class only are an error.
 
     Attributes
@@ -78,23 +99,15 @@ class IsotonicCalibration(Calibrator):
     """
 
     name = "isotonic"
-    monotone = True
     _fitted = ("knots_", "values_")
+    knots_: list[Float]
+    values_: list[Float]
 
-    def _fit(
-        self, z: Float, targets: Float, weights: Float | None, _n_raters: ArrayLike | None
-    ) -> None:
-        fits = []
-        for c, odds, share in _classes(z, targets):
-            _check_both(share, weights, c)
-            fits.append(fit_isotonic(odds, share, weights))
-        self.knots_ = [knots for knots, _ in fits]
-        self.values_ = [values for _, values in fits]
+    def _fit_curve(self, *cases: Any) -> tuple[Float, Float]:
+        return fit_isotonic(*cases)
 
-    def _probs(self, z: Float, _n_raters: ArrayLike | None) -> Float:
-        if z.ndim == 1:
-            return np.interp(z, self.knots_[0], self.values_[0])
-        return one_against_rest(z, lambda c, odds: np.interp(odds, self.knots_[c], self.values_[c]))
+    def _curve(self, c: int, odds: Float) -> Float:
+        return np.interp(odds, self.knots_[c], self.values_[c])
 
 
 def fit_histogram(
@@ -108,7 +121,7 @@ def fit_histogram(
     """Return the inner edges (in logits) and the mean target of each bin.
 
     A bin is closed on the left. "mass" bins hold the same number of cases, as far as ties allow;
-    "width" bins are equally wide in probability, and one without cases answers its middle.
+    "width" bins are equally wide in probability, and one without cases gets its middle.
 
     Examples
     --------
@@ -124,7 +137,7 @@ def fit_histogram(
     else:
         points, _, mass = _merge_ties(logits, targets, weights)
         below = np.cumsum(mass) / mass.sum()
-        # The first logit with more than the wanted share below it starts a bin.
+        # The first logit with more than the bin's share below it starts the bin.
         start = np.searchsorted(below, inner - 1e-12, side="left") + 1
         edges = points[np.unique(start[start < len(points)])]
     place = np.searchsorted(edges, logits, side="right")
@@ -136,8 +149,8 @@ def fit_histogram(
     return np.asarray(edges), np.divide(total, size, out=middle, where=size > 0.0)
 
 
-class HistogramBinning(Calibrator):
-    """Histogram binning (Zadrozny and Elkan, 2001): each bin answers its mean label.
+class HistogramBinning(_FreeCurve):
+    """Histogram binning (Zadrozny and Elkan, 2001): each bin gets its mean label.
 
     Not monotone, and coarse. More than two classes: each against the rest, then renormalised.
     Labels of one class only are an error.
@@ -163,34 +176,16 @@ class HistogramBinning(Calibrator):
     """
 
     name = "histogram"
-    monotone = False
     _fitted = ("edges_", "values_")
+    edges_: list[Float]
+    values_: list[Float]
 
     def __init__(self, n_bins: int = 15, strategy: Literal["mass", "width"] = "mass") -> None:
         self.n_bins = n_bins
         self.strategy = strategy
 
-    def _fit(
-        self, z: Float, targets: Float, weights: Float | None, _n_raters: ArrayLike | None
-    ) -> None:
-        fits = []
-        for c, odds, share in _classes(z, targets):
-            _check_both(share, weights, c)
-            fits.append(
-                fit_histogram(odds, share, weights, n_bins=self.n_bins, strategy=self.strategy)
-            )
-        self.edges_ = [edges for edges, _ in fits]
-        self.values_ = [values for _, values in fits]
+    def _fit_curve(self, *cases: Any) -> tuple[Float, Float]:
+        return fit_histogram(*cases, n_bins=self.n_bins, strategy=self.strategy)
 
-    def _probs(self, z: Float, _n_raters: ArrayLike | None) -> Float:
-        def one(c: int, odds: Float) -> Float:
-            return np.asarray(self.values_[c][np.searchsorted(self.edges_[c], odds, side="right")])
-
-        return one(0, z) if z.ndim == 1 else one_against_rest(z, one)
-
-
-def _classes(z: Float, targets: Float) -> list[tuple[int, Float, Float]]:
-    """Return (class, log-odds, targets) of the positive class, or of every class."""
-    if z.ndim == 1:
-        return [(1, z, targets)]
-    return [(c, log_odds(z, c), targets[:, c]) for c in range(z.shape[1])]
+    def _curve(self, c: int, odds: Float) -> Float:
+        return np.asarray(self.values_[c][np.searchsorted(self.edges_[c], odds, side="right")])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, log_softmax, logit
 
-from scalecal.calibrators.base import Calibrator, one_against_rest
-from scalecal.calibrators.base import log_odds as class_log_odds
+from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest
+from scalecal.checks import Float
 
 __all__ = ["BetaCalibration", "PlattScaling", "fit_beta", "fit_platt", "fit_vector_scaling"]
-
-Float = NDArray[np.float64]
 
 # Weight, per unit of case weight, of the pull towards the identity. It decides only what the data
 # leave open (constant logits) and is far below what shows elsewhere.
@@ -161,12 +160,9 @@ class PlattScaling(Calibrator):
     """
 
     name = "platt"
-    monotone = True
     _fitted = ("slope_", "intercept_")
 
-    def _fit(
-        self, z: Float, targets: Float, weights: Float | None, _n_raters: ArrayLike | None
-    ) -> None:
+    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
         self.slope_: float | Float
         self.intercept_: float | Float
         if z.ndim == 1:
@@ -174,7 +170,7 @@ class PlattScaling(Calibrator):
         else:
             self.slope_, self.intercept_ = fit_vector_scaling(z, targets, weights)
 
-    def _transform(self, z: Float, _n_raters: ArrayLike | None) -> Float:
+    def _transform(self, z: Float, *_: Any) -> Float:
         base = z if z.ndim == 1 else log_softmax(z, axis=1)
         return np.asarray(base * self.slope_ + self.intercept_)
 
@@ -211,25 +207,22 @@ class BetaCalibration(Calibrator):
     """
 
     name = "beta"
-    monotone = True
     _fitted = ("coef_",)
 
-    def _fit(
-        self, z: Float, targets: Float, weights: Float | None, _n_raters: ArrayLike | None
-    ) -> None:
+    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
         self.coef_: Float | list[Float]
         if z.ndim == 1:
             self.coef_ = fit_beta(z, targets, weights)
         else:
             classes = range(z.shape[1])
-            self.coef_ = [fit_beta(class_log_odds(z, c), targets[:, c], weights) for c in classes]
+            self.coef_ = [fit_beta(log_odds(z, c), targets[:, c], weights) for c in classes]
 
-    def _probs(self, z: Float, _n_raters: ArrayLike | None) -> Float:
+    def _probs(self, z: Float, *_: Any) -> Float:
         if z.ndim == 1:
             return np.asarray(expit(_beta_features(z) @ np.asarray(self.coef_)))
         return one_against_rest(z, lambda c, odds: expit(_beta_features(odds) @ self.coef_[c]))
 
-    def _transform(self, z: Float, n_raters: ArrayLike | None) -> Float:
+    def _transform(self, z: Float, *_: Any) -> Float:
         if z.ndim == 1:  # straight from the model: no logit is lost to saturation
             return np.asarray(_beta_features(z) @ np.asarray(self.coef_))
-        return super()._transform(z, n_raters)
+        return super()._transform(z, *_)

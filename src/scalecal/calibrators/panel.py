@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_softmax
 
 from scalecal.calibrators.base import Calibrator
-from scalecal.checks import check_choice, check_positive_int, check_unit
+from scalecal.checks import Float, check_choice, check_positive_int, check_unit
 from scalecal.jury import jury_logit
 
 __all__ = ["JuryScaling", "choose_strength"]
-
-Float = NDArray[np.float64]
 
 
 def choose_strength(
@@ -22,14 +20,12 @@ def choose_strength(
     targets: Float,
     n_raters: ArrayLike,
     weights: Float | None = None,
-    *,
-    grid: int = 20,
 ) -> float:
     """Return the largest strength whose label log loss is within one standard error of the best.
 
     The full map softens too much where the vote probability still varies given the features; the
     labels' own loss shows how much softening is tolerable. The standard error is that of the mean
-    paired difference to the best strength on the grid 0, 1 / grid, ..., 1.
+    paired difference to the best strength on the grid 0, 0.05, ..., 1.
 
     Parameters
     ----------
@@ -38,14 +34,13 @@ def choose_strength(
     targets : array (n,) or (n, C)
     n_raters : int or array (n,)
     weights : array (n,), optional
-    grid : int
 
     Examples
     --------
     >>> choose_strength(np.array([0.0, 0.0]), np.array([0.0, 1.0]), 7)
     1.0
     """
-    strengths = np.linspace(0.0, 1.0, grid + 1)
+    strengths = np.linspace(0.0, 1.0, 21)
     label, vote = jury_logit(logits, n_raters, 0.0), jury_logit(logits, n_raters, 1.0)
     losses = np.stack([_log_loss((1.0 - s) * label + s * vote, targets) for s in strengths])
     w = np.full(len(logits), 1.0) if weights is None else weights
@@ -87,7 +82,6 @@ class JuryScaling(Calibrator):
     """
 
     name = "jury"
-    monotone = True
     _fitted = ("strength_",)
 
     def __init__(self, n_raters: int = 7, strength: float | Literal["auto"] = 1.0) -> None:

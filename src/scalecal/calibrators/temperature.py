@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scalecal.calibrators.base import Calibrator
 from scalecal.checks import (
+    Float,
     ScalecalWarning,
     check_logits,
     check_same_length,
@@ -18,8 +20,6 @@ from scalecal.checks import (
 )
 
 __all__ = ["TemperatureScaling", "fit_temperature"]
-
-Float = NDArray[np.float64]
 
 # Chunks stay in the cache, and below the size at which OpenBLAS starts threads for a dot product.
 _CHUNK = 8192
@@ -177,13 +177,10 @@ class TemperatureScaling(Calibrator):
     """
 
     name = "temperature"
-    monotone = True
     _fitted = ("temperature_",)
 
-    def _fit(
-        self, z: Float, targets: Float, weights: Float | None, _n_raters: ArrayLike | None
-    ) -> None:
+    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
         self.temperature_ = fit_temperature(z, targets, weights)
 
-    def _transform(self, z: Float, _n_raters: ArrayLike | None) -> Float:
+    def _transform(self, z: Float, *_: Any) -> Float:
         return z / self.temperature_

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,20 +19,6 @@ from scalecal import __version__
 if TYPE_CHECKING:
     from scalecal.engines import Engine as WorkerPool
 
-__all__ = [
-    "Address",
-    "Engine",
-    "NumGpus",
-    "Out",
-    "Seed",
-    "Workers",
-    "app",
-    "given",
-    "main",
-    "open_workers",
-    "say",
-]
-
 app = typer.Typer(
     name="scalecal",
     help="Audit and mend the calibration of classifiers on frozen embeddings, by case difficulty.",
@@ -42,7 +28,22 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
+Seeds = Annotated[int | None, typer.Option(help="Number of seeds.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
+Votes = Annotated[
+    Path | None,
+    typer.Option("--votes", metavar="FILE", help="Votes by id: rows id, rater, label, or counts."),
+]
+Ties = Annotated[
+    str | None, typer.Option(help="Label of a tied vote: error, first, last, random or drop.")
+]
+NRaters = Annotated[int | None, typer.Option(help="Readers of every case, where no column has it.")]
+Column = Annotated[str | None, typer.Option(metavar="NAME", help="Name of this column or array.")]
+TrainingDevice = Annotated[
+    str | None, typer.Option(help="Where probes are trained: cpu (default), or cuda through torch.")
+]
 Engine = Annotated[
     str | None, typer.Option("--engine", help="Where work runs: local (default) or ray.")
 ]
@@ -55,7 +56,6 @@ Workers = Annotated[
 Address = Annotated[
     str | None, typer.Option("--address", help="Ray cluster: auto, or ray://HOST:PORT.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -95,9 +95,38 @@ def say(text: str = "") -> None:
     typer.echo(text)
 
 
-def columns(roles: Mapping[str, str | None]) -> dict[str, str] | None:
-    """Return the column names the user gave by role, or None."""
-    return {role: name for role, name in roles.items() if name is not None} or None
+def tell(text: str) -> None:
+    """Print a line on standard error: progress, warnings, notes."""
+    typer.echo(text, err=True)
+
+
+def columns(options: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the columns that --label-column and its like name, by role; None without any.
+
+    Examples
+    --------
+    >>> columns({"label_column": "diagnosis", "group_column": None, "seed": 3})
+    {'label': 'diagnosis'}
+    """
+    named = given(**{k: v for k, v in options.items() if k.endswith("_column")})
+    return {option.removesuffix("_column"): name for option, name in named.items()} or None
+
+
+def split_list(
+    text: str | None, option: str, kind: Callable[[str], Any] = str, *, what: str = "names"
+) -> list[Any] | None:
+    """Return the values of an option that takes several, with commas between; None without it."""
+    from scalecal.checks import InputError
+
+    if text is None:
+        return None
+    try:
+        values = [kind(part.strip()) for part in text.split(",") if part.strip()]
+    except ValueError:
+        values = []
+    if not values:
+        raise InputError(f"{option} must be {what} with commas between, got {text!r}")
+    return values
 
 
 def _version(wanted: bool) -> None:
@@ -119,7 +148,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
     from scalecal.checks import ScalecalWarning
 
     if issubclass(category, ScalecalWarning):
-        typer.echo(f"warning: {message}", err=True)
+        tell(f"warning: {message}")
 
 
 def main() -> None:
@@ -130,11 +159,11 @@ def main() -> None:
     try:
         app()
     except (InputError, MissingPackageError) as error:
-        typer.echo(f"error: {error}", err=True)
+        tell(f"error: {error}")
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has closed it
         sys.exit(1)
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+        tell("interrupted")
         sys.exit(130)

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from scalecal.cli.app import Out, Seed, app, columns, given, say
+from scalecal.cli.app import (
+    Column,
+    NRaters,
+    Out,
+    Seed,
+    Ties,
+    Votes,
+    app,
+    columns,
+    given,
+    say,
+    split_list,
+)
 from scalecal.cli.report import check_run, close_run
-
-if TYPE_CHECKING:
-    from scalecal.auditing.audits import Audit
-
-Column = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Name of this column in the file.")
-]
 
 
 @app.command()
 def audit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet of predictions.")],
-    votes: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Votes by id: rows id, rater, label, or counts per case."
-        ),
-    ] = None,
+    votes: Votes = None,
     out: Out = None,
     id_column: Column = None,
     p_column: Column = None,
@@ -37,15 +37,11 @@ def audit(
     rater_column: Column = None,
     group_column: Column = None,
     stratum_column: Column = None,
-    n_raters: Annotated[
-        int | None, typer.Option(help="Readers of every case, where no column has it.")
-    ] = None,
+    n_raters: NRaters = None,
     positive: Annotated[
         str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
     ] = None,
-    ties: Annotated[
-        str | None, typer.Option(help="Label of a tied vote: error, first, last, random or drop.")
-    ] = None,
+    ties: Ties = None,
     n_bins: Annotated[
         int | None, typer.Option("--bins", help="Bins of equal width for ECE.")
     ] = None,
@@ -72,21 +68,14 @@ def audit(
     FILE has the columns id, p (or p_<class>), label and/or votes + n_raters (or votes_<class>), and
     optionally group and stratum. Other names are given by the --...-column options.
     """
+    named = columns(locals())
     from scalecal.auditing.audits import audit_predictions
+    from scalecal.auditing.stream import stream_file
     from scalecal.checks import InputError
     from scalecal.io import read_predictions
+    from scalecal.io.store import check_output_folder
+    from scalecal.runs.folder import AUDIT_FILES, CASE_FILES, write_audit_run
 
-    roles = {
-        "id": id_column,
-        "p": p_column,
-        "label": label_column,
-        "votes": votes_column,
-        "n_raters": n_raters_column,
-        "rater": rater_column,
-        "group": group_column,
-        "stratum": stratum_column,
-        "split": split_column,
-    }
     if stream and votes is not None:
         raise InputError(
             f"--votes {votes} cannot be used with --stream, which reads one file once: "
@@ -100,44 +89,30 @@ def audit(
         raise InputError(
             f"--rater-column {rater_column} names a column of the votes: give their file with --votes"
         )
-    reading = given(
-        columns=columns(roles), positive=positive, n_raters=n_raters, ties=ties, seed=seed
-    )
-    if out is not None:
-        from scalecal.io.store import check_output_folder
-        from scalecal.runs.folder import AUDIT_FILES, CASE_FILES
-
-        if stream:
-            check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=[file])
-        else:
-            check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), [file, votes])
+    inputs = [file, votes]
+    if out is not None and stream:
+        check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=inputs)
+    elif out is not None:
+        check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), inputs)
+    reading = given(columns=named, positive=positive, n_raters=n_raters, ties=ties, seed=seed)
+    options = given(n_bins=n_bins, n_resamples=n_resamples)
     if stream:
-        from scalecal.auditing.stream import stream_file
-
-        streamed = stream_file(file, **reading, **given(n_bins=n_bins, n_resamples=n_resamples))
-        say(str(streamed))
-        if out is not None:
-            _write(streamed, out, dataset=file.stem, inputs=[file])
-        return
-    predictions = read_predictions(file, **reading, **given(votes=votes, split=split))
-    options = given(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
-    result = audit_predictions(predictions, **options)
+        result = stream_file(file, **reading, **options)
+    else:
+        options |= given(seed=seed)
+        predictions = read_predictions(file, **reading, **given(votes=votes, split=split))
+        result = audit_predictions(predictions, **options)
     say(str(result))
     if out is not None:
-        _write(
-            result,
+        names = write_audit_run(
             out,
+            result,
             dataset=file.stem,
+            command=sys.argv,
             options={**options, **given(ties=ties)},
-            inputs=[file, votes],
+            inputs=inputs,
         )
-
-
-def _write(result: Audit, out: Path, **about: Any) -> None:
-    """Write an audit's files and say which."""
-    from scalecal.runs.folder import write_audit_run
-
-    close_run(out, write_audit_run(out, result, command=sys.argv, **about))
+        close_run(out, names)
 
 
 @app.command()
@@ -159,16 +134,10 @@ def plan(
     out: Out = None,
 ) -> None:
     """Say how many cases and readers an audit needs, by simulation."""
-    from scalecal.checks import InputError
     from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan as run_plan
 
-    try:
-        n_raters = None if readers is None else tuple(int(m) for m in readers.split(","))
-    except ValueError:
-        raise InputError(
-            f"--readers must be whole numbers with commas between, got {readers!r}"
-        ) from None
+    n_raters = split_list(readers, "--readers", int, what="whole numbers")
     if out is not None:
         names = ("plan.csv", "plan.svg", "plan.png")
         check_output_folder(out, kind="plan", names=names)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from scalecal.cli.app import app, given, say
-from scalecal.cli.probes import show_comparison, tell, write_comparison
-from scalecal.cli.report import check_run
+from scalecal.cli.app import OutFolder, Seeds, app, given, say, tell
+from scalecal.cli.probes import show_comparison
+from scalecal.cli.report import check_run, close_run
 
 TITLE = "Lung nodules read by three radiologists: calibration by their agreement"
 
 
 @app.command()
 def demo(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")
-    ] = Path("runs/demo"),
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
+    out: OutFolder = Path("runs/demo"),
+    seeds: Seeds = None,
 ) -> None:
     """Compare all methods on 896 lung nodules that radiologists disagree about, and audit the best.
 
@@ -31,7 +27,7 @@ def demo(
     from scalecal.datasets import load_lidc
     from scalecal.paper.claims import claims_table, judge_comparison
     from scalecal.runs.facts import compare_cell
-    from scalecal.runs.folder import RUN_FILES
+    from scalecal.runs.folder import RUN_FILES, write_run
     from scalecal.runs.grid import run_grid
 
     check_run(out, "demo", RUN_FILES, ())
@@ -41,20 +37,21 @@ def demo(
     patients = 0 if data.groups is None else len(np.unique(data.groups))
     say(f"{TITLE} ({len(data):,} nodules, {patients:,} patients)\n")
     show_comparison(comparison, grid.notes)
-    for method, found in comparison.audits.items():
+    for method, audit in comparison.audits.items():
         say(f"\nAudit of {method} (first seed's test patients):\n")
-        say(str(found))
+        say(str(audit))
     claims = judge_comparison(data, grid)
     say("\nThe paper's claims, on these nodules:\n")
     say(claims_table(claims))
-    options = {"seeds": seeds, "preset": "default"}
-    write_comparison(
-        comparison,
-        grid,
+    names = write_run(
         out,
+        comparison,
         kind="demo",
-        title=TITLE,
-        options=options,
+        command=sys.argv,
+        options={"seeds": seeds, "preset": "default"},
+        notes=grid.notes,
         fingerprint=data.fingerprint,
+        title=TITLE,
         claims=claims,
     )
+    close_run(out, names)

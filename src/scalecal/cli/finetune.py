@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import app, given, say
+from scalecal.cli.app import OutFolder, Seeds, app, given, say, split_list
 from scalecal.cli.images import with_images
 
 if TYPE_CHECKING:
@@ -24,14 +23,14 @@ _Triple = Annotated[str | None, typer.Option(metavar="R,G,B", help="Normalisatio
 @with_images
 def finetune(
     images: Any,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
+    out: OutFolder,
     labels: Annotated[
         str | None,
         typer.Option(
             metavar="KIND,...", help="hard, vanilla, linear, piecewise, nonlinear; all by default."
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
+    seeds: Seeds = None,
     network: Annotated[str | None, typer.Option(help="resnet18, resnet34 or resnet50.")] = None,
     weights: Annotated[
         str | None,
@@ -81,49 +80,18 @@ def finetune(
 
     Writes the predictions of every label kind and seed on the test cases, for `report` and tables.
     """
+    options = given(**locals())
     from scalecal.checks import library
     from scalecal.paper.finetuning import finetune as run_finetune
 
     # Before the folder is begun: a torchvision of another torch is found when it is imported.
     library("torchvision", "fine-tuning")
-    result = run_finetune(
-        images,
-        out,
-        command=["scalecal", *sys.argv[1:]],
-        **given(
-            labels=None if labels is None else labels.split(","),
-            seeds=seeds,
-            network=network,
-            weights=weights,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            decay=decay,
-            weight_decay=weight_decay,
-            keep=keep,
-            patience=patience,
-            validation=validation,
-            test=test,
-            flips=flips,
-            turns=turns,
-            brightness=brightness,
-            contrast=contrast,
-            saturation=saturation,
-            hue=hue,
-            image_size=image_size,
-            resize_mode=resize_mode,
-            mean=_three(mean, "--mean"),
-            std=_three(std, "--std"),
-            epsilon=epsilon,
-            alpha=alpha,
-            omega=omega,
-            phi=phi,
-            device=device,
-            precision=precision,
-            workers=workers,
-            memory=memory,
-        ),
+    options |= given(
+        labels=split_list(labels, "--labels"),
+        mean=_three(mean, "--mean"),
+        std=_three(std, "--std"),
     )
+    result = run_finetune(**options, command=["scalecal", *sys.argv[1:]])
     for line in _table(result.cell):
         say(line)
     say(f"\nWrote run.json, cases.parquet, predictions.parquet and training.csv to {result.path}")
@@ -132,15 +100,10 @@ def finetune(
 def _three(text: str | None, option: str) -> tuple[float, ...] | None:
     from scalecal.checks import InputError
 
-    if text is None:
-        return None
-    try:
-        values = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        values = ()
-    if len(values) != 3:
+    values = split_list(text, option, float, what="three numbers")
+    if values is not None and len(values) != 3:
         raise InputError(f"{option} must be three numbers with commas between, got {text!r}")
-    return values
+    return None if values is None else tuple(values)
 
 
 def _table(cell: Cell) -> list[str]:
@@ -151,9 +114,12 @@ def _table(cell: Cell) -> list[str]:
 
     lines = [f"{'method':20} {'seeds':>5} {'n':>6} {'AUC':>15} {'ECE':>15} {'floor':>6}"]
     for method in cell.methods:
-        found = [cell.predictions[method, seed] for seed in cell.seeds(method)]
+        answers = [cell.predictions[method, seed] for seed in cell.seeds(method)]
         values = np.array(
-            [(auc(cell.y[f.rows], f.p), ece(cell.y[f.rows], f.p), noise_floor(f.p)) for f in found]
+            [
+                (auc(cell.y[a.rows], a.p), ece(cell.y[a.rows], a.p), noise_floor(a.p))
+                for a in answers
+            ]
         )
         mean = values.mean(axis=0)
         spread = (
@@ -161,7 +127,7 @@ def _table(cell: Cell) -> list[str]:
         )
         shown = [f"{mean[k]:.3f}{spread[k]}" for k in (0, 1)]
         lines.append(
-            f"{method:20} {len(found):5} {len(found[0].rows):6} {shown[0]:>15} {shown[1]:>15} "
+            f"{method:20} {len(answers):5} {len(answers[0].rows):6} {shown[0]:>15} {shown[1]:>15} "
             f"{mean[2]:6.3f}"
         )
     return lines

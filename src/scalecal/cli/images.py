@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import Address, Engine, NumGpus, app, given, say
+from scalecal.cli.app import (
+    Address,
+    Engine,
+    NumGpus,
+    OutFolder,
+    Votes,
+    app,
+    given,
+    say,
+    split_list,
+    tell,
+)
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
@@ -56,14 +67,14 @@ def open_images(
         **given(
             partial=partial or None,
             magnification=magnification,
-            classes=None if classes is None else tuple(classes.split(",")),
+            classes=split_list(classes, "--classes"),
             ties=ties,
             cache=cache,
             key=key,
         ),
     )
     for warning in images.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        tell(f"warning: {warning}")
     return images
 
 
@@ -109,11 +120,7 @@ def _facts(facts: Mapping[str, Any], indent: str = "") -> None:
         elif isinstance(value, list):
             say(f"{indent}{name}: {', '.join(map(str, value))}")
         else:
-            say(
-                f"{indent}{name}: {value:,}"
-                if isinstance(value, int)
-                else f"{indent}{name}: {value}"
-            )
+            say(f"{indent}{name}: {format(value, ',' if isinstance(value, int) else '')}")
 
 
 @app.command()
@@ -128,7 +135,7 @@ def check(
     _facts({k: v for k, v in images.describe().items() if k != "warnings"})
     problems = () if quick else images.verify()
     for problem in problems:
-        typer.echo(f"problem: {problem}", err=True)
+        tell(f"problem: {problem}")
     if problems:
         raise typer.Exit(1)
     say("no problem found" + (" (images not read)" if quick else ""))
@@ -169,7 +176,7 @@ def extract(
     encoder: Annotated[
         str, typer.Argument(metavar="ENCODER", help="Name or spec; see `encoders`.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the features.")],
+    out: OutFolder,
     weights: Annotated[
         str | None,
         typer.Option(
@@ -209,43 +216,21 @@ def extract(
     address: Address = None,
 ) -> None:
     """Turn images into embeddings; killed and started again, it continues where it stopped."""
+    options = given(**locals())
     from scalecal.encoders import get_encoder, paper_preprocessing
     from scalecal.features import extract as run_extract
 
-    if preset is not None:
+    record = get_encoder(encoder, **given(offline=offline))
+    if options.pop("preset", None) is not None:
         from scalecal.checks import check_choice
 
         check_choice(preset, ("paper",), "preset")
-    record = get_encoder(encoder, **given(offline=offline))
-    if preset == "paper":
         record = paper_preprocessing(record, images.name)
-    result = run_extract(
-        images,
-        record,
-        out,
-        **given(
-            weights=weights,
-            device=device,
-            precision=precision,
-            batch_size=batch_size,
-            workers=workers,
-            compile=compile,
-            exact=exact,
-            strict=strict,
-            dtype=dtype,
-            shard_rows=shard_rows,
-            offline=offline,
-            allow_remote_code=allow_remote_code,
-            engine=engine,
-            num_gpus=num_gpus,
-            address=address,
-        ),
-    )
+    result = run_extract(**{**options, "encoder": record})
     say(f"{result.n:,} embeddings of {record.dim} numbers in {out}")
     if result.n_skipped:
-        typer.echo(
-            f"{result.n_skipped:,} images could not be read and were left out: see {out / 'skipped.csv'}",
-            err=True,
+        tell(
+            f"{result.n_skipped:,} images could not be read and were left out: see {out / 'skipped.csv'}"
         )
         raise typer.Exit(1)
 
@@ -256,11 +241,11 @@ def import_(
         Path,
         typer.Argument(metavar="PATH", help="npz, CSV, Parquet, TRIDENT's HDF5 or eva's folder."),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the features.")],
+    out: OutFolder,
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Table of id, label, group, split, ...")
     ] = None,
-    votes: Annotated[Path | None, typer.Option(metavar="FILE", help="Votes by id.")] = None,
+    votes: Votes = None,
     format: Annotated[str | None, typer.Option(help="npz, table, trident or eva.")] = None,
     encoder: Annotated[str | None, typer.Option(help="Name of the encoder that made them.")] = None,
     dataset: Annotated[
@@ -273,19 +258,8 @@ def import_(
     dtype: Annotated[str | None, typer.Option(help="Numbers on disk: float16 or float32.")] = None,
 ) -> None:
     """Bring embeddings made elsewhere into a feature folder, matched to labels and votes by id."""
+    options = given(**locals())
     from scalecal.features import import_features
 
-    features = import_features(
-        path,
-        out,
-        **given(
-            labels=labels,
-            votes=votes,
-            format=format,
-            encoder=encoder,
-            dataset=dataset,
-            match=match,
-            dtype=dtype,
-        ),
-    )
+    features = import_features(**options)
     say(f"{features.X.shape[0]:,} embeddings of {features.X.shape[1]} numbers in {out}")

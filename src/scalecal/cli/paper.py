@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalecal.cli.app import Address, Engine, NumGpus, Workers, app, given, open_workers, say
-from scalecal.cli.probes import Device, Preset, tell
+from scalecal.cli.app import (
+    Address,
+    Engine,
+    NumGpus,
+    OutFolder,
+    TrainingDevice,
+    Workers,
+    app,
+    given,
+    open_workers,
+    say,
+    split_list,
+    tell,
+)
+from scalecal.cli.probes import Preset
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
@@ -99,7 +112,7 @@ def _check_names(
 
 @app.command()
 def reproduce(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
+    out: OutFolder,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -115,7 +128,7 @@ def reproduce(
     methods: Names = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 10,
     preset: Preset = None,
-    device: Device = None,
+    device: TrainingDevice = None,
     engine: Engine = None,
     workers: Workers = None,
     num_gpus: NumGpus = None,
@@ -148,7 +161,7 @@ def reproduce(
     simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
     A run that was stopped continues where it was.
     """
-    from scalecal.checks import InputError, lookup
+    from scalecal.checks import lookup
     from scalecal.io.store import disk_errors, lock_folder
     from scalecal.paper.claims import claims_table
     from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
@@ -156,25 +169,21 @@ def reproduce(
     from scalecal.runs.grid import seed_list
     from scalecal.runs.methods import METHODS
 
-    split = {
-        name: None if value is None else [v.strip() for v in value.split(",") if v.strip()]
-        for name, value in {"datasets": datasets, "encoders": encoders, "methods": methods}.items()
-    }
-    for name, values in split.items():
-        if values is not None and not values:
-            raise InputError(f"--{name} names nothing: give names, with commas between")
+    only_datasets = split_list(datasets, "--datasets")
+    only_encoders = split_list(encoders, "--encoders")
+    only_methods = split_list(methods, "--methods")
     seed_list(seeds)
     if num_gpus and device is None:
         device = "cuda"
-    for name in split["methods"] or ():
+    for name in only_methods or ():
         lookup(name, METHODS, "method")
-    if split["datasets"] == ["simulated"]:
+    if only_datasets == ["simulated"]:
         from scalecal.paper.simulation import write_study
 
         if dry_run:
             say(f"the simulation study with {seeds} data sets per setting would run")
             return
-        say(write_study(out, seeds=seeds, progress=tell, **given(methods=split["methods"])))
+        say(write_study(out, seeds=seeds, progress=tell, **given(methods=only_methods)))
         return
     also = [] if finetuned is None else [finetuned]
     names = ("results.csv", "claims.json", "run.json")
@@ -183,7 +192,7 @@ def reproduce(
         outcome = judge_run(out, also=also, command=sys.argv, progress=tell)
     else:
         sources, missing = _sources(
-            data, features, split["datasets"], split["encoders"], out, weights, partial
+            data, features, only_datasets, only_encoders, out, weights, partial
         )
         chosen = given(preset=preset)
         if data is None and features is None and not chosen:
@@ -193,7 +202,7 @@ def reproduce(
             raise nothing_found(missing)
         training = Training(
             seed_list(seeds),
-            methods=split["methods"],
+            methods=only_methods,
             sweep=sweep,
             **given(device=device),
             **chosen,
@@ -226,7 +235,7 @@ def _train_on_workers(
     num_gpus: int | None,
     address: str | None,
 ) -> None:
-    """Train seeds on an engine where one is asked for, or where this machine's cores are worth it.
+    """Train seeds on the engine of the options, or on this machine's cores where that pays.
 
     What is left, `reproduce` does itself.
     """

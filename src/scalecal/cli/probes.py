@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,22 +13,30 @@ import typer
 
 from scalecal.cli.app import (
     Address,
+    Column,
     Engine,
+    NRaters,
     NumGpus,
+    OutFolder,
     Seed,
+    Seeds,
+    Ties,
+    TrainingDevice,
+    Votes,
     Workers,
     app,
     columns,
     given,
     open_workers,
     say,
+    split_list,
+    tell,
 )
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
-    from scalecal.io.features import Features
+    from scalecal.cases import Features
     from scalecal.runs.facts import Comparison
-    from scalecal.runs.grid import Grid
 
 FeaturesPath = Annotated[
     Path,
@@ -39,18 +47,8 @@ FeaturesPath = Annotated[
 Labels = Annotated[
     Path | None, typer.Option("--labels", metavar="FILE", help="Labels (groups, splits) by id.")
 ]
-Votes = Annotated[
-    Path | None,
-    typer.Option("--votes", metavar="FILE", help="Votes by id: rows id, rater, label, or counts."),
-]
 Positive = Annotated[
     str | None, typer.Option("--positive", metavar="CLASS", help="The second of two classes.")
-]
-Ties = Annotated[
-    str | None, typer.Option(help="Label of a tied vote: error, first, last, random or drop.")
-]
-NRaters = Annotated[
-    int | None, typer.Option(help="Readers of every case, where no column tells it.")
 ]
 
 
@@ -70,9 +68,6 @@ Preset = Annotated[
         callback=_known_preset,
     ),
 ]
-Device = Annotated[
-    str | None, typer.Option(help="Where probes are trained: cpu (default), or cuda through torch.")
-]
 Memory = Annotated[
     float | None,
     typer.Option(
@@ -80,25 +75,15 @@ Memory = Annotated[
         help="GiB of embeddings to hold in memory at most; larger files are read in every epoch.",
     ),
 ]
-OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
-Column = Annotated[str | None, typer.Option(metavar="NAME", help="Name of this column or array.")]
 
 
-def read(
-    features: Path,
-    labels: Path | None,
-    votes: Path | None,
-    *,
-    roles: dict[str, str | None] | None = None,
-    **options: Any,
-) -> Features:
-    """Read embeddings with the options the user gave."""
+def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
+    """Read embeddings with those of a command's options that say how, and what else is known."""
     from scalecal.io.features import read_features
 
-    return read_features(
-        features,
-        **given(labels=labels, votes=votes, columns=columns(roles or {}), **options),
-    )
+    names = ("labels", "votes", "positive", "ties", "n_raters")
+    chosen = given(**{name: options.get(name) for name in names}, columns=columns(options))
+    return read_features(features, **chosen, **known)
 
 
 @app.command()
@@ -119,21 +104,13 @@ def fit(
     memory: Memory = None,
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
+    options = given(**locals())
     from scalecal.io.store import check_output_folder
     from scalecal.probes.estimators import ABOUT, WEIGHTS
     from scalecal.runs.fitted import fit_method
 
     check_output_folder(out, kind="fit", names=(WEIGHTS, ABOUT), inputs=[features, labels, votes])
-
-    data = read(
-        features,
-        labels,
-        votes,
-        roles={"label": label_column, "group": group_column, "split": split_column},
-        positive=positive,
-        ties=ties,
-        n_raters=n_raters,
-    )
+    data = read(features, options)
     probe = fit_method(
         data,
         method,
@@ -149,9 +126,7 @@ def fit(
     )
     if probe.capped_:
         longer = "" if preset == "default" else "; --preset default trains small data for longer"
-        typer.echo(
-            f"warning: the limit of epochs ended the training, not early stopping{longer}", err=True
-        )
+        tell(f"warning: the limit of epochs ended the training, not early stopping{longer}")
 
 
 @app.command()
@@ -167,6 +142,7 @@ def predict(
     group_column: Column = None,
 ) -> None:
     """Predict with a saved probe; the file written can be given to `audit`."""
+    options = given(**locals()) | {"ties": ties or "drop"}
     import numpy as np
 
     from scalecal.io.store import check_output_file
@@ -176,15 +152,7 @@ def predict(
     inputs = [features, labels, votes, probe]
     check_output_file(out, kind="predict", inputs=inputs)
     fitted = load_probe(probe)
-    data = read(
-        features,
-        labels,
-        votes,
-        roles={"label": label_column, "group": group_column},
-        classes=tuple(fitted.classes_.tolist()),
-        ties=ties or "drop",
-        n_raters=n_raters,
-    )
+    data = read(features, options, classes=tuple(fitted.classes_.tolist()))
     if n_raters is not None and data.n_raters is None:  # also of cases that have no label yet
         data = data.with_cases(n_raters=np.full(len(data), n_raters))
     table = predictions_table(predict_features(fitted, data))
@@ -216,7 +184,7 @@ def compare(
         str | None,
         typer.Option("--methods", metavar="A,B,...", help="Names; default: all that apply."),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
+    seeds: Seeds = None,
     positive: Positive = None,
     ties: Ties = None,
     n_raters: NRaters = None,
@@ -224,7 +192,7 @@ def compare(
     group_column: Column = None,
     split_column: Column = None,
     preset: Preset = None,
-    device: Device = None,
+    device: TrainingDevice = None,
     memory: Memory = None,
     engine: Engine = None,
     workers: Workers = None,
@@ -242,42 +210,29 @@ def compare(
     Without a split, a grouped and stratified 70 / 10 / 20 split is drawn per seed. Writes
     predictions.parquet, results.csv, comparison.csv and the report.
     """
+    open_features = partial(read, features, given(**locals()))
     from scalecal.checks import InputError
     from scalecal.runs.facts import compare_cell
-    from scalecal.runs.folder import RUN_FILES
-    from scalecal.runs.grid import run_grid
+    from scalecal.runs.folder import RUN_FILES, write_run
+    from scalecal.runs.grid import run_grid, run_grid_on
 
     inputs = [features, labels, votes, images]
     check_run(out, "compare", RUN_FILES, inputs)
-    open_features = partial(
-        read,
-        features,
-        labels,
-        votes,
-        roles={"label": label_column, "group": group_column, "split": split_column},
-        positive=positive,
-        ties=ties,
-        n_raters=n_raters,
-    )
     data = open_features()
     if images is not None and not images.is_dir():
         raise InputError(f"no folder at {images}: --images names the folder of the images")
-    options: dict[str, Any] = {
-        "dataset": data.dataset or features.stem,
-        "progress": tell,
-        **given(
-            methods=None if methods is None else methods.split(","),
-            seeds=seeds,
-            device=device or ("cuda" if num_gpus else None),
-            memory=memory,
-            preset=preset,
-        ),
-    }
+    options = given(
+        dataset=data.dataset or features.stem,
+        progress=tell,
+        methods=split_list(methods, "--methods"),
+        seeds=seeds,
+        device=device or ("cuda" if num_gpus else None),
+        memory=memory,
+        preset=preset,
+    )
     if engine is None and workers is None and num_gpus is None:
         grid = run_grid(data, **options)
     else:
-        from scalecal.runs.grid import run_grid_on
-
         with open_workers(engine, workers, num_gpus, address, device) as pool:
             grid = run_grid_on(pool, open_features, **options)
     cell = grid.cell
@@ -285,21 +240,17 @@ def compare(
         cell = replace(cell, meta={**cell.meta, "dataset": {"data": str(images.resolve())}})
     comparison = compare_cell(cell)
     show_comparison(comparison, [*data.cases.notes, *grid.notes])
-    told = {"features": features.name, "seeds": seeds, "methods": methods, "preset": preset}
-    write_comparison(
-        comparison,
-        grid,
+    names = write_run(
         out,
+        comparison,
         kind="compare",
-        options=told,
+        command=sys.argv,
+        options={"features": features.name, "seeds": seeds, "methods": methods, "preset": preset},
+        notes=grid.notes,
         fingerprint=data.fingerprint,
         inputs=inputs,
     )
-
-
-def tell(text: str) -> None:
-    """Say what is being done, on standard error."""
-    typer.echo(text, err=True)
+    close_run(out, names)
 
 
 def show_comparison(comparison: Comparison, notes: list[str]) -> None:
@@ -309,33 +260,3 @@ def show_comparison(comparison: Comparison, notes: list[str]) -> None:
     say(" ".join(comparison.sentences))
     for note in notes:
         say(f"Note: {note}")
-
-
-def write_comparison(
-    comparison: Comparison,
-    grid: Grid,
-    out: Path,
-    *,
-    kind: str,
-    options: dict[str, Any],
-    fingerprint: str,
-    title: str | None = None,
-    claims: list[dict[str, Any]] | None = None,
-    inputs: Sequence[Path | None] = (),
-) -> None:
-    """Write a run folder and its report."""
-    from scalecal.runs.folder import write_run
-
-    names = write_run(
-        out,
-        comparison,
-        kind=kind,
-        command=sys.argv,
-        options=options,
-        notes=grid.notes,
-        fingerprint=fingerprint,
-        title=title,
-        claims=claims,
-        inputs=inputs,
-    )
-    close_run(out, names)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scalecal.cli.app import app, given, say
+from scalecal.cli.app import app, given, say, tell
 
 
 def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path | None]) -> None:
@@ -52,16 +52,21 @@ def report(
     ] = None,
 ) -> None:
     """Write one self-contained report.html of one or several runs, side by side."""
-    from scalecal.io.store import check_output_folder
+    from scalecal.checks import InputError
+    from scalecal.io.store import check_output_folder, output_folder
     from scalecal.report import export as write_files
     from scalecal.report import write_report
 
+    for run in runs:
+        if run.exists() and not run.is_dir():
+            raise InputError(f"{run} is a file, expected a folder that a scalecal command wrote")
     if export is not None:
         check_output_folder(export, kind="report", inputs=[*runs, images])
     path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
     say(f"Wrote {path}")
     if export is not None:
-        files = [*write_files(runs, export, "figures"), *write_files(runs, export, "tables")]
+        with output_folder(export, kind="report", inputs=runs) as folder:
+            files = [*write_files(runs, folder, "figures"), *write_files(runs, folder, "tables")]
         say(f"Wrote {len(files)} figures and tables to {export}")
 
 
@@ -77,4 +82,4 @@ def view(
     path = newest_report(folder)
     say(str(path))
     if not webbrowser.open(path.resolve().as_uri()):
-        typer.echo("no browser could be opened: open the file by hand", err=True)
+        tell("no browser could be opened: open the file by hand")

@@ -17,6 +17,7 @@ from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, check_choice
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids, shorten
 from scalecal.datasets.image_sources import FileSource, data_folder, image_files
+from scalecal.splits import split
 
 __all__ = ["BREAKHIS", "MAGNIFICATIONS", "open_breakhis", "parse_name"]
 
@@ -67,6 +68,7 @@ def open_breakhis(
     data: str | Path | None = None,
     *,
     magnification: int | str = "all",
+    split_seed: int | None = None,
     partial: bool = False,
 ) -> ImageSet:
     """Open a copy of BreakHis; malignant is class 1.
@@ -77,6 +79,9 @@ def open_breakhis(
         `BreaKHis_v1` or the folder that holds it.
     magnification : {"all", 40, 100, 200, 400}
         Which images to take.
+    split_seed : int, optional
+        Draw a split by patient, 70 / 10 / 20 per cent, with this seed. By default there is none: the
+        publisher provides no split, and experiments draw one per seed.
     partial : bool
         Take a part of the data set: differences from what was published become warnings.
 
@@ -124,6 +129,7 @@ def open_breakhis(
             f"slide {shorten(shared)} lies under more than one subtype; all its images are one group"
         )
     scales = np.array([name.magnification for _, name in kept])
+    parts = None if split_seed is None else split(label, groups=group, seed=split_seed)
     paths = [path for path, _ in kept]
     cases = Cases(
         n=len(kept),
@@ -131,6 +137,7 @@ def open_breakhis(
         ids=image_ids([Path(path).stem for path in paths]),
         y=label,
         groups=Factor.of(group),
+        split=None if parts is None else Factor.of(parts),
         paths=np.array(paths, dtype=object),
         notes=tuple(findings.warnings),
     )

@@ -23,8 +23,8 @@ from scalecal.datasets.image_sources import (
     RemoteSource,
     ZipSource,
 )
-from scalecal.io.columns import as_ids, check_ids
 from scalecal.io.features import SPLITS
+from scalecal.io.named_columns import as_ids, check_ids
 from scalecal.votes import STRATA, majority
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from scalecal.datasets.image_sources import (
     rows_of_files,
 )
 from scalecal.io.case_tables import CaseReader, without_empty_columns
-from scalecal.io.columns import NamedColumns, as_ids, open_columns
 from scalecal.io.features import choose_classes
+from scalecal.io.named_columns import NamedColumns, as_ids, open_columns
 from scalecal.votes import Ties
 
 __all__ = ["TABLE", "open_table"]

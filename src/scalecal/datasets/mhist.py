@@ -21,7 +21,7 @@ from scalecal.datasets.decoding import ImageError, image_header
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids, shorten
 from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, md5_of, safe_members
 from scalecal.io.case_tables import CaseReader, resolve_classes
-from scalecal.io.columns import check_headers, open_columns
+from scalecal.io.named_columns import check_headers, open_columns
 from scalecal.io.tables import column_names
 
 __all__ = ["MHIST", "open_mhist"]

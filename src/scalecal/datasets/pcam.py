@@ -31,7 +31,7 @@ from scalecal.datasets.image_sources import (
     need_array,
     open_hdf5,
 )
-from scalecal.io.columns import check_headers, open_columns
+from scalecal.io.named_columns import check_headers, open_columns
 from scalecal.io.tables import column_names
 
 __all__ = ["PCAM", "PUBLISHED_MD5", "open_pcam"]

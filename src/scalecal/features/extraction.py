@@ -32,7 +32,7 @@ from scalecal.features.encoding import (
 from scalecal.features.progress import Progress
 from scalecal.features.readers import read_rows
 from scalecal.io.feature_folder import MANIFEST, read_manifest
-from scalecal.io.feature_store import StoreWriter, holds_shards, open_store
+from scalecal.io.feature_store import StoreWriter, holds_shards
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -317,7 +317,7 @@ def extract(
                 )
 
         store = stack.enter_context(
-            open_store(
+            StoreWriter(
                 path,
                 _settings(images, setup),
                 _stored_table(images),

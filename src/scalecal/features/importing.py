@@ -30,10 +30,10 @@ from scalecal.cases import Cases
 from scalecal.checks import InputError, ScalecalWarning, check_choice, library, lookup
 from scalecal.datasets.image_sets import case_frame
 from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
-from scalecal.io.columns import ROLES, NamedColumns, as_ids, some
 from scalecal.io.feature_folder import FeatureFolder, load_features
-from scalecal.io.feature_store import open_store
+from scalecal.io.feature_store import StoreWriter
 from scalecal.io.features import CASE_ROLES, choose_classes, matrix_from_npz, matrix_from_table
+from scalecal.io.named_columns import ROLES, NamedColumns, as_ids, some
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_table
 
@@ -337,7 +337,7 @@ def import_features(
             "classes": list(cases.classes) or None,
         },
     }
-    with open_store(
+    with StoreWriter(
         out, settings, table, dim=foreign.dim, shard_rows=shard_rows, dtype=dtype
     ) as store:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scalecal.checks import Float, InputError, as_float, check_finite, check_same_length
 from scalecal.inference.units import centred, interval, two_sided_p
@@ -138,20 +138,17 @@ def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Cont
     if not common:
         nan = float("nan")
         return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units, 0)
-    a: NDArray[np.float64] = np.array([reference.by_seed[s] for s in common])
-    b: NDArray[np.float64] = np.array([method.by_seed[s] for s in common])
+    a, b = (np.array([drawn.by_seed[s] for s in common]) for drawn in (reference, method))
     difference = float((b - a).mean())
     samples = centred(method.samples - reference.samples, difference)
     low, high = interval(samples, level)
-    across = paired_t(a, b)
-    p_cases = two_sided_p(samples)
     # Equal methods differ by nothing at all, on every resample.
-    p_seeds = 1.0 if np.array_equal(a, b) and len(common) > 1 else across.p_value
+    p_seeds = 1.0 if np.array_equal(a, b) and len(common) > 1 else paired_t(a, b).p_value
     return Contrast(
         difference=difference,
         low=low,
         high=high,
-        p_cases=p_cases,
+        p_cases=two_sided_p(samples),
         p_seeds=p_seeds,
         value=float(b.mean()),
         reference=float(a.mean()),
@@ -203,36 +200,24 @@ def recovered_share(
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Verdict on "b is as good as a, give or take a margin"."""
+    """Whether a difference is within a margin, and its 90 % interval."""
 
-    difference: float
     low: float
     high: float
-    margin: float
     equivalent: bool
     p_value: float
-    n: int
 
 
-def equivalence(samples: ArrayLike, difference: float, margin: float, *, n: int) -> Equivalence:
+def equivalence(samples: ArrayLike, margin: float) -> Equivalence:
     """Two one-sided tests (Schuirmann, 1987) from resampled differences, at level 5 %.
 
-    Parameters
-    ----------
-    samples
-        Bootstrap samples of the difference, from any paired resampling.
-    difference
-        Its point value.
-    margin
-        The largest difference that would not matter.
+    `margin` is the largest difference that would not matter.
 
     Examples
     --------
     >>> drawn = np.random.default_rng(0).normal(0.001, 0.002, size=2000)
-    >>> equivalence(drawn, 0.001, 0.01, n=500).equivalent
-    True
-    >>> equivalence(10 * drawn, 0.01, 0.01, n=500).equivalent
-    False
+    >>> equivalence(drawn, 0.01).equivalent, equivalence(10 * drawn, 0.01).equivalent
+    (True, False)
     """
     drawn = as_float(samples, "samples")
     if margin <= 0:
@@ -241,4 +226,4 @@ def equivalence(samples: ArrayLike, difference: float, margin: float, *, n: int)
     low, high = interval(finite, 0.90)
     outside = max((finite <= -margin).sum(), (finite >= margin).sum())
     p = (1 + float(outside)) / (len(finite) + 1)
-    return Equivalence(difference, low, high, margin, p < 0.05, p, n)
+    return Equivalence(low, high, p < 0.05, p)

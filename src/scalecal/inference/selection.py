@@ -20,7 +20,6 @@ from scalecal.checks import (
     InputError,
     Int,
     as_rng,
-    check_counts,
     check_groups,
     check_labels,
     check_positive_int,
@@ -28,7 +27,7 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.inference.units import NORMAL_95
-from scalecal.metrics.arguments import blocks, read_counts
+from scalecal.metrics.arguments import blocks, read_counts, read_votes
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
@@ -123,8 +122,13 @@ def selection_null(
     if labels.min() == labels.max():
         return np.full((n_resamples, n_strata), np.nan)
     if (n if times is None else times.sum()) > EXACT_CASES:
-        limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours)
-        return _draw_limit(*limit, n_resamples, rng)
+        mean, variance, size = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours)
+        out = np.full((n_resamples, n_strata), np.nan)
+        for s in np.flatnonzero(size > 0):
+            spread = np.sqrt(np.maximum(variance[s], 0.0))
+            sums = mean[s] + spread * rng.standard_normal((n_resamples, n_bins))
+            out[:, s] = np.abs(sums).sum(axis=1) / size[s]
+        return out
     if times is not None:
         labels, p, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, code))
     # Equal predictions must not all share one window: break ties at random, far below any real gap.
@@ -199,18 +203,6 @@ def _limit_sums(
     return mean, variance, size
 
 
-def _draw_limit(
-    mean: Float, variance: Float, size: Float, n_resamples: int, rng: np.random.Generator
-) -> Float:
-    """ECE of every stratum from the normal limit of its bin sums, (n_resamples, strata)."""
-    out = np.full((n_resamples, len(size)), np.nan)
-    for s in np.flatnonzero(size > 0):
-        spread = np.sqrt(np.maximum(variance[s], 0.0))
-        sums = mean[s] + spread * rng.standard_normal((n_resamples, len(spread)))
-        out[:, s] = np.abs(sums).sum(axis=1) / size[s]
-    return out
-
-
 @dataclass(frozen=True)
 class LeftOut:
     """Scores of one stratum on votes that had no part in forming it, averaged over splits.
@@ -220,10 +212,10 @@ class LeftOut:
     over cases, or over groups where there are groups.
     """
 
-    n: float
-    vote_nll: float
-    gap: float
-    overconfidence: float
+    n: float = 0.0
+    vote_nll: float = np.nan
+    gap: float = np.nan
+    overconfidence: float = np.nan
     overconfidence_low: float = np.nan
     overconfidence_high: float = np.nan
 
@@ -251,8 +243,6 @@ def leave_votes_out(
         (n,) or (n, C).
     groups
         Patient, slide, ... of each case, which intervals then take as the independent units.
-    n_splits, seed
-        Random splits.
     sample_weight
         How many cases each row stands for; not with groups.
 
@@ -267,13 +257,10 @@ def leave_votes_out(
     >>> list(scores)
     ['overall', 'high', 'medium', 'low']
     """
-    p = check_probs(probs)
-    counts = check_counts(votes, n_raters)
-    n = check_same_length(votes=counts, probs=p)
+    counts, p = read_votes(votes, n_raters, probs)
+    n = len(p)
     unit = check_groups(groups, n)
     table = np.column_stack([1 - p, p]) if p.ndim == 1 else p
-    if table.shape[1] != counts.shape[1]:
-        raise InputError(f"votes have {counts.shape[1]} classes but probs have {table.shape[1]}")
     times = read_counts(sample_weight, n)
     usable = counts.sum(axis=1) >= 3
     all_splits = table.shape[1] == 2 and (times is not None or n > EXACT_CASES)
@@ -284,7 +271,7 @@ def leave_votes_out(
     weight = np.ones(len(counts)) if times is None else times[usable]
     names = ("overall", *STRATA)
     if len(counts) == 0:
-        return {name: LeftOut(0.0, np.nan, np.nan, np.nan) for name in names}
+        return dict.fromkeys(names, LeftOut())
     rng = as_rng(seed)
     sums, squares = np.zeros((len(names), 4)), np.zeros((len(names), 3))
     by_group = None if unit is None else np.zeros((len(names), 2, int(unit.max()) + 1))
@@ -302,10 +289,9 @@ def leave_votes_out(
                 by_group[j, k] += np.bincount(unit[part], own[j, k], by_group.shape[2])
     if by_group is not None:
         squares = _squares(by_group, np.ones(by_group.shape[2]))
-    out = {}
+    out = dict.fromkeys(names, LeftOut())
     for name, total, square in zip(names, sums, squares, strict=True):
         if total[0] == 0:
-            out[name] = LeftOut(0.0, np.nan, np.nan, np.nan)
             continue
         nll, gap, over = (float(v) for v in total[1:] / total[0])
         # A ratio of sums over units: differences, and how often they were counted.

@@ -115,9 +115,7 @@ class Units:
                 first, second = np.zeros(matrix.shape[1]), np.zeros((matrix.shape[1],) * 2)
             first += w @ matrix
             second += matrix.T @ (w[:, None] * matrix)
-        pools = self._pools(first, second)
-        edges = np.cumsum([value.shape[1] for value in out.values()])[:-1]
-        return dict(zip(out, np.split(pools, edges, axis=1), strict=True))
+        return _split_like(out, self._pools(first, second))
 
     def _pools(self, first: Float, second: Float) -> Float:
         """Draw what each of `count` random pools of the cases adds, given the sums and their squares."""
@@ -158,9 +156,8 @@ class Units:
 
 def weights(n_units: int, n_resamples: int, rng: np.random.Generator) -> Iterator[Float]:
     """Yield blocks of bootstrap weights (resamples, units): how often each unit was drawn."""
-    block = max(1, 4_000_000 // n_units)
-    for start in range(0, n_resamples, block):
-        b = min(block, n_resamples - start)
+    for part in blocks(n_resamples, max(1, 4_000_000 // n_units)):
+        b = part.stop - part.start
         drawn = rng.integers(n_units, size=(b, n_units))
         drawn += np.arange(b)[:, None] * n_units
         flat = np.bincount(drawn.ravel(), minlength=b * n_units)
@@ -201,15 +198,20 @@ def bootstrap_sums(
     matrix = np.concatenate(list(totals.values()), axis=1)
     rng = as_rng(seed)
     drawn = np.concatenate([w @ matrix for w in weights(counts.pop(), n_resamples, rng)])
+    return _split_like(totals, drawn)
+
+
+def _split_like(totals: Mapping[str, Float], matrix: Float) -> dict[str, Float]:
+    """Give the columns of a matrix the names that `totals` had before they were joined."""
     edges = np.cumsum([t.shape[1] for t in totals.values()])[:-1]
-    return dict(zip(totals, np.split(drawn, edges, axis=1), strict=True))
+    return dict(zip(totals, np.split(matrix, edges, axis=1), strict=True))
 
 
-def centred(samples: NDArray[np.float64], value: float) -> NDArray[np.float64]:
-    """Move resampled values so that their mean is the `value` found on the cases themselves.
+def centred(samples: Float, value: float) -> Float:
+    """Move resampled values so that their mean is the `value` on the cases themselves.
 
     Resampling adds noise of its own to an error of bins, the more the more bins are filled, so a
-    difference of ECEs is drawn too far to the side of the method that fills fewer: the found value
+    difference of ECEs is drawn too far to the side of the method that fills fewer: the value itself
     can even lie outside the percentiles. What the draws show is the spread. The interval then is one
     of the difference to be expected at this number of cases.
 
@@ -221,11 +223,10 @@ def centred(samples: NDArray[np.float64], value: float) -> NDArray[np.float64]:
     finite = samples[np.isfinite(samples)]
     if len(finite) == 0 or not np.isfinite(value):
         return samples
-    moved: NDArray[np.float64] = samples + (value - finite.mean())
-    return moved
+    return np.asarray(samples + (value - finite.mean()))
 
 
-def interval(samples: NDArray[np.float64], level: float = 0.95) -> tuple[float, float]:
+def interval(samples: Float, level: float = 0.95) -> tuple[float, float]:
     """Central percentile interval of resampled values; NaN values are left out.
 
     Examples
@@ -240,8 +241,8 @@ def interval(samples: NDArray[np.float64], level: float = 0.95) -> tuple[float, 
     return float(lo), float(hi)
 
 
-def two_sided_p(samples: NDArray[np.float64], null: float = 0.0) -> float:
-    """Two-sided bootstrap p-value that the value is `null`; never below 2 / (resamples + 1).
+def two_sided_p(samples: Float) -> float:
+    """Two-sided bootstrap p-value that the value is 0; never below 2 / (resamples + 1).
 
     Examples
     --------
@@ -251,5 +252,5 @@ def two_sided_p(samples: NDArray[np.float64], null: float = 0.0) -> float:
     finite = samples[np.isfinite(samples)]
     if len(finite) == 0:
         return float("nan")
-    side = min((finite <= null).sum(), (finite >= null).sum())
+    side = min((finite <= 0.0).sum(), (finite >= 0.0).sum())
     return float(min(1.0, 2.0 * (side + 1) / (len(finite) + 1)))

@@ -30,7 +30,7 @@ from scalecal.checks import (
     in_file,
     rows,
 )
-from scalecal.io.columns import (
+from scalecal.io.named_columns import (
     NamedColumns,
     as_ids,
     check_headers,
@@ -46,17 +46,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     Ids = pd.api.extensions.ExtensionArray | None
-
-__all__ = [
-    "PREDICTION_ROLES",
-    "CaseReader",
-    "PredictionFile",
-    "match_ids",
-    "read_predictions",
-    "read_votes",
-    "resolve_classes",
-    "without_empty_columns",
-]
 
 STREAM_ROLES = ("p", "p_reader", "label", "votes", "n_raters", "stratum")
 PREDICTION_ROLES = ("id", *STREAM_ROLES, "group", "split")
@@ -292,7 +281,7 @@ def _in_order(probs: Float, named: Sequence[str] | None, classes: Sequence[str])
 def _marked(
     table: NamedColumns, cases: Cases, split: str | None
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Return which cases are of the split asked for, and notes on it."""
+    """Return which cases belong to the split, all without one, and notes on it."""
     if split is not None:
         table.need("split", f"to keep the cases marked {split!r}")
     marks = np.full(cases.n, "") if cases.split is None else cases.split.values

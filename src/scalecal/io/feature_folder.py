@@ -32,19 +32,6 @@ from scalecal.io.store import file_hash
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "FORMAT",
-    "MANIFEST",
-    "SHARDS",
-    "SKIPPED",
-    "TABLE",
-    "FeatureFolder",
-    "ShardedArray",
-    "damaged_files",
-    "load_features",
-    "read_manifest",
-]
-
 FORMAT = "scalecal-features-1"
 MANIFEST = "manifest.json"
 TABLE = "table.parquet"
@@ -85,7 +72,7 @@ def damaged_files(path: Path, manifest: Mapping[str, Any]) -> list[str]:
 
 
 class ShardedArray:
-    """A matrix whose rows lie in several npy files; only the rows asked for are read.
+    """A matrix whose rows lie in several npy files; only the rows that are used are read.
 
     Slices, row numbers, lists of rows, boolean masks and ``X[rows, columns]`` work as in numpy and
     give an ordinary array; ``np.asarray(X)`` reads the whole.
@@ -119,11 +106,6 @@ class ShardedArray:
         """Number of entries."""
         return self.shape[0] * self.shape[1]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes on disk, headers aside."""
-        return self.size * self.dtype.itemsize
-
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -148,11 +130,8 @@ class ShardedArray:
         if rows is None or rows is Ellipsis:
             raise IndexError("index the rows with a number, a slice, a list of rows or a mask")
         if isinstance(rows, int | np.integer):
-            row = int(rows) + (self.shape[0] if rows < 0 else 0)
-            if not 0 <= row < self.shape[0]:
-                raise IndexError(f"row {rows} is out of range for {self.shape[0]} rows")
-            k = int(np.searchsorted(self._ends, row, side="right"))
-            return np.array(self.shard(k)[row - self._start(k), columns])
+            row = range(self.shape[0])[rows]
+            return np.asarray(self._span(row, row + 1)[0, columns])
         if isinstance(rows, slice):
             start, stop, step = rows.indices(self.shape[0])
             if step == 1:
@@ -170,28 +149,28 @@ class ShardedArray:
 
     def _span(self, start: int, stop: int) -> NDArray[Any]:
         out = np.empty((max(stop - start, 0), self.shape[1]), dtype=self.dtype)
-        k = int(np.searchsorted(self._ends, start, side="right"))
-        row = start
-        while row < stop:
-            end = min(int(self._ends[k]), stop)
-            first = self._start(k)
-            out[row - start : end - start] = self.shard(k)[row - first : end - first]
-            row, k = end, k + 1
+        for k, rows, filled in self._pieces(start, stop):
+            out[filled] = self.shard(k)[rows]
         return out
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
+        """Yield the shards that hold some rows: shard, which of its rows, which of those wanted."""
+        first = 0
+        for k, end in enumerate(self._ends.tolist()):
+            a, b = max(start, first), min(stop, end)
+            if a < b:
+                yield k, slice(a - first, b - first), slice(a - start, b - start)
+            first = end
 
     def read_into(self, start: int, out: NDArray[Any]) -> None:
         """Fill `out` with the rows from `start` on, by plain reads: no memory map is touched."""
-        row, stop = start, start + len(out)
-        k = int(np.searchsorted(self._ends, start, side="right"))
-        while row < stop:
-            end = min(int(self._ends[k]), stop)
+        for k, rows, filled in self._pieces(start, start + len(out)):
             with open(self._files[k], "rb") as file:
                 version = np.lib.format.read_magic(file)
                 read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
                 read_header(file)
-                file.seek((row - self._start(k)) * self.shape[1] * self.dtype.itemsize, 1)
-                file.readinto(out[row - start : end - start].reshape(-1).view(np.uint8).data)
-            row, k = end, k + 1
+                file.seek(rows.start * self.shape[1] * self.dtype.itemsize, 1)
+                file.readinto(out[filled].reshape(-1).view(np.uint8).data)
 
     def _gather(self, index: NDArray[Any]) -> NDArray[Any]:
         if index.ndim != 1 or index.dtype.kind not in "iu":
@@ -230,15 +209,6 @@ class FeatureFolder:
         The folder.
     manifest : dict
         What made the features: encoder, preprocessing, data hash, options, version.
-    X : numpy.memmap or ShardedArray, shape (n, dim)
-        The embeddings, read from the disk where they are used.
-    table : DataFrame
-        One row per embedding: ``id``, ``label``, ``votes``, ``group``, ``split``, ... as the data
-        set has them.
-    encoder : str
-        Name of the encoder.
-    classes : list of str or None
-        Class names, in the order of the labels.
     """
 
     path: Path
@@ -246,7 +216,7 @@ class FeatureFolder:
 
     @cached_property
     def X(self) -> NDArray[Any] | ShardedArray:
-        """The embeddings: a memory map, or a `ShardedArray` of several."""
+        """(n, dim) embeddings, read where they are used: a memory map, or a `ShardedArray` of several."""
         filled = [s for s in self.manifest["shards"] if s["rows"]]
         array = ShardedArray(
             [self.path / s["file"] for s in filled],
@@ -258,7 +228,7 @@ class FeatureFolder:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """The rows' ids, labels, votes and whatever else the data set says."""
+        """One row per embedding: ``id``, ``label``, ``votes``, ``group``, ... as the data set has them."""
         import pandas as pd
 
         table = pd.read_parquet(self.path / TABLE)
@@ -276,7 +246,7 @@ class FeatureFolder:
 
     @property
     def classes(self) -> list[str] | None:
-        """Class names, where the data set has them."""
+        """Class names in the order of the labels, where the data set has them."""
         classes = self.manifest.get("dataset", {}).get("classes")
         return None if classes is None else list(classes)
 
@@ -286,15 +256,6 @@ class FeatureFolder:
     def __repr__(self) -> str:
         shape = (len(self), self.manifest["dim"])
         return f"FeatureFolder({str(self.path)!r}, encoder={self.encoder!r}, shape={shape})"
-
-    def shards(self) -> Iterator[tuple[NDArray[Any], pd.DataFrame]]:
-        """Yield (embeddings, their part of the table) shard by shard, one in memory at a time."""
-        row = 0
-        for entry in self.manifest["shards"]:
-            if entry["rows"]:
-                x = np.load(self.path / entry["file"], mmap_mode="r", allow_pickle=False)
-                yield x, self.table.iloc[row : row + entry["rows"]]
-                row += entry["rows"]
 
 
 def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> FeatureFolder:

@@ -50,17 +50,6 @@ from scalecal.io.store import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Skipped",
-    "StoreWriter",
-    "default_shard_rows",
-    "holds_shards",
-    "open_store",
-    "shard_done",
-    "shard_ranges",
-    "write_shard",
-]
-
 LOG = "run.log"
 DTYPES = ("float16", "float32")
 _IMAGES_CHANGED = "the images changed since this folder was begun"
@@ -133,9 +122,9 @@ def write_shard(
     *,
     dtype: str = "float16",
 ) -> None:
-    """Write one shard of a folder begun with `open_store`; any process may do it.
+    """Write one shard of a folder begun by a `StoreWriter`; any process may do it.
 
-    The bytes depend on nothing but the arguments, so two workers that were given the same shard
+    The bytes depend on nothing but the arguments, so two workers that make the same shard
     write the same file, and the last rename wins.
     """
     array = _cast(features, dtype, ids)
@@ -187,17 +176,21 @@ def _column_hash(column: pd.Series[Any]) -> str:
     return digest.hexdigest()
 
 
-def open_store(
-    path: str | os.PathLike[str],
-    settings: Mapping[str, Any],
-    table: pd.DataFrame,
-    *,
-    dim: int,
-    shard_rows: int | None = None,
-    dtype: str = "float16",
-    note: Mapping[str, Any] | None = None,
-) -> StoreWriter:
-    """Start a feature folder, or go on with one that was begun with the same settings.
+def _check_image_table(table: pd.DataFrame) -> None:
+    if "id" not in table.columns:
+        raise InputError(f"the table needs a column 'id', it has {', '.join(map(str, table))}")
+    if len(table) == 0:
+        raise InputError("there are no images: nothing to extract")
+    twice = table["id"].duplicated()
+    if twice.any():
+        raise InputError(
+            f"ids must be different, {str(table['id'][twice].iloc[0])!r} comes twice "
+            f"({rows(twice)}). Give each image its own id."
+        )
+
+
+class StoreWriter:
+    """Writes a feature folder, or goes on with one begun with the same settings; a context manager.
 
     Parameters
     ----------
@@ -217,62 +210,47 @@ def open_store(
     note : mapping, optional
         Kept in the manifest while the run is going on and dropped at its end.
 
-    Returns
-    -------
-    StoreWriter
-
     Examples
     --------
     >>> import tempfile, pandas as pd, numpy as np
     >>> from scalecal.features import load_features
     >>> folder = tempfile.mkdtemp()
     >>> table = pd.DataFrame({"id": ["a", "b", "c"], "label": [0, 1, 1]})
-    >>> with open_store(folder, {"encoder": {"name": "mine"}}, table, dim=2, shard_rows=2) as store:
+    >>> with StoreWriter(folder, {"encoder": {"name": "mine"}}, table, dim=2, shard_rows=2) as store:
     ...     for shard, start, stop in store.missing():
     ...         store.write_shard(shard, np.ones((stop - start, 2)))
     ...     manifest = store.finish()
     >>> load_features(folder).X[1:].tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    check_choice(dtype, DTYPES, "dtype")
-    if "id" not in table.columns:
-        raise InputError(f"the table needs a column 'id', it has {', '.join(map(str, table))}")
-    if len(table) == 0:
-        raise InputError("there are no images: nothing to extract")
-    twice = table["id"].duplicated()
-    if twice.any():
-        raise InputError(
-            f"ids must be different, {str(table['id'][twice].iloc[0])!r} comes twice "
-            f"({rows(twice)}). Give each image its own id."
-        )
-    if shard_rows is None:
-        begun = read_manifest(path) if (Path(path) / MANIFEST).exists() else {}
-        shard_rows = begun.get("shard_rows") or default_shard_rows(len(table))
-    check_positive_int(shard_rows, "shard_rows")
-    full: dict[str, Any] = {
-        "format": FORMAT,
-        "version": __version__,
-        **json.loads(json.dumps(settings)),
-        "dim": dim,
-        "dtype": dtype,
-        "shard_rows": shard_rows,
-        "columns": {str(c): _column_hash(table[c]) for c in table.columns},
-    }
-    return StoreWriter(Path(path), full, table, note)
-
-
-class StoreWriter:
-    """Writes one feature folder; made by `open_store`. Use it as a context manager."""
 
     def __init__(
         self,
-        path: Path,
-        settings: dict[str, Any],
+        path: str | os.PathLike[str],
+        settings: Mapping[str, Any],
         table: pd.DataFrame,
+        *,
+        dim: int,
+        shard_rows: int | None = None,
+        dtype: str = "float16",
         note: Mapping[str, Any] | None = None,
     ) -> None:
+        check_choice(dtype, DTYPES, "dtype")
+        _check_image_table(table)
+        path = Path(path)
+        if shard_rows is None:
+            begun = read_manifest(path) if (path / MANIFEST).exists() else {}
+            shard_rows = begun.get("shard_rows") or default_shard_rows(len(table))
+        self.settings: dict[str, Any] = {
+            "format": FORMAT,
+            "version": __version__,
+            **json.loads(json.dumps(settings)),
+            "dim": dim,
+            "dtype": dtype,
+            "shard_rows": check_positive_int(shard_rows, "shard_rows"),
+            "columns": {str(c): _column_hash(table[c]) for c in table.columns},
+        }
         self.path = path
-        self.settings = settings
         self.table = table
         self.complete = False
         self.damaged: tuple[str, ...] = ()
@@ -293,19 +271,13 @@ class StoreWriter:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the folder; another run may take it up."""
-        self._stack.close()
+        self._stack.close()  # another run may take the folder up
 
     def _resume_or_start(self) -> None:
         if not (self.path / MANIFEST).exists():
             self._refuse_foreign_folder()
             sweep(self.path)
-            self._began = True
-            self._write_manifest({**self.settings, "complete": False, **self._note})
-            self.log(f"started on {platform.node()} by scalecal {__version__}")
+            self._start(f"started on {platform.node()} by scalecal {__version__}")
             return
         manifest = read_manifest(self.path)
         sweep(self.path)
@@ -314,9 +286,7 @@ class StoreWriter:
         if changed and not manifest.get("complete") and not holds_shards(self.path):
             # Nothing is lost by other settings: a run that stopped at its first image, say.
             self._remove_shards()
-            self._began = True
-            self._write_manifest({**self.settings, "complete": False})
-            self.log(f"started afresh on {platform.node()} with other settings")
+            self._start(f"started afresh on {platform.node()} with other settings")
             return
         if changed == [_IMAGES_CHANGED]:
             raise InputError(
@@ -336,6 +306,11 @@ class StoreWriter:
         elif not self.complete:
             left = len(self.missing())
             self.log(f"resumed on {platform.node()}: {left} shards to do")
+
+    def _start(self, line: str) -> None:
+        self._began = True
+        self._write_unfinished()
+        self.log(line)
 
     def _refuse_foreign_folder(self) -> None:
         others = [p.name for p in sorted(self.path.iterdir()) if not is_partial(p)]
@@ -366,16 +341,16 @@ class StoreWriter:
         """
         verb = "is" if len(self.damaged) == 1 else "are"
         message = f"{', '.join(self.damaged)} {verb} damaged: done again, the old kept as *.damaged"
-        warnings.warn(f"{self.path}: {message}", ScalecalWarning, stacklevel=5)
+        warnings.warn(f"{self.path}: {message}", ScalecalWarning, stacklevel=4)
         self.log(message)
         for name in self.damaged:
             set_aside(self.path / name)
         # Last: a kill before this finds the folder damaged again and comes the same way.
-        self._write_manifest({**self.settings, "complete": False, **self._note})
+        self._write_unfinished()
         self.complete = False
 
-    def _write_manifest(self, content: Mapping[str, Any]) -> None:
-        write_json(self.path / MANIFEST, content)
+    def _write_unfinished(self) -> None:
+        write_json(self.path / MANIFEST, {**self.settings, "complete": False, **self._note})
 
     def log(self, line: str) -> None:
         """Add a line with the time to ``run.log``."""
@@ -420,7 +395,7 @@ class StoreWriter:
         self._remove_shards()
         self.settings = {**self.settings, **changes}
         self._note = dict(note or self._note)
-        self._write_manifest({**self.settings, "complete": False, **self._note})
+        self._write_unfinished()
         self.log(f"restarted with {changes}")
 
     def discard(self) -> None:
@@ -461,7 +436,7 @@ class StoreWriter:
             "skipped": self._write_skipped(skipped),
             "shards": entries,
         }
-        self._write_manifest(result)
+        write_json(self.path / MANIFEST, result)
         self.complete = True
         self.log(f"finished: {result['n']} embeddings, {len(skipped)} images skipped")
         return result

@@ -22,19 +22,11 @@ from scalecal.io.case_tables import (
     resolve_classes,
     without_empty_columns,
 )
-from scalecal.io.columns import ROLES, NamedColumns, check_headers, open_columns
 from scalecal.io.feature_folder import MANIFEST, FeatureFolder, load_features
+from scalecal.io.named_columns import ROLES, NamedColumns, check_headers, open_columns
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
 from scalecal.votes import Ties
-
-__all__ = [
-    "CASE_ROLES",
-    "Features",
-    "matrix_from_npz",
-    "matrix_from_table",
-    "read_features",
-]
 
 CASE_ROLES = ("id", "label", "votes", "n_raters", "group", "split")
 FEATURE_ROLES = ("X", *CASE_ROLES)

@@ -29,29 +29,6 @@ from scalecal.checks import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "RECORD",
-    "Store",
-    "check_output_file",
-    "check_output_folder",
-    "differences",
-    "disk_errors",
-    "file_hash",
-    "is_partial",
-    "is_whole",
-    "lock_folder",
-    "output_folder",
-    "plain",
-    "set_aside",
-    "sweep",
-    "write_bytes",
-    "write_csv",
-    "write_file",
-    "write_json",
-    "write_text",
-    "written_by",
-]
-
 RECORD = ".scalecal.json"
 """Name of the file that lists what scalecal wrote to a folder."""
 
@@ -345,7 +322,11 @@ def check_output_folder(
         raise InputError(f"cannot write to {folder}: it is a file, expected a folder")
     _refuse_inputs([folder, *(folder / name for name in names)], inputs)
     if folder.is_dir():
-        _refuse_obstacles(folder, names, kind, _read_record(folder)["files"])
+        files = _read_record(folder)["files"]
+        # What the same command wrote before may be replaced or removed, under whichever name.
+        own = [name for name, entry in files.items() if entry["by"] == kind]
+        _refuse_inputs((folder / name for name in own), inputs)
+        _refuse_obstacles(folder, names, kind, files)
 
 
 def check_output_file(path: str | Path, *, kind: str, inputs: Paths = ()) -> None:
@@ -357,7 +338,7 @@ def check_output_file(path: str | Path, *, kind: str, inputs: Paths = ()) -> Non
 
 
 def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Paths = ()) -> None:
-    """Write a file a user asked for, in one step, and note it in its folder's record.
+    """Write one result file in one step, and note it in its folder's record.
 
     Examples
     --------
@@ -467,7 +448,7 @@ def output_folder(
         yield target
         return
     check_output_folder(target, kind=kind, inputs=inputs)
-    made = _missing_parents(target)
+    made = [parent for parent in target.parents if not parent.exists()]  # innermost first
     done = False
     try:
         with disk_errors(target):
@@ -499,11 +480,6 @@ def output_folder(
             for parent in made:
                 with contextlib.suppress(OSError):
                     parent.rmdir()  # only where it is empty
-
-
-def _missing_parents(target: Path) -> list[Path]:
-    """Return the folders above `target` that do not exist, innermost first."""
-    return [parent for parent in target.parents if not parent.exists()]
 
 
 # Folders that are filled part by part

@@ -19,16 +19,6 @@ from scalecal.checks import InputError, ScalecalWarning
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Dialect",
-    "column_names",
-    "is_text",
-    "iterate_arrow",
-    "read_arrow",
-    "read_table",
-    "sniff",
-]
-
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 SEPARATORS = (",", ";", "\t")

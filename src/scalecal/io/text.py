@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "csv_cell",
-    "csv_text",
-    "latex_escape",
-    "latex_text",
-    "markdown_text",
-    "number",
-    "text_table",
-]
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -38,26 +28,6 @@ def number(value: Any, digits: int = 3) -> str:
     if isinstance(value, int | np.integer):
         return f"{value:,}"
     return f"{value:.{digits}f}"
-
-
-def text_table(lines: Sequence[Sequence[str]], rules: Collection[int] = (0,)) -> str:
-    """Lay lines of cells out in columns, the first to the left; a rule follows the lines `rules`.
-
-    Examples
-    --------
-    >>> print(text_table([["method", "ECE"], ["none", "0.100"]]))
-    method    ECE
-    -------------
-    none    0.100
-    """
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    out = []
-    for i, (first, *rest) in enumerate(lines):
-        cells = [first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]
-        out.append("  ".join(cells).rstrip())
-        if i in rules:
-            out.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
-    return "\n".join(out)
 
 
 def csv_cell(value: Any) -> str:

@@ -13,7 +13,7 @@ their smallest and largest value; only input that fails that look goes through t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import (
     Float,
     InputError,
+    Int,
+    check_counts,
     check_labels,
     check_probs,
     check_same_length,
@@ -30,25 +32,18 @@ from scalecal.checks import (
     rows,
 )
 
-__all__ = [
-    "Event",
-    "Groups",
-    "blocks",
-    "event_probs",
-    "group_by_p",
-    "read_classes",
-    "read_counts",
-    "read_event",
-    "read_hard_event",
-    "read_probs",
-    "read_weights",
-]
-
 BLOCK = 1 << 16  # cases handled at once: small enough that a block's arrays stay in the cache
 
 
+Terms = Callable[[NDArray[Any], Float], Sequence[Float]]
+"""What the cases of a block add to some sums: a function of their y and p."""
+
+
 class Event(NamedTuple):
-    """One event per case: whether (or how far) it happened, its probability, the case's weight."""
+    """One event per case: whether (or how far) it happened, its probability, the case's weight.
+
+    `read_classes` makes one of all classes: `y` and `p` are then (n, C).
+    """
 
     y: NDArray[Any]  # numeric, in [0, 1], dtype as the caller gave it
     p: Float
@@ -62,6 +57,18 @@ class Event(NamedTuple):
     def weighed(self, values: Float, part: slice) -> Float:
         """Return what a block of cases adds: its values times its weights."""
         return values if self.weights is None else values * self.weights[part]
+
+    def sums(self, terms: Terms) -> Float:
+        """Return the weighted sums over all cases of what each of them adds."""
+        out = np.zeros(1)
+        for part in blocks(len(self.p)):
+            values = terms(self.y[part], self.p[part])
+            out = out + np.array([self.weighed(v, part).sum() for v in values])
+        return out
+
+    def mean(self, term: Callable[[NDArray[Any], Float], Float]) -> float:
+        """Return the weighted mean of a term over the cases."""
+        return float(self.sums(lambda y, p: [term(y, p)])[0] / self.total)
 
 
 class Groups(NamedTuple):
@@ -172,19 +179,30 @@ def read_hard_event(
     return event
 
 
-def read_classes(
-    y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None
-) -> tuple[Float, Float, Float | None]:
-    """Return targets, probabilities and weights: both (n,) for two classes, both (n, C) for more."""
+def read_classes(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None) -> Event:
+    """Return the event of two classes, or targets and probabilities (n, C) of more."""
     p = read_probs(probs)
-    if p.ndim == 2 and p.shape[1] == 2:
-        p = p[:, 1]
-    if p.ndim == 1:
+    if p.ndim == 1 or p.shape[1] == 2:
         event = read_event(y, p, sample_weight)
-        return event.y.astype(np.float64, copy=False), event.p, event.weights
+        return event._replace(y=event.y.astype(np.float64, copy=False))
     target = check_targets(y, p.shape[1])
     check_same_length(y=target, probs=p)
-    return target, p, read_weights(sample_weight, len(p))
+    return Event(target, p, read_weights(sample_weight, len(p)))
+
+
+def read_votes(votes: ArrayLike, n_raters: ArrayLike | None, probs: ArrayLike) -> tuple[Int, Float]:
+    """Return counts (n, C) and probabilities, (n,) or (n, C), of the same cases and classes."""
+    counts, p = check_counts(votes, n_raters), read_probs(probs)
+    check_same_length(votes=counts, probs=p)
+    check_same_classes(counts, p)
+    return counts, p
+
+
+def check_same_classes(counts: Int, p: Float) -> None:
+    """Fail where counts (n, C) and probabilities have different numbers of classes."""
+    n_classes = 2 if p.ndim == 1 else p.shape[1]
+    if counts.shape[1] != n_classes:
+        raise InputError(f"votes have {counts.shape[1]} classes but probs have {n_classes}")
 
 
 def _sort_hard(y: NDArray[Any], p: Float) -> tuple[Float, Float]:

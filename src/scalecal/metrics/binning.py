@@ -19,18 +19,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.checks import Float, Int, check_choice, check_positive_int
-from scalecal.metrics.arguments import Event, blocks, event_probs, read_event, read_weights
-
-__all__ = [
-    "Binner",
-    "Binning",
-    "Bins",
-    "bin_index",
-    "binner",
-    "bins",
-    "mass_cuts",
-    "residual_sums",
-]
+from scalecal.metrics.arguments import (
+    Event,
+    Terms,
+    blocks,
+    event_probs,
+    read_event,
+    read_weights,
+)
 
 Binning = Literal["width", "mass"]
 Binner = Callable[[Float], NDArray[np.intp]]
@@ -137,11 +133,8 @@ def bin_index(
 
     Parameters
     ----------
-    probs : array of shape (n,) or (n, C)
-        Probabilities of the positive class, or of all classes; for more than two classes the
-        largest of each row is binned.
-    n_bins : int
-    binning : {"width", "mass"}
+    probs, n_bins, binning
+        As `bins`.
     sample_weight : array of shape (n,), optional
         Used by bins of equal mass alone.
 
@@ -160,13 +153,20 @@ def bin_index(
     return out
 
 
-def residual_sums(event: Event, index: Binner, n_bins: int) -> Float:
-    """Return each bin's weighted sum of ``p - y``: one weighted bincount, block by block."""
-    total = np.zeros(n_bins)
+def bin_sums(event: Event, index: Binner, n_bins: int, terms: Terms) -> Float:
+    """Return the weighted sums, over the cases of each bin, of what they add: (sums, n_bins)."""
+    total = np.zeros((1, n_bins))
     for part in blocks(len(event.p)):
         p = event.p[part]
-        total += np.bincount(index(p), event.weighed(p - event.y[part], part), n_bins)
+        k = index(p)
+        values = terms(event.y[part], p)
+        total = total + [np.bincount(k, event.weighed(v, part), n_bins) for v in values]
     return total
+
+
+def residual_sums(event: Event, index: Binner, n_bins: int) -> Float:
+    """Return each bin's weighted sum of ``p - y``."""
+    return np.asarray(bin_sums(event, index, n_bins, lambda y, p: [p - y])[0])
 
 
 def bins(
@@ -200,22 +200,19 @@ def bins(
     """
     event = read_event(y, probs, sample_weight)
     index = binner(event.p, n_bins, binning, event.weights)
-    weight, sum_p, residual = np.zeros((3, n_bins))
-    lo, hi = np.full(n_bins, np.inf), np.full(n_bins, -np.inf)
-    for part in blocks(len(event.p)):
-        p = event.p[part]
-        k = index(p)
-        weight += np.bincount(k, None if event.weights is None else event.weights[part], n_bins)
-        sum_p += np.bincount(k, event.weighed(p, part), n_bins)
-        residual += np.bincount(k, event.weighed(p - event.y[part], part), n_bins)
-        if binning == "mass":
-            np.minimum.at(lo, k, p)
-            np.maximum.at(hi, k, p)
-    count = np.rint(weight).astype(np.int64)
+    weight, sum_p, residual = bin_sums(
+        event, index, n_bins, lambda y, p: [np.ones_like(p), p, p - y]
+    )
     if binning == "width":
         lo, hi = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     else:
+        lo, hi = np.full(n_bins, np.inf), np.full(n_bins, -np.inf)
+        for part in blocks(len(event.p)):
+            k = index(event.p[part])
+            np.minimum.at(lo, k, event.p[part])
+            np.maximum.at(hi, k, event.p[part])
         lo[weight == 0] = hi[weight == 0] = np.nan
+    count = np.rint(weight).astype(np.int64)
     filled = np.where(weight > 0, weight, np.nan)
     mean_p = sum_p / filled
     return Bins(lo, hi, count, weight, mean_p, mean_p - residual / filled, residual)

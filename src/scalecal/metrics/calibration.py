@@ -11,25 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scalecal.checks import (
-    Float,
-    check_labels,
-    check_positive_int,
-    check_targets,
-)
-from scalecal.metrics.arguments import blocks, group_by_p, read_event, read_probs
-from scalecal.metrics.binning import Binning, binner, bins, mass_cuts, residual_sums
-
-__all__ = [
-    "GRID",
-    "classwise_ece",
-    "debiased_error",
-    "ece",
-    "ece_sweep",
-    "mce",
-    "smece",
-    "top_label_ece",
-]
+from scalecal.checks import Float, check_labels, check_positive_int, check_targets
+from scalecal.metrics.arguments import group_by_p, read_event, read_probs
+from scalecal.metrics.binning import Binning, bin_sums, binner, bins, mass_cuts, residual_sums
 
 GRID = 4096  # cells of [0, 1] in `smece`; a power of two, so that p * GRID is exact
 
@@ -198,14 +182,9 @@ def debiased_error(
     """
     event = read_event(y, probs, sample_weight)
     index = binner(event.p, n_bins, binning, event.weights)
-    weight, first, second = np.zeros((3, n_bins))
-    for part in blocks(len(event.p)):
-        p = event.p[part]
-        k = index(p)
-        residual = p - event.y[part]
-        weight += np.bincount(k, None if event.weights is None else event.weights[part], n_bins)
-        first += np.bincount(k, event.weighed(residual, part), n_bins)
-        second += np.bincount(k, event.weighed(residual * residual, part), n_bins)
+    weight, first, second = bin_sums(
+        event, index, n_bins, lambda y, p: [np.ones_like(p), p - y, (p - y) ** 2]
+    )
     pairs = weight**2 - weight
     # A bin with one case has no pair; what is left of it after rounding must not count.
     used = pairs > 1e-12 * weight**2
@@ -276,10 +255,8 @@ def smece(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = N
 
     Parameters
     ----------
-    y : array of shape (n,), or (n, C) soft labels
-    probs : array of shape (n,) or (n, C)
-        For more than two classes the event is "the top label is right".
-    sample_weight : array of shape (n,), optional
+    y, probs, sample_weight
+        As `ece`.
 
     References
     ----------
@@ -293,6 +270,7 @@ def smece(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = N
     0.2
     """
     from scipy.fft import dct, idct
+    from scipy.optimize import brentq
 
     event = read_event(y, probs, sample_weight)
     residual = residual_sums(event, binner(event.p, GRID, "width"), GRID) / event.total
@@ -302,11 +280,5 @@ def smece(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = N
     def error(width: float) -> float:
         return float(np.abs(idct(spectrum * np.exp(decay * width**2), norm="ortho")).sum())
 
-    low, high = 0.0, 1.0
-    for _ in range(30):  # error(s) - s falls from above zero to below: halve until 1e-9
-        middle = 0.5 * (low + high)
-        if error(middle) > middle:
-            low = middle
-        else:
-            high = middle
-    return error(0.5 * (low + high))
+    # The error is at most 1, and no residual at all makes the width 0.
+    return error(brentq(lambda width: error(width) - width, 0.0, 2.0, xtol=1e-10))

@@ -23,8 +23,6 @@ from scalecal.metrics.discrimination import accuracy, auc, aurc
 from scalecal.metrics.proper import brier, nll
 from scalecal.metrics.vote_scores import dist_ce, ent_ce, vote_error, vote_nll
 
-__all__ = ["COLUMNS", "METRICS", "Column", "Metric"]
-
 Direction = Literal["lower", "higher", "zero", "none"]
 
 
@@ -56,13 +54,13 @@ class Column:
     format: Literal["number", "count", "p", "text"] = "number"
 
 
-def _ends(column: Column, what: str = "95 % interval") -> Iterator[Column]:
+def _with_interval(
+    key: str, title: str, meaning: str, direction: Direction, floor: str | None = None
+) -> Iterator[Column]:
     """A column and the ends of its interval."""
-    yield column
-    for end, word in (("low", "Lower"), ("high", "Upper")):
-        yield Column(
-            f"{column.key}_{end}", f"{column.title}, {word.lower()}", f"{word} end of its {what}"
-        )
+    yield Column(key, title, meaning, direction, floor)
+    yield Column(f"{key}_low", f"{title}, lower", "Lower end of its 95 % interval")
+    yield Column(f"{key}_high", f"{title}, upper", "Upper end of its 95 % interval")
 
 
 def _test(name: str, title: str, meaning: str) -> Iterator[Column]:
@@ -106,55 +104,42 @@ def _all_columns() -> Iterator[Column]:
     yield from _test("kuiper", "Kuiper", "Kuiper's test of calibration")
     yield from _test("spiegelhalter", "Spiegelhalter", "Spiegelhalter's test of calibration")
     yield from _test("consistency", "consistency", "ECE no larger than a calibrated model's")
-    yield from _ends(
-        Column(
-            "debiased_error",
-            "debiased error",
-            "Squared calibration error without the bias of finite bins; may be negative",
-            "zero",
-        )
+    yield from _with_interval(
+        "debiased_error",
+        "debiased error",
+        "Squared calibration error without the bias of finite bins; may be negative",
+        "zero",
     )
     yield Column("smece", "smECE", "Calibration error by kernel smoothing, without bins", "lower")
-    yield from _ends(Column("gap", "gap", "Mean probability less the share of positives", "zero"))
-    yield from _ends(
-        Column(
-            "overconfidence",
-            "over-conf.",
-            "Mean confidence in the prediction less accuracy",
-            "zero",
-        )
+    yield from _with_interval("gap", "gap", "Mean probability less the share of positives", "zero")
+    yield from _with_interval(
+        "overconfidence", "over-conf.", "Mean confidence in the prediction less accuracy", "zero"
     )
-    yield from _ends(Column("brier", "Brier", "Brier score against labels", "lower"))
-    yield from _ends(
-        Column("nll", "label NLL", "Negative log likelihood of the labels, in nats", "lower")
+    yield from _with_interval("brier", "Brier", "Brier score against labels", "lower")
+    yield from _with_interval(
+        "nll", "label NLL", "Negative log likelihood of the labels, in nats", "lower"
     )
-    yield from _ends(Column("auc", "AUC", "Area under the ROC curve", "higher"))
-    yield from _ends(Column("accuracy", "acc.", "Share of correct predictions", "higher"))
-    yield from _ends(
-        Column(
-            "vote_nll",
-            "vote NLL",
-            "Negative log likelihood of one reader's vote, in nats",
-            "lower",
-            "vote_nll_floor",
-        )
+    yield from _with_interval("auc", "AUC", "Area under the ROC curve", "higher")
+    yield from _with_interval("accuracy", "acc.", "Share of correct predictions", "higher")
+    yield from _with_interval(
+        "vote_nll",
+        "vote NLL",
+        "Negative log likelihood of one reader's vote, in nats",
+        "lower",
+        "vote_nll_floor",
     )
-    yield from _ends(
-        Column(
-            "vote_error",
-            "vote error",
-            "Squared distance to the vote probability, free of the noise of few votes",
-            "zero",
-        )
+    yield from _with_interval(
+        "vote_error",
+        "vote error",
+        "Squared distance to the vote probability, free of the noise of few votes",
+        "zero",
     )
-    yield from _ends(
-        Column(
-            "dist_ce",
-            "DistCE",
-            "Total variation distance between probabilities and vote shares",
-            "lower",
-            "dist_ce_floor",
-        )
+    yield from _with_interval(
+        "dist_ce",
+        "DistCE",
+        "Total variation distance between probabilities and vote shares",
+        "lower",
+        "dist_ce_floor",
     )
     yield Column(
         "ent_ce",
@@ -174,13 +159,11 @@ def _all_columns() -> Iterator[Column]:
     yield Column(
         "lvo_gap", "left-out gap", "Mean probability less the share of these votes", "zero"
     )
-    yield from _ends(
-        Column(
-            "lvo_overconfidence",
-            "left-out over-conf.",
-            "Mean confidence less the share of these votes that agree",
-            "zero",
-        )
+    yield from _with_interval(
+        "lvo_overconfidence",
+        "left-out over-conf.",
+        "Mean confidence less the share of these votes that agree",
+        "zero",
     )
     yield Column("entropy", "entropy", "Mean entropy of the probabilities, in nats")
     yield Column("aurc", "AURC", "Area under the risk-coverage curve", "lower")

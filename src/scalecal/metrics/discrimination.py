@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.checks import Float
-from scalecal.metrics.arguments import Event, Groups, blocks, group_by_p, read_classes
-
-__all__ = ["RiskCoverage", "accuracy", "auc", "aurc", "risk_coverage"]
+from scalecal.metrics.arguments import Event, Groups, group_by_p, read_classes
 
 
 def _auc(event: Event) -> float:
@@ -44,9 +42,10 @@ def auc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = Non
     >>> auc([1, 1], [0.3, 0.4])
     nan
     """
-    target, p, w = read_classes(y, probs, sample_weight)
-    if p.ndim == 1:
-        return _auc(Event(target, p, w))
+    event = read_classes(y, probs, sample_weight)
+    if event.p.ndim == 1:
+        return _auc(event)
+    target, p, w = event
     areas = np.array([_auc(Event(target[:, c], p[:, c], w)) for c in range(p.shape[1])])
     known = areas[~np.isnan(areas)]
     return float(known.mean()) if len(known) else float("nan")
@@ -65,23 +64,14 @@ def accuracy(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None 
     Two classes: p >= 0.5 predicts the positive class. More: the largest of the row, the first
     where several are equal. Soft labels count by their share of the predicted class.
 
-    Parameters
-    ----------
-    y : array of shape (n,), or (n, C) soft labels
-    probs : array of shape (n,) or (n, C)
-    sample_weight : array of shape (n,), optional
+    Parameters as `auc`.
 
     Examples
     --------
     >>> accuracy([0, 1, 1, 1], [0.1, 0.4, 0.5, 0.9])
     0.75
     """
-    target, p, w = read_classes(y, probs, sample_weight)
-    total = 0.0
-    for part in blocks(len(p)):
-        right = _hits(target[part], p[part])
-        total += float(right.sum() if w is None else right @ w[part])
-    return total / (len(p) if w is None else float(w.sum()))
+    return read_classes(y, probs, sample_weight).mean(_hits)
 
 
 class RiskCoverage(NamedTuple):
@@ -92,15 +82,14 @@ class RiskCoverage(NamedTuple):
     confidence: Float
 
 
-def _errors(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None) -> Event:
-    """Return each case's error and confidence, as an event of that "probability"."""
+def _errors_by_confidence(
+    y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None
+) -> Groups:
+    """Return cases and errors at each confidence, highest first."""
     target, p, w = read_classes(y, probs, sample_weight)
-    error = 1.0 - _hits(target, p)
-    return Event(error, np.maximum(p, 1.0 - p) if p.ndim == 1 else p.max(axis=1), w)
-
-
-def _from_the_top(groups: Groups) -> Groups:
-    return Groups(groups.p[::-1], groups.weight[::-1], groups.positive[::-1])
+    confidence = np.maximum(p, 1.0 - p) if p.ndim == 1 else p.max(axis=1)
+    groups = group_by_p(Event(1.0 - _hits(target, p), confidence, w))
+    return Groups(*(values[::-1] for values in groups))
 
 
 def risk_coverage(
@@ -110,11 +99,7 @@ def risk_coverage(
 
     The confidence is the probability of the predicted class. One point per distinct confidence.
 
-    Parameters
-    ----------
-    y : array of shape (n,), or (n, C) soft labels
-    probs : array of shape (n,) or (n, C)
-    sample_weight : array of shape (n,), optional
+    Parameters as `auc`.
 
     References
     ----------
@@ -126,9 +111,9 @@ def risk_coverage(
     >>> curve.coverage, curve.risk.round(3)
     (array([0.25, 0.5 , 0.75, 1.  ]), array([0.   , 0.   , 0.333, 0.25 ]))
     """
-    groups = _from_the_top(group_by_p(_errors(y, probs, sample_weight)))
-    kept = np.cumsum(groups.weight)
-    return RiskCoverage(kept / kept[-1], np.cumsum(groups.positive) / kept, groups.p)
+    confidence, weight, errors = _errors_by_confidence(y, probs, sample_weight)
+    kept = np.cumsum(weight)
+    return RiskCoverage(kept / kept[-1], np.cumsum(errors) / kept, confidence)
 
 
 def aurc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
@@ -137,7 +122,7 @@ def aurc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = No
     The mean over k of the error rate among the k most confident cases. Cases of equal confidence
     come in no particular order, so the mean over all their orders is taken.
 
-    Parameters as `risk_coverage`.
+    Parameters as `auc`.
 
     References
     ----------
@@ -150,7 +135,7 @@ def aurc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = No
     """
     from scipy.special import digamma
 
-    _, weight, errors = _from_the_top(group_by_p(_errors(y, probs, sample_weight)))
+    _, weight, errors = _errors_by_confidence(y, probs, sample_weight)
     rate = errors / weight
     before, wrong = np.cumsum(weight) - weight, np.cumsum(errors) - errors
     # The j-th of a tie adds (wrong + j rate) / (before + j): summed over j, a difference of digammas.

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.checks import Float, check_choice
-from scalecal.metrics.arguments import Event, blocks, group_by_p, read_classes, read_event
-
-__all__ = ["Corp", "brier", "corp", "nll"]
+from scalecal.metrics.arguments import Event, group_by_p, read_classes, read_event
 
 Score = Literal["brier", "log"]
 
@@ -55,17 +53,6 @@ def _log_terms(target: Float, p: Float) -> Float:
 _TERMS = {"brier": _brier_terms, "log": _log_terms}
 
 
-def _mean_score(
-    score: Score, y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None
-) -> float:
-    target, p, w = read_classes(y, probs, sample_weight)
-    total = 0.0
-    for part in blocks(len(p)):
-        terms = _TERMS[score](target[part], p[part])
-        total += float(terms.sum() if w is None else terms @ w[part])
-    return total / (len(p) if w is None else float(w.sum()))
-
-
 def brier(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     """Brier score: the mean squared distance between probability and label.
 
@@ -87,7 +74,7 @@ def brier(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = N
     >>> round(brier([0, 1], [0.2, 0.6]), 6)
     0.1
     """
-    return _mean_score("brier", y, probs, sample_weight)
+    return read_classes(y, probs, sample_weight).mean(_brier_terms)
 
 
 def nll(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
@@ -96,18 +83,14 @@ def nll(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = Non
     Probabilities are kept 2.2e-16 away from 0 and 1, as in scikit-learn, so that a certain and
     wrong prediction costs about 36 and not infinity.
 
-    Parameters
-    ----------
-    y : array of shape (n,), or (n, C) soft labels
-    probs : array of shape (n,) or (n, C)
-    sample_weight : array of shape (n,), optional
+    Parameters as `brier`.
 
     Examples
     --------
     >>> round(nll([0, 1], [0.5, 0.5]), 6)
     0.693147
     """
-    return _mean_score("log", y, probs, sample_weight)
+    return read_classes(y, probs, sample_weight).mean(_log_terms)
 
 
 def corp(
@@ -125,10 +108,9 @@ def corp(
 
     Parameters
     ----------
-    y : array of shape (n,), or (n, C) soft labels
-    probs : array of shape (n,) or (n, C)
     score : {"brier", "log"}
-    sample_weight : array of shape (n,), optional
+    y, probs, sample_weight
+        As `brier`.
 
     References
     ----------
@@ -144,7 +126,7 @@ def corp(
 
     check_choice(score, _TERMS, "score")
     event = read_event(y, probs, sample_weight)
-    whole = _mean_score(score, event.y, event.p, event.weights)
+    whole = event.mean(_TERMS[score])
     groups = group_by_p(event)
     fit = isotonic_regression(groups.positive / groups.weight, weights=groups.weight)
     # Each block of the fit has the mean label of its cases, so its score needs only the mass and
@@ -164,8 +146,5 @@ def _pooled(score: Score, event: Event, mass: Float, positive: Float, q: Float) 
     if score == "log":
         return float(mass @ _log_terms(positive / mass, q) / mass.sum())
     # (q - y)^2 summed = q^2 mass - 2 q positive + sum of y^2, and the last is the labels' own.
-    squares = 0.0
-    for part in blocks(len(event.p)):
-        y = event.y[part].astype(np.float64, copy=False)
-        squares += float(event.weighed(y * y, part).sum())
-    return float((q @ (q * mass - 2.0 * positive) + squares) / mass.sum())
+    squares = event.mean(lambda y, _: y.astype(np.float64, copy=False) ** 2)
+    return float(q @ (q * mass - 2.0 * positive) / mass.sum()) + squares

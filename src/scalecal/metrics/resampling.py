@@ -18,17 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.checks import Float, InputError, as_rng, check_positive_int
-from scalecal.metrics.arguments import blocks, event_probs, read_counts
-from scalecal.metrics.binning import Binner, Binning, binner
-
-__all__ = [
-    "EXACT_CASES",
-    "ConsistencyBars",
-    "consistency_bars",
-    "noise_floor",
-    "resampled_ece",
-    "resampled_residuals",
-]
+from scalecal.metrics.arguments import Event, blocks, event_probs, read_counts
+from scalecal.metrics.binning import Binner, Binning, bin_sums, binner
 
 EXACT_CASES = 100_000
 """Cases above which bin sums are drawn from their normal limit."""
@@ -43,15 +34,12 @@ _POINTS = 64  # of the lattice that holds a sum of that variance: ten standard d
 
 def _cumulants(p: Float, weights: Float | None, index: Binner, n_bins: int) -> Float:
     """Return each bin's number of cases and the cumulants 1 to 4 of its positives: (5, n_bins)."""
-    out = np.zeros((5, n_bins))
-    for part in blocks(len(p)):
-        q = p[part]
-        k = index(q)
-        w = np.ones(len(q)) if weights is None else weights[part]
+
+    def terms(_: Float, q: Float) -> list[Float]:
         v = q * (1.0 - q)
-        terms = (w, w * q, w * v, w * v * (1.0 - 2.0 * q), w * v * (1.0 - 6.0 * v))
-        out += [np.bincount(k, term, n_bins) for term in terms]
-    return out
+        return [np.ones_like(q), q, v, v * (1.0 - 2.0 * q), v * (1.0 - 6.0 * v)]
+
+    return bin_sums(Event(p, p, weights), index, n_bins, terms)
 
 
 def _characteristic(
@@ -150,14 +138,10 @@ def resampled_residuals(
 
     Parameters
     ----------
-    probs : array of shape (n,) or (n, C)
-        For more than two classes the event is "the top label is right".
-    n_bins : int
-    binning : {"width", "mass"}
+    probs, n_bins, binning, sample_weight
+        As `noise_floor`.
     n_resamples : int
     seed : int or Generator
-    sample_weight : array of shape (n,), optional
-        How many cases each row stands for.
 
     Examples
     --------

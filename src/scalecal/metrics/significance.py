@@ -10,26 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import erfc, exp, log, nan, pi, sqrt
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, xlogy
 
 from scalecal.checks import Float, InputError, as_float
-from scalecal.metrics.arguments import Event, blocks, group_by_p, read_counts, read_hard_event
+from scalecal.metrics.arguments import Event, group_by_p, read_counts, read_hard_event
 from scalecal.metrics.binning import Binning, binner, residual_sums
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES, noise_floor, resampled_ece
-
-__all__ = [
-    "CalibrationTest",
-    "brownian_range_sf",
-    "consistency",
-    "cox",
-    "holm",
-    "kuiper",
-    "spiegelhalter",
-]
 
 
 @dataclass(frozen=True)
@@ -87,12 +78,9 @@ def spiegelhalter(
     (-1.091, 0.275)
     """
     event = read_hard_event(y, probs, sample_weight)
-    total = variance = 0.0
-    for part in blocks(len(event.p)):
-        p = event.p[part]
-        tilt = 1.0 - 2.0 * p
-        total += float(event.weighed((event.y[part] - p) * tilt, part).sum())
-        variance += float(event.weighed(tilt * tilt * p * (1.0 - p), part).sum())
+    total, variance = event.sums(
+        lambda y, p: [(y - p) * (1.0 - 2.0 * p), (1.0 - 2.0 * p) ** 2 * p * (1.0 - p)]
+    ).tolist()
     if variance == 0.0:
         return _certain("spiegelhalter", total != 0.0)
     z = total / sqrt(variance)
@@ -133,12 +121,7 @@ def kuiper(
     Brownian motion (the end is free, so not of a bridge). Cases of equal p are added in one step.
     A walk of few steps has a smaller range than its limit, so on few cases the test is cautious.
 
-    Parameters
-    ----------
-    y : array of shape (n,)
-    probs : array of shape (n,) or (n, C)
-    sample_weight : array of shape (n,), optional
-        How many cases each row stands for.
+    Parameters as `spiegelhalter`.
 
     References
     ----------
@@ -162,43 +145,36 @@ def kuiper(
     return CalibrationTest("kuiper", statistic, brownian_range_sf(statistic))
 
 
-def _log_likelihood(z: Float, event: Event, a: float, b: float) -> float:
-    total = 0.0
-    for part in blocks(len(z)):
-        eta = a + b * z[part]
-        terms = event.y[part] * eta - np.logaddexp(0.0, eta)
-        total += float(event.weighed(terms, part).sum())
-    return total
+# In what follows the "probabilities" of the event are the logits z of the predictions.
 
 
-def _derivatives(z: Float, event: Event, a: float, b: float) -> tuple[Float, Float]:
-    gradient, hessian = np.zeros(2), np.zeros(3)
-    for part in blocks(len(z)):
-        x = z[part]
-        q = expit(a + b * x)
-        residual = event.weighed(event.y[part] - q, part)
-        w = event.weighed(q * (1.0 - q), part)
-        wx = w * x
-        gradient += [residual.sum(), residual @ x]
-        hessian += [w.sum(), wx.sum(), wx @ x]
-    return gradient, np.array([[hessian[0], hessian[1]], [hessian[1], hessian[2]]])
+def _log_likelihood(event: Event, a: float, b: float) -> float:
+    return float(event.sums(lambda y, z: [y * (a + b * z) - np.logaddexp(0.0, a + b * z)])[0])
 
 
-def _best_line(z: Float, event: Event, rate: float) -> tuple[float, float, float]:
+def _derivatives(event: Event, a: float, b: float) -> tuple[Float, Float]:
+    """Gradient and information of the log likelihood in a and b."""
+
+    def terms(y: NDArray[Any], z: Float) -> list[Float]:
+        q = expit(a + b * z)
+        residual, w = y - q, q * (1.0 - q)
+        return [residual, residual * z, w, w * z, w * z * z]
+
+    sums = event.sums(terms)
+    return sums[:2], sums[[2, 3, 3, 4]].reshape(2, 2)
+
+
+def _best_line(event: Event, rate: float) -> tuple[float, float, float]:
     """Line ``a + b z`` of the highest likelihood and its log, by Newton steps shortened where needed.
 
-    `z` are the logits of the predictions, `rate` the share of positives; the maximum must exist.
+    `rate` is the share of positives; the maximum must exist.
     """
-
-    def likelihood(a: float, b: float) -> float:
-        return _log_likelihood(z, event, a, b)
-
-    ends = np.array([z.min(), z.max()])
+    ends = np.array([event.p.min(), event.p.max()])
     # From (0, 1), or flatter where predictions are so sure that the likelihood has no curvature.
     starts = [(0.0, min(1.0, 8.0 / float(np.abs(ends).max()))), (log(rate / (1.0 - rate)), 0.0)]
-    best, a, b = max((likelihood(*start), *start) for start in starts)
+    best, a, b = max((_log_likelihood(event, *start), *start) for start in starts)
     for _ in range(100):
-        gradient, information = _derivatives(z, event, a, b)
+        gradient, information = _derivatives(event, a, b)
         step = np.linalg.solve(information, gradient)
         promise = float(gradient @ step)
         if promise < 1e-9:  # twice what is still to gain
@@ -208,23 +184,24 @@ def _best_line(z: Float, event: Event, rate: float) -> tuple[float, float, float
         reach = 8.0 + float(np.abs(a + b * ends).max())
         size = min(1.0, reach / float(np.abs(step[0] + step[1] * ends).max()))
         while size > 1e-10:
-            reached = likelihood(a + size * float(step[0]), b + size * float(step[1]))
+            line = a + size * float(step[0]), b + size * float(step[1])
+            reached = _log_likelihood(event, *line)
             if reached > best + 0.1 * size * promise:
                 break
             size *= 0.5
         else:
             break
-        a, b, best = a + size * float(step[0]), b + size * float(step[1]), reached
+        (a, b), best = line, reached
     return a, b, best
 
 
-def _boundary(z: Float, event: Event) -> float | None:
+def _boundary(event: Event) -> float | None:
     """Return the highest log likelihood where no line attains it, else None.
 
     In one dimension that is where the two classes overlap in at most one value of z: a line of
     ever steeper slope then explains every case but those at that value.
     """
-    positive = event.y == 1
+    z, positive = event.p, event.y == 1
     up, down = z[positive], z[~positive]
     if down.max() <= up.min():
         value = up.min()
@@ -252,12 +229,7 @@ def cox(
     taken against that, and a and b are NaN. Where all p are equal the slope plays no part and
     there is one degree of freedom. With one class only the answer is NaN.
 
-    Parameters
-    ----------
-    y : array of shape (n,)
-    probs : array of shape (n,) or (n, C)
-    sample_weight : array of shape (n,), optional
-        How many cases each row stands for.
+    Parameters as `spiegelhalter`.
 
     References
     ----------
@@ -278,11 +250,12 @@ def cox(
         return CalibrationTest("cox", nan, nan, reason="only one class is present")
     z = np.clip(event.p, EPS, 1.0 - EPS)
     np.log(z / (1.0 - z), out=z)
-    claimed = _log_likelihood(z, event, 0.0, 1.0)
+    event = event._replace(p=z)
+    claimed = _log_likelihood(event, 0.0, 1.0)
     degrees, reason, a, b = 2, "", nan, nan
-    limit = _boundary(z, event)
+    limit = _boundary(event)
     if limit is None:
-        a, b, best = _best_line(z, event, positives / event.total)
+        a, b, best = _best_line(event, positives / event.total)
     else:
         best, reason = limit, "the probabilities separate the classes: no finite line is best"
         if z.min() == z.max():
@@ -314,14 +287,12 @@ def consistency(
 
     Parameters
     ----------
-    y : array of shape (n,)
-    probs : array of shape (n,) or (n, C)
+    y, probs, sample_weight
+        As `spiegelhalter`.
     n_bins : int
     binning : {"width", "mass"}
     n_resamples : int
     seed : int or Generator
-    sample_weight : array of shape (n,), optional
-        How many cases each row stands for.
 
     References
     ----------

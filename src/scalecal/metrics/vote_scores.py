@@ -19,18 +19,14 @@ from scipy.special import entr, gammaln, xlog1py, xlogy
 
 from scalecal.checks import (
     Float,
-    InputError,
     Int,
     as_rng,
     check_choice,
     check_counts,
     check_positive_int,
-    check_same_length,
 )
-from scalecal.metrics.arguments import blocks, read_probs, read_weights
+from scalecal.metrics.arguments import blocks, read_probs, read_votes, read_weights
 from scalecal.metrics.proper import EPS
-
-__all__ = ["dist_ce", "ent_ce", "vote_error", "vote_floor", "vote_nll"]
 
 VoteMetric = Literal["dist_ce", "ent_ce", "vote_nll", "vote_error"]
 Terms = Callable[[NDArray[np.intp], Float, Float], Float]  # of rows, votes cast and probs (n, C)
@@ -78,17 +74,13 @@ def _score(
     sample_weight: ArrayLike | None,
     least: int = 1,
 ) -> float:
-    """Mean distance of shares (n, C) and probabilities (n, C), given the votes cast (n,)."""
-    counts, p = check_counts(votes, n_raters), read_probs(probs)
-    n = check_same_length(votes=counts, probs=p)
-    n_classes = 2 if p.ndim == 1 else p.shape[1]
-    if counts.shape[1] != n_classes:
-        raise InputError(f"votes have {counts.shape[1]} classes but probs have {n_classes}")
+    """Mean of `distance`, a function of vote shares (n, C), votes cast (n,) and probs (n, C)."""
+    counts, p = read_votes(votes, n_raters, probs)
 
     def terms(rows: NDArray[np.intp], m: Float, q: Float) -> Float:
         return distance(counts[rows] / m[:, None], m, q)
 
-    return _average(terms, counts.sum(axis=1), p, read_weights(sample_weight, n), least)
+    return _average(terms, counts.sum(axis=1), p, read_weights(sample_weight, len(p)), least)
 
 
 def dist_ce(
@@ -191,7 +183,7 @@ def vote_error(
     return _score(_squared, votes, probs, n_raters, sample_weight, least=2)
 
 
-def _binomial(m: Float, v: Float, p: Float) -> Float:
+def _binomial(m: Float | float, v: Float | float, p: Float) -> Float:
     choose = gammaln(m + 1.0) - gammaln(v + 1.0) - gammaln(m - v + 1.0)
     return np.asarray(np.exp(choose + xlogy(v, p) + xlog1py(m - v, -p)))
 
@@ -204,18 +196,15 @@ def _distance_floor(m: Float, p: Float) -> Float:
 
 
 def _entropy_floor_two(m: Float, p: Float) -> Float:
-    # The votes' entropy takes m + 1 values only, so one exponential per value is all that is left.
+    # The votes' entropy takes m + 1 values only.
     entropy, total = entr(p).sum(axis=1), np.zeros(len(m))
-    log_q, log_p = np.log(np.maximum(p, np.finfo(np.float64).tiny)).T
     for cast in np.unique(m):
         at = m == cast
         v = np.arange(cast + 1.0)
         shares = np.column_stack([cast - v, v]) / cast
         seen = entr(shares).sum(axis=1) + ((shares > 0).sum(axis=1) - 1) / (2.0 * cast)
-        choose = gammaln(cast + 1.0) - gammaln(v + 1.0) - gammaln(cast - v + 1.0)
-        for k in range(len(v)):
-            chance = np.exp(choose[k] + v[k] * log_p[at] + (cast - v[k]) * log_q[at])
-            total[at] += chance * np.abs(entropy[at] - seen[k])
+        for positive, value in zip(v, seen, strict=True):
+            total[at] += _binomial(cast, positive, p[at, 1]) * np.abs(entropy[at] - value)
     return total
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from scalecal.io.features import Features
+from scalecal.cases import Features
 from scalecal.paper import decisions
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.premise import training_embeddings

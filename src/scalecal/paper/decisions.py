@@ -417,15 +417,15 @@ def plateau(evidence: Evidence) -> Verdict:
         for k in (k for k in names if k not in ("5", "10")):
             other = drawn.averaged(encoders, names[k], "low")
             change = other.value - at_ten.value
-            same = equivalence(other.samples - at_ten.samples, change, margin, n=other.n)
+            same = equivalence(other.samples - at_ten.samples, margin)
             answer: Answer = "inconclusive"
-            if same.n >= LEAST_CASES:
+            if other.n >= LEAST_CASES:
                 if same.low > margin or same.high < -margin:
                     answer = "does not hold"
                 elif same.equivalent:
                     answer = "holds"
             why = f"{smoothing} K = {k}: {change:+.3f}"
-            parts[why] = Part(answer, change, same.n, why)
+            parts[why] = Part(answer, change, other.n, why)
     if not parts:
         raise Inconclusive(f"{dataset}: no sweep over K here (methods such as scale@K=20)")
     reason = f"{dataset}: differences to K = 10, margin {100 * NEGLIGIBLE['ece']:g} % of no calibration's"
@@ -451,7 +451,7 @@ def preserved(evidence: Evidence, *, metric: Literal["auc", "accuracy"]) -> Verd
             change = b.value - a.value
             if not np.isfinite(change):
                 continue
-            test = equivalence(b.samples - a.samples, change, MARGIN, n=a.n)
+            test = equivalence(b.samples - a.samples, MARGIN)
             answer = at_least(test.low, test.high, -MARGIN, n=a.n)
             name = f"{encoder_label(encoder)} on {dataset}"
             parts[name] = Part(answer, 100 * change, a.n, f"{100 * change:+.1f} points")

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scalecal.cases import Features
 from scalecal.checks import Float, InputError, Int, as_float, as_rng, check_counts, check_labels
 from scalecal.inference.units import interval
-from scalecal.io.features import Features
 from scalecal.io.store import write_file
 from scalecal.probes.fitting import host_rows
 from scalecal.runs.grid import Grid

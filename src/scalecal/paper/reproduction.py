@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from scalecal.cases import Features
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.features import load_features
-from scalecal.io.features import Features
 from scalecal.io.store import is_whole, output_folder, write_csv, write_file, write_json
 from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
 from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors

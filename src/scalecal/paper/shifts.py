@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import Factor
+from scalecal.cases import Factor, Features
 from scalecal.features import load_features
-from scalecal.io.features import Features, read_features
+from scalecal.io.features import read_features
 from scalecal.runs.cells import Cell, joined_cell, part_of_cell, write_cell
 from scalecal.runs.grid import SHARES, run_grid
 from scalecal.splits import split

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -19,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from scalecal.calibrators import Calibrator, Chain, JuryScaling, TemperatureScaling, from_dict
 from scalecal.checks import (
+    Float,
     InputError,
     ScalecalWarning,
     check_counts,
@@ -43,8 +43,6 @@ from scalecal.synthesis import BetaLevels
 
 __all__ = ["LinearProbe", "ScaleProbe", "load_probe"]
 
-Float = NDArray[np.float64]
-
 FLOATS = (np.float64, np.float32, np.float16)
 FORMAT = 2
 WEIGHTS, ABOUT = "probe.safetensors", "probe.json"
@@ -61,11 +59,23 @@ _NUMBERS = (
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """What the probes share: checking, training one job, predicting, saving and loading."""
 
-    preset: str | None
-    random_state: Any
+    loss: str = Recipe.loss
+    gamma: float = Recipe.gamma
+    scaling: str = Recipe.scaling
+    initial: str = Recipe.initial
+    learning_rate: float = Recipe.learning_rate
+    batch_size: int = Recipe.batch_size
+    max_epochs: int = Recipe.max_epochs
+    min_steps: int = Recipe.min_steps
+    patience: int = Recipe.patience
+    decay: float = Recipe.decay
+    validation_share: float = Recipe.validation_share
+    preset: str | None = None
+    random_state: Any = 0
 
     def recipe(self, n_raters: int | None = None) -> Recipe:  # noqa: ARG002
         """Return how the probe is trained, for a panel of `n_raters` (None: any)."""
@@ -203,7 +213,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: ArrayLike, name: str, *, reset: bool = False) -> NDArray[Any]:
         """Return embeddings as a 2-d array of a floating type, checked, not copied."""
-        # NaN is looked for afterwards, part by part, to name rows and columns.
+        # NaN is checked afterwards, part by part, to name rows and columns.
         checked: NDArray[Any] = validate_data(
             self, X, reset=reset, dtype=list(FLOATS), ensure_all_finite=False
         )
@@ -341,7 +351,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "format": FORMAT,
             "version": __version__,
             "estimator": type(self).__name__,
-            "params": {name: _as_json(v) for name, v in self.get_params(deep=False).items()},
+            "params": {name: as_json(v) for name, v in self.get_params(deep=False).items()},
             "classes": self.classes_,
             "fitted": {name: getattr(self, name) for name in _NUMBERS if hasattr(self, name)},
             "calibrator": None if self.calibrator_ is None else self.calibrator_.to_dict(),
@@ -367,16 +377,11 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InputError
             Where there is no such probe, it is of another class, or its numbers are not finite.
         """
-        about, arrays = _read(Path(folder))
-        name = about.pop("estimator")
-        if name != cls.__name__:
+        probe = load_probe(folder)
+        if not isinstance(probe, cls):
+            name = type(probe).__name__
             raise InputError(f"{folder} holds a {name}, not a {cls.__name__}: use {name}.load")
-        try:
-            return cls._restore(about, arrays)
-        except InputError as error:
-            raise InputError(f"{folder} does not hold a usable probe: {error}") from None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{folder} does not hold a readable probe: {error!r}") from None
+        return probe
 
     @classmethod
     def _restore(cls, about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
@@ -428,6 +433,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearProbe(_Probe):
     """A linear classifier on frozen embeddings, trained on hard labels, soft labels or votes.
 
@@ -449,14 +455,14 @@ class LinearProbe(_Probe):
     scaling : {"rms", "none", "zscore", "l2"}
         How embeddings are scaled first; see `scalecal.probes.SCALINGS`.
     initial : {"zero", "random"}
-        Initial weights.
+        Initial weights: zeros, or uniform within 1 / sqrt(d) as torch's nn.Linear.
     learning_rate, batch_size, max_epochs, min_steps, patience
         Adam's settings: at most `max_epochs` epochs but at least `min_steps` steps allowed.
     decay : float
         L2 penalty ``decay / 2 |w|^2`` added to the mean loss.
     validation_share : float
         Share held out for early stopping, stratified and by whole groups; nothing is held out
-        below 50 cases.
+        below 50 cases. With 0, or too few cases, the last weights are kept.
     preset : {"paper"} or None
         ``"paper"``: the SCALE paper to the letter; see `scalecal.probes.PRESETS`.
     random_state : int, RandomState or None
@@ -494,42 +500,9 @@ class LinearProbe(_Probe):
     array(['malignant', 'malignant'], dtype='<U9')
     """
 
-    def __init__(
-        self,
-        *,
-        smoothing: str | Smoothing | None = Recipe.smoothing,
-        smoothing_options: Mapping[str, Any] | None = Recipe.smoothing_options,
-        union: bool = Recipe.union,
-        loss: str = Recipe.loss,
-        gamma: float = Recipe.gamma,
-        scaling: str = Recipe.scaling,
-        initial: str = Recipe.initial,
-        learning_rate: float = Recipe.learning_rate,
-        batch_size: int = Recipe.batch_size,
-        max_epochs: int = Recipe.max_epochs,
-        min_steps: int = Recipe.min_steps,
-        patience: int = Recipe.patience,
-        decay: float = Recipe.decay,
-        validation_share: float = Recipe.validation_share,
-        preset: str | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.smoothing = smoothing
-        self.smoothing_options = smoothing_options
-        self.union = union
-        self.loss = loss
-        self.gamma = gamma
-        self.scaling = scaling
-        self.initial = initial
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.min_steps = min_steps
-        self.patience = patience
-        self.decay = decay
-        self.validation_share = validation_share
-        self.preset = preset
-        self.random_state = random_state
+    smoothing: str | Smoothing | None = Recipe.smoothing
+    smoothing_options: Mapping[str, Any] | None = Recipe.smoothing_options
+    union: bool = Recipe.union
 
 
 DEFAULT_PANEL = 7
@@ -550,6 +523,7 @@ _SYNTHESIS = (
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ScaleProbe(_Probe):
     """SCALE: a probe that learns from synthetic hard cases.
 
@@ -560,27 +534,11 @@ class ScaleProbe(_Probe):
 
     Parameters
     ----------
-    n_anchors : int or float
-        Anchors per class: a count, or a share of the class.
     n_raters : int or None
         Readers in the imagined panel; None takes the size of the panel given to `fit` (votes or
         n_raters).
-    smoothing : str or callable
-        Soft label of a split: ``"piecewise"``, ``"linear"``, ``"nonlinear"``, ``"fraction"``,
-        ``"mixup"``, or a function ``f(votes, n_raters)``.
-    anchors : {"confident", "class", "prediction", "random"}
-        How anchors are chosen; see `scalecal.synthesis.ANCHORS`.
-    n_synthetic : int, float or None
-        None: every pair of anchors at every level. A count, or a share of the training set: so
-        many combinations, sampled.
-    levels : list of float, BetaLevels or None
-        Interpolation levels instead of k / n_raters.
-    n_partners : int or None
-        With more than two classes: pairs of each class with its most confused ones only.
-    weight : float
-        Weight of a synthetic case beside a real one.
-    mass : float or None
-        Total weight of the synthetic cases as a share of the real ones'; replaces `weight`.
+    n_anchors, smoothing, anchors, n_synthetic, levels, n_partners, weight, mass
+        The synthetic cases, as in `scalecal.synthesis.plan`.
     warm_start : bool
         Train the final probe from the first one's weights instead of from scratch.
     jury : float, "auto" or None
@@ -620,58 +578,17 @@ calibrator_, about_, n_features_in_
     (600, 10)
     """
 
-    def __init__(
-        self,
-        *,
-        n_anchors: int | float = 0.5,
-        n_raters: int | None = DEFAULT_PANEL,
-        smoothing: str | Smoothing = "piecewise",
-        anchors: str = "confident",
-        n_synthetic: int | float | None = 1.0,
-        levels: Sequence[float] | BetaLevels | None = None,
-        n_partners: int | None = None,
-        weight: float = 1.0,
-        mass: float | None = 0.1,
-        warm_start: bool = Recipe.warm_start,
-        jury: float | Literal["auto"] | None = "auto",
-        loss: str = Recipe.loss,
-        gamma: float = Recipe.gamma,
-        scaling: str = Recipe.scaling,
-        initial: str = Recipe.initial,
-        learning_rate: float = Recipe.learning_rate,
-        batch_size: int = Recipe.batch_size,
-        max_epochs: int = Recipe.max_epochs,
-        min_steps: int = Recipe.min_steps,
-        patience: int = Recipe.patience,
-        decay: float = Recipe.decay,
-        validation_share: float = Recipe.validation_share,
-        preset: str | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_anchors = n_anchors
-        self.n_raters = n_raters
-        self.smoothing = smoothing
-        self.anchors = anchors
-        self.n_synthetic = n_synthetic
-        self.levels = levels
-        self.n_partners = n_partners
-        self.weight = weight
-        self.mass = mass
-        self.warm_start = warm_start
-        self.jury = jury
-        self.loss = loss
-        self.gamma = gamma
-        self.scaling = scaling
-        self.initial = initial
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.min_steps = min_steps
-        self.patience = patience
-        self.decay = decay
-        self.validation_share = validation_share
-        self.preset = preset
-        self.random_state = random_state
+    n_anchors: int | float = 0.5
+    n_raters: int | None = DEFAULT_PANEL
+    smoothing: str | Smoothing = "piecewise"
+    anchors: str = "confident"
+    n_synthetic: int | float | None = 1.0
+    levels: Sequence[float] | BetaLevels | None = None
+    n_partners: int | None = None
+    weight: float = 1.0
+    mass: float | None = 0.1
+    warm_start: bool = Recipe.warm_start
+    jury: float | Literal["auto"] | None = "auto"
 
     def _panel(self, n_raters: int | None) -> int | None:
         panel = n_raters if self.n_raters is None else self.n_raters
@@ -694,8 +611,7 @@ calibrator_, about_, n_features_in_
         value = getattr(self, name)
         if self.preset != "paper" or name not in PAPER_SCALE:
             return value
-        default = inspect.signature(type(self)).parameters[name].default
-        return PAPER_SCALE[name] if value == default else value
+        return PAPER_SCALE[name] if value == getattr(ScaleProbe, name) else value
 
     def calibrator(self, n_raters: int | None = None) -> Calibrator | None:
         """Return what the logits go through last, not yet fitted; None for nothing."""
@@ -735,35 +651,13 @@ def _check_features(X: NDArray[Any], name: str) -> None:
             )
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """A constructor argument as JSON can hold it; a function by its name, a generator not at all."""
     if isinstance(value, BetaLevels):
         return asdict(value)
     if isinstance(value, np.random.RandomState):
         return None
     return getattr(value, "__name__", repr(value)) if callable(value) else value
-
-
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The two files of a saved probe."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    for name in (WEIGHTS, ABOUT):
-        if not (folder / name).is_file():
-            raise InputError(
-                f"no fitted probe at {folder}: {name} is missing. "
-                "Run: scalecal fit FEATURES --method NAME --out DIR"
-            )
-    try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        arrays = load_file(folder / WEIGHTS)
-        if about["format"] != FORMAT:
-            raise InputError(f"{folder} has format {about['format']}, this version reads {FORMAT}")
-        lookup(about["estimator"], _ESTIMATORS, "estimator")
-    except (json.JSONDecodeError, SafetensorError, KeyError, UnicodeDecodeError) as error:
-        raise InputError(f"{folder} does not hold a readable probe: {error!r}") from None
-    return about, arrays
 
 
 _ESTIMATORS: dict[str, type[LinearProbe | ScaleProbe]] = {
@@ -786,4 +680,23 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
     >>> type(again).__name__, bool((again.predict_proba(X) == probe.predict_proba(X)).all())
     ('LinearProbe', True)
     """
-    return _ESTIMATORS[_read(Path(folder))[0]["estimator"]].load(folder)
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    for name in (WEIGHTS, ABOUT):
+        if not Path(folder, name).is_file():
+            raise InputError(
+                f"no fitted probe at {folder}: {name} is missing. "
+                "Run: scalecal fit FEATURES --method NAME --out DIR"
+            )
+    try:
+        about = json.loads(Path(folder, ABOUT).read_text(encoding="utf-8"))
+        arrays = load_file(Path(folder, WEIGHTS))
+        if about["format"] != FORMAT:
+            raise InputError(f"it has format {about['format']}, this version reads format {FORMAT}")
+        estimator = lookup(about.pop("estimator"), _ESTIMATORS, "estimator")
+        return estimator._restore(about, arrays)
+    except InputError as error:
+        raise InputError(f"{folder} does not hold a usable probe: {error}") from None
+    except (AttributeError, KeyError, TypeError, ValueError, SafetensorError) as error:
+        raise InputError(f"{folder} does not hold a readable probe: {error!r}") from None

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from scalecal.checks import InputError, ScalecalWarning
+from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Scaling, Task, train
@@ -29,12 +29,15 @@ from scalecal.synthesis import SynthesisPlan, plan
 
 __all__ = ["Job", "Trained", "fit_many", "host_rows", "linear_logits", "probabilities"]
 
-Float = NDArray[np.float64]
-Int = NDArray[np.int64]
-
 FEWEST_TO_HOLD_OUT = 50
 """Total weight below which nothing is held out: a validation part of four cases decides nothing."""
 CHUNK_ROWS = 8192
+TRAINING_LIMITS = (
+    "batch_size",
+    "max_epochs",
+    "min_steps",
+    "patience",
+)  # probes trained together share them
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -267,7 +270,7 @@ def _prepare_all(jobs: Sequence[Job]) -> list[_Prepared]:
 def _prepare(job: Job) -> _Prepared:
     """Hold out a job's validation part."""
     recipe = job.recipe
-    # A case of weight 0 is no case: it must not be held out or become an anchor either.
+    # A case of weight 0 is absent: it must not be held out or become an anchor either.
     present = np.arange(len(job.rows)) if job.weights is None else np.flatnonzero(job.weights)
     seeds = np.random.SeedSequence(job.seed).generate_state(4).astype(np.int64)
     train_part, held = present, None
@@ -322,7 +325,7 @@ class _Shared:
         return sums, squares
 
     def _first_logits(self, first: Trained, rows: Int) -> Float:
-        """A first probe's logits, worked out once for all jobs that build on it."""
+        """A first probe's logits, computed once for all jobs that build on it."""
         key = (id(first), id(rows))
         if key not in self.known_logits:
             self.known_logits[key] = (first, first.logits(self.X, rows))
@@ -341,23 +344,17 @@ class _Shared:
             built.append(self._task(part, base, scalings[(*which, name)]))
         calls: dict[Any, list[int]] = {}
         for i, part in enumerate(parts):
-            r = part.recipe
             own = part.held is not None or self.X_validation is None
-            key = (r.batch_size, r.max_epochs, r.min_steps, r.patience, own)
+            key = (own, *(getattr(part.recipe, name) for name in TRAINING_LIMITS))
             calls.setdefault(key, []).append(i)
         fits: dict[int, Fit] = {}
-        for key, members in calls.items():
-            tasks = [built[i][0] for i in members]
-            recipe = parts[members[0]].recipe
+        for (own, *limits), members in calls.items():
             solved = train(
                 self.X,
-                tasks,
-                X_validation=None if key[-1] else self.X_validation,
-                batch_size=recipe.batch_size,
-                max_epochs=recipe.max_epochs,
-                min_steps=recipe.min_steps,
-                patience=recipe.patience,
+                [built[i][0] for i in members],
+                X_validation=None if own else self.X_validation,
                 memory=self.memory,
+                **dict(zip(TRAINING_LIMITS, limits, strict=True)),
             )
             fits.update(zip(members, solved, strict=True))
         return [
@@ -517,7 +514,7 @@ def _parts(X: Any, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:
 
 def _distinct(X: Any, sums: Float, rows: Int, y: Int) -> Int:
     """Positions of the first of each set of cases with the same embedding and label."""
-    # Equal rows have equal sums to the last bit, so only ties need to be looked at.
+    # Equal rows have equal sums to the last bit, so only ties need to be compared.
     order = np.lexsort((sums, y))
     new = np.append(True, (np.diff(sums[order]) != 0) | (np.diff(y[order]) != 0))
     starts = np.flatnonzero(new)

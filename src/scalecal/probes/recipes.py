@@ -30,14 +30,9 @@ class Recipe:
 
     Attributes
     ----------
-    smoothing
-        Targets of the real cases: None (the labels as given), ``"vanilla"``, ``"confidence"`` (of a
-        first probe; two classes), a name in `scalecal.smoothing.SMOOTHINGS`, or a function
-        ``f(votes, n_raters)``; the last two need votes.
-    smoothing_options
-        Options of the smoothing function.
-    union
-        Train on the given labels and the smoothed ones, each case twice, instead of the smoothed.
+    smoothing, smoothing_options, union, loss, gamma, scaling, initial, learning_rate, batch_size, \
+max_epochs, min_steps, patience, decay, validation_share
+        As in `scalecal.LinearProbe`.
     synthesis
         None, or options of `scalecal.synthesis.plan`: then a first probe chooses the anchors and
         the real cases are joined by synthetic ones. ``{}`` is SCALE with its defaults.
@@ -48,20 +43,8 @@ class Recipe:
         occurs: copies add nothing but weight.
     warm_start
         Train the second probe from the first one's weights instead of from scratch.
-    loss, gamma
-        ``"log"`` or ``"focal"``, and the latter's exponent.
-    scaling
-        A name in `SCALINGS`.
-    initial
-        ``"zero"``, or ``"random"``: uniform within 1 / sqrt(d), as torch's nn.Linear.
-    learning_rate, batch_size, max_epochs, min_steps, patience
-        See `scalecal.solvers.train`.
-    decay
-        L2 penalty ``decay / 2 |w|^2`` added to the mean loss.
-    validation_share
-        Share held out for early stopping; 0: none, and the last weights are kept.
     validation
-        ``"stratified"`` (never through a group), or ``"random"`` (plain, groups not looked at).
+        ``"stratified"`` (never through a group), or ``"random"`` (plain, groups ignored).
     stop_on
         ``"labels"``: hard-label validation loss for every method; ``"targets"``: its own targets.
     """

@@ -18,8 +18,6 @@ from scalecal.runs.folder import read_runs, results_of, side_by_side
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["draw_all", "export", "table_all"]
-
 
 def export(
     runs: Sequence[str | Path] | str | Path,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from scalecal.auditing.sentences import SHOWN, cell, number, shown_columns
+from scalecal.auditing.sentences import SHOWN, cell, shown_columns
+from scalecal.io.text import number
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS, colour_rules
 from scalecal.report.views import stratum_title
@@ -13,8 +14,6 @@ from scalecal.runs.facts import reliability_facts
 
 if TYPE_CHECKING:
     from scalecal.auditing.audits import Audit
-
-__all__ = ["audit_html", "audit_page"]
 
 _MOST_PANELS = 6
 

@@ -26,8 +26,6 @@ from scalecal.runs.folder import mean_results, read_runs, results_of, side_by_si
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MOST_BYTES", "MOST_CASES", "MOST_WITH_IMAGES", "add_images", "write_report"]
-
 MOST_BYTES = 2_000_000
 """Size of a page without thumbnails, at most."""
 

@@ -19,8 +19,6 @@ from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
 from scalecal.runs.wording import all_sentences, change_text
 
-__all__ = ["cell_view", "data_uri", "frontiers", "page_view", "stratum_title"]
-
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
 
 

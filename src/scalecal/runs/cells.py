@@ -24,17 +24,6 @@ from scalecal.votes import STRATA, stratum_codes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "BASELINE",
-    "Cell",
-    "Prediction",
-    "cell_of_seed",
-    "joined_cell",
-    "part_of_cell",
-    "read_cell",
-    "write_cell",
-]
-
 BASELINE = "none"
 """Name of the method that leaves a probe as it is."""
 

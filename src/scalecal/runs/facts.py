@@ -30,8 +30,6 @@ from scalecal.runs.scores import Nulls, Resampled, contrast_of, draw_nulls, scor
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "best_method", "compare_cell", "reliability_facts", "with_remedies"]
-
 CONTROL = "scale-shuffled"
 REFERENCE = "vote-fraction"
 """Training on the votes themselves: the gain whose share the others recover."""

@@ -12,12 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.calibrators import Calibrator, Chain, JuryScaling
-from scalecal.cases import Predictions
+from scalecal.cases import Features, Predictions
 from scalecal.checks import InputError, check_positive_int, lookup
-from scalecal.io.features import Features
 from scalecal.io.store import plain, write_file
 from scalecal.probes import DEFAULT_PANEL, Job, LinearProbe, Recipe, ScaleProbe, fit_many
-from scalecal.runs.grid import applicable, fit_calibrator, on_device, panel_size
+from scalecal.probes.estimators import as_json
+from scalecal.runs.grid import (
+    applicable,
+    fit_calibrator,
+    on_device,
+    panel_size,
+    shared_arrays,
+    validation_loss,
+)
 from scalecal.runs.methods import METHODS
 from scalecal.synthesis import plan
 
@@ -74,9 +81,7 @@ def fit_method(
         raise InputError(
             f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"
         )
-    run, why = applicable([method], data)
-    if method not in run:
-        raise InputError(f"{method} cannot be fitted: {why[method]}")
+    applicable([method], data)
     if memory is None:
         data = replace(data, X=on_device(data.X, "cpu"))
     y, split = data.cases.y, data.split
@@ -88,30 +93,16 @@ def fit_method(
     val = None if split is None else np.flatnonzero(labelled & (split == "val"))
     val = val if val is not None and len(val) else None
     panel = panel_size(data)
-    groups, votes = data.cases.groups, data.cases.votes
-    jobs = [
-        Job(
-            recipe=recipe,
-            rows=rows,
-            y=y[rows],
-            n_classes=len(cases.classes),
-            seed=seed,
-            votes=None if votes is None else votes[rows],
-            groups=None if groups is None else groups.codes[rows],
-            validation=val,
-            validation_y=None if val is None else y[val],
-        )
-        for recipe in record.recipes(panel, preset)
-    ]
+    shared = shared_arrays(data, rows, val)
+    jobs = [Job(recipe=r, seed=seed, **shared) for r in record.recipes(panel, preset)]
     candidates = fit_many(data.X, jobs, memory=memory)
-    losses = [float(np.min(candidate.fit.history)) for candidate in candidates]
-    best = int(np.argmin(losses))
+    best = int(np.argmin([validation_loss(candidate) for candidate in candidates]))
     trained, recipe = candidates[best], jobs[best].recipe
     held = trained.validation if val is None else val
     about = {
         "method": method,
         "label": record.label,
-        "recipe": plain({k: _named(v) for k, v in asdict(recipe).items()}),
+        "recipe": plain({k: as_json(v) for k, v in asdict(recipe).items()}),
         "seed": seed,
         "encoder": data.encoder,
         "dataset": dataset,
@@ -132,10 +123,6 @@ def fit_method(
         n_raters=panel,
         about=about,
     )
-
-
-def _named(value: Any) -> Any:
-    return getattr(value, "__name__", repr(value)) if callable(value) else value
 
 
 def _estimator_options(

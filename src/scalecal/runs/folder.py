@@ -37,20 +37,6 @@ from scalecal.votes import STRATA
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Run",
-    "mean_results",
-    "newest_report",
-    "read_runs",
-    "report_facts",
-    "results_of",
-    "run_meta",
-    "side_by_side",
-    "store_facts",
-    "write_audit_run",
-    "write_run",
-]
-
 FACTS = "facts.json"
 _FORMAT = 1
 

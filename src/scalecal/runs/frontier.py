@@ -21,17 +21,6 @@ from scalecal.runs.scores import Resampled, entropy
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "PLANES",
-    "TEMPERATURES",
-    "equal_entropy",
-    "frontier_curve",
-    "frontier_methods",
-    "soften",
-    "softened_name",
-    "with_softened",
-]
-
 TEMPERATURES: Float = np.concatenate(
     [np.geomspace(0.5, 1.0, 13)[:-1], np.geomspace(1.0, 2.0, 13)[:-1], np.geomspace(2.0, 5.0, 17)]
 )

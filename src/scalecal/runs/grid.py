@@ -12,27 +12,13 @@ import numpy as np
 from sklearn.base import clone
 
 from scalecal.calibrators import Calibrator
+from scalecal.cases import Features
 from scalecal.checks import Float, InputError, Int, library, lookup
 from scalecal.engines import Engine, Worker
-from scalecal.io.features import Features
 from scalecal.probes import Job, Trained, fit_many, probabilities
 from scalecal.runs.cells import Cell, Prediction, joined_cell
 from scalecal.runs.methods import METHODS, Method
 from scalecal.splits import split
-
-__all__ = [
-    "SHARES",
-    "Grid",
-    "applicable",
-    "apply_probe",
-    "fit_calibrator",
-    "on_device",
-    "panel_size",
-    "parts",
-    "run_grid",
-    "run_grid_on",
-    "seed_list",
-]
 
 SHARES = (0.7, 0.1, 0.2)
 """Training, validation and test part where the data name none."""
@@ -214,7 +200,7 @@ def run_grid(
     tested: dict[int, Int] = {}
     for seed in chosen:
         train, val, tested[seed] = parts(data, seed)
-        shared = _shared_arrays(data, train, val)
+        shared = shared_arrays(data, train, val)
         for name in run:
             numbers = range(len(jobs), len(jobs) + len(recipes[name]))
             place[name, seed] = list(numbers)
@@ -236,7 +222,7 @@ def run_grid(
         say(f"seed {seed}: calibrating and predicting {len(tested[seed]):,} test cases")
         for name, method in run.items():
             rivals = [trained[i] for i in place[name, seed]]
-            best[name, seed] = int(np.argmin([_validation_loss(t) for t in rivals]))
+            best[name, seed] = int(np.argmin([validation_loss(t) for t in rivals]))
             probe = probes[name, seed] = rivals[best[name, seed]]
             capped[name] += int(probe.fit.capped)
             val = parts(data, seed)[1]
@@ -359,7 +345,7 @@ def on_device(X: Any, device: str) -> Any:
     return torch.from_numpy(np.array(X, copy=False)).to(device)
 
 
-def _shared_arrays(data: Features, train: Int, val: Int | None) -> dict[str, Any]:
+def shared_arrays(data: Features, train: Int, val: Int | None) -> dict[str, Any]:
     """What all jobs of one seed have in common, as the same objects, so that they share batches."""
     cases = data.cases
     assert data.y is not None
@@ -384,9 +370,9 @@ def _with_label(counts: Int, y: Int) -> Int:
     return filled
 
 
-def _validation_loss(trained: Trained) -> float:
-    history = trained.fit.history
-    return float(np.min(history)) if len(history) else float("inf")
+def validation_loss(trained: Trained) -> float:
+    """Return the lowest validation log loss of the training."""
+    return float(np.min(trained.fit.history))
 
 
 def fit_calibrator(

@@ -27,18 +27,6 @@ from scalecal.runs.cells import BASELINE, Cell
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "RESULT_COLUMNS",
-    "Contrast",
-    "Drawn",
-    "Resampled",
-    "contrast_of",
-    "draw_nulls",
-    "entropy",
-    "score_cell",
-    "score_cells",
-]
-
 RESULT_COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor")
 
 LEAST_DRAWS = 40

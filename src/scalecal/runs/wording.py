@@ -11,23 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.sentences import LEVEL
-from scalecal.io.text import number, text_table
+from scalecal.auditing.sentences import LEVEL, lay_out
+from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, holm
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "all_sentences",
-    "change_text",
-    "comparison_table",
-    "comparison_text",
-    "further",
-    "help_sentence",
-    "lead",
-    "shown_table",
-]
 
 TRAINED_ALIKE = "none-default"
 """The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
@@ -130,7 +119,7 @@ def shown_table(facts: Facts) -> pd.DataFrame:
 def comparison_text(facts: Facts) -> str:
     """Lay the comparison out as text, one line per method."""
     shown = shown_table(facts)
-    return text_table([list(map(str, shown.columns)), *shown.to_numpy().tolist()])
+    return lay_out([list(map(str, shown.columns)), *shown.to_numpy().tolist()])
 
 
 # Sentences

@@ -5,6 +5,5 @@ P probes over the same rows are one weight matrix, so a hundred of them cost lit
 
 from scalecal.solvers.adam import train
 from scalecal.solvers.problem import LOSSES, Fit, Scaling, Task
-from scalecal.synthesis import Mixtures
 
-__all__ = ["LOSSES", "Fit", "Mixtures", "Scaling", "Task", "train"]
+__all__ = ["LOSSES", "Fit", "Scaling", "Task", "train"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.checks import InputError, check_positive_int
+from scalecal.checks import InputError
 from scalecal.solvers.group import Group
 from scalecal.solvers.lanes import STACK_BYTES, Lanes
 from scalecal.solvers.matrix import Matrix
@@ -68,14 +68,11 @@ def train(
     >>> bool(fit.weights[0, 0] > 1.0), fit.capped
     (True, True)
     """
-    check_positive_int(batch_size, "batch_size")
-    check_positive_int(max_epochs, "max_epochs")
-    check_positive_int(patience, "patience")
     data = Matrix(X) if memory is None else open_rows(X, memory, batch_size)
     held = data if X_validation is None else Matrix(X_validation)
     if held.n_features != data.n_features:
         raise InputError(f"X has {data.n_features} features but X_validation has {held.n_features}")
-    check_tasks(tasks, data.n_rows, data.n_features, held.n_rows)
+    check_tasks(tasks, data.n_rows, held.n_rows)
     fits: dict[int, Fit] = {}
     for groups in _side_by_side(tasks, data, batch_size):
         members = [[tasks[i] for i in group] for group in groups]

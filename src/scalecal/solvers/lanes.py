@@ -320,12 +320,6 @@ class Lanes(Group):
 def _by_kind(
     if_real: int, if_synthetic: int, real: NDArray[np.int64], synthetic: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """One value at every real, another at every synthetic place of an epoch.
-
-    Examples
-    --------
-    >>> _by_kind(0, 9, np.array([2, 1]), np.array([1, 0])).tolist()
-    [0, 0, 9, 0]
-    """
+    """One value at every real, another at every synthetic place of an epoch."""
     widths = np.stack([real, synthetic], axis=1).reshape(-1)
     return np.repeat(np.tile([if_real, if_synthetic], len(real)), widths)

@@ -49,13 +49,7 @@ def product(a: Array, b: Array, out: Array) -> Array:
 
 
 def _evenly(length: int, most: int, step: int) -> int:
-    """The size, a multiple of `step`, of the fewest about equal parts that are no longer than `most`.
-
-    Examples
-    --------
-    >>> _evenly(256, 80, 4), _evenly(70, 32, 4), _evenly(3, 32, 4), _evenly(1536, 162, 16)
-    (64, 24, 4, 160)
-    """
+    """The size, a multiple of `step`, of the fewest about equal parts that are no longer than `most`."""
     parts = -(-length // (most // step * step))
     return -(-length // parts // step) * step
 

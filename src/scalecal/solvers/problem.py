@@ -14,24 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, check_choice
+from scalecal.checks import InputError, Int, check_same_length, check_weights
 from scalecal.synthesis import Mixtures
-
-__all__ = [
-    "LOSSES",
-    "Fit",
-    "Scaling",
-    "Task",
-    "check_tasks",
-    "loss",
-    "residual",
-    "same_content",
-    "same_mixtures",
-]
 
 Array = Any  # a numpy array or a torch tensor
 Float = NDArray[Any]
-Int = NDArray[np.int64]
 
 LOSSES = ("log", "focal")
 
@@ -180,14 +167,7 @@ class Fit:
 
 
 def same_content(arrays: Sequence[Any]) -> list[int]:
-    """Number arrays so that equal ones get the same number, in order of appearance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> same_content([np.array([1, 2]), np.array([3]), np.array([1, 2]), None])
-    [0, 1, 0, 2]
-    """
+    """Number arrays (or None) so that equal ones get the same number, in order of appearance."""
     by_identity: dict[int, int] = {}
     by_content: dict[Any, int] = {}
     numbers = []
@@ -209,48 +189,26 @@ def same_mixtures(tasks: Sequence[Task]) -> list[int]:
     return [numbers.setdefault(key, len(numbers)) for key in zip(*parts, strict=True)]
 
 
-def check_tasks(tasks: Sequence[Task], n_rows: int, n_features: int, n_held: int) -> None:
-    """Fail where a task's shapes or row numbers do not fit the matrix."""
-    for number, task in enumerate(tasks):
-        name = f"task {number}"
-        check_choice(task.loss, LOSSES, "loss")
-        if len(task.rows) == 0:
-            raise InputError(f"{name} has no training rows")
-        if len(task.targets) != len(task.rows):
-            raise InputError(
-                f"{name} has {len(task.rows)} rows but {len(task.targets)} targets: give one each"
-            )
-        if task.weights is not None and not (
-            task.weights.shape == task.rows.shape
-            and (task.weights >= 0).all()
-            and task.weights.any()
-        ):
-            raise InputError(f"{name}: weights must be one number >= 0 per row, not all zero")
+def check_tasks(tasks: Sequence[Task], n_rows: int, n_held: int) -> None:
+    """Fail where a task's arrays do not fit each other or the matrix."""
+    for task in tasks:
+        if check_same_length(rows=task.rows, targets=task.targets) == 0:
+            raise InputError("there are no training rows")
+        check_weights(task.weights, len(task.rows))
         if (task.validation is None) != (task.validation_targets is None):
-            raise InputError(f"{name}: give validation rows and their targets together")
-        indices: list[tuple[str, Int, int]] = [("rows", task.rows, n_rows)]
-        if task.validation is not None and task.validation_targets is not None:
-            if len(task.validation) == 0 or len(task.validation) != len(task.validation_targets):
-                raise InputError(
-                    f"{name} has {len(task.validation)} validation rows and "
-                    f"{len(task.validation_targets)} targets: give at least one, as many of each"
-                )
-            indices.append(("validation", task.validation, n_held))
+            raise InputError("give validation rows and their targets together")
+        indices = {"rows": (task.rows, n_rows)}
+        if task.validation is not None:
+            check_same_length(
+                validation=task.validation, validation_targets=task.validation_targets
+            )
+            indices["validation"] = task.validation, n_held
         if task.mixtures is not None:
-            indices += [
-                ("first", task.mixtures.first, n_rows),
-                ("second", task.mixtures.second, n_rows),
-            ]
-        for what, index, limit in indices:
+            indices["first"] = task.mixtures.first, n_rows
+            indices["second"] = task.mixtures.second, n_rows
+        for name, (index, limit) in indices.items():
             if len(index) and (index.min() < 0 or index.max() >= limit):
-                raise InputError(
-                    f"{name}: {what} must be row numbers below {limit}, got {index.max()}"
-                )
-        if task.initial is not None:
-            shapes = (task.initial[0].shape, task.initial[1].shape)
-            expected = ((task.n_columns, n_features), (task.n_columns,))
-            if shapes != expected:
-                raise InputError(f"{name}: initial must have shapes {expected}, got {shapes}")
+                raise InputError(f"{name} must be row numbers below {limit}, got {index.max()}")
 
 
 def _log_probabilities(xp: Any, logits: Array, n_columns: int) -> Array:

@@ -1,4 +1,4 @@
-"""Columns by their role: found by name, misspellings pointed out, turned into arrays and factors."""
+"""Columns by their role: looked up by name, with hints at misspellings; turned into arrays and factors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,6 @@ from scalecal.io.tables import column_names, is_text, iterate_arrow, read_arrow
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "ROLES",
-    "NamedColumns",
-    "as_ids",
-    "check_headers",
-    "check_ids",
-    "iterate_columns",
-    "open_columns",
-    "some",
-]
 
 ROLES: Mapping[str, str] = MappingProxyType(
     {
@@ -166,6 +155,8 @@ class NamedColumns:
         if not pa.types.is_dictionary(values.type):
             values = values.dictionary_encode()
         written = [_token(value) for value in values.dictionary.to_pylist()]
+        if role == "label":
+            written = _as_classes(written)
         names = sorted({name for name in written if name}, key=_natural)
         place = {name: code for code, name in enumerate(names)}
         codes = np.array([place.get(name, -1) for name in written] + [-1], dtype=np.int64)
@@ -359,6 +350,16 @@ def _token(value: Any) -> str:
             return ""
         return str(int(value)) if value == np.floor(value) and abs(value) < 2**53 else repr(value)
     return "" if value is None else str(value).strip()
+
+
+def _as_classes(written: list[str]) -> list[str]:
+    """Write numbers and booleans that a column of text holds as a column of their own type would."""
+    names = [name for name in written if name]
+    if all(_is_number(name) for name in names):
+        return [_token(float(name)) if name else "" for name in written]
+    if all(name.lower() in ("true", "false") for name in names):
+        return [_token(name.lower() == "true") if name else "" for name in written]
+    return written
 
 
 def _natural(name: str) -> tuple[int, float, str]:
