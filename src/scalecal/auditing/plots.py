@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from scalecal.auditing.audits import Audit
 
-__all__ = ["COLOURS", "INK", "QUIET", "panels", "power_curve", "reliability", "save", "style"]
-
 # Okabe and Ito's palette, ordered so that neighbours also differ in lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 INK, QUIET, BAR = "#1a1a1a", "#8a8a8a", "#d4d4d4"

@@ -20,8 +20,6 @@ from scalecal.datasets.image_sources import FileSource, data_folder, image_files
 from scalecal.io.named_columns import some
 from scalecal.splits import split
 
-__all__ = ["BREAKHIS", "MAGNIFICATIONS", "open_breakhis", "parse_name"]
-
 CLASSES = ("benign", "malignant")
 SUBTYPES = {
     "A": "adenosis",

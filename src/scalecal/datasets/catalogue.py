@@ -16,8 +16,6 @@ from scalecal.datasets.image_table import TABLE
 from scalecal.datasets.mhist import MHIST
 from scalecal.datasets.pcam import PCAM
 
-__all__ = ["DATASETS", "open_dataset"]
-
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
     {record.name: record for record in (MHIST, PCAM, BREAKHIS, TABLE, FOLDER)}
 )

@@ -26,8 +26,6 @@ from scalecal.datasets.image_sources import (
 from scalecal.io.features import SPLITS
 from scalecal.io.named_columns import some
 
-__all__ = ["FOLDER", "SPLIT_NAMES", "open_folder"]
-
 SPLIT_NAMES = {
     "train": "train",
     "training": "train",

@@ -32,8 +32,6 @@ from scalecal.checks import InputError, library
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
 
-__all__ = ["IMAGE_SUFFIXES", "ImageError", "decode_image", "image_header"]
-
 IMAGE_FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".tif", ".tiff", ".bmp"})
 

@@ -30,15 +30,6 @@ from scalecal.votes import STRATA, majority
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "UNLABELLED",
-    "Dataset",
-    "Findings",
-    "ImageSet",
-    "case_frame",
-    "image_ids",
-]
-
 UNLABELLED = "there are no labels: a probe can predict these images, but none can be fitted to them"
 
 UInt8 = NDArray[np.uint8]

@@ -26,27 +26,6 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError, MissingPackageError, library, rows
 from scalecal.datasets.decoding import IMAGE_SUFFIXES, ImageError, decode_image
 
-__all__ = [
-    "FULL_HASH_LIMIT",
-    "HDF5_SUFFIXES",
-    "ArraySource",
-    "Block",
-    "FileSource",
-    "RemoteSource",
-    "ZipSource",
-    "data_folder",
-    "image_block",
-    "image_files",
-    "list_images",
-    "list_names",
-    "md5_of",
-    "need_array",
-    "open_hdf5",
-    "remote_url",
-    "rows_of_files",
-    "safe_members",
-]
-
 UInt8 = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 

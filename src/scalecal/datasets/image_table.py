@@ -38,8 +38,6 @@ from scalecal.io.features import choose_classes
 from scalecal.io.named_columns import NamedColumns, as_ids, open_columns, some
 from scalecal.votes import Ties
 
-__all__ = ["TABLE", "open_table"]
-
 _ROLES = ("path", "row", "id", "label", "votes", "n_raters", "group", "split")
 
 

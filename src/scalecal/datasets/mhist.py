@@ -24,8 +24,6 @@ from scalecal.io.case_tables import CaseReader, resolve_classes
 from scalecal.io.named_columns import check_headers, open_columns, some
 from scalecal.io.tables import column_names
 
-__all__ = ["MHIST", "open_mhist"]
-
 PARTITION = "Partition"
 COLUMNS = {
     "id": "Image Name",

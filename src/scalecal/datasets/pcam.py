@@ -34,8 +34,6 @@ from scalecal.datasets.image_sources import (
 from scalecal.io.named_columns import check_headers, open_columns
 from scalecal.io.tables import column_names
 
-__all__ = ["PCAM", "PUBLISHED_MD5", "open_pcam"]
-
 CLASSES = ("normal", "tumour")
 SHAPE = (96, 96, 3)
 # Name in the files -> name here, published number of patches.

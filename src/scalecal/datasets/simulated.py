@@ -43,8 +43,6 @@ from scalecal.checks import (
 from scalecal.jury import jury_probability
 from scalecal.votes import majority
 
-__all__ = ["ReaderModel", "SimulatedCases", "simulate", "simulate_paper", "true_calibration_error"]
-
 # The integrands are analytic near the real line, where the trapezoid rule converges faster than any
 # power of the step: 81 nodes leave an error below 1e-8 for spreads up to 6, whatever the panel.
 _NODES = np.linspace(-8.0, 8.0, 81)

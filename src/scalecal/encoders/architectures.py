@@ -22,8 +22,6 @@ from torch import Tensor, nn
 from scalecal.checks import InputError, library
 from scalecal.encoders.record import Encoder
 
-__all__ = ["ARCHITECTURES", "LAYOUTS", "ConvStem", "PooledFeatures", "pool_tokens", "unwrap"]
-
 
 def pool_tokens(tokens: Tensor, pooling: str, prefix_tokens: int) -> Tensor:
     """Make one vector of each image's tokens; class and register tokens are left out of the mean."""

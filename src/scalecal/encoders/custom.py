@@ -31,8 +31,6 @@ from scalecal.encoders.record import CLIP, Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS
 from scalecal.encoders.weights import need_hub
 
-__all__ = ["ENTRY_POINTS", "all_encoders", "get_encoder"]
-
 ENTRY_POINTS = "scalecal.encoders"
 FORMATS = {".onnx": "onnx", ".pt2": "export", ".pt": "torchscript", ".ts": "torchscript"}
 _INTEGERS = ("size", "resize", "crop", "dim")

@@ -24,8 +24,6 @@ from scalecal.encoders.record import Encoder
 from scalecal.encoders.weights import how_to_get, need_hub, weights_here
 from scalecal.io.store import file_hash
 
-__all__ = ["LOADERS"]
-
 Loaded = tuple[nn.Module, str, str]
 
 

@@ -17,8 +17,6 @@ from scalecal.io.store import file_hash
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LoadedEncoder", "build_encoder", "load_encoder", "state_dict_sha256"]
-
 RANDOM = "random"
 
 

@@ -15,8 +15,6 @@ from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, li
 from scalecal.encoders.record import Encoder
 from scalecal.encoders.registry import ENCODERS
 
-__all__ = ["check_hash", "find_weights", "read_state_dict", "weights_here"]
-
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
 
 

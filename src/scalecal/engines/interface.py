@@ -9,17 +9,6 @@ from typing import Any, Protocol
 
 from scalecal.checks import InputError, check_positive_int, lookup
 
-__all__ = [
-    "ENGINES",
-    "MOST_FAILURES",
-    "MOST_LOSSES",
-    "Engine",
-    "Ledger",
-    "TaskError",
-    "Worker",
-    "open_engine",
-]
-
 MOST_FAILURES = 3
 """Times a task may raise before the run ends; the cause may be a passing one (a disk, a GPU)."""
 

@@ -14,8 +14,6 @@ from typing import Any
 from scalecal.checks import InputError
 from scalecal.engines.interface import Ledger, Setup, Work, Worker
 
-__all__ = ["InProcess", "Processes", "check_gpus", "cores"]
-
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -211,6 +209,7 @@ class Job:
         self._state: Any = worker
 
     def __call__(self, task: Any) -> Any:
+        """Do one task and return its result."""
         if self._setup is not None:
             self._state, self._setup = self._setup(self._state), None
         return self._work(self._state, task)

@@ -12,8 +12,6 @@ from scalecal.checks import InputError, ScalecalWarning, library
 from scalecal.engines.interface import Ledger, Setup, Work, Worker
 from scalecal.engines.local import Job
 
-__all__ = ["OnRay"]
-
 # What a cluster started here may keep in shared memory; tasks and results are small.
 OBJECT_STORE_BYTES = 512 << 20
 # After so long without any worker a warning says what the cluster lacks.

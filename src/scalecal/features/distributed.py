@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
 
-__all__ = ["Loader", "ask_one", "encode_on"]
-
 # Shards of one task at most, so that starting to read is paid for seldom; and tasks per worker at
 # least, so that no worker has to wait long for the last one.
 LONGEST_RUN = 16

@@ -38,18 +38,6 @@ if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
 
-__all__ = [
-    "PRECISIONS",
-    "EncodedShard",
-    "EncodingOptions",
-    "Network",
-    "encode_shards",
-    "load_anywhere",
-    "out_of_memory",
-    "pick_device",
-    "pick_precision",
-]
-
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
 

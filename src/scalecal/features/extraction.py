@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
 
-__all__ = ["ExtractionResult", "extract"]
-
 # The largest batch tried on an accelerator: past it no encoder of the paper gains speed.
 LARGEST_BATCH = 512
 # On a CPU small batches stay in the cache.

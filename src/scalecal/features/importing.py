@@ -43,8 +43,6 @@ from scalecal.io.tables import read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FORMATS", "MATCHES", "ForeignFeatures", "format_of", "import_features"]
-
 _FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
 
 

@@ -7,8 +7,6 @@ import time
 from datetime import timedelta
 from typing import Any, TextIO
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """Counts images and shows images per second and the time left. A context manager.

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders.record import Preprocessing
 
-__all__ = ["DecodingProcess", "LostProcess", "Piece", "Readers", "decode_rows", "read_rows"]
-
 UInt8 = NDArray[np.uint8]
 Unread = tuple[int, str]
 """A row that could not be read, and why."""

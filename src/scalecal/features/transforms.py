@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from scalecal.encoders.record import Preprocessing
 
-__all__ = ["DeviceTransform", "pillow_pixels", "resize_matrix", "short_products"]
-
 _WEIGHT_BITS = 22  # Pillow's weights for 8-bit images are whole multiples of 2^-22.
 _SHORT_BITS = 11  # Significant bits of TF32.
 # Bits of the lower part, as many as keep its sums below 2^24; 7 do up to 1,000 pixels and more under

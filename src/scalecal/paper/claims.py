@@ -21,8 +21,6 @@ from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict
 from scalecal.runs.grid import Grid
 
-__all__ = ["CLAIMS", "Claim", "claims_json", "claims_table", "judge", "judge_comparison"]
-
 
 @dataclass(frozen=True)
 class Claim:

@@ -37,7 +37,8 @@ from scalecal.paper.verdicts import (
 )
 from scalecal.runs.cells import Cell
 from scalecal.runs.frontier import softened_name, with_softened
-from scalecal.runs.scores import Contrast, Drawn, Resampled, contrast_of
+from scalecal.inference.paired import Contrast, Drawn, contrast_of
+from scalecal.runs.scores import Resampled
 
 MATTERS = 0.038
 """A gap between the strata's errors that matters: half of the smallest the paper prints, 0.076."""

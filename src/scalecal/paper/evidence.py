@@ -20,8 +20,6 @@ from scalecal.runs.scores import Resampled, score_cells
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ENSEMBLE", "Evidence", "MissingEvidence", "contradiction", "ensemble"]
-
 ENSEMBLE = "ensemble"
 """Name of the encoder that stands for all of them together; it is left out of averages over encoders."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "mark_of", "write_figures"]
-
 
 @dataclass(frozen=True)
 class Plate:

@@ -25,8 +25,6 @@ from scalecal.runs.scores import score_cell
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TABLES", "Layout", "Row", "Table", "latex", "markdown", "write_tables"]
-
 Row = dict[str, Any]
 NAN = float("nan")
 

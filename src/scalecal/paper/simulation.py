@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["SETTINGS", "Setting", "Study", "write_study"]
-
 REFERENCE = "vote-fraction"
 CONTROL = "scale-shuffled"
 

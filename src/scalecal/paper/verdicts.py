@@ -17,7 +17,7 @@ from scalecal.auditing.sentences import LEVEL
 from scalecal.metrics import holm
 from scalecal.paper.evidence import MissingEvidence
 from scalecal.paper.printed import encoder_label
-from scalecal.runs.scores import Contrast
+from scalecal.inference.paired import Contrast
 
 Answer = Literal["holds", "does not hold", "inconclusive"]
 VERDICTS: tuple[Answer, ...] = ("holds", "does not hold", "inconclusive")

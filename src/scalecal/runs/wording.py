@@ -1,7 +1,7 @@
 """Facts in words: the comparison's table and the sentences that terminal and page share.
 
 No sentence claims more than its test bears. Sentences on calibration and on strata are the audit's, of
-the audited seed; what would help is told by paired changes, which are means over seeds.
+the audited seed; what would help is judged by paired changes, which are means over seeds.
 """
 
 from __future__ import annotations
@@ -18,17 +18,6 @@ from scalecal.metrics import COLUMNS, holm
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "change_text",
-    "comparison_table",
-    "comparison_text",
-    "further",
-    "help_sentence",
-    "lead",
-    "said",
-    "shown_table",
-]
-
 TRAINED_ALIKE = "none-default"
 """The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
 
@@ -38,7 +27,7 @@ POINTS = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy", "entropy", "smec
 """Metrics of every method and stratum, as means over seeds."""
 
 CHANGES = ("ece", "nll", "vote_nll", "auc", "accuracy")
-"""Metrics whose changes against the baseline are given over all cases."""
+"""Metrics whose changes against the baseline are computed over all cases."""
 
 Facts = Mapping[str, Any]
 
@@ -54,10 +43,8 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
     strata = ("overall", *facts["strata"])
     lines = []
     for method in facts["methods"]:
-        line: dict[str, Any] = {
-            "method": method,
-            "seeds": value.get((method, "overall"), {}).get("seeds", 0),
-        }
+        seeds = value.get((method, "overall"), {}).get("seeds", 0)
+        line: dict[str, Any] = {"method": method, "seeds": seeds}
         for stratum in strata:
             row = value.get((method, stratum), {})
             suffix = "" if stratum == "overall" else f"_{stratum}"
@@ -68,13 +55,9 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
             suffix = "" if stratum == "overall" else f"_{stratum}"
             for metric in CHANGES if stratum == "overall" else ("ece",):
                 change = changes.get(metric, {})
-                for end, key in (
-                    ("", "difference"),
-                    ("_low", "low"),
-                    ("_high", "high"),
-                    ("_p", "p"),
-                ):
-                    line[f"{metric}{suffix}_change{end}"] = change.get(key)
+                line[f"{metric}{suffix}_change"] = change.get("difference")
+                for end in ("low", "high", "p"):
+                    line[f"{metric}{suffix}_change_{end}"] = change.get(end)
         share = facts["recovered"][method]
         line |= {"recovered": share["share"]}
         line |= {f"recovered_{key}": share[key] for key in ("low", "high", "reason")}
@@ -136,14 +119,13 @@ def shown_table(facts: Facts) -> pd.DataFrame:
 def comparison_text(facts: Facts) -> str:
     """Lay the comparison out as text, one line per method."""
     shown = shown_table(facts)
-    cells = [[str(c) for c in shown.columns], *shown.to_numpy().tolist()]
-    return lay_out(cells)
+    return lay_out([list(map(str, shown.columns)), *shown.to_numpy().tolist()])
 
 
 # Sentences
 
 
-def said(facts: Facts) -> list[str]:
+def all_sentences(facts: Facts) -> list[str]:
     """Every sentence on a cell, in order."""
     return [*(item["text"] for item in facts["lead"]), *facts["more"]]
 
@@ -156,16 +138,14 @@ def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
 
 
 def _one(facts: Facts) -> list[str]:
-    found = facts["audits"][facts["baseline"]]["sentences"]
-    where = (
-        found[1]
-        if len(found) > 1
-        else "The cases have no strata, so it is unknown on which of them it fails: give readers' "
+    overall, *strata = facts["audits"][facts["baseline"]]["sentences"]
+    unknown = (
+        "The cases have no strata, so it is unknown on which of them it fails: give readers' "
         "votes or a column of strata."
     )
     seeds = facts["n_seeds"]
     which = f" This is seed {facts['seed']}, one of {seeds}." if seeds > 1 else ""
-    return [found[0] + which, where, help_sentence(facts)]
+    return [overall + which, strata[0] if strata else unknown, help_sentence(facts)]
 
 
 def _row(facts: Facts, method: str, stratum: str = "overall") -> Mapping[str, Any]:
@@ -241,7 +221,7 @@ def _price(facts: Facts, name: str) -> str:
 
 
 def further(facts: Facts) -> list[str]:
-    """What else is to be said of a comparison: its training, SCALE, and SCALE's negative control."""
+    """Further sentences on a comparison: its training, SCALE, and SCALE's negative control."""
     out = []
     best, baseline = facts["best"], facts["baseline"]
     if best and facts["presets"][best["method"]] != facts["presets"][baseline]:

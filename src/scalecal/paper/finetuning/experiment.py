@@ -36,8 +36,6 @@ from scalecal.splits import PARTS, hold_out, split
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
 
-__all__ = ["Finetuned", "finetune"]
-
 _PACKAGES = ("numpy", "torch", "torchvision", "safetensors", "pillow")
 
 

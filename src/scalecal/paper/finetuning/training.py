@@ -29,8 +29,6 @@ from scalecal.paper.finetuning.pixels import Keys, Pixels, augment, uniforms
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FinetuneOptions", "Training", "starting_weights"]
-
 IMAGENET_WEIGHTS = {
     "resnet18": "resnet18-f37072fd.pth",
     "resnet34": "resnet34-b627a593.pth",
