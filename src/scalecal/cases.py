@@ -60,11 +60,6 @@ class Factor:
     def __len__(self) -> int:
         return len(self.codes)
 
-    @property
-    def used(self) -> tuple[str, ...]:
-        """Names that some case has."""
-        return tuple(self.names[code] for code in np.unique(self.codes) if code >= 0)
-
     def take(self, rows: Rows) -> Factor:
         """Return the factor of some cases; it keeps all names."""
         return Factor(self.codes[rows], self.names)
