@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 
 from scalecal.auditing.sentences import LEVEL
+from scalecal.inference.paired import Contrast
 from scalecal.metrics import holm
 from scalecal.paper.printed import encoder_label
-from scalecal.runs.scores import Contrast
 
 __all__ = [
     "LEAST_CASES",
