@@ -21,18 +21,7 @@ from scalecal.checks import InputError, check_choice, check_positive_int
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = [
-    "CLIP",
-    "DTYPES",
-    "HALF",
-    "IMAGENET",
-    "INTERPOLATIONS",
-    "POOLINGS",
-    "RESIZE_MODES",
-    "SOURCES",
-    "Encoder",
-    "Preprocessing",
-]
+__all__ = ["CLIP", "DTYPES", "HALF", "IMAGENET", "Encoder", "Preprocessing", "Triple"]
 
 Triple = tuple[float, float, float]
 

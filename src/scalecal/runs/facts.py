@@ -332,9 +332,10 @@ def _candidates(cell: Cell) -> set[str]:
 def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict[str, Any] | None:
     """Choose the method with the lowest vote NLL (label NLL without votes) at no clear cost.
 
-    Candidates whose label NLL is clearly worse than the baseline's are left out; None where nobody is
-    left. The gain is beyond chance (`sure`) only if its interval, widened for the number of candidates
-    (Bonferroni), excludes zero: trying more methods cannot make a gain.
+    Candidates whose label NLL is clearly worse than the baseline's are left out (`costly` has those that
+    gain more than the chosen one); None where nobody is left. The gain is beyond chance (`sure`) only if
+    its interval, widened for the number of candidates (Bonferroni), excludes zero: trying more methods
+    cannot make a gain.
 
     Examples
     --------
@@ -358,6 +359,11 @@ def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict
         "method": method,
         "metric": metric,
         "tried": len(known),
+        "costly": [
+            m
+            for m, c in known.items()
+            if m not in harmless and c[metric]["difference"] < min(0.0, change["difference"])
+        ],
         "low": low,
         "high": high,
         "sure": bool(np.isfinite(high) and high < 0),

@@ -188,25 +188,43 @@ def help_sentence(facts: Facts) -> str:
     name, metric = best["method"], best["metric"]
     row, base = _row(facts, name), _row(facts, facts["baseline"])
     what, change = NAMES[metric], change_text(row["changes"][metric])
-    tried = (
-        f"Of {best['tried']} methods that need no readers"
-        if best["tried"] > 1
-        else "Of the one method tried"
-    )
     judge = "readers' votes" if metric == "vote_nll" else "labels"
     over = f", means over {facts['n_seeds']} seeds" if facts["n_seeds"] > 1 else ""
     values = f"{number(row[metric])} against {number(base[metric])}, change {change}{over}"
+    costly = best.get("costly", [])
+    unharmed = " without raising label NLL" if costly else ""
+    if best["tried"] == 1:
+        does = "helps" if best["sure"] else "does not improve on the model beyond chance"
+        text = f"The one method tried, {name}, {does}, judged by the {judge}: {what} {values}"
+    else:
+        text = f"Of {best['tried']} methods that need no readers, "
+        if best["sure"]:
+            text += f"{name} helps most{unharmed}, judged by the {judge}: {what} {values}"
+        else:
+            among = "Of the others the" if costly else "The"
+            text += (
+                f"none improves on the model beyond chance{unharmed}, judged by the {judge}. {among} "
+                f"best is {name}: {what} {values}, before allowing for the choice"
+            )
     if not best["sure"]:
-        return (
-            f"{tried}, none improves on the model beyond chance, judged by the {judge}. The best is "
-            f"{name}: {what} {values}, before allowing for the choice."
-        )
-    text = f"{tried}, {name} helps most, judged by the {judge}: {what} {values}"
+        return f"{text}.{_costly(facts, costly, metric)}"
     skill = "auc" if row.get("auc") is not None else "accuracy"
     for key in ("nll", skill):
         if key != metric and key in row["changes"]:
             text += f"; {NAMES[key]} changes by {change_text(row['changes'][key])}"
-    return f"{text}.{_price(facts, name)}"
+    return f"{text}.{_price(facts, name)}{_costly(facts, costly, metric)}"
+
+
+def _costly(facts: Facts, methods: Sequence[str], metric: str) -> str:
+    """The method that gains most of those that were left out because they raise label NLL."""
+    if not methods:
+        return ""
+    changes = {m: _row(facts, m)["changes"] for m in methods}
+    most = min(methods, key=lambda m: changes[m][metric]["difference"])
+    return (
+        f" {most} changes {NAMES[metric]} by {change_text(changes[most][metric])}, but label NLL by "
+        f"{change_text(changes[most]['nll'])}."
+    )
 
 
 def _price(facts: Facts, name: str) -> str:
@@ -341,7 +359,10 @@ def _several(cells: Sequence[Facts]) -> list[str]:
         second = "No stratum can be judged against calibrated models."
     sure = [c for c in cells if c["best"] and c["best"]["sure"]]
     if not sure:
-        return [first, second, f"In none of the {count} models does a remedy gain beyond chance."]
+        costly = any(c["best"] and c["best"].get("costly") for c in cells)
+        unharmed = " without raising label NLL" if costly else ""
+        third = f"In none of the {count} models does a remedy gain beyond chance{unharmed}."
+        return [first, second, third]
     chosen: dict[str, list[str]] = {}
     for cell in sure:
         chosen.setdefault(cell["best"]["method"], []).append(cell["name"])

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import Float, Int
-from scalecal.encoders.loading import library
+from scalecal.checks import Float, Int, library
 from scalecal.encoders.record import Preprocessing
 from scalecal.engines.local import cores
 from scalecal.features.readers import read_rows

@@ -19,9 +19,9 @@ from scalecal.checks import (
     check_choice,
     check_positive_int,
     check_unit,
+    library,
     lookup,
 )
-from scalecal.encoders.loading import library
 from scalecal.encoders.record import IMAGENET, Encoder, Preprocessing, Triple
 from scalecal.features.encoding import PRECISIONS
 from scalecal.paper.finetuning.pixels import Keys, Pixels, augment, uniforms
@@ -162,12 +162,13 @@ def starting_weights(network: str, weights: str | Path | None) -> StartingWeight
     """
     if weights is None:
         return StartingWeights(None, "random", None)
-    from scalecal.encoders.weights import check_hash, file_sha256, find_weights, read_state_dict
+    from scalecal.encoders.weights import check_hash, find_weights, read_state_dict
+    from scalecal.io.store import file_hash
 
     published = str(weights) == "imagenet"
     record = _record(network)
     path = find_weights(record, None if published else weights)
-    digest = file_sha256(path)
+    digest = file_hash(path)
     if published:
         check_hash(record, digest, chosen_by_user=False)
     state = read_state_dict(path)
