@@ -15,7 +15,7 @@ from scipy.stats import norm
 from scalecal import metrics
 from scalecal.auditing.sentences import LEVEL
 from scalecal.checks import Float, Int
-from scalecal.inference.paired import equivalence
+from scalecal.inference.paired import Contrast, Drawn, contrast_of, equivalence
 from scalecal.inference.selection import selection_null
 from scalecal.metrics import bin_index, holm
 from scalecal.metrics.arguments import Event, read_hard_event
@@ -37,7 +37,6 @@ from scalecal.paper.verdicts import (
 )
 from scalecal.runs.cells import Cell
 from scalecal.runs.frontier import softened_name, with_softened
-from scalecal.inference.paired import Contrast, Drawn, contrast_of
 from scalecal.runs.scores import Resampled
 
 MATTERS = 0.038

@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 
 from scalecal.auditing.sentences import LEVEL
+from scalecal.inference.paired import Contrast
 from scalecal.metrics import holm
 from scalecal.paper.evidence import MissingEvidence
 from scalecal.paper.printed import encoder_label
-from scalecal.inference.paired import Contrast
 
 Answer = Literal["holds", "does not hold", "inconclusive"]
 VERDICTS: tuple[Answer, ...] = ("holds", "does not hold", "inconclusive")

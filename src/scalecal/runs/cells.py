@@ -120,7 +120,10 @@ class Cell:
     @cached_property
     def stratum_names(self) -> tuple[str, ...]:
         """Names of the strata that have cases, easiest first; no "overall"."""
-        return () if self.cases.strata is None else self.cases.strata.used
+        if self.cases.strata is None:
+            return ()
+        present = np.unique(self.cases.strata.codes)
+        return tuple(self.cases.strata.names[code] for code in present if code >= 0)
 
     @cached_property
     def codes(self) -> Int:

@@ -19,13 +19,14 @@ from scalecal import metrics
 from scalecal.auditing.audits import Audit, audit_predictions
 from scalecal.auditing.sentences import LEVEL
 from scalecal.checks import Float, InputError, ScalecalWarning
+from scalecal.inference.paired import contrast_of
 from scalecal.io.store import plain
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.runs import wording
 from scalecal.runs.cells import BASELINE, Cell, Prediction
 from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
 from scalecal.runs.methods import METHODS
-from scalecal.runs.scores import Nulls, Resampled, contrast_of, draw_nulls, score_cell
+from scalecal.runs.scores import Nulls, Resampled, draw_nulls, score_cell
 
 if TYPE_CHECKING:
     import pandas as pd
