@@ -128,11 +128,12 @@ def measure(name: str, patches: Any, folder: Path, seconds: float, compiled: boo
     import torch
 
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.encoding import EncodingOptions, Network, full_float32
+    from scalecal.features.encoding import EncodingOptions, Network
+    from scalecal.features.transforms import short_products
 
     encoder = load_encoder(get_encoder(name), weights="random", device="cuda")
     options = EncodingOptions("cuda", "bf16", BATCH, compile=compiled)
-    with full_float32():
+    with short_products(False):
         network = Network(encoder, options)
         raw = torch.from_numpy(patches.read_block(0, BATCH)).cuda()
         ready = network.transform(raw)

@@ -175,7 +175,8 @@ def embedding(files: list[Path], folder: Path, rows: dict[int, int], names: list
     import torch
 
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.encoding import EncodingOptions, Network, full_float32
+    from scalecal.features.encoding import EncodingOptions, Network
+    from scalecal.features.transforms import short_products
 
     print("\n### The same tiles, images/s from file to shard, bf16, batch 512\n")
     print("| encoder | card alone | decoded by | " + " | ".join(f"{k}" for k in rows) + " |")
@@ -183,7 +184,7 @@ def embedding(files: list[Path], folder: Path, rows: dict[int, int], names: list
     for name in names:
         encoder = load_encoder(get_encoder(name), weights="random", device="cuda")
         options = EncodingOptions("cuda", "bf16", BATCH)
-        with full_float32():
+        with short_products(False):
             network = Network(encoder, options)
             raw = torch.randint(0, 256, (BATCH, 224, 224, 3), dtype=torch.uint8, device="cuda")
             card = on_card(lambda n=network, r=raw: n(n.transform(r)), BATCH, 3)

@@ -198,7 +198,9 @@ def plan(
         ]
     )
     where = (
-        "the low-agreement stratum" if stratum_share is None else f"{stratum_share:.0%} of cases"
+        "the low-agreement stratum"
+        if stratum_share is None
+        else f"{100 * stratum_share:.0f} % of cases"
     )
     title = (
         f"Detecting a calibration error of {excess:g} ({error}) in {where}: "

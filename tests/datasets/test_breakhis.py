@@ -44,7 +44,7 @@ def test_slide_13412_is_one_group_under_two_subtypes(tree: Path) -> None:
     both = opened.table[ids.contains("14-13412")]
     assert sorted(both["subtype"].unique()) == ["ductal_carcinoma", "lobular_carcinoma"]
     assert both["group"].unique().tolist() == ["14-13412"]
-    assert any("slide 14-13412 lies under more than one subtype" in w for w in opened.warnings)
+    assert any("slide '14-13412' lies under more than one subtype" in w for w in opened.warnings)
     facts = opened.describe()
     assert facts["slides"] == len(BREAKHIS_SLIDES)
     assert facts["groups"] == len(BREAKHIS_SLIDES) - 1

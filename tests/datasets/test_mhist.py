@@ -131,7 +131,7 @@ def test_members_that_macos_adds_are_passed_over(tmp_path: Path) -> None:
 def test_missing_images(tmp_path: Path) -> None:
     make_mhist(tmp_path)
     (tmp_path / "images" / "MHIST_aac.png").unlink()
-    with pytest.raises(InputError, match=r"1 images missing: MHIST_aac\.png"):
+    with pytest.raises(InputError, match=r"1 images missing: 'MHIST_aac\.png'"):
         open_dataset("mhist", tmp_path)
     opened = open_dataset("mhist", tmp_path, partial=True)
     assert len(opened) == 15
@@ -175,8 +175,8 @@ def test_wrong_columns_and_values(tmp_path: Path) -> None:
         open_dataset("mhist", tmp_path, partial=True)
     for before, after, message in (
         (",HP,0,", ",TA,0,", "'TA', but the classes are"),
-        (",HP,0,train", ",HP,0,dev", "must hold train or test, got dev"),
-        (",HP,0,", ",HP,4,", "contradicts the votes for MHIST_aaa.png"),
+        (",HP,0,train", ",HP,0,dev", "must hold train or test, got 'dev'"),
+        (",HP,0,", ",HP,4,", "contradicts the votes for 'MHIST_aaa.png'"),
         (",HP,0,", ",HP,x,", "numbers"),
         (",HP,0,", ",HP,,", "empty cells"),
         (",SSA,7,", ",SSA,8,", "got 8 of 7"),
@@ -224,7 +224,7 @@ def test_wrong_size(tmp_path: Path) -> None:
     Image.fromarray(picture(1, 200, 224)).save(tmp_path / "images" / "MHIST_aab.png")
     opened = open_dataset("mhist", tmp_path, partial=True)
     assert any(
-        "not 224 x 224 RGB: images/MHIST_aab.png (200 x 224 RGB)" in w for w in opened.warnings
+        "not 224 x 224 RGB: 'images/MHIST_aab.png (200 x 224 RGB)'" in w for w in opened.warnings
     )
     assert opened.verify() == ("MHIST_aab: 200 x 224 pixels, 224 x 224 published",)
 

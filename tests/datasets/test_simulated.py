@@ -119,7 +119,7 @@ def test_alike_readers_correlate_as_stated():
 
 def test_vote_distribution_is_what_the_votes_do():
     data = simulate(20_000, dim=2, readers="unequal", correlation=0.1)
-    law = data.model.vote_distribution(data.X)
+    law = data.model.vote_distribution_at(data.model.scores(data.X))
     np.testing.assert_allclose(law.sum(axis=1), 1.0, atol=1e-12)
     seen = np.bincount(data.votes, minlength=8) / len(data)
     assert np.abs(seen - law.mean(axis=0)).max() < 0.013
@@ -221,4 +221,4 @@ def test_truth_of_another_shape_is_refused():
     with pytest.raises(InputError, match="same number"):
         true_calibration_error([0.1, 0.2], [0.1])
     with pytest.raises(InputError, match="two classes"):
-        simulate(10, n_classes=3).model.vote_distribution(np.zeros((1, 64)))
+        simulate(10, n_classes=3).model.vote_distribution_at(np.zeros((1, 3)))

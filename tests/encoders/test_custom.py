@@ -330,7 +330,7 @@ def test_transformers_models_that_lack_a_tensor_are_refused(hub_from_disk: Path)
 
 @pytest.mark.usefixtures("hub_from_disk")
 def test_transformers_models_not_to_be_had() -> None:
-    with pytest.raises(InputError, match=r"config.json cannot be had.*huggingface.co/us/none"):
+    with pytest.raises(InputError, match=r"config.json cannot be fetched.*huggingface.co/us/none"):
         get_encoder("hf:us/none", offline=True)
 
 

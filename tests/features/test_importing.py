@@ -202,7 +202,7 @@ class Evil:
 def test_nothing_in_a_pt_file_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(Evil(), tmp_path / "a.pt")
     (tmp_path / "manifest.csv").write_text("origin,embeddings\na,a.pt\nb,a.pt\n")
-    with pytest.raises(InputError, match="not a plain tensor file"):
+    with pytest.raises(InputError, match="holds more than tensors"):
         import_features(tmp_path, tmp_path / "out")
     assert capsys.readouterr().out == ""
 
@@ -237,11 +237,11 @@ def test_sources_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no groups"):
         import_features(tmp_path / "f.npz", tmp_path / "out", match="group")
     (tmp_path / "bad.h5").write_bytes(b"no")
-    with pytest.raises(InputError, match="not a readable HDF5"):
+    with pytest.raises(InputError, match="not a whole HDF5"):
         import_features(tmp_path / "bad.h5", tmp_path / "out")
     with h5py.File(tmp_path / "odd.h5", "w") as file:
         file["x"] = [1]
-    with pytest.raises(InputError, match="no data set 'features', only 'x'"):
+    with pytest.raises(InputError, match="no array 'features'"):
         import_features(tmp_path / "odd.h5", tmp_path / "out")
 
 

@@ -328,7 +328,7 @@ def test_every_claim_has_a_verdict_with_n_and_reason_whatever_is_missing(tmp_pat
             assert isinstance(one["n"], int)
         write_json(tmp_path / "claims.json", listed)
         assert json.loads((tmp_path / "claims.json").read_text()) == listed
-        text = claims_table(listed, reasons=True)
+        text = claims_table(listed)
         assert max(map(len, text.splitlines())) <= 100
     decided = [one for one in claims_json(judge(Evidence([]))) if "fact" not in one["id"]]
     assert {one["verdict"] for one in decided} == {"inconclusive"}

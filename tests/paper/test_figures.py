@@ -50,17 +50,17 @@ def evidence():
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_drawn_here(evidence, name):
-    made = FIGURES[name](evidence)
-    assert made.figure is not None, made.reason
-    assert made.caption.endswith(".")
-    assert all(axis.get_xlabel() or axis.get_xticklabels() for axis in made.figure.axes[:1])
+    figure, reason = FIGURES[name](evidence)
+    assert figure is not None, reason
+    assert FIGURES[name].caption.endswith(".")
+    assert all(axis.get_xlabel() or axis.get_xticklabels() for axis in figure.axes[:1])
 
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if name != "smoothing"])
 def test_every_figure_says_why_where_it_cannot_be_drawn(name):
-    made = FIGURES[name](Evidence([]))
-    assert made.figure is None
-    assert made.reason
+    figure, reason = FIGURES[name](Evidence([]))
+    assert figure is None
+    assert reason
 
 
 def test_files_are_written_and_repeat(evidence, tmp_path, monkeypatch):
@@ -79,7 +79,7 @@ def test_files_are_written_and_repeat(evidence, tmp_path, monkeypatch):
 
 
 def test_the_audit_shows_the_results(evidence):
-    axis = FIGURES["audit"](evidence).figure.axes[0]
+    axis = FIGURES["audit"](evidence)[0].axes[0]
     drawn = {
         tuple(np.round(line.get_xdata(), 12))
         for line in axis.lines
@@ -92,7 +92,7 @@ def test_the_audit_shows_the_results(evidence):
 
 
 def test_the_frontier_has_a_mark_for_every_method_in_both_planes(evidence):
-    axes = FIGURES["frontier"](evidence).figure.axes
+    axes = FIGURES["frontier"](evidence)[0].axes
     plain = [name for name in METHODS if "@" not in name]
     for axis, metric in zip(axes, ("ece", "nll"), strict=True):
         points = [
@@ -106,9 +106,9 @@ def test_the_frontier_has_a_mark_for_every_method_in_both_planes(evidence):
 
 
 def test_the_frontier_explains_its_dots_and_names_temperatures_that_are_on_the_line(evidence):
-    made = FIGURES["frontier"](evidence)
-    assert "Grey dots without a name: the other methods" in made.caption
-    for axis, metric in zip(made.figure.axes, ("ece", "nll"), strict=True):
+    figure, _ = FIGURES["frontier"](evidence)
+    assert "Grey dots without a name: the other methods" in FIGURES["frontier"].caption
+    for axis, metric in zip(figure.axes, ("ece", "nll"), strict=True):
         value = np.mean([evidence.mean("mhist", e, "none", metric) for e in ("uni", "mine")])
         told = [note.xy[0] for note in axis.texts if note.get_text() == "T = 1"]
         assert told == [pytest.approx(value)]
@@ -119,9 +119,9 @@ def test_the_references_of_a_sweep_have_its_seeds():
     kept = {k: v for k, v in made.predictions.items() if "@" not in k[0] or k[1] < 2}
     made = replace(made, predictions=kept)
     found = Evidence([made], n_resamples=50)
-    drawing = FIGURES["sensitivity"](found)
-    assert "(2 seeds)" in drawing.figure.axes[0].get_xlabel()
-    drawn = [float(line.get_ydata()[0]) for line in drawing.figure.axes[0].lines]
+    axis = FIGURES["sensitivity"](found)[0].axes[0]
+    assert "(2 seeds)" in axis.get_xlabel()
+    drawn = [float(line.get_ydata()[0]) for line in axis.lines]
     for method in ("none", "real-piecewise"):
         by_seed = found.by_seed("mhist", made.encoder, method, "ece", "low")
         assert any(value == pytest.approx(by_seed[:2].mean()) for value in drawn)
@@ -161,5 +161,5 @@ def test_labels_are_spread_and_keep_their_order(values, least):
 
 def test_cells_without_votes_still_have_reliability():
     made = cell({"none": sharp(2.0)}, n=150, dataset="pcam", panel=False)
-    figure = FIGURES["reliability"](Evidence([made])).figure
+    figure, _ = FIGURES["reliability"](Evidence([made]))
     assert len(figure.axes) == 2

@@ -9,8 +9,10 @@ from scalecal.checks import InputError
 from scalecal.datasets import simulate
 from scalecal.probes import LinearProbe, ScaleProbe
 from scalecal.runs.facts import best_method, compare_cell
+from scalecal.runs.fitted import fit_method
 from scalecal.runs.grid import applicable, parts, run_grid, seed_list
 from scalecal.runs.methods import METHODS
+from scalecal.runs.wording import help_sentence, lead
 from scalecal.splits import hold_out
 
 PROMISED = [
@@ -236,7 +238,50 @@ def test_a_method_that_clearly_raises_label_nll_is_not_recommended():
     changes = {"jury": change(-0.05, 0.04), "platt": change(-0.01, 0.001)}
     best = best_method(changes, set(changes))
     assert (best["method"], best["tried"], best["sure"]) == ("platt", 2, True)
+    assert best["costly"] == ["jury"]
     assert best_method({"jury": changes["jury"]}, {"jury"}) is None
+
+
+def facts_of(changes: dict) -> dict:
+    """What `help_sentence` reads, for methods that change vote NLL and label NLL as given."""
+    zero = dict.fromkeys(("difference", "low", "high", "sd"), 0.0)
+    rows = [{"method": "none", "stratum": "overall", "vote_nll": 0.6, "nll": 0.4, "changes": {}}]
+    made = {}
+    for method, by in changes.items():
+        made[method] = {
+            key: zero | {"difference": d, "low": d - 0.002, "high": d + 0.002, "sd": 0.001}
+            for key, d in by.items()
+        }
+        rows.append({"method": method, "stratum": "overall", "changes": made[method]})
+        rows[-1] |= {"vote_nll": 0.6 + by["vote_nll"], "nll": 0.4 + by["nll"]}
+    best = best_method({m: {"overall": c} for m, c in made.items()}, set(changes))
+    common = {"n_seeds": 1, "baseline": "none", "agreement": True, "methods": ["none", *changes]}
+    return {"best": best, "rows": rows, **common}
+
+
+@pytest.mark.parametrize(("gain", "claim"), [(0.0, "none improves"), (-0.02, "platt helps most")])
+def test_a_larger_gain_that_raises_label_nll_is_not_passed_over_in_silence(gain, claim):
+    jury, platt = {"vote_nll": -0.05, "nll": 0.04}, {"vote_nll": gain, "nll": 0.0}
+    said = help_sentence(facts_of({"jury": jury, "platt": platt}))
+    assert claim in said
+    assert "without raising label NLL" in said
+    row = {"name": "overall", "ece": 0.1, "floor": 0.1}
+    audits = {"none": {"rows": [row]}}
+    cell = facts_of({"jury": jury, "platt": platt}) | {"audits": audits, "hardest": "", "name": "a"}
+    several = lead([cell, cell])[2]["text"]
+    assert ("without raising label NLL" in several) is (gain == 0)
+    assert "jury changes vote NLL by -0.050 [-0.052, -0.048], but label NLL by +0.040" in said
+    said = help_sentence(facts_of({"jury": {"vote_nll": 0.05, "nll": 0.04}, "platt": platt}))
+    assert claim in said
+    assert "jury" not in said
+
+
+@pytest.mark.parametrize(("gain", "claim"), [(0.0, "does not improve"), (-0.02, "helps")])
+def test_of_one_method_none_is_called_the_best(gain, claim):
+    said = help_sentence(facts_of({"platt": {"vote_nll": gain, "nll": 0.0}}))
+    assert said.startswith(f"The one method tried, platt, {claim}")
+    assert "most" not in said
+    assert "choice" not in said
 
 
 def test_scale_auto_takes_the_lowest_validation_loss(grid):
@@ -307,3 +352,13 @@ def test_a_gain_across_presets_is_not_called_the_methods_own(alike):
         assert "a run with none-default would" in said
     else:
         assert "trained alike" in said or "What helps here is the training" in said
+
+
+def test_fit_takes_a_case_nobody_voted_on_as_compare_does():
+    data = simulate(200, dim=4, seed=0)
+    votes = data.cases.votes.copy()
+    votes[0] = 0
+    data = replace(data, cases=replace(data.cases, votes=votes))
+    probe = fit_method(data, "real-piecewise")
+    assert np.isfinite(probe.coef_).all()
+    assert run_grid(data, methods=["real-piecewise"], seeds=1).cell.methods == ["real-piecewise"]

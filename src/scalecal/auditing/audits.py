@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Audit", "audit", "audit_predictions"]
-
 Strata = ArrayLike | Callable[[Int, Float, "Int | None"], ArrayLike]
 
 

@@ -38,8 +38,6 @@ from scalecal.metrics.calibration import GRID
 from scalecal.metrics.proper import EPS
 from scalecal.votes import stratum_codes
 
-__all__ = ["Cells", "Counts", "Layer"]
-
 MOST_BINS = 256  # more would have edges inside the two ends
 LEAST_CELLS = 1 << 15
 END = 2.0**-8

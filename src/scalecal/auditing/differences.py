@@ -19,8 +19,6 @@ from scalecal.inference.units import Units
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare_audits", "merge_audits"]
-
 
 def _check_not_streamed(*audits: Audit) -> None:
     if any(audit.times is not None for audit in audits):

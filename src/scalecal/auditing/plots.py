@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from scalecal.auditing.audits import Audit
 
-__all__ = ["COLOURS", "INK", "QUIET", "power_curve", "reliability", "save", "style"]
-
 # Okabe and Ito's palette, ordered so that neighbours also differ in lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 INK, QUIET, BAR = "#1a1a1a", "#8a8a8a", "#d4d4d4"
@@ -80,7 +78,10 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("svg", "png
     return paths
 
 
-def _new(columns: int, rows: int, size: tuple[float, float], **grid: Any) -> tuple[Figure, Any]:
+def panels(
+    columns: int, size: tuple[float, float], rows: int = 1, **grid: Any
+) -> tuple[Figure, Any]:
+    """Return a figure and its axes, (rows, columns); call it inside `style`."""
     from matplotlib.figure import Figure as NewFigure
 
     figure = NewFigure(figsize=size, layout="constrained")
@@ -95,7 +96,7 @@ def reliability(audit: Audit, *, most: int = 6) -> Figure:
     """
     rows = [r for r in audit.rows if r["n"] > 0][:most]
     with style():
-        figure, axes = _new(len(rows), 2, (2.6 * len(rows) + 0.6, 3.9), height_ratios=(4, 1))
+        figure, axes = panels(len(rows), (2.6 * len(rows) + 0.6, 3.9), 2, height_ratios=(4, 1))
         for j, row in enumerate(rows):
             _panel(audit, row, axes[0, j], axes[1, j])
         event = "positive" if audit.meta["event"] == "positive class" else "right"
@@ -150,7 +151,7 @@ def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
 def power_curve(plan: pd.DataFrame, *, power: float) -> Figure:
     """Power against the number of cases, one line per number of readers."""
     with style():
-        figure, axes = _new(1, 1, (5.2, 3.4))
+        figure, axes = panels(1, (5.2, 3.4))
         axis = axes[0, 0]
         for j, (m, part) in enumerate(plan.groupby("n_raters")):
             axis.plot(

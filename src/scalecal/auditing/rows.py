@@ -20,16 +20,6 @@ from scalecal.metrics.arguments import read_hard_event
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
 
-__all__ = [
-    "INTERVALS",
-    "TESTS",
-    "case_sums",
-    "debiased_interval",
-    "score",
-    "sum_values",
-    "values_and_draws",
-]
-
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
 """Calibration tests run on every stratum; their p-values go by Holm over the strata."""
 

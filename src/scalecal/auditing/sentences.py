@@ -14,8 +14,6 @@ import numpy as np
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, Column
 
-__all__ = ["LEVEL", "cell", "lay_out", "p_value", "sentences", "shown_columns", "table"]
-
 LEVEL = 0.05
 """Level of the tests behind the sentences."""
 

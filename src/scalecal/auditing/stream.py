@@ -29,8 +29,6 @@ from scalecal.io.tables import column_names
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.votes import STRATA, Ties
 
-__all__ = ["StreamingAudit", "stream_file"]
-
 FORMAT = "scalecal-stream-2"
 
 FEW_CASES = 500

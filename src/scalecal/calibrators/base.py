@@ -20,8 +20,6 @@ from scalecal.checks import (
     check_weights,
 )
 
-__all__ = ["Calibrator", "Chain", "Identity"]
-
 # The nearest a probability comes to 0 or 1 when it is turned back into a logit.
 _EDGE = 1e-12
 

@@ -11,8 +11,6 @@ from scipy.special import expit, logit
 from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest
 from scalecal.checks import Float, InputError, check_choice, check_positive_int
 
-__all__ = ["HistogramBinning", "IsotonicCalibration", "fit_histogram", "fit_isotonic"]
-
 
 def _check_both(targets: Float, weights: Float | None, c: int) -> None:
     """Fail where all labels, or none, are of the class: the curve would be constant at 0 or 1."""

@@ -11,8 +11,6 @@ from scipy.special import expit, log_expit, log_softmax, logit
 from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest
 from scalecal.checks import Float
 
-__all__ = ["BetaCalibration", "PlattScaling", "fit_beta", "fit_platt", "fit_vector_scaling"]
-
 # Weight, per unit of case weight, of the pull towards the identity. It decides only what the data
 # leave open (constant logits) and is far below what shows elsewhere.
 _PULL = 1e-10

@@ -12,8 +12,6 @@ from scalecal.calibrators.base import Calibrator
 from scalecal.checks import Float, check_choice, check_positive_int, check_unit
 from scalecal.jury import jury_logit
 
-__all__ = ["JuryScaling", "choose_strength"]
-
 
 def choose_strength(
     logits: Float,

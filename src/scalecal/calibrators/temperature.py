@@ -20,8 +20,6 @@ from scalecal.checks import (
     check_weights,
 )
 
-__all__ = ["TemperatureScaling", "fit_temperature"]
-
 # Chunks stay in the cache, and below the size at which OpenBLAS starts threads for a dot product.
 _CHUNK = 8192
 # Where the labels contradict the logits, how large a logit may still be.

@@ -15,11 +15,10 @@ import numpy as np
 
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, check_choice
-from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids, shorten
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import FileSource, data_folder, image_files
+from scalecal.io.named_columns import some
 from scalecal.splits import split
-
-__all__ = ["BREAKHIS", "MAGNIFICATIONS", "open_breakhis", "parse_name"]
 
 CLASSES = ("benign", "malignant")
 SUBTYPES = {
@@ -103,14 +102,14 @@ def open_breakhis(
     unknown_names = [path for path, name in named if name is None]
     if unknown_names:
         findings.differ(
-            f"{len(unknown_names)} file names are not of BreakHis: {shorten(unknown_names)}"
+            f"{len(unknown_names)} file names are not of BreakHis: {some(unknown_names, 5)}"
         )
     kept = [(path, name) for path, name in named if name and name.magnification in wanted]
     if not kept:
         raise InputError(f"no BreakHis images in {root}. breakhis needs {_HOLDS}")
     moved = [path for path, name in kept if not _in_its_folder(path, name)]
     if moved:
-        findings.differ(f"{len(moved)} files lie in a folder of another name: {shorten(moved)}")
+        findings.differ(f"{len(moved)} files lie in a folder of another name: {some(moved, 5)}")
 
     label = np.array([name.label for _, name in kept])
     slides = {(name.subtype, name.patient) for _, name in kept}
@@ -126,7 +125,7 @@ def open_breakhis(
     shared = sorted({p for s, p in slides if any(q == p and t != s for t, q in slides)})
     if shared:
         findings.note(
-            f"slide {shorten(shared)} lies under more than one subtype; all its images are one group"
+            f"slide {some(shared, 5)} lies under more than one subtype; all its images are one group"
         )
     scales = np.array([name.magnification for _, name in kept])
     parts = None if split_seed is None else split(label, groups=group, seed=split_seed)

@@ -11,12 +11,10 @@ from typing import Any
 from scalecal.checks import InputError, lookup
 from scalecal.datasets.breakhis import BREAKHIS
 from scalecal.datasets.class_folders import FOLDER
-from scalecal.datasets.image_sets import Dataset, ImageSet, shorten
+from scalecal.datasets.image_sets import Dataset, ImageSet
 from scalecal.datasets.image_table import TABLE
 from scalecal.datasets.mhist import MHIST
 from scalecal.datasets.pcam import PCAM
-
-__all__ = ["DATASETS", "open_dataset"]
 
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
     {record.name: record for record in (MHIST, PCAM, BREAKHIS, TABLE, FOLDER)}
@@ -65,5 +63,5 @@ def open_dataset(
     if verify:
         problems = opened.verify()
         if problems:
-            raise InputError(f"{name}: {len(problems)} problems: {shorten(problems)}")
+            raise InputError(f"{name}: {len(problems)} problems: {'; '.join(problems[:5])}")
     return opened

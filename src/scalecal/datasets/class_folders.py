@@ -14,14 +14,7 @@ import numpy as np
 
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
-from scalecal.datasets.image_sets import (
-    SPLITS,
-    UNLABELLED,
-    Dataset,
-    ImageSet,
-    image_ids,
-    shorten,
-)
+from scalecal.datasets.image_sets import UNLABELLED, Dataset, ImageSet, image_ids
 from scalecal.datasets.image_sources import (
     FileSource,
     RemoteSource,
@@ -30,8 +23,8 @@ from scalecal.datasets.image_sources import (
     list_images,
     remote_url,
 )
-
-__all__ = ["FOLDER", "SPLIT_NAMES", "open_folder"]
+from scalecal.io.features import SPLITS
+from scalecal.io.named_columns import some
 
 SPLIT_NAMES = {
     "train": "train",
@@ -103,7 +96,7 @@ def open_folder(
         )
     if loose:
         raise InputError(
-            f"{root}: {len(loose)} images lie in no class folder: {shorten(loose)}. "
+            f"{root}: {len(loose)} images lie in no class folder: {some(loose, 5)}. "
             f"folder: needs {_HOLDS}"
         )
     named = [normalize("NFC", part[depth]) for part in parts]
@@ -111,8 +104,7 @@ def open_folder(
     unknown = sorted(set(named) - set(order))
     if unknown:
         raise InputError(
-            f"{root}: class folder {shorten(unknown)} is not among the classes given "
-            f"({', '.join(order)})"
+            f"{root}: class folder {some(unknown, 5)} is not among the classes ({', '.join(order)})"
         )
     if len(order) < 2:
         raise InputError(f"{root} has one class folder only ({order[0]}): two or more are needed")
@@ -131,10 +123,4 @@ FOLDER = Dataset(
     form="folder:DIR",
     title="Your own images, one folder per class",
     load=open_folder,
-    licence="yours",
-    terms="As your own data require.",
-    page="",
-    credit="",
-    n=None,
-    paper=False,
 )

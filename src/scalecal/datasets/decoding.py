@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from io import BytesIO
 from os import PathLike, fspath
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,6 @@ from scalecal.checks import InputError, library
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
 
-__all__ = ["IMAGE_FORMATS", "IMAGE_SUFFIXES", "ImageError", "decode_image", "image_header"]
-
 IMAGE_FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".tif", ".tiff", ".bmp"})
 
@@ -42,17 +40,11 @@ _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258
 _WHITE = (255, 255, 255, 255)
 
-ImageFile = str | PathLike[str] | bytes | IO[bytes]
+ImageFile = str | PathLike[str] | bytes
 
 
 class ImageError(InputError):
-    """One image cannot be used; `name` says which, `reason` why.
-
-    Examples
-    --------
-    >>> print(ImageError("slides/a.png", "the file is truncated"))
-    cannot read image slides/a.png: the file is truncated
-    """
+    """One image cannot be used; `name` says which, `reason` why."""
 
     def __init__(self, name: str, reason: str) -> None:
         # Both go to args, so that the error survives the way back from a worker process.
@@ -71,9 +63,7 @@ def _pillow() -> Any:
 def _name_of(file: ImageFile, name: str | None) -> str:
     if name is not None:
         return name
-    if isinstance(file, str | PathLike):
-        return fspath(file)
-    return str(getattr(file, "name", "(bytes)"))
+    return "(bytes)" if isinstance(file, bytes) else fspath(file)
 
 
 def _too_large(image_module: Any) -> str:
@@ -108,12 +98,9 @@ def _open(file: ImageFile, name: str) -> PillowImage.Image:
 def _why_unknown(file: ImageFile) -> str:
     if isinstance(file, bytes):
         start = file[:12]
-    elif isinstance(file, str | PathLike):
+    else:
         with open(file, "rb") as handle:
             start = handle.read(12)
-    else:
-        file.seek(0)
-        start = file.read(12)
     if not start:
         return "the file is empty"
     return (
@@ -177,7 +164,7 @@ def decode_image(file: ImageFile, *, name: str | None = None) -> NDArray[np.uint
 
     Parameters
     ----------
-    file : path, bytes or binary file
+    file : path or bytes
         What to decode.
     name : str, optional
         How messages call it; the path by default.
@@ -215,16 +202,6 @@ def decode_image(file: ImageFile, *, name: str | None = None) -> NDArray[np.uint
 
 
 def image_header(file: ImageFile, *, name: str | None = None) -> tuple[str, tuple[int, int], str]:
-    """Format, (width, height) and colour mode, from the header alone.
-
-    Examples
-    --------
-    >>> from io import BytesIO
-    >>> from PIL import Image
-    >>> buffer = BytesIO()
-    >>> Image.new("RGB", (3, 2)).save(buffer, "BMP")
-    >>> image_header(buffer.getvalue())
-    ('BMP', (3, 2), 'RGB')
-    """
+    """Format, (width, height) and colour mode, from the header alone."""
     with _open(file, _name_of(file, name)) as image:
         return str(image.format), image.size, image.mode

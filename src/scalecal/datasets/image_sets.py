@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -30,17 +30,6 @@ from scalecal.votes import STRATA, majority
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "SPLITS",
-    "UNLABELLED",
-    "Dataset",
-    "Findings",
-    "ImageSet",
-    "case_frame",
-    "image_ids",
-    "shorten",
-]
-
 UNLABELLED = "there are no labels: a probe can predict these images, but none can be fitted to them"
 
 UInt8 = NDArray[np.uint8]
@@ -59,25 +48,12 @@ class Dataset:
     form: str
     title: str
     load: Callable[..., ImageSet]
-    licence: str
-    terms: str
-    page: str
-    credit: str
-    n: int | None
-    paper: bool
-
-
-def shorten(names: Iterable[str], most: int = 5) -> str:
-    """Join the first few names and count the rest.
-
-    Examples
-    --------
-    >>> shorten(["a", "b", "c"], most=2)
-    'a, b, ... (3 in all)'
-    """
-    listed = list(names)
-    shown = ", ".join(listed[:most])
-    return shown + (f", ... ({len(listed)} in all)" if len(listed) > most else "")
+    licence: str = "yours"
+    terms: str = "As your own data require."
+    page: str = ""
+    credit: str = ""
+    n: int | None = None
+    paper: bool = False
 
 
 @dataclass

@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, Self
 from unicodedata import normalize
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
@@ -25,30 +26,6 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError, MissingPackageError, library, rows
 from scalecal.datasets.decoding import IMAGE_SUFFIXES, ImageError, decode_image
 
-__all__ = [
-    "FULL_HASH_LIMIT",
-    "HDF5_SUFFIXES",
-    "ArraySource",
-    "Block",
-    "FileSource",
-    "Piece",
-    "RemoteSource",
-    "ZipSource",
-    "data_folder",
-    "hash_file",
-    "hash_stream",
-    "image_block",
-    "image_files",
-    "list_images",
-    "list_names",
-    "md5_of",
-    "need_array",
-    "open_hdf5",
-    "remote_url",
-    "rows_of_files",
-    "safe_members",
-]
-
 UInt8 = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 
@@ -57,7 +34,6 @@ HDF5_SUFFIXES = frozenset({".h5", ".hdf5", ".hdf"})
 # Above this many bytes a fingerprint reads the ends of each file instead of all of it.
 FULL_HASH_LIMIT = 1 << 30
 _END = 1 << 14
-_CHUNK = 1 << 20
 # No tile needs more; a member that claims more is an archive made to fill the memory.
 _LARGEST_MEMBER = 1 << 28
 
@@ -70,27 +46,28 @@ class Piece(NamedTuple):
     digest: str
 
 
-def hash_stream(handle: IO[bytes], size: int, *, full: bool) -> str:
+def _hash_stream(handle: Any, size: int, *, full: bool) -> str:
     """Hash an open file, all of it or only its two ends."""
-    digest = sha256()
     if full or size <= 2 * _END:
-        while chunk := handle.read(_CHUNK):
-            digest.update(chunk)
-    else:
-        digest.update(handle.read(_END))
-        handle.seek(size - _END)
-        digest.update(handle.read(_END))
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+    digest = sha256(handle.read(_END))
+    handle.seek(size - _END)
+    digest.update(handle.read(_END))
     return digest.hexdigest()
 
 
-def hash_file(path: Path, name: str, *, full: bool) -> Piece:
-    """Hash a file, all of it or only its two ends."""
+def _piece(name: str, path: str, opened: Callable[[], tuple[IO[bytes], int]], full: bool) -> Piece:
+    """Hash what `opened` opens, whose size it returns too; `path` is for the message if it fails."""
     try:
-        size = path.stat().st_size
-        with path.open("rb") as handle:
-            return Piece(name, size, hash_stream(handle, size, full=full))
+        handle, size = opened()
+        with handle:
+            return Piece(name, size, _hash_stream(handle, size, full=full))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _open_file(path: Path) -> tuple[IO[bytes], int]:
+    return path.open("rb"), path.stat().st_size
 
 
 class _FilePerRow:
@@ -110,6 +87,10 @@ class _FilePerRow:
         """Decode the image of one row."""
         return decode_image(self.read_bytes(row), name=self.paths[row])
 
+    def take(self, rows: Rows) -> Self:
+        """Return the source of these rows, in this order."""
+        return replace(self, paths=tuple(self.paths[i] for i in rows))  # type: ignore[type-var]
+
     def _open(self, row: int) -> tuple[IO[bytes], int]:
         """Open one file, and return its size too."""
         raise NotImplementedError
@@ -117,25 +98,13 @@ class _FilePerRow:
     def pieces(self, *, full: bool) -> Iterator[Piece]:
         """Yield name, size and hash of every file, in the order of the rows."""
         for row, path in enumerate(self.paths):
-            try:
-                handle, size = self._open(row)
-                with handle:
-                    digest = hash_stream(handle, size, full=full)
-            except OSError as error:
-                raise InputError(f"cannot read {path}: {error.strerror or error}") from None
             # macOS hands out decomposed names, Linux what was written: one spelling for both.
-            yield Piece(normalize("NFC", path), size, digest)
+            yield _piece(normalize("NFC", path), path, partial(self._open, row), full)
 
 
 @dataclass(frozen=True)
 class FileSource(_FilePerRow):
-    """Image files in the folder `root`.
-
-    Examples
-    --------
-    >>> FileSource(Path("data"), ("a.png", "b.png")).take(np.array([1])).paths
-    ('b.png',)
-    """
+    """Image files in the folder `root`."""
 
     root: Path
     paths: tuple[str, ...]
@@ -152,17 +121,12 @@ class FileSource(_FilePerRow):
         except OSError as error:
             raise ImageError(path, error.strerror or str(error)) from None
 
-    def take(self, rows: Rows) -> FileSource:
-        """Return the source of these rows, in this order."""
-        return replace(self, paths=tuple(self.paths[i] for i in rows))
-
     def size(self) -> int:
         """Bytes of all files."""
         return sum(os.path.getsize(self.root / path) for path in self.paths)
 
     def _open(self, row: int) -> tuple[IO[bytes], int]:
-        path = self.root / self.paths[row]
-        return path.open("rb"), path.stat().st_size
+        return _open_file(self.root / self.paths[row])
 
 
 def safe_members(archive: ZipFile, where: Path) -> list[ZipInfo]:
@@ -316,7 +280,8 @@ class ArraySource:
     def pieces(self, *, full: bool) -> Iterator[Piece]:
         """Yield name, size and hash of every HDF5 file, and of the positions taken from them."""
         for block in self.blocks:
-            yield hash_file(block.path, f"{block.path.name}/{block.key}", full=full)
+            opened = partial(_open_file, block.path)
+            yield _piece(f"{block.path.name}/{block.key}", str(block.path), opened, full)
         order = self.positions.astype("<i8").tobytes()
         yield Piece("positions", len(order), sha256(order).hexdigest())
 
@@ -388,11 +353,11 @@ def remote_url(*parts: str | Path | None) -> str | None:
     >>> remote_url("s3://bucket/slides", "tiles"), remote_url("data", "tiles"), remote_url("C:/tiles")
     ('s3://bucket/slides/tiles', None, None)
     """
-    given = [str(part) for part in parts if part is not None]
-    if not given or not _PROTOCOL.match(given[0]):
+    names = [str(part) for part in parts if part is not None]
+    if not names or not _PROTOCOL.match(names[0]):
         return None
-    first = _PROTOCOL.sub(r"\1://", given[0])
-    return "/".join([first.rstrip("/"), *(part.strip("/") for part in given[1:])])
+    first = _PROTOCOL.sub(r"\1://", names[0])
+    return "/".join([first.rstrip("/"), *(name.strip("/") for name in names[1:])])
 
 
 def _open_system(url: str) -> tuple[Any, str]:
@@ -449,10 +414,6 @@ class RemoteSource(_FilePerRow):
         except OSError as error:
             # Left to the engine, which tries again: a connection that broke is no broken image.
             raise ConnectionError(f"cannot fetch {self.url}/{path}: {error}") from error
-
-    def take(self, rows: Rows) -> RemoteSource:
-        """Return the source of these rows, in this order."""
-        return replace(self, paths=tuple(self.paths[i] for i in rows))
 
     def size(self) -> int:
         """Bytes of all files, from one listing."""
@@ -518,10 +479,7 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
     return sorted(images, key=lambda path: normalize("NFC", path)), others
 
 
-def md5_of(path: Path) -> str:
-    """MD5 of a file, as publishers list it; a check against damage, not against malice."""
-    digest = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as handle:
-        while chunk := handle.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+def md5_of(handle: Any) -> str:
+    """MD5 of an open file, as publishers list it; a check against damage, not against malice."""
+    digest = partial(hashlib.md5, usedforsecurity=False)
+    return hashlib.file_digest(handle, digest).hexdigest()

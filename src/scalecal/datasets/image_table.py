@@ -23,7 +23,6 @@ from scalecal.datasets.image_sets import (
     ImageSet,
     ImageSource,
     image_ids,
-    shorten,
 )
 from scalecal.datasets.image_sources import (
     HDF5_SUFFIXES,
@@ -36,10 +35,8 @@ from scalecal.datasets.image_sources import (
 )
 from scalecal.io.case_tables import CaseReader, without_empty_columns
 from scalecal.io.features import choose_classes
-from scalecal.io.named_columns import NamedColumns, as_ids, open_columns
+from scalecal.io.named_columns import NamedColumns, as_ids, open_columns, some
 from scalecal.votes import Ties
-
-__all__ = ["TABLE", "open_table"]
 
 _ROLES = ("path", "row", "id", "label", "votes", "n_raters", "group", "split")
 
@@ -102,7 +99,7 @@ def open_table(
         split = _split(table, cases.split)
     if missing.any():
         lost = [path for path, gone in zip(paths, missing, strict=True) if gone]
-        findings.differ(f"{len(lost)} of {len(paths)} images are not in {root}: {shorten(lost)}")
+        findings.differ(f"{len(lost)} of {len(paths)} images are not in {root}: {some(lost, 5)}")
         if missing.all():
             raise InputError(f"{file}: none of the images listed is in {root}")
     cases = without_empty_columns(replace(cases, split=split, paths=np.array(paths, dtype=object)))
@@ -208,10 +205,4 @@ TABLE = Dataset(
     form="table:FILE.csv",
     title="Your own images, listed in a table",
     load=open_table,
-    licence="yours",
-    terms="As your own data require.",
-    page="",
-    credit="",
-    n=None,
-    paper=False,
 )

@@ -20,8 +20,6 @@ from scalecal.cases import Cases, Factor, Features, array_hash
 from scalecal.checks import Float, InputError, Int, ScalecalWarning, as_rng, check_choice
 from scalecal.votes import TIES, Ties, majority
 
-__all__ = ["FEATURE_SETS", "load_lidc"]
-
 _TABLE = "lidc_nodules.csv.gz"
 _GEOMETRY = ("volume_mm3", "lateral_mm2", "diameter_mm", "z_extent_mm", "n_slices")
 _RATINGS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial as bind
-from hashlib import md5
+from io import BytesIO
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
@@ -18,13 +18,11 @@ import numpy as np
 from scalecal.cases import Cases
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import ImageError, image_header
-from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids, shorten
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, md5_of, safe_members
 from scalecal.io.case_tables import CaseReader, resolve_classes
-from scalecal.io.named_columns import check_headers, open_columns
+from scalecal.io.named_columns import check_headers, open_columns, some
 from scalecal.io.tables import column_names
-
-__all__ = ["MHIST", "open_mhist"]
 
 PARTITION = "Partition"
 COLUMNS = {
@@ -41,6 +39,10 @@ _PAGE = "https://bmirds.github.io/MHIST/"
 _HOLDS = (
     "the folder with annotations.csv and images/ (or images.zip). "
     f"MHIST is free for research after a form: {_PAGE}"
+)
+
+_MD5_LINE = re.compile(
+    r"\s*(?:([0-9a-fA-F]{32})\s+\*?(.+?)|MD5 ?\((.+)\) ?= ?([0-9a-fA-F]{32}))\s*"
 )
 
 
@@ -74,7 +76,7 @@ def open_mhist(data: str | Path | None = None, *, partial: bool = False) -> Imag
     source, missing = _find_images(folder, names, findings)
     if missing.any():
         lost = [name for name, gone in zip(names, missing, strict=True) if gone]
-        findings.differ(f"{len(lost)} images missing: {shorten(lost)}")
+        findings.differ(f"{len(lost)} images missing: {some(lost, 5)}")
     cases = replace(cases.take(~missing), paths=np.array(source.paths, dtype=object))
     assert cases.y is not None
     assert cases.split is not None
@@ -118,13 +120,13 @@ def _read_annotations(file: Path) -> tuple[list[str], Cases]:
         strange = sorted(set(cases.split.names) - {"train", "test"})
         if strange:
             raise InputError(
-                f"column {PARTITION!r} must hold train or test, got {shorten(strange)}"
+                f"column {PARTITION!r} must hold train or test, got {some(strange, 5)}"
             )
         wrong = cases.y != (cases.votes[:, 1] > READERS // 2)
         if wrong.any():
             raise InputError(
                 "the majority label contradicts the votes for "
-                f"{shorten(np.array(names)[wrong])}. The file was changed; download it again."
+                f"{some(np.array(names)[wrong], 5)}. The file was changed; download it again."
             )
     return names, cases
 
@@ -151,7 +153,7 @@ def _find_images(
     present = [name for name in names if name in here]
     more = sorted(set(here) - set(names))
     if more:
-        findings.note(f"{len(more)} images are not annotated and left out: {shorten(more)}")
+        findings.note(f"{len(more)} images are not annotated and left out: {some(more, 5)}")
     paths = tuple(f"images/{name}" for name in present)
     if images.is_dir():
         return FileSource(folder, paths), missing
@@ -171,9 +173,9 @@ def _check_headers(source: FileSource | ZipSource, findings: Findings) -> None:
         if size != SIZE or mode != "RGB":
             odd.append(f"{path} ({size[0]} x {size[1]} {mode})")
     if odd:
-        findings.differ(f"{len(odd)} images are not 224 x 224 RGB: {shorten(odd)}")
+        findings.differ(f"{len(odd)} images are not 224 x 224 RGB: {some(odd, 5)}")
     if broken:
-        findings.note(f"{len(broken)} images cannot be read: {shorten(broken)}")
+        findings.note(f"{len(broken)} images cannot be read: {'; '.join(broken[:5])}")
 
 
 def check_md5sums(folder: Path, source: FileSource | ZipSource) -> list[str]:
@@ -187,18 +189,15 @@ def check_md5sums(folder: Path, source: FileSource | ZipSource) -> list[str]:
     rows = {Path(path).name: row for row, path in enumerate(source.paths)}
     problems = []
     for line in listing.read_text(encoding="utf-8-sig", errors="replace").splitlines():
-        plain = re.fullmatch(r"\s*([0-9a-fA-F]{32})\s+\*?(.+?)\s*", line)
-        bsd = re.fullmatch(r"\s*MD5 ?\((.+)\) ?= ?([0-9a-fA-F]{32})\s*", line)
-        if plain:
-            expected, name = plain[1].lower(), Path(plain[2]).name
-        elif bsd:
-            expected, name = bsd[2].lower(), Path(bsd[1]).name
-        else:
+        entry = _MD5_LINE.fullmatch(line)
+        if entry is None:
             continue
+        expected, name = (entry[1] or entry[4]).lower(), Path(entry[2] or entry[3]).name
         if name in rows:
-            digest = md5(source.read_bytes(rows[name]), usedforsecurity=False).hexdigest()
+            digest = md5_of(BytesIO(source.read_bytes(rows[name])))
         elif (folder / name).is_file():
-            digest = md5_of(folder / name)
+            with (folder / name).open("rb") as handle:
+                digest = md5_of(handle)
         else:
             continue
         if digest != expected:

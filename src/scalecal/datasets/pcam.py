@@ -7,8 +7,8 @@ unpacked once, beside themselves or into a cache folder, and again where a newer
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
+import shutil
 import time
 import zlib
 from collections.abc import Sequence
@@ -33,8 +33,6 @@ from scalecal.datasets.image_sources import (
 )
 from scalecal.io.named_columns import check_headers, open_columns
 from scalecal.io.tables import column_names
-
-__all__ = ["PCAM", "PUBLISHED_MD5", "open_pcam"]
 
 CLASSES = ("normal", "tumour")
 SHAPE = (96, 96, 3)
@@ -169,8 +167,7 @@ def unpack(packed: Path, target: Path) -> Path:
         growing = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
             with gzip.open(packed, "rb") as source, growing.open("wb") as sink:
-                while chunk := source.read(1 << 22):
-                    sink.write(chunk)
+                shutil.copyfileobj(source, sink, 1 << 22)
                 sink.flush()
                 os.fsync(sink.fileno())
             # By a clock that runs ahead the .gz would stay the newer one.
@@ -239,7 +236,8 @@ def check_published_md5(folder: Path, parts: Sequence[str]) -> list[str]:
         path = folder / f"{_PREFIX}{name}"
         if name.partition("_")[0] not in parts or not path.is_file():
             continue
-        digest = md5_of(path)
+        with path.open("rb") as handle:
+            digest = md5_of(handle)
         if digest == expected:
             continue
         twin = next((other for other, known in PUBLISHED_MD5.items() if known == digest), None)
@@ -258,15 +256,13 @@ def check_unpacked(folder: Path, files: Sequence[Path]) -> list[str]:
         packed = folder / f"{file.name}.gz"
         if not packed.is_file():
             continue
-        digest = hashlib.md5(usedforsecurity=False)
         try:
-            with gzip.open(packed, "rb") as source:
-                while chunk := source.read(1 << 22):
-                    digest.update(chunk)
+            with gzip.open(packed, "rb") as source, file.open("rb") as handle:
+                same = md5_of(source) == md5_of(handle)
         except (EOFError, OSError, zlib.error) as error:
             problems.append(f"{packed.name} is damaged or cut short ({error}). Download it again")
             continue
-        if digest.hexdigest() != md5_of(file):
+        if not same:
             problems.append(
                 f"{file} is read, but is not what {packed.name} holds: remove the one that is wrong"
             )

@@ -43,8 +43,6 @@ from scalecal.checks import (
 from scalecal.jury import jury_probability
 from scalecal.votes import majority
 
-__all__ = ["ReaderModel", "SimulatedCases", "simulate", "simulate_paper", "true_calibration_error"]
-
 # The integrands are analytic near the real line, where the trapezoid rule converges faster than any
 # power of the step: 81 nodes leave an error below 1e-8 for spreads up to 6, whatever the panel.
 _NODES = np.linspace(-8.0, 8.0, 81)
@@ -95,11 +93,10 @@ class ReaderModel:
 
     def vote_probability(self, X: Float) -> Float:
         """P(a reader's vote | features), mean over the panel: (n,) of class 1, or (n, C)."""
-        return self.vote_probability_at(self.scores(X))
-
-    def vote_distribution(self, X: Float) -> Float:
-        """P(v of m readers vote for class 1 | features), v = 0 .. m: (n, m + 1), two classes only."""
-        return self.vote_distribution_at(self.scores(X))
+        t, m = self.scores(X), self.n_raters
+        if self.n_classes == 2:
+            return self.vote_distribution_at(t) @ (np.arange(m + 1) / m)
+        return _in_chunks(lambda part: self.class_shares(part[:, None], bumps(self)).mean(1), t)
 
     def label_probability_at(self, t: Float) -> Float:
         """`label_probability` as a function of the scores."""
@@ -107,15 +104,8 @@ class ReaderModel:
             return majority_share(self.vote_distribution_at(t))
         return _in_chunks(self._plurality_at, t)
 
-    def vote_probability_at(self, t: Float) -> Float:
-        """`vote_probability` as a function of the scores."""
-        if self.n_classes == 2:
-            m = self.n_raters
-            return self.vote_distribution_at(t) @ (np.arange(m + 1) / m)
-        return _in_chunks(lambda part: self.class_shares(part[:, None], bumps(self)).mean(1), t)
-
     def vote_distribution_at(self, t: Float) -> Float:
-        """`vote_distribution` as a function of the scores."""
+        """P(v of m readers vote for class 1 | scores), v = 0 .. m: (n, m + 1), two classes only."""
         if self.n_classes != 2:
             raise InputError(
                 f"the distribution of one vote count needs two classes, got {self.n_classes}"
@@ -505,13 +495,11 @@ def _make_model(
     def at_spread(s: float) -> ReaderModel:
         moved = replace(model, spread=s)
         # By symmetry alike readers and equal classes need no intercept.
-        return moved if alike and target == 0.5 else _with_prevalence(moved, target)
+        if alike and target == 0.5:
+            return moved
+        return replace(moved, intercept=solve_intercept(moved, target))
 
     return at_spread(model.spread if auc is None else _solve_spread(at_spread, auc))
-
-
-def _with_prevalence(model: ReaderModel, target: float) -> ReaderModel:
-    return replace(model, intercept=solve_intercept(model, target))
 
 
 def _solve_spread(at_spread: Callable[[float], ReaderModel], auc: float) -> float:

@@ -22,23 +22,20 @@ from torch import Tensor, nn
 from scalecal.checks import InputError, library
 from scalecal.encoders.record import Encoder
 
-__all__ = [
-    "ARCHITECTURES",
-    "LAYOUTS",
-    "AttentionPooled",
-    "ClipVision",
-    "ConvStem",
-    "PooledFeatures",
-    "PooledTokens",
-    "unwrap",
-]
+
+def pool_tokens(tokens: Tensor, pooling: str, prefix_tokens: int) -> Tensor:
+    """Make one vector of each image's tokens; class and register tokens are left out of the mean."""
+    if pooling == "cls":
+        return tokens[:, 0]
+    mean = tokens[:, prefix_tokens:].mean(dim=1)
+    return mean if pooling == "mean" else torch.cat([tokens[:, 0], mean], dim=1)
 
 
 class PooledTokens(nn.Module):
     """A timm vision transformer whose tokens become one vector.
 
     ``"cls"`` takes the class token, ``"mean"`` the mean of the patch tokens and ``"cls+mean"``
-    both, one after the other; register tokens are left out of the mean.
+    both, one after the other.
     """
 
     def __init__(self, trunk: Any, pooling: str) -> None:
@@ -49,11 +46,7 @@ class PooledTokens(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed a normalised batch (B, 3, H, W)."""
-        tokens: Tensor = self.trunk.forward_features(images)
-        if self.pooling == "cls":
-            return tokens[:, 0]
-        mean = tokens[:, self.prefix_tokens :].mean(dim=1)
-        return mean if self.pooling == "mean" else torch.cat([tokens[:, 0], mean], dim=1)
+        return pool_tokens(self.trunk.forward_features(images), self.pooling, self.prefix_tokens)
 
 
 class PooledFeatures(nn.Module):
@@ -71,20 +64,6 @@ class PooledFeatures(nn.Module):
         features = self.trunk(images)
         pooled: Tensor = features[0] if isinstance(features, tuple) else features
         return pooled.flatten(1)
-
-
-class ClipVision(nn.Module):
-    """CLIP's image tower: class token after the last norm, then a projection without bias."""
-
-    def __init__(self, trunk: Any, dim: int) -> None:
-        super().__init__()
-        self.trunk = trunk
-        self.projection = nn.Linear(trunk.num_features, dim, bias=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Embed a normalised batch (B, 3, H, W)."""
-        projected: Tensor = self.projection(self.trunk.forward_features(images)[:, 0])
-        return projected
 
 
 class AttentionPooled(nn.Module):
@@ -216,7 +195,9 @@ def _build_timm(encoder: Encoder) -> nn.Module:
 
 
 def _build_clip(encoder: Encoder) -> nn.Module:
-    return ClipVision(_timm_model(encoder), encoder.dim)
+    trunk = _timm_model(encoder)
+    trunk.head = nn.Linear(trunk.num_features, encoder.dim, bias=False)  # CLIP's projection
+    return PooledFeatures(trunk)
 
 
 def _build_conch(encoder: Encoder) -> nn.Module:
@@ -422,7 +403,7 @@ def _transformers_clip(state: StateDict, _: Encoder) -> StateDict:
         "vision_model.embeddings.position_ids",
     )
     rules = [
-        (r"^visual_projection\.", "projection."),
+        (r"^visual_projection\.", "trunk.head."),
         (r"^vision_model\.embeddings\.class_embedding$", "trunk.cls_token"),
         (r"^vision_model\.embeddings\.position_embedding\.weight$", "trunk.pos_embed"),
         (r"^vision_model\.embeddings\.patch_embedding\.", "trunk.patch_embed.proj."),

@@ -31,8 +31,6 @@ from scalecal.encoders.record import CLIP, Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS
 from scalecal.encoders.weights import need_hub
 
-__all__ = ["ENTRY_POINTS", "all_encoders", "get_encoder"]
-
 ENTRY_POINTS = "scalecal.encoders"
 FORMATS = {".onnx": "onnx", ".pt2": "export", ".pt": "torchscript", ".ts": "torchscript"}
 _INTEGERS = ("size", "resize", "crop", "dim")
@@ -62,7 +60,9 @@ def get_encoder(spec: str, *, offline: bool = False, token: str | None = None) -
     if spec in ENCODERS:
         return ENCODERS[spec]
     body, _, query = spec.partition("?")
-    options = _parse_options(query)
+    options = {
+        key: _parse_option(key, text) for key, text in parse_qsl(query, keep_blank_values=True)
+    }
     kind, colon, name = body.partition(":")
     if colon and kind in _KINDS:
         return _changed(_KINDS[kind](name, offline, token), options)
@@ -91,13 +91,6 @@ def all_encoders() -> dict[str, Encoder]:
             raise InputError(f"encoder {record.name!r} ({point.value}) exists already: rename it")
         records[record.name] = record
     return records
-
-
-def _parse_options(query: str) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for key, text in parse_qsl(query, keep_blank_values=True):
-        options[key] = _parse_option(key, text)
-    return options
 
 
 def _parse_option(key: str, value: Any) -> Any:
@@ -327,7 +320,7 @@ def _hub_json(name: str, filename: str, offline: bool, token: str | None) -> dic
         )
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, ValueError, OSError) as error:
         raise InputError(
-            f"hf:{name}: {filename} cannot be had: {str(error).splitlines()[0]} "
+            f"hf:{name}: {filename} cannot be fetched: {str(error).splitlines()[0]} "
             f"See https://huggingface.co/{name}; for gated models run: hf auth login"
         ) from error
     stored: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))

@@ -19,15 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from scalecal.checks import InputError, library
+from scalecal.encoders.architectures import pool_tokens
 from scalecal.encoders.record import Encoder
-from scalecal.encoders.weights import (
-    file_sha256,
-    how_to_get,
-    need_hub,
-    weights_here,
-)
-
-__all__ = ["LOADERS", "Exported", "TransformersVision"]
+from scalecal.encoders.weights import how_to_get, need_hub, weights_here
+from scalecal.io.store import file_hash
 
 Loaded = tuple[nn.Module, str, str]
 
@@ -51,12 +46,8 @@ class TransformersVision(nn.Module):
         if self.pooling == "model":
             pooled: Tensor = output.pooler_output
             return pooled.flatten(1)
-        tokens: Tensor = output.last_hidden_state
-        if self.pooling == "cls":
-            return tokens[:, 0]
         registers = getattr(self.model.config, "num_register_tokens", 0)
-        mean = tokens[:, 1 + registers :].mean(dim=1)
-        return mean if self.pooling == "mean" else torch.cat([tokens[:, 0], mean], dim=1)
+        return pool_tokens(output.last_hidden_state, self.pooling, 1 + registers)
 
 
 class Exported(nn.Module):
@@ -139,7 +130,7 @@ def _load_exported(encoder: Encoder, _: Mapping[str, Any], device: str) -> Loade
     if not path.is_file():
         raise InputError(f"No model file at {path}")
     run = _READERS[encoder.options["format"]](path, device)
-    return Exported(run), file_sha256(path), str(path)
+    return Exported(run), file_hash(path), str(path)
 
 
 def _read_torchscript(path: Path, device: str) -> Callable[[Tensor], Any]:

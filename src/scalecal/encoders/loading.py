@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scalecal.checks import InputError, check_choice, library, lookup
 from scalecal.encoders.record import DTYPES, Encoder, Preprocessing
-from scalecal.encoders.weights import check_hash, file_sha256, find_weights, read_state_dict
+from scalecal.encoders.weights import check_hash, find_weights, read_state_dict
+from scalecal.io.store import file_hash
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["LoadedEncoder", "build_encoder", "library", "load_encoder", "state_dict_sha256"]
-
 
 RANDOM = "random"
 
@@ -29,7 +27,7 @@ class LoadedEncoder:
     Attributes
     ----------
     record : Encoder
-        What was asked for.
+        The record it was loaded from.
     module : torch.nn.Module
         Maps a normalised float batch (B, 3, H, W) to embeddings (B, dim); in evaluation mode and
         without gradients.
@@ -60,11 +58,14 @@ class LoadedEncoder:
         with torch.inference_mode():
             first = next(self.module.parameters(), None)
             images = batch.to(self.device, first.dtype if first is not None else None)
-            embeddings: torch.Tensor = self.module(images)
-        if embeddings.shape != (len(batch), self.record.dim):
+            return self.checked(self.module(images), len(batch))
+
+    def checked(self, embeddings: torch.Tensor, n: int) -> torch.Tensor:
+        """Return the embeddings of `n` images if they have the shape the record promises."""
+        if embeddings.shape != (n, self.record.dim):
             raise InputError(
-                f"{self.record.name!r} gave shape {tuple(embeddings.shape)} for {len(batch)} "
-                f"images, expected ({len(batch)}, {self.record.dim})"
+                f"{self.record.name!r} gave shape {tuple(embeddings.shape)} for {n} images, "
+                f"expected ({n}, {self.record.dim})"
             )
         return embeddings
 
@@ -130,6 +131,8 @@ def load_encoder(
         If the weights cannot be had, are another encoder's, or do not fit the network exactly.
     """
     torch = library("torch", f"encoder {encoder.name!r}")
+    from scalecal.encoders.foreign import LOADERS
+
     if dtype is not None:
         check_choice(dtype, DTYPES, "dtype")
     if encoder.remote_code and not allow_remote_code:
@@ -139,29 +142,22 @@ def load_encoder(
         )
     if isinstance(weights, str) and weights == RANDOM:
         module, digest, where = build_encoder(encoder, device=device), RANDOM, RANDOM
-    elif encoder.architecture in _foreign_loaders():
+    elif encoder.architecture in LOADERS:
         if weights is not None:
             raise InputError(
                 f"{encoder.name!r} is loaded by its own library: a weight file cannot be given"
             )
         options = {"offline": offline, "token": token, "allow_remote_code": allow_remote_code}
-        load = _foreign_loaders()[encoder.architecture]
-        module, digest, where = load(encoder, options, str(device))
+        module, digest, where = LOADERS[encoder.architecture](encoder, options, str(device))
     else:
         path = find_weights(encoder, weights, offline=offline, token=token)
-        digest, where = file_sha256(path), str(path)
+        digest, where = file_hash(path), str(path)
         check_hash(encoder, digest, chosen_by_user=weights is not None)
         module = _filled(encoder, path)
-    # One cast for all: half-precision files become what was asked for.
+    # One cast for all, whatever numbers the file holds.
     module = module.to(device=device, dtype=getattr(torch, dtype or "float32"))
     module = module.eval().requires_grad_(False)
     return LoadedEncoder(encoder, module, digest, where, str(device), dtype or "float32")
-
-
-def _foreign_loaders() -> Mapping[str, Callable[..., tuple[Any, str, str]]]:
-    from scalecal.encoders.foreign import LOADERS
-
-    return LOADERS
 
 
 def _filled(encoder: Encoder, path: Path) -> torch.nn.Module:

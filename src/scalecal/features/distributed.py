@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
 
-__all__ = ["Loader", "ask_one", "encode_on"]
-
 # Shards of one task at most, so that starting to read is paid for seldom; and tasks per worker at
 # least, so that no worker has to wait long for the last one.
 LONGEST_RUN = 16
@@ -70,16 +68,11 @@ class Loader:
 
 @dataclass(frozen=True)
 class Folder:
-    """Where shards go, and a file by which a worker recognises that folder."""
+    """Where shards go, and a file by which a worker sees whether this machine has that folder."""
 
     path: Path
     mark: str
     dtype: str
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this machine sees the folder."""
-        return (self.path / self.mark).exists()
 
 
 @dataclass(frozen=True)
@@ -109,15 +102,14 @@ class Shards:
 
         Where the folder is not seen, one shard is sent back; the caller will ask for the others.
         """
-        here = self.folder.is_here
+        here = (self.folder.path / self.folder.mark).exists()
         done: list[Finished] = []
         todo: list[tuple[int, int, int]] = []
         place = 0
         for number, rows in self.numbers:
             if here and shard_done(self.folder.path, number, rows):
-                done.append(
-                    Finished(number, rows)
-                )  # by a worker that was lost after it had written
+                # By a worker that was lost after it had written.
+                done.append(Finished(number, rows))
             else:
                 todo.append((number, place, place + rows))
             place += rows

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError, check_choice, check_positive_int, library
 from scalecal.engines.local import cores
 from scalecal.features.readers import Piece, Readers, read_rows
-from scalecal.features.transforms import DeviceTransform
+from scalecal.features.transforms import DeviceTransform, short_products
 from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
@@ -37,19 +37,6 @@ if TYPE_CHECKING:
 
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
-
-__all__ = [
-    "PRECISIONS",
-    "EncodedShard",
-    "EncodingOptions",
-    "Network",
-    "encode_shards",
-    "full_float32",
-    "load_anywhere",
-    "out_of_memory",
-    "pick_device",
-    "pick_precision",
-]
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
@@ -151,7 +138,7 @@ class Network:
         import torch
 
         self.dim = encoder.record.dim
-        self.name = encoder.record.name
+        self._checked = encoder.checked
         self.options = options
         self.device = torch.device(options.device)
         module = encoder.module
@@ -191,26 +178,7 @@ class Network:
             else torch.autocast(self.device.type, dtype=self._autocast)
         ):
             embeddings = self.module(batch)[:n]
-        if embeddings.shape != (n, self.dim):
-            raise InputError(
-                f"{self.name!r} gave shape {tuple(embeddings.shape)} for {n} images, "
-                f"expected ({n}, {self.dim})"
-            )
-        return embeddings.float()
-
-
-@contextlib.contextmanager
-def full_float32() -> Iterator[None]:
-    """Keep float32 products whole, whatever the caller set: the resize counts on it."""
-    import torch
-
-    matmul, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = matmul
-        torch.backends.cudnn.allow_tf32 = convolution
+        return self._checked(embeddings, n).float()
 
 
 @dataclass
@@ -263,7 +231,8 @@ def encode_shards(
     count = cores() if workers is None else check_positive_int(workers, "workers")
     network = Network(encoder, options)
     run = _on_cpu if options.on_cpu else _on_accelerator
-    with full_float32():
+    # The resize counts on whole float32 products, whatever the caller set.
+    with short_products(False):
         yield from run(images, list(ranges), encoder, network, count, strict, on_batch)
 
 

@@ -23,7 +23,6 @@ from scalecal.features.encoding import (
     EncodingOptions,
     Network,
     encode_shards,
-    full_float32,
     load_anywhere,
     out_of_memory,
     pick_device,
@@ -31,6 +30,7 @@ from scalecal.features.encoding import (
 )
 from scalecal.features.progress import Progress
 from scalecal.features.readers import read_rows
+from scalecal.features.transforms import short_products
 from scalecal.io.feature_folder import MANIFEST, read_manifest
 from scalecal.io.feature_store import StoreWriter, holds_shards
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
-
-__all__ = ["ExtractionResult", "extract"]
 
 # The largest batch tried on an accelerator: past it no encoder of the paper gains speed.
 LARGEST_BATCH = 512
@@ -92,7 +90,7 @@ def _fits(
 
     network = Network(encoder, replace(options, batch_size=size, compile=False))
     try:
-        with torch.inference_mode(), full_float32():
+        with torch.inference_mode(), short_products(False):
             batch = torch.zeros((size, *shape), dtype=torch.uint8, device=options.device)
             network(network.transform(batch))
     except (RuntimeError, MemoryError) as error:

@@ -19,6 +19,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ from numpy.typing import NDArray
 from scalecal.cases import Cases
 from scalecal.checks import InputError, ScalecalWarning, check_choice, library, lookup
 from scalecal.datasets.image_sets import case_frame
+from scalecal.datasets.image_sources import need_array, open_hdf5
+from scalecal.encoders.weights import read_state_dict
 from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
 from scalecal.io.feature_folder import FeatureFolder, load_features
 from scalecal.io.feature_store import StoreWriter
@@ -40,9 +43,6 @@ from scalecal.io.tables import read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FORMATS", "MATCHES", "ForeignFeatures", "format_of", "import_features"]
-
-_CASES = ("id", "label", "votes", "n_raters", "group", "split")
 _FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
 
 
@@ -73,9 +73,10 @@ def format_of(path: Path) -> str:
     return "npz" if path.suffix == ".npz" else "table"
 
 
-def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> ForeignFeatures:
+def _from_matrix(read: Callable[..., tuple[Any, NamedColumns]], path: Path) -> ForeignFeatures:
     import pandas as pd
 
+    X, columns = read(path, {})
     table: pd.DataFrame = columns.table.to_pandas()
     table = table[[c for c in table if c in CASE_ROLES or str(c).startswith("votes_")]]
     if "id" in table:
@@ -86,27 +87,16 @@ def _from_matrix(X: Any, columns: NamedColumns, path: Path) -> ForeignFeatures:
     return ForeignFeatures(table, X.shape[1], lambda start, stop: X[start:stop], [path])
 
 
-def _from_npz(path: Path) -> ForeignFeatures:
-    return _from_matrix(*matrix_from_npz(path, {}), path)
-
-
-def _from_table(path: Path) -> ForeignFeatures:
-    return _from_matrix(*matrix_from_table(path, {}), path)
-
-
 def _from_trident(path: Path) -> ForeignFeatures:
     import pandas as pd
 
-    h5py = library("h5py", "an import of HDF5 files")
     files = [path] if path.is_file() else sorted(path.rglob("*.h5"))
     _one_kind(path, files)
     tables, dims, encoder = [], {}, None
     kinds: dict[str, Path] = {}
     for file in files:
-        with _opened(h5py, file) as handle:
-            if "features" not in handle:
-                raise InputError(f"{file} has no data set 'features', only {some(list(handle))}")
-            features = handle["features"]
+        with open_hdf5(file) as handle:
+            features = need_array(handle, "features", file)
             encoder = encoder or features.attrs.get("encoder")
             rows = 1 if features.ndim == 1 else int(features.shape[-2])
             dims[file] = int(features.shape[-1])
@@ -143,7 +133,7 @@ def _from_trident(path: Path) -> ForeignFeatures:
             first = int(ends[k]) - counts[k]
             if first >= stop:
                 break
-            with _opened(h5py, files[k]) as handle:
+            with open_hdf5(files[k]) as handle:
                 rows = handle["features"][()].reshape(-1, dim)
             parts.append(rows[max(start - first, 0) : stop - first])
         return np.concatenate(parts)
@@ -172,13 +162,6 @@ def _one_kind(path: Path, files: Sequence[Path]) -> None:
             f"{path} has HDF5 files in {len(folders)} folders ({named}), which may not belong "
             "together: give one of them"
         )
-
-
-def _opened(h5py: Any, file: Path) -> Any:
-    try:
-        return h5py.File(file, "r")
-    except OSError as error:
-        raise InputError(f"{file} is not a readable HDF5 file: {error}") from None
 
 
 def _one_dim(dims: Mapping[Path, int]) -> int:
@@ -235,14 +218,8 @@ def _inside(folder: Path, name: str) -> Path:
 
 def _tensor(file: Path) -> NDArray[Any]:
     """Return a .pt file's tensor, or its list of tensors, as rows; nothing in it is run."""
-    import pickle
-
     torch = library("torch", "an import of .pt files")
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{file} is not a plain tensor file: {reason}") from None
+    content = read_state_dict(file)
     tensors = list(content) if isinstance(content, list | tuple) else [content]
     if not tensors or not all(isinstance(t, torch.Tensor) and t.ndim >= 1 for t in tensors):
         raise InputError(f"{file} must hold a tensor or a list of tensors")
@@ -250,7 +227,12 @@ def _tensor(file: Path) -> NDArray[Any]:
 
 
 FORMATS: Mapping[str, Callable[[Path], ForeignFeatures]] = MappingProxyType(
-    {"npz": _from_npz, "table": _from_table, "trident": _from_trident, "eva": _from_eva}
+    {
+        "npz": partial(_from_matrix, matrix_from_npz),
+        "table": partial(_from_matrix, matrix_from_table),
+        "trident": _from_trident,
+        "eva": _from_eva,
+    }
 )
 
 
@@ -383,7 +365,7 @@ def _read_cases(
         cases = CaseReader(votes=votes, ties="drop").read(columns, keys, choose_classes)
     if "label" not in table:
         cases = replace(cases, y=None)
-    others = [c for c in header if c not in _CASES and not c.startswith("votes_")]
+    others = [c for c in header if c not in CASE_ROLES and not c.startswith("votes_")]
     extra = {column: table[column].to_numpy() for column in others}
     return replace(without_empty_columns(cases), ids=as_ids(table["id"].to_numpy(object))), extra
 

@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 from typing import Any, TextIO
-
-__all__ = ["Progress", "time_left"]
-
-
-def time_left(seconds: float) -> str:
-    """Say a duration in words.
-
-    Examples
-    --------
-    >>> time_left(42), time_left(300), time_left(9000)
-    ('42 s', '5 min', '2 h 30 min')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class Progress:
     """Counts images and shows images per second and the time left. A context manager.
 
-    Parameters
-    ----------
-    total : int
-        Images in all.
-    done : int, default=0
-        Images that an earlier run did; they do not count for the speed.
-    show : bool, default=True
-        Show anything at all.
-    stream : text file, optional
-        Where to; by default standard error.
-    every : float, default=10
-        Seconds between plain lines.
+    `done` images of `total` were done by an earlier run and do not count for the speed; plain lines
+    come `every` so many seconds, on standard error by default.
     """
 
     def __init__(
@@ -99,10 +74,10 @@ class Progress:
         now = time.monotonic()
         if self._show and now - self._last >= self._every:
             self._last = now
-            left = (self.total - self.done) / max(self.speed, 1e-9)
+            left = timedelta(seconds=round((self.total - self.done) / max(self.speed, 1e-6)))
             print(
                 f"{self.done:,} of {self.total:,} images ({self.done / self.total:.1%}), "
-                f"{self.speed:,.0f} images/s, {time_left(left)} left",
+                f"{self.speed:,.0f} images/s, {left} left",
                 file=self._stream,
                 flush=True,
             )

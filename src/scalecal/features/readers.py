@@ -38,21 +38,8 @@ from scalecal.features.transforms import pillow_pixels
 from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from scalecal.datasets.image_sets import ImageSet
-    from scalecal.datasets.image_sources import FileSource
     from scalecal.encoders.record import Preprocessing
-
-__all__ = [
-    "DecodingProcess",
-    "LostProcess",
-    "Piece",
-    "Readers",
-    "Unread",
-    "decode_rows",
-    "read_rows",
-]
 
 UInt8 = NDArray[np.uint8]
 Unread = tuple[int, str]
@@ -77,7 +64,9 @@ def read_rows(
         except ImageError:
             pass  # one by one below, to find out which
         else:
-            return Piece(block if preprocess is None else _resized(block, preprocess), [])
+            if preprocess is not None:
+                return Piece([pillow_pixels(image, preprocess) for image in block], [])
+            return Piece(block, [])
     decoded, unread = decode_rows(images.read_one, range(start, stop), preprocess, strict)
     return Piece(decoded, _named(images, unread))
 
@@ -88,7 +77,10 @@ def decode_rows(
     preprocess: Preprocessing | None,
     strict: bool,
 ) -> tuple[list[UInt8], list[Unread]]:
-    """Read rows one by one; with `strict`, raise at the first that cannot be read."""
+    """Read rows one by one; with `preprocess`, resize and crop them by Pillow.
+
+    With `strict`, raise at the first that cannot be read.
+    """
     images: list[UInt8] = []
     unread: list[Unread] = []
     for row in rows:
@@ -106,10 +98,6 @@ def decode_rows(
 def _named(images: ImageSet, unread: Iterable[Unread]) -> list[Skipped]:
     """Return the rows that could not be read with their ids."""
     return [Skipped(row, str(images.cases.ids[row]), reason) for row, reason in unread]
-
-
-def _resized(block: UInt8, preprocess: Preprocessing) -> list[UInt8]:
-    return [pillow_pixels(image, preprocess) for image in block]
 
 
 # What a user may have set in Pillow that decides which images are taken.
@@ -130,15 +118,7 @@ class LostProcess(Exception):
 
 
 class DecodingProcess:
-    """One decoding process, as seen by the one thread that uses it.
-
-    Parameters
-    ----------
-    preprocess : Preprocessing, optional
-        Resize and crop by it, with Pillow.
-    strict : bool
-        Raise at the first image that cannot be read.
-    """
+    """One decoding process, as seen by the one thread that uses it; arguments as in `decode_rows`."""
 
     def __init__(self, preprocess: Preprocessing | None, strict: bool) -> None:
         settings = {(m, name): getattr(import_module(m), name) for m, name in _PILLOW_SETTINGS}
@@ -282,18 +262,8 @@ class Readers:
     `scalecal.features.readers`). The thread reads by itself until its process has
     started, and again if the process is lost: who decodes changes the speed, never the result.
 
-    Parameters
-    ----------
-    images : ImageSet
-        Where the images come from.
-    workers : int
-        Ranges read at the same time.
-    rows : int
-        How many rows will be asked for, about.
-    preprocess : Preprocessing, optional
-        Resize and crop by it, with Pillow.
-    strict : bool
-        Raise at an image that cannot be read, rather than list it.
+    `workers` ranges are read at the same time, about `rows` rows in all; `preprocess` and `strict`
+    as in `decode_rows`.
     """
 
     def __init__(
@@ -314,12 +284,7 @@ class Readers:
     def __enter__(self) -> Readers:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         for process in self._processes:
             process.dismiss()

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from scalecal.encoders.record import Preprocessing
 
-__all__ = ["DeviceTransform", "pillow_pixels", "resize_matrix"]
-
 _WEIGHT_BITS = 22  # Pillow's weights for 8-bit images are whole multiples of 2^-22.
 _SHORT_BITS = 11  # Significant bits of TF32.
 # Bits of the lower part, as many as keep its sums below 2^24; 7 do up to 1,000 pixels and more under
@@ -131,16 +129,17 @@ def _split(matrix: NDArray[np.float64], device: torch.device) -> _Split:
 
 
 @contextlib.contextmanager
-def _short_products(allow: bool) -> Iterator[None]:
-    """Let a CUDA card's matrix units multiply float32 by its eleven leading bits."""
+def short_products(allow: bool) -> Iterator[None]:
+    """Say whether a CUDA card's matrix units may multiply float32 by its eleven leading bits (TF32)."""
     import torch
 
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allow
+    matmul, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allow
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+        torch.backends.cudnn.allow_tf32 = convolution
 
 
 class DeviceTransform:
@@ -244,7 +243,7 @@ def _levels(pixels: torch.Tensor) -> torch.Tensor:
 def _pass_across(pixels: torch.Tensor, weights: _Split) -> torch.Tensor:
     """Resize along the width: (n, 3, height, width) to (n, 3, height, new width)."""
     flat = pixels.reshape(-1, pixels.shape[-1])
-    with _short_products(weights.short):
+    with short_products(weights.short):
         carry = (flat @ weights.lower.T).floor_()
         total = carry.addmm_(flat, weights.upper.T, beta=weights.unit)
     return _nearest(total).reshape(*pixels.shape[:-1], -1)
@@ -253,7 +252,7 @@ def _pass_across(pixels: torch.Tensor, weights: _Split) -> torch.Tensor:
 def _pass_down(pixels: torch.Tensor, weights: _Split) -> torch.Tensor:
     """Resize along the height: (n, 3, height, width) to (n, 3, new height, width)."""
     flat = pixels.reshape(-1, *pixels.shape[-2:])
-    with _short_products(weights.short):
+    with short_products(weights.short):
         carry = (weights.lower @ flat).floor_()
         total = carry.baddbmm_(weights.upper.expand(len(flat), -1, -1), flat, beta=weights.unit)
     return _nearest(total).reshape(*pixels.shape[:2], -1, pixels.shape[-1])

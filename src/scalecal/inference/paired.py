@@ -14,18 +14,6 @@ from numpy.typing import ArrayLike
 from scalecal.checks import Float, InputError, as_float, check_finite, check_same_length
 from scalecal.inference.units import centred, interval, two_sided_p
 
-__all__ = [
-    "Contrast",
-    "Drawn",
-    "Equivalence",
-    "PairedResult",
-    "RecoveredShare",
-    "contrast_of",
-    "equivalence",
-    "paired_t",
-    "recovered_share",
-]
-
 
 @dataclass(frozen=True)
 class PairedResult:

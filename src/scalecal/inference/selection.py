@@ -33,8 +33,6 @@ from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.votes import STRATA, split_panel, stratum_codes
 
-__all__ = ["LeftOut", "leave_votes_out", "selection_null"]
-
 _LOGIT_BOUND = 36.0  # beyond it a float64 probability is 0 or 1
 
 

@@ -19,17 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, InputError, Int, as_rng, check_groups
 from scalecal.metrics.arguments import blocks, read_counts
 
-__all__ = [
-    "MOST_UNITS",
-    "NORMAL_95",
-    "Units",
-    "bootstrap_sums",
-    "centred",
-    "interval",
-    "two_sided_p",
-    "weights",
-]
-
 NORMAL_95 = 1.959963984540054
 """Standard errors to either side of a normal 95 % interval."""
 

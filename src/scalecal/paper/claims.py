@@ -10,17 +10,16 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from scalecal.cases import Features
 from scalecal.paper import decisions
-from scalecal.paper.evidence import Evidence
+from scalecal.paper.evidence import Evidence, MissingEvidence
 from scalecal.paper.premise import training_embeddings
 from scalecal.paper.printed import FACTS
-from scalecal.paper.verdicts import VERDICTS, Inconclusive, Verdict
+from scalecal.paper.verdicts import VERDICTS, Verdict
 from scalecal.runs.grid import Grid
-
-__all__ = ["CLAIMS", "Claim", "claims_json", "claims_table", "judge", "judge_comparison"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class Claim:
         """Return the verdict; inconclusive where the evidence lacks what the test needs."""
         try:
             return self.decide(evidence)
-        except Inconclusive as error:
-            return error.verdict
+        except MissingEvidence as error:
+            return Verdict("-", 0, "inconclusive", str(error))
 
 
 _CLAIMS = (
@@ -253,8 +252,9 @@ def claims_json(verdicts: dict[str, Verdict]) -> list[dict[str, Any]]:
 
     Examples
     --------
-    >>> claims_json({"auc-preserved": Inconclusive("nothing to compare").verdict})[0]["verdict"]
-    'inconclusive'
+    >>> verdict = Verdict("+0.1 points", 977, "holds", "all within")
+    >>> claims_json({"auc-preserved": verdict})[0]["claim"]
+    'AUC is preserved'
     """
     return [
         {
@@ -270,11 +270,7 @@ def claims_json(verdicts: dict[str, Verdict]) -> list[dict[str, Any]]:
     ]
 
 
-_WIDTHS = (39, 16, 18, 6)  # the verdict follows, 100 columns in all
-_HEADS = ("claim", "paper", "measured", "n", "verdict")
-
-
-def claims_table(claims: Sequence[dict[str, Any]], *, reasons: bool = False) -> str:
+def claims_table(claims: Sequence[dict[str, Any]]) -> str:
     """Lay claims (as `claims_json` gives them) out as text of 100 columns at most.
 
     Examples
@@ -287,27 +283,17 @@ def claims_table(claims: Sequence[dict[str, Any]], *, reasons: bool = False) -> 
     <BLANKLINE>
     holds 1, does not hold 0, inconclusive 0
     """
-    lines = [_line(_HEADS), "-" * 100]
+    lines = [_line("claim", "paper", "measured", "n", "verdict"), "-" * 100]
     for one in claims:
-        cells = [str(one[key]) for key in ("claim", "paper", "measured")]
-        wrapped = [
-            textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, _WIDTHS, strict=False)
-        ]
-        for k in range(max(map(len, wrapped))):
-            texts = [part[k] if k < len(part) else "" for part in wrapped]
-            texts += [f"{one['n']:,}", one["verdict"]] if k == 0 else ["", ""]
-            lines.append(_line(texts))
-        if reasons:
-            lines += textwrap.wrap(
-                one["reason"], 98, initial_indent="    ", subsequent_indent="    "
-            )
+        widths = {"claim": 39, "paper": 16, "measured": 18}
+        columns = [textwrap.wrap(str(one[key]), width) for key, width in widths.items()]
+        columns += [[f"{one['n']:,}"], [one["verdict"]]]
+        lines += [_line(*texts) for texts in zip_longest(*columns, fillvalue="")]
     counts = ", ".join(
         f"{name} {sum(one['verdict'] == name for one in claims)}" for name in VERDICTS
     )
     return "\n".join([*lines, "", counts])
 
 
-def _line(cells: Sequence[str]) -> str:
-    claim, paper, measured, n, verdict = cells
-    a, b, c, d = _WIDTHS
-    return f"{claim:<{a}}  {paper:<{b}}  {measured:<{c}} {n:>{d}}  {verdict}".rstrip()
+def _line(claim: str, paper: str, measured: str, n: str, verdict: str) -> str:
+    return f"{claim:<39}  {paper:<16}  {measured:<18} {n:>6}  {verdict}".rstrip()

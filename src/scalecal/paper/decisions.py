@@ -1,6 +1,6 @@
 """The test behind each claim: functions from evidence to verdict.
 
-A test raises `Inconclusive` where the evidence lacks what it needs.
+A test raises `MissingEvidence` where the evidence lacks what it needs.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from scipy.stats import norm
 from scalecal import metrics
 from scalecal.auditing.sentences import LEVEL
 from scalecal.checks import Float, Int
-from scalecal.inference.paired import equivalence
+from scalecal.inference.paired import Contrast, Drawn, contrast_of, equivalence
 from scalecal.inference.selection import selection_null
 from scalecal.metrics import bin_index, holm
 from scalecal.metrics.arguments import Event, read_hard_event
 from scalecal.paper import printed as paper
-from scalecal.paper.evidence import Evidence
+from scalecal.paper.evidence import Evidence, MissingEvidence
 from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import encoder_label, method_label
 from scalecal.paper.verdicts import (
     LEAST_CASES,
     NEGLIGIBLE,
     Answer,
-    Inconclusive,
     Part,
     Verdict,
     all_of,
@@ -38,30 +37,7 @@ from scalecal.paper.verdicts import (
 )
 from scalecal.runs.cells import Cell
 from scalecal.runs.frontier import softened_name, with_softened
-from scalecal.runs.scores import Contrast, Drawn, Resampled, contrast_of
-
-__all__ = [
-    "MATTERS",
-    "Excess",
-    "aggregate_hides",
-    "beats_softening",
-    "contradicts",
-    "gap_to_real",
-    "least_excess",
-    "low_over_high",
-    "lowers",
-    "lowers_everywhere",
-    "piecewise_best",
-    "plateau",
-    "premise_axis",
-    "premise_neighbours",
-    "preserved",
-    "quick",
-    "recovers",
-    "replicates",
-    "stays_below",
-    "strata_differ",
-]
+from scalecal.runs.scores import Resampled
 
 MATTERS = 0.038
 """A gap between the strata's errors that matters: half of the smallest the paper prints, 0.076."""
@@ -72,33 +48,35 @@ MARGIN = 0.01
 _BINS = 15
 
 
-def _primary(evidence: Evidence) -> str:
-    if evidence.primary is None:
-        raise Inconclusive("no data set here has readers' votes, so there are no agreement strata")
-    return evidence.primary
-
-
 def _encoders(evidence: Evidence, dataset: str, *methods: str) -> list[str]:
     """Encoders of a data set with all these methods; there must be one."""
     if dataset not in evidence.datasets:
         title = {"pcam": "PatchCamelyon", "breakhis": "BreakHis"}.get(dataset, dataset)
-        raise Inconclusive(f"no predictions on {title} here")
+        raise MissingEvidence(f"no predictions on {title} here")
     encoders = evidence.encoders(dataset, *methods)
     if not encoders:
-        raise Inconclusive(f"{dataset}: no encoder has predictions of all of {', '.join(methods)}")
+        raise MissingEvidence(
+            f"{dataset}: no encoder has predictions of all of {', '.join(methods)}"
+        )
     return encoders
 
 
 # ---- the uncalibrated probe by agreement
 
 
-def _test_sets(cell: Cell, method: str = "none") -> Iterator[tuple[Event, dict[str, Int]]]:
-    """Each seed's test cases with their predictions, and the rows of every stratum among them."""
-    for seed in cell.seeds(method):
-        part = cell.predictions[method, seed]
+def _test_sets(cell: Cell, *strata: str) -> Iterator[tuple[Event, Int, list[Int]]]:
+    """The uncalibrated probe's predictions of each seed's test cases, by seed.
+
+    With the number of every case's stratum, and the rows in each of `strata`; seeds that have no case
+    in one of these are left out.
+    """
+    names = cell.stratum_names
+    for seed in cell.seeds("none") if set(strata) <= set(names) else ():
+        part = cell.predictions["none", seed]
         codes = cell.codes[part.rows]
-        rows = {name: np.flatnonzero(codes == j) for j, name in enumerate(cell.stratum_names)}
-        yield read_hard_event(cell.y[part.rows], part.p), rows
+        inside = [np.flatnonzero(codes == names.index(name)) for name in strata]
+        if all(map(len, inside)):
+            yield read_hard_event(cell.y[part.rows], part.p), codes, inside
 
 
 @dataclass(frozen=True)
@@ -113,12 +91,7 @@ class Excess:
 
 
 def low_over_high(
-    cell: Cell,
-    kind: Literal["noise", "selection"],
-    *,
-    method: str = "none",
-    n_resamples: int = 500,
-    seed: int = 0,
+    cell: Cell, kind: Literal["noise", "selection"], *, n_resamples: int = 500
 ) -> Excess | None:
     """Compare the strata's difference with that of a calibrated model; None without both strata.
 
@@ -131,25 +104,19 @@ def low_over_high(
     differences: list[float] = []
     nulls: list[Float] = []
     n_low = n_high = 0
-    for event, rows in _test_sets(cell, method):
-        low, high = rows.get("low", ()), rows.get("high", ())
-        if min(len(low), len(high)) == 0:
-            continue
+    for event, codes, (low, high) in _test_sets(cell, "low", "high"):
         n_low, n_high = max(n_low, len(low)), max(n_high, len(high))
         errors = [metrics.ece(event.y[part], event.p[part]) for part in (low, high)]
         differences.append(errors[0] - errors[1])
         if kind == "noise":
             drawn = [
-                metrics.resampled_ece(event.p[part], n_resamples=n_resamples, seed=seed + j)
+                metrics.resampled_ece(event.p[part], n_resamples=n_resamples, seed=j)
                 for j, part in enumerate((low, high))
             ]
             nulls.append(drawn[0] - drawn[1])
         else:
-            codes = np.full(len(event.y), -1)
-            for j, name in enumerate(names):
-                codes[rows[name]] = j
             null = selection_null(
-                event.y, event.p, codes, n_strata=len(names), n_resamples=n_resamples, seed=seed
+                event.y, event.p, codes, n_strata=len(names), n_resamples=n_resamples
             )
             nulls.append(null[:, names.index("low")] - null[:, names.index("high")])
     if not differences:
@@ -162,7 +129,7 @@ def low_over_high(
     return Excess(observed, float(finite.mean()), p, n_low, n_high)
 
 
-def _missed(p: Float, gap: float, n_resamples: int, seed: int) -> Float:
+def _missed(p: Float, gap: float, seed: int, n_resamples: int = 200) -> Float:
     """ECEs of a model whose every prediction is off by `gap`, away from one half."""
     chance = np.clip(p - gap * np.where(p >= 0.5, 1.0, -1.0), 0.0, 1.0)
     within = np.eye(_BINS)[bin_index(p, n_bins=_BINS)]
@@ -175,32 +142,22 @@ def _missed(p: Float, gap: float, n_resamples: int, seed: int) -> Float:
     return np.concatenate(out)
 
 
-def least_excess(
-    cell: Cell, *, gap: float = MATTERS, level: float = LEVEL, n_resamples: int = 200, seed: int = 0
-) -> float:
+def least_excess(cell: Cell, level: float) -> float:
     """Excess over the null that a true gap shows at least, except in a share `level` of the samples.
 
     An error hidden in noise adds less to ECE than its size, so the gap itself is no bound. Labels are
     drawn for a model off by the same amount in every case, which of all errors of that mean size adds
-    least; the high stratum has the error it seems to have, and the low one `gap` more. Strata stay as
+    least; the high stratum has the error it seems to have, the low one `MATTERS` more. Strata stay as
     they are. Minus infinity where no seed has both.
     """
     shown, calibrated = [], []
-    for event, rows in _test_sets(cell):
-        low, high = rows.get("low", ()), rows.get("high", ())
-        if min(len(low), len(high)) == 0:
-            continue
-        null = [
-            _missed(event.p[part], 0.0, n_resamples, seed + j) for j, part in enumerate((low, high))
-        ]
+    for event, _, (low, high) in _test_sets(cell, "low", "high"):
+        null = [_missed(event.p[part], 0.0, j) for j, part in enumerate((low, high))]
         # Noise and error add up about as squares.
         square = metrics.ece(event.y[high], event.p[high]) ** 2 - float(null[1].mean()) ** 2
         error = float(np.sqrt(max(square, 0.0)))
         calibrated.append(null[0] - null[1])
-        shown.append(
-            _missed(event.p[low], error + gap, n_resamples, seed)
-            - _missed(event.p[high], error, n_resamples, seed + 1)
-        )
+        shown.append(_missed(event.p[low], error + MATTERS, 0) - _missed(event.p[high], error, 1))
     if not shown:
         return float("-inf")
     drawn = np.mean(shown, axis=0)
@@ -214,12 +171,12 @@ def strata_differ(evidence: Evidence, *, kind: Literal["noise", "selection"]) ->
     It fails only where the data exclude a true gap of `MATTERS` (`least_excess`), for each encoder at
     the level 0.05 / encoders, since one failing encoder fails the claim.
     """
-    dataset = _primary(evidence)
+    dataset = evidence.needs_strata()
     cells = {cell.encoder: cell for cell in evidence.of_dataset(dataset, "none")}
-    all_cells = {e: low_over_high(cell, kind, seed=evidence.seed) for e, cell in cells.items()}
+    all_cells = {e: low_over_high(cell, kind) for e, cell in cells.items()}
     excess = {e: one for e, one in all_cells.items() if one is not None}
     if not excess:
-        raise Inconclusive(f"{dataset}: no seed's test set has both high and low agreement")
+        raise MissingEvidence(f"{dataset}: no seed's test set has both high and low agreement")
     adjusted = holm([one.p_value for one in excess.values()])
     parts = {}
     for (encoder, one), p in zip(excess.items(), adjusted, strict=True):
@@ -230,7 +187,7 @@ def strata_differ(evidence: Evidence, *, kind: Literal["noise", "selection"]) ->
         elif p < LEVEL:
             answer = "holds"
         else:
-            least = least_excess(cells[encoder], level=LEVEL / len(excess), seed=evidence.seed)
+            least = least_excess(cells[encoder], LEVEL / len(excess))
             if one.difference < one.null + least:
                 answer = "does not hold"
                 why += f"; a gap of {MATTERS}, half the paper's smallest, is excluded"
@@ -244,7 +201,7 @@ def strata_differ(evidence: Evidence, *, kind: Literal["noise", "selection"]) ->
 
 def aggregate_hides(evidence: Evidence) -> Verdict:
     """Overall ECE is nearer to high- than to low-agreement ECE for every encoder."""
-    dataset = _primary(evidence)
+    dataset = evidence.needs_strata()
     drawn = evidence.resampled(dataset)
     cells = evidence.of_dataset(dataset, "none")
     encoders = [c.encoder for c in cells if {"low", "high"} <= set(c.stratum_names)]
@@ -268,13 +225,12 @@ def aggregate_hides(evidence: Evidence) -> Verdict:
 
 def stays_below(evidence: Evidence, *, stratum: str, bound: float) -> Verdict:
     """The uncalibrated probe's ECE in a stratum is at most a bound for every encoder."""
-    dataset = _primary(evidence)
+    dataset = evidence.needs_strata()
     parts = {}
     for cell in evidence.of_dataset(dataset, "none"):
         drawn = [
-            metrics.resampled_ece(event.p[rows[stratum]], n_resamples=200, seed=evidence.seed)
-            for event, rows in _test_sets(cell)
-            if len(rows.get(stratum, ()))
+            metrics.resampled_ece(event.p[inside], n_resamples=200)
+            for event, _, (inside,) in _test_sets(cell, stratum)
         ]
         if not drawn:
             continue
@@ -288,7 +244,7 @@ def stays_below(evidence: Evidence, *, stratum: str, bound: float) -> Verdict:
         answer = at_least(-value - half, half - value, -bound, n=n, fails_below=-fails)
         parts[cell.encoder] = Part(answer, value, n, f"{value:.3f}, floor {floor:.3f}, n = {n}")
     if not parts:
-        raise Inconclusive(f"{dataset}: no case of {stratum} agreement")
+        raise MissingEvidence(f"{dataset}: no case of {stratum} agreement")
     values = [part.value for part in parts.values()]
     what = f"{dataset}: {stratum}-agreement ECE against {bound}"
     return all_of(parts, what, measured=f"{min(values):.3f} to {max(values):.3f}")
@@ -317,7 +273,7 @@ def lowers(
     dataset: str | None = None,
 ) -> Verdict:
     """A method's ECE is lower than another's, averaged over encoders."""
-    name = _primary(evidence) if dataset is None else dataset
+    name = evidence.needs_strata() if dataset is None else dataset
     encoders = _encoders(evidence, name, method, reference)
     drawn = evidence.resampled(name)
     contrast = drawn.contrast(method, reference, stratum=stratum, encoders=encoders)
@@ -340,8 +296,8 @@ def piecewise_best(evidence: Evidence) -> Verdict:
     for other in ("scale-linear", "scale-nonlinear"):
         try:
             parts.append(lowers(evidence, method="scale", reference=other))
-        except Inconclusive as error:
-            parts.append(error.verdict)
+        except MissingEvidence as error:
+            parts.append(Verdict("-", 0, "inconclusive", str(error)))
     if all(part.n == 0 for part in parts):
         return parts[0]
     measured, reason = (
@@ -359,7 +315,7 @@ def _by_smoothing(
 ) -> Verdict:
     """Join the answers for each smoothing function: `test` gets the method with real agreement, the
     one with synthetic agreement, and the encoders that have both."""
-    dataset = _primary(evidence)
+    dataset = evidence.needs_strata()
     parts = {}
     for smoothing, (real, scale) in paper.SMOOTHINGS.items():
         encoders = evidence.encoders(dataset, *also, real, scale)
@@ -367,7 +323,7 @@ def _by_smoothing(
             parts[smoothing] = test(evidence.resampled(dataset), real, scale, encoders)
     if not parts:
         names = ", ".join((*also, "real-*", "scale*"))
-        raise Inconclusive(f"{dataset}: no encoder has predictions of all of {names}")
+        raise MissingEvidence(f"{dataset}: no encoder has predictions of all of {names}")
     measured = [form(part.value) for part in parts.values() if np.isfinite(part.value)]
     return Verdict(
         ", ".join(measured) or "undefined",
@@ -405,7 +361,7 @@ def gap_to_real(evidence: Evidence, *, bound: float) -> Verdict:
 
 def plateau(evidence: Evidence) -> Verdict:
     """Low-agreement ECE at K = 10 equals that at every larger K, within a margin."""
-    dataset = _primary(evidence)
+    dataset = evidence.needs_strata()
     drawn = evidence.resampled(dataset)
     parts: dict[str, Part] = {}
     for smoothing, names in evidence.sweep_over_k(dataset).items():
@@ -427,7 +383,7 @@ def plateau(evidence: Evidence) -> Verdict:
             why = f"{smoothing} K = {k}: {change:+.3f}"
             parts[why] = Part(answer, change, other.n, why)
     if not parts:
-        raise Inconclusive(f"{dataset}: no sweep over K here (methods such as scale@K=20)")
+        raise MissingEvidence(f"{dataset}: no sweep over K here (methods such as scale@K=20)")
     reason = f"{dataset}: differences to K = 10, margin {100 * NEGLIGIBLE['ece']:g} % of no calibration's"
     outside = "; ".join(part.why for part in parts.values() if part.answer != "holds")
     return Verdict(
@@ -456,32 +412,30 @@ def preserved(evidence: Evidence, *, metric: Literal["auc", "accuracy"]) -> Verd
             name = f"{encoder_label(encoder)} on {dataset}"
             parts[name] = Part(answer, 100 * change, a.n, f"{100 * change:+.1f} points")
     if not parts:
-        raise Inconclusive("no encoder has predictions of both none and scale")
+        raise MissingEvidence("no encoder has predictions of both none and scale")
     values = [part.value for part in parts.values()]
     title = metric.upper() if metric == "auc" else metric
     what = f"loss of {title} within {100 * MARGIN:g} point (two one-sided tests)"
     return all_of(parts, what, measured=f"{min(values):+.1f} to {max(values):+.1f} points")
 
 
-def beats_softening(
-    evidence: Evidence, *, metric: Literal["ece", "vote_nll"], method: str = "scale"
-) -> Verdict:
-    """A method is better than the uncalibrated probe softened to the same mean entropy."""
-    dataset = _primary(evidence)
-    cells = [c for c in evidence.of_dataset(dataset, "none", method) if c.cases.votes is not None]
+def beats_softening(evidence: Evidence, *, metric: Literal["ece", "vote_nll"]) -> Verdict:
+    """SCALE is better than the uncalibrated probe softened to the same mean entropy."""
+    dataset = evidence.needs_strata()
+    cells = [c for c in evidence.of_dataset(dataset, "none", "scale") if c.cases.votes is not None]
     if not cells:
-        raise Inconclusive(f"{dataset}: no encoder has predictions of both none and {method}")
-    softened = [with_softened(cell, [method]) for cell in cells]
-    drawn = Resampled(softened, n_resamples=evidence.n_resamples, seed=evidence.seed)
+        raise MissingEvidence(f"{dataset}: no encoder has predictions of both none and scale")
+    softened = [with_softened(cell, ["scale"]) for cell in cells]
+    drawn = Resampled(softened, n_resamples=evidence.n_resamples)
     stratum, title = ("low", "low-agreement ECE") if metric == "ece" else ("overall", "vote NLL")
 
     def against(encoders: list[str]) -> Contrast:
         return drawn.contrast(
-            method, softened_name(method), stratum=stratum, metric=metric, encoders=encoders
+            "scale", softened_name("scale"), stratum=stratum, metric=metric, encoders=encoders
         )
 
     encoders = [cell.encoder for cell in cells]
-    what = f"{dataset}: {title}, {method_label(method)} against softening to equal entropy"
+    what = f"{dataset}: {title}, {method_label('scale')} against softening to equal entropy"
     return lower(
         against(encoders), what, metric=metric, by_encoder={e: against([e]) for e in encoders}
     )
@@ -491,7 +445,7 @@ def quick(evidence: Evidence, *, limit: float) -> Verdict:
     """Training and retraining the probe takes less than a limit, for every cell."""
     seconds = evidence.seconds
     if not seconds:
-        raise Inconclusive("no training times were kept (predictions read from files)")
+        raise MissingEvidence("no training times were kept (predictions read from files)")
     slowest = max(seconds, key=lambda key: seconds[key])
     longest = seconds[slowest]
     return Verdict(
@@ -511,10 +465,10 @@ def _premise(evidence: Evidence, test: Callable[[Embeddings], Part], what: str) 
     parts = {
         encoder: test(data)
         for (dataset, encoder), data in evidence.embeddings.items()
-        if dataset == evidence.primary and data.counts is not None
+        if dataset == evidence.primary
     }
     if not parts:
-        raise Inconclusive("needs embeddings of training cases with readers' votes")
+        raise MissingEvidence("needs embeddings of training cases with readers' votes")
     values = [part.value for part in parts.values()]
     ends = [f"{value:+.2f}" for value in (min(values), max(values))]
     verdict = all_of(
@@ -533,7 +487,7 @@ def premise_axis(evidence: Evidence) -> Verdict:
     """Real votes follow the position between the anchors, beyond the label."""
 
     def test(data: Embeddings) -> Part:
-        axis = check_axis(data, seed=evidence.seed)
+        axis = check_axis(data)
         why = (
             f"{axis.within:+.2f} ({axis.low:+.2f} to {axis.high:+.2f}), {axis.overall:+.2f} overall"
         )
@@ -547,7 +501,7 @@ def premise_neighbours(evidence: Evidence) -> Verdict:
     """Real cases next to an interpolate have the vote share it is given."""
 
     def test(data: Embeddings) -> Part:
-        near = check_neighbours(data, seed=evidence.seed)
+        near = check_neighbours(data)
         middle = float(near.disagreement[len(near.levels) // 2])
         ends = float((near.disagreement[0] + near.disagreement[-1]) / 2)
         why = (
@@ -576,11 +530,11 @@ def replicates(evidence: Evidence) -> Verdict:
                 if abs(float(values.mean()) - mean) > sd + own_sd:
                     outside.append(f"{method_label(method)} {metric.upper()} {values.mean():.1f}")
     if total == 0:
-        raise Inconclusive("no ResNet fine-tuned on MHIST here; run: scalecal finetune")
+        raise MissingEvidence("no ResNet fine-tuned on MHIST here; run: scalecal finetune")
     measured = f"{total - len(outside)} of {total} within"
     if seeds < 3:
         reason = f"only {seeds} seeds, 3 are needed for a standard deviation"
-        raise Inconclusive(reason, measured=measured, n=seeds)
+        return Verdict(measured, seeds, "inconclusive", reason)
     reason = f"outside: {', '.join(outside)}" if outside else "all within one sd of each side"
     verdict: Answer = "does not hold" if outside else "holds"
     return Verdict(measured, seeds, verdict, f"{reason}; n = seeds")

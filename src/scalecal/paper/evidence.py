@@ -20,13 +20,15 @@ from scalecal.runs.scores import Resampled, score_cells
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ENSEMBLE", "Evidence", "contradiction", "ensemble"]
-
 ENSEMBLE = "ensemble"
 """Name of the encoder that stands for all of them together; it is left out of averages over encoders."""
 
 _PRIMARY = ("mhist", "lidc")
 _KEYS = ("dataset", "encoder", "method", "stratum", "metric")
+
+
+class MissingEvidence(Exception):
+    """The evidence lacks what a figure or a claim needs; the message says what."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,6 @@ class Evidence:
     embeddings: Mapping[tuple[str, str], Embeddings] = field(default_factory=dict)
     seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     n_resamples: int = 1000
-    seed: int = 0
     _drawn: dict[str, Resampled] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -119,11 +120,19 @@ class Evidence:
         """The data set that plays MHIST's part: MHIST itself, or the first with agreement strata."""
         return self.judged[0] if self.judged else None
 
+    def needs_strata(self) -> str:
+        """Return `primary`, or raise where there is none."""
+        if self.primary is None:
+            raise MissingEvidence(
+                "no data set here has readers' votes, so there are no agreement strata"
+            )
+        return self.primary
+
     def resampled(self, dataset: str) -> Resampled:
         """Return the bootstrap of a data set's cells; it is drawn once."""
         if dataset not in self._drawn:
             cells = self.of_dataset(dataset)
-            self._drawn[dataset] = Resampled(cells, n_resamples=self.n_resamples, seed=self.seed)
+            self._drawn[dataset] = Resampled(cells, n_resamples=self.n_resamples)
         return self._drawn[dataset]
 
     def by_seed(

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal.auditing.audits import audit_predictions
-from scalecal.auditing.plots import COLOURS, INK, QUIET, reliability, save, style
+from scalecal.auditing.plots import COLOURS, INK, QUIET, panels, reliability, save, style
 from scalecal.checks import Float
 from scalecal.io.store import write_json
-from scalecal.paper.evidence import Evidence
+from scalecal.paper.evidence import Evidence, MissingEvidence
 from scalecal.paper.paper_tables import TABLES
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import encoder_label, method_label
@@ -29,33 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "FIGURES",
-    "MARKS",
-    "SMOOTHING_MARKS",
-    "STRATUM_MARKS",
-    "Drawing",
-    "Mark",
-    "Plate",
-    "mark_of",
-    "panels",
-    "spread_labels",
-    "write_figures",
-]
-
-
-@dataclass(frozen=True, eq=False)
-class Drawing:
-    """A figure and what it shows; without a figure, why it cannot be drawn."""
-
-    caption: str
-    figure: Figure | None
-    reason: str = ""
-
-
-class CannotDraw(Exception):
-    """The evidence lacks what a figure needs; the message says what."""
-
 
 @dataclass(frozen=True)
 class Plate:
@@ -64,13 +37,13 @@ class Plate:
     caption: str
     draw: Callable[[Evidence], Figure]
 
-    def __call__(self, evidence: Evidence) -> Drawing:
-        """Draw the figure, or say why it cannot be drawn."""
+    def __call__(self, evidence: Evidence) -> tuple[Figure | None, str]:
+        """Draw the figure; without one, say why it cannot be drawn."""
         try:
             with style():
-                return Drawing(self.caption, self.draw(evidence))
-        except CannotDraw as error:
-            return Drawing(self.caption, None, str(error))
+                return self.draw(evidence), ""
+        except MissingEvidence as error:
+            return None, str(error)
 
 
 @dataclass(frozen=True)
@@ -136,16 +109,6 @@ def mark_of(method: str) -> Mark:
     return MARKS.get(method, Mark(QUIET, ".", filled=True))
 
 
-def panels(
-    columns: int, size: tuple[float, float], rows: int = 1, **grid: Any
-) -> tuple[Figure, Any]:
-    """Return a figure and its axes, (rows, columns); call it inside `scalecal.auditing.plots.style`."""
-    from matplotlib.figure import Figure as NewFigure
-
-    figure = NewFigure(figsize=size, layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, gridspec_kw=grid)
-
-
 def legend_above(axis: Axes, handles: Sequence[Any], labels: Sequence[str], columns: int) -> None:
     """Put the legend above the plot, so that it covers no data."""
     axis.legend(
@@ -169,22 +132,12 @@ def spread_labels(values: Float, least: float) -> Float:
     >>> spread_labels(np.array([0.0, 0.1, 5.0]), 1.0).round(2).tolist()
     [-0.45, 0.55, 5.0]
     """
+    from sklearn.isotonic import isotonic_regression
+
     order = np.argsort(values, kind="stable")
-    # Pool neighbours whose labels would overlap: each pool is centred on its members' mean.
-    pools: list[list[float]] = []
-    for i in order:
-        pools.append([float(values[i]), 1.0])
-        while len(pools) > 1:
-            (a, n), (b, m) = pools[-2], pools[-1]
-            if b - a >= least * (n + m) / 2:
-                break
-            pools[-2:] = [[(a * n + b * m) / (n + m), n + m]]
+    steps = least * np.arange(len(values))
     out = np.empty(len(values))
-    place = 0
-    for centre, count in pools:
-        for k in range(int(count)):
-            out[order[place]] = centre + least * (k - (count - 1) / 2)
-            place += 1
+    out[order] = isotonic_regression(values[order] - steps) + steps
     return out
 
 
@@ -200,12 +153,6 @@ def _rows(axis: Axes, names: list[str]) -> None:
     axis.tick_params(axis="y", length=0)
     across = axis.get_yaxis_transform()
     axis.hlines(range(len(names)), 0, 1, transform=across, color="#ececec", lw=1, zorder=0)
-
-
-def _primary(evidence: Evidence) -> str:
-    if evidence.primary is None:
-        raise CannotDraw("no data set here has readers' votes, so there are no agreement strata")
-    return evidence.primary
 
 
 def _bars(width: float, size: float, colour: str) -> dict[str, Any]:
@@ -230,7 +177,7 @@ def _strip(
 
 def figure_audit(evidence: Evidence) -> Figure:
     """ECE of the uncalibrated probe by stratum, beside what a calibrated model would show."""
-    dataset = _primary(evidence)
+    dataset = evidence.needs_strata()
     encoders = evidence.encoders(dataset, "none")
     figure, axes = panels(1, (6.2, 1.1 + 0.42 * len(encoders)))
     axis = axes[0, 0]
@@ -262,7 +209,7 @@ def figure_comparison(evidence: Evidence) -> Figure:
     """Low-agreement ECE across encoders and methods, and every method's change with its interval."""
     from matplotlib.ticker import MaxNLocator
 
-    dataset = _primary(evidence)
+    dataset = evidence.needs_strata()
     encoders = evidence.encoders(dataset, "none")
     drawn = evidence.resampled(dataset)
     known = evidence.methods(dataset)
@@ -300,10 +247,10 @@ def figure_comparison(evidence: Evidence) -> Figure:
 
 def figure_sensitivity(evidence: Evidence) -> Figure:
     """Low-agreement ECE against the number of anchors, for the three smoothing functions."""
-    dataset = _primary(evidence)
+    dataset = evidence.needs_strata()
     sweep = evidence.sweep_over_k(dataset)
     if not sweep:
-        raise CannotDraw("no sweep over K here (methods such as scale@K=20)")
+        raise MissingEvidence("no sweep over K here (methods such as scale@K=20)")
     drawn = evidence.resampled(dataset)
     figure, axes = panels(1, (5.6, 3.4))
     axis = axes[0, 0]
@@ -346,7 +293,7 @@ def figure_shift(evidence: Evidence) -> Figure:
     """Overall ECE where the probe meets another kind of image than it was trained on."""
     table = TABLES["shift"](evidence)
     if not table.rows:
-        raise CannotDraw(table.reason)
+        raise MissingEvidence(table.reason)
     frame = table.frame
     ways = list(dict.fromkeys(zip(frame["trained on"], frame["tested on"], strict=True)))
     figure, axes = panels(1, (6.2, 1.2 + 0.3 * len(ways)))
@@ -376,10 +323,10 @@ _CURVE = {("ece", "overall"): "ece", ("ece", "low"): "ece_hard"}
 
 def figure_frontier(evidence: Evidence) -> Figure:
     """Every method against the curve that one temperature traces, in both planes."""
-    dataset = _primary(evidence)
+    dataset = evidence.needs_strata()
     cells = [c for c in evidence.of_dataset(dataset, "none") if c.cases.votes is not None]
     if not cells:
-        raise CannotDraw("no data set here has readers' votes")
+        raise MissingEvidence("no data set here has readers' votes")
     curves = [frontier_curve(cell) for cell in cells]
     temperature = curves[0]["temperature"].to_numpy()
     methods = [m for m in evidence.methods(dataset) if all(m in c.methods for c in cells)]
@@ -445,12 +392,10 @@ def _reliability(evidence: Evidence, *, method: str) -> Figure:
     names = [evidence.primary] if evidence.primary else evidence.datasets
     cells = [cell for name in names for cell in evidence.of_dataset(name, method)]
     if not cells:
-        raise CannotDraw(f"no encoder has predictions of {method}")
+        raise MissingEvidence(f"no encoder has predictions of {method}")
     cell = cells[0]
     seed = cell.seeds(method)[0]
-    figure = reliability(
-        audit_predictions(cell.answers(method), n_resamples=200, seed=evidence.seed)
-    )
+    figure = reliability(audit_predictions(cell.answers(method), n_resamples=200))
     title = f"{method_label(method)}, {encoder_label(cell.encoder)} on {cell.dataset}, seed {seed}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     return figure
@@ -479,7 +424,7 @@ def _some(n: int) -> slice:
 def _first(evidence: Evidence) -> tuple[Cell | None, Embeddings]:
     """Embeddings of the primary data set's first encoder that has any, with its cell."""
     if not evidence.embeddings:
-        raise CannotDraw("needs the embeddings of a cell's training cases with their anchors")
+        raise MissingEvidence("needs the embeddings of a cell's training cases with their anchors")
     key = min(evidence.embeddings, key=lambda key: key[0] != evidence.primary)
     cells = {(cell.dataset, cell.encoder): cell for cell in evidence.cells}
     return cells.get(key), evidence.embeddings[key]
@@ -586,13 +531,11 @@ def figure_map(evidence: Evidence) -> Figure:
     X = np.asarray(data.X, dtype=np.float64)
     mean, axes_, explained = _principal(X, 2)
     if len(axes_) < 2:
-        raise CannotDraw("the embeddings have one dimension only")
+        raise MissingEvidence("the embeddings have one dimension only")
     made, share = data.interpolates()
     real, synthetic = (X - mean) @ axes_.T, (made - mean) @ axes_.T
-    colour = data.y.astype(np.float64)
-    if data.counts is not None:
-        total = data.counts.sum(axis=1)
-        colour = np.where(total > 0, data.counts[:, 1] / np.maximum(total, 1), colour)
+    total = data.counts.sum(axis=1)
+    colour = np.where(total > 0, data.counts[:, 1] / np.maximum(total, 1), data.y)
     few = _some(len(real))
     figure, axes = panels(2, (8.6, 3.7))
     left, right = axes[0]
@@ -681,19 +624,14 @@ FIGURES: dict[str, Plate] = {
 """Name -> caption and function of the evidence."""
 
 
-def write_figures(
-    folder: str | Path, evidence: Evidence, formats: Sequence[str] = ("svg", "png", "pdf")
-) -> list[dict[str, Any]]:
+def write_figures(folder: str | Path, evidence: Evidence) -> None:
     """Draw every figure into a folder; ``figures.json`` there holds captions, files and reasons."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     listed = []
-    for name, draw in FIGURES.items():
-        made = draw(evidence)
-        paths = [] if made.figure is None else save(made.figure, folder / name, formats)
+    for name, plate in FIGURES.items():
+        figure, reason = plate(evidence)
+        paths = [] if figure is None else save(figure, folder / name, ("svg", "png", "pdf"))
         files = [path.name for path in paths]
-        listed.append(
-            {"name": name, "caption": made.caption, "files": files, "reason": made.reason}
-        )
+        listed.append({"name": name, "caption": plate.caption, "files": files, "reason": reason})
     write_json(folder / "figures.json", listed)
-    return listed

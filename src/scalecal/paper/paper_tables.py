@@ -25,8 +25,6 @@ from scalecal.runs.scores import score_cell
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TABLES", "Layout", "Row", "Table", "latex", "markdown", "write_tables"]
-
 Row = dict[str, Any]
 NAN = float("nan")
 
@@ -168,13 +166,6 @@ def _mean_sd(name: str, values: Iterable[float], scale: float = 1.0) -> Row:
     return {name: mean, f"{name}_sd": float(array.std(ddof=1)) if len(array) > 1 else NAN}
 
 
-def _general_sets(evidence: Evidence) -> list[str]:
-    """PatchCamelyon and BreakHis where available, then other data sets without readers' votes."""
-    known = paper.GENERAL_DATASETS
-    others = [d for d in evidence.datasets if d not in evidence.judged and d not in known]
-    return [d for d in known if d in evidence.datasets] + others
-
-
 def _replication(evidence: Evidence) -> Iterator[Row]:
     """Table 1: an end-to-end ResNet with hard, smoothed and agreement-smoothed labels."""
     for cell in evidence.cells:
@@ -306,11 +297,20 @@ def _pairwise(evidence: Evidence) -> Iterator[Row]:
 _RECOVERED = {"recovered": ("low", "ece"), "recovered vote NLL": ("overall", "vote_nll")}
 
 
+def _sets(evidence: Evidence, judged: bool) -> list[str]:
+    """Data sets with agreement strata; or PatchCamelyon, BreakHis, and others without votes."""
+    if judged:
+        return evidence.judged
+    known = paper.GENERAL_DATASETS
+    others = [d for d in evidence.datasets if d not in evidence.judged and d not in known]
+    return [d for d in known if d in evidence.datasets] + others
+
+
 def _by_encoder(
-    evidence: Evidence, datasets: list[str], methods: tuple[str, ...], stratum: str
+    evidence: Evidence, *, judged: bool, methods: tuple[str, ...], stratum: str
 ) -> Iterator[Row]:
     """Every method's ECE, the last one's floor, and what the paper printed; then the average."""
-    for dataset in datasets:
+    for dataset in _sets(evidence, judged):
         rows: list[Row] = []
         for encoder in evidence.encoders(dataset, *methods):
             keys = {m: (dataset, encoder, m, "ece", stratum) for m in methods}
@@ -323,17 +323,6 @@ def _by_encoder(
         if len(rows) > 1:
             means = {key: float(np.mean([row[key] for row in rows])) for key in list(rows[0])[2:]}
             yield {"data set": dataset, "encoder": "average", **means}
-
-
-def _generalisation(evidence: Evidence) -> Iterator[Row]:
-    """Table 5: overall ECE where no readers' votes are."""
-    methods = ("none", "vanilla-ls", "scale")
-    return _by_encoder(evidence, _general_sets(evidence), methods, "overall")
-
-
-def _anchors(evidence: Evidence) -> Iterator[Row]:
-    """Appendix: confident against random anchors, low-agreement ECE."""
-    return _by_encoder(evidence, evidence.judged, ("vanilla-ls", "scale-random", "scale"), "low")
 
 
 _COLUMNS = {
@@ -349,9 +338,10 @@ _COLUMNS = {
 
 
 def _full_rows(
-    evidence: Evidence, datasets: list[str], columns: tuple[str, ...], n_printed: int
+    evidence: Evidence, *, judged: bool, columns: tuple[str, ...], n_printed: int
 ) -> Iterator[Row]:
     """Every encoder and method; the paper printed the first columns."""
+    datasets = _sets(evidence, judged)
     for cell in (c for c in evidence.cells if c.dataset in datasets):
         for method in cell.methods:
             if "@" in method or method in paper.FINE_TUNED_LABELS:
@@ -371,18 +361,6 @@ def _full_rows(
                 if place < n_printed:
                     row[f"{name}, paper"], row[f"{name}, paper_sd"] = printed(*key)
             yield row
-
-
-def _full(evidence: Evidence) -> Iterator[Row]:
-    """Appendix: every encoder and method where there are agreement strata, mean and sd."""
-    columns = ("overall ECE", "low ECE", "AUC", "accuracy", "NLL", "vote NLL")
-    return _full_rows(evidence, evidence.judged, columns, 4)
-
-
-def _generalisation_full(evidence: Evidence) -> Iterator[Row]:
-    """Appendix: every encoder and method where there are no readers' votes, mean and sd."""
-    columns = ("ECE", "AUC", "accuracy", "NLL")
-    return _full_rows(evidence, _general_sets(evidence), columns, 2)
 
 
 def _shift(evidence: Evidence) -> Iterator[Row]:
@@ -474,14 +452,24 @@ TABLES: dict[str, Layout] = {
         "Data sets without several readers",
         "Overall ECE (15 bins), mean over seeds, with the floor of SCALE's predictions; beside it what "
         "the paper printed.",
-        _generalisation,
+        partial(
+            _by_encoder,
+            judged=False,
+            methods=("none", "vanilla-ls", "scale"),
+            stratum="overall",
+        ),
         "needs PatchCamelyon or BreakHis with none, vanilla-ls and scale",
     ),
     "full": Layout(
         "Full results",
         "Every encoder and method, mean ± sd over seeds; AUC and accuracy in per cent; beside them what "
         "the paper printed for MHIST.",
-        _full,
+        partial(
+            _full_rows,
+            judged=True,
+            columns=("overall ECE", "low ECE", "AUC", "accuracy", "NLL", "vote NLL"),
+            n_printed=4,
+        ),
         "no data set here has readers' votes",
         _kinds(points=_POINTS),
     ),
@@ -489,7 +477,12 @@ TABLES: dict[str, Layout] = {
         "Full results without several readers",
         "Every encoder and method, mean ± sd over seeds; AUC and accuracy in per cent; beside them what "
         "the paper printed for PatchCamelyon and BreakHis.",
-        _generalisation_full,
+        partial(
+            _full_rows,
+            judged=False,
+            columns=("ECE", "AUC", "accuracy", "NLL"),
+            n_printed=2,
+        ),
         "needs PatchCamelyon, BreakHis or another data set without readers' votes",
         _kinds(points=_POINTS),
     ),
@@ -497,7 +490,12 @@ TABLES: dict[str, Layout] = {
         "Anchor selection",
         "Low-agreement ECE, mean over seeds, piecewise smoothing: uniform smoothing, SCALE with random "
         "anchors, SCALE with the most confident anchors.",
-        _anchors,
+        partial(
+            _by_encoder,
+            judged=True,
+            methods=("vanilla-ls", "scale-random", "scale"),
+            stratum="low",
+        ),
         "needs readers' votes and the methods vanilla-ls, scale-random, scale",
     ),
     "shift": Layout(

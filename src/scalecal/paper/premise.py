@@ -17,26 +17,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.cases import Features
-from scalecal.checks import Float, InputError, Int, as_float, as_rng, check_counts, check_labels
+from scalecal.checks import Float, InputError, Int, as_float, check_counts, check_labels
 from scalecal.inference.units import interval
 from scalecal.io.store import write_file
 from scalecal.probes.fitting import host_rows
 from scalecal.runs.grid import Grid
 
-__all__ = [
-    "AxisCheck",
-    "Embeddings",
-    "NeighbourCheck",
-    "check_axis",
-    "check_neighbours",
-    "read_anchors",
-    "training_embeddings",
-    "write_anchors",
-]
-
 FILE = "anchors.npz"
 MOST_BYTES = 1 << 27
-"""Larger embeddings (PatchCamelyon's) are not kept: the premise needs votes, which such data lack."""
+"""Larger embeddings are not kept."""
+
+NEIGHBOURS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +39,13 @@ class Embeddings:
 
     X: Float
     y: Int
-    counts: Int | None
+    counts: Int
     anchors: Mapping[int, Int]
     n_raters: int = 7
 
     @property
     def voted(self) -> tuple[NDArray[np.bool_], Float]:
         """Which cases have votes and are no anchors, and the share of positive votes of these."""
-        if self.counts is None:
-            raise InputError("these embeddings have no votes: the premise is about votes")
         votes = check_counts(self.counts, None)
         total = votes.sum(axis=1)
         kept = total > 0
@@ -78,7 +67,7 @@ class Embeddings:
         Examples
         --------
         >>> X = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 5.0]])
-        >>> data = Embeddings(X, np.array([0, 1, 1]), None, {0: np.array([0]), 1: np.array([1])})
+        >>> data = Embeddings(X, np.array([0, 1, 1]), np.ones((3, 2), int), {0: [0], 1: [1]})
         >>> data.position(X).tolist()
         [0.0, 1.0, 0.5]
         """
@@ -115,11 +104,10 @@ def write_anchors(folder: str | Path, embeddings: Embeddings) -> None:
     arrays = {
         "X": embeddings.X.astype(np.float32),
         "y": embeddings.y,
+        "counts": embeddings.counts,
         "n_raters": np.array(embeddings.n_raters),
         **{f"anchors_{c}": index for c, index in embeddings.anchors.items()},
     }
-    if embeddings.counts is not None:
-        arrays["counts"] = embeddings.counts
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
     write_file(Path(folder) / FILE, content.getvalue(), kind="reproduce")
@@ -131,12 +119,13 @@ def read_anchors(folder: str | Path) -> Embeddings | None:
     Examples
     --------
     >>> import tempfile
-    >>> made = Embeddings(np.eye(2), np.array([0, 1]), None, {0: np.array([0]), 1: np.array([1])}, 3)
+    >>> votes = np.array([[3, 0], [1, 2]])
+    >>> made = Embeddings(np.eye(2), np.array([0, 1]), votes, {0: np.array([0]), 1: np.array([1])}, 3)
     >>> with tempfile.TemporaryDirectory() as root:
     ...     write_anchors(root, made)
     ...     again = read_anchors(root)
-    >>> again.X.tolist(), again.anchors[1].tolist(), again.counts, again.n_raters
-    ([[1.0, 0.0], [0.0, 1.0]], [1], None, 3)
+    >>> again.X.tolist(), again.anchors[1].tolist(), again.counts.tolist(), again.n_raters
+    ([[1.0, 0.0], [0.0, 1.0]], [1], [[3, 0], [1, 2]], 3)
     """
     path = Path(folder) / FILE
     if not path.is_file():
@@ -145,17 +134,17 @@ def read_anchors(folder: str | Path) -> Embeddings | None:
         return Embeddings(
             kept["X"].astype(np.float64),
             kept["y"],
-            kept.get("counts"),
+            kept["counts"],
             {c: kept[f"anchors_{c}"] for c in (0, 1)},
             int(kept["n_raters"]),
         )
 
 
 def _bootstrap(
-    statistic: Callable[[Float], float], n: int, n_resamples: int, seed: int
+    statistic: Callable[[Float], float], n: int, n_resamples: int = 500
 ) -> tuple[float, float]:
     """95 % interval of a statistic of weighted cases, by bootstrap over the n cases."""
-    rng = as_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = [
         statistic(np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64))
         for _ in range(n_resamples)
@@ -190,7 +179,7 @@ def _correlation(a: Float, b: Float, weight: Float) -> float:
     return float((weight * a * b).sum() / scale) if scale > 0 else float("nan")
 
 
-def check_axis(data: Embeddings, *, n_resamples: int = 500, seed: int = 0) -> AxisCheck:
+def check_axis(data: Embeddings, *, n_resamples: int = 500) -> AxisCheck:
     """Check whether votes follow the position between the anchors, without the anchors themselves.
 
     Spearman's correlation of the vote share with `Embeddings.position`, over all cases and within classes:
@@ -229,7 +218,7 @@ def check_axis(data: Embeddings, *, n_resamples: int = 500, seed: int = 0) -> Ax
             _within(inner_a, label, weight), _within(inner_b, label, weight), weight
         )
 
-    return AxisCheck(overall, within(one), *_bootstrap(within, n, n_resamples, seed), n)
+    return AxisCheck(overall, within(one), *_bootstrap(within, n, n_resamples), n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,35 +240,22 @@ class NeighbourCheck:
     disagreement: Float
 
 
-def check_neighbours(
-    data: Embeddings, *, n_neighbours: int = 10, n_resamples: int = 500, seed: int = 0
-) -> NeighbourCheck:
+def check_neighbours(data: Embeddings) -> NeighbourCheck:
     """Check whether the real cases next to an interpolate are as contested as it is said to be.
 
-    All pairs of anchors at the levels k / n_raters; neighbours by Euclidean distance among the cases
-    with votes that are no anchors.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> t = rng.uniform(-1, 1, size=800)
-    >>> v = rng.binomial(7, (t + 1) / 2)
-    >>> X = np.column_stack([t, 0.1 * rng.normal(size=800)])
-    >>> order = np.argsort(t)
-    >>> counts, anchors = np.column_stack([7 - v, v]), {0: order[:5], 1: order[-5:]}
-    >>> check_neighbours(Embeddings(X, (v >= 4).astype(int), counts, anchors)).low > 0.5
-    True
+    All pairs of anchors at the levels k / n_raters; the `NEIGHBOURS` nearest by Euclidean distance
+    among the cases with votes that are no anchors.
     """
     from sklearn.neighbors import NearestNeighbors
 
     kept, share = data.voted
     n = len(share)
     levels = np.arange(1, data.n_raters) / data.n_raters
-    if n < n_neighbours:
+    if n < NEIGHBOURS:
         nan, empty = float("nan"), np.full(len(levels), np.nan)
         return NeighbourCheck(nan, nan, nan, n, levels, empty, empty)
     made, level = data.interpolates()
-    search = NearestNeighbors(n_neighbors=n_neighbours).fit(as_float(data.X, "X")[kept])
+    search = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(as_float(data.X, "X")[kept])
     near: NDArray[np.int64] = search.kneighbors(made, return_distance=False)
     centred = level - level.mean()
 
@@ -296,5 +272,5 @@ def check_neighbours(
         np.bincount(code, values[near].mean(axis=1)) / np.bincount(code)
         for values in (share, 4 * share * (1 - share))
     )
-    low, high = _bootstrap(slope, n, n_resamples, seed)
+    low, high = _bootstrap(slope, n)
     return NeighbourCheck(slope(np.ones(n)), low, high, n, levels, means, disagreement)

@@ -39,24 +39,6 @@ from scalecal.runs.folder import run_meta
 from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
 from scalecal.runs.methods import METHODS, Method
 
-__all__ = [
-    "SWEEP",
-    "Outcome",
-    "Training",
-    "cell_folder",
-    "check_begun",
-    "estimate_seconds",
-    "image_count",
-    "judge_run",
-    "nothing_found",
-    "reproduce",
-    "run_notes",
-    "seeds_left",
-    "train_cell",
-    "train_seeds_on",
-    "worth_spreading",
-]
-
 SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
 SWEEP_SEEDS = 3
 # "all" pairs of anchors are far too many to enumerate: as many are drawn as K = 100 has.
@@ -172,9 +154,7 @@ def _open_once(task: _Task, device: str) -> Features:
 def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Cell], Embeddings | None, float]:
     """Train the seeds of a task: a cell for each, the first seed's embeddings, and the seconds."""
     training = task.training
-    device = training.device
-    if device != "cpu" and worker.device is not None:
-        device = worker.device  # a card of its own
+    device = worker.device_for(training.device)
     data = _open_once(task, device)
     with warnings.catch_warnings():
         # Of few cases there are fewer pairs than the sweep's "all" may draw: then it has all.
@@ -212,21 +192,9 @@ def train_seeds_on(
     *,
     progress: Callable[[str], None] = print,
 ) -> dict[tuple[str, str], float]:
-    """Train the seeds of many cells that are not done, and keep each in its cell's folder.
+    """Train the seeds of many cells (source, folder) that are not done; `train_cell` finds them done.
 
-    Call `train_cell` for the cells afterwards: it finds these seeds done.
-
-    Parameters
-    ----------
-    engine
-        From `scalecal.engines.open_engine`.
-    cells
-        What to train on, and the folder of its cell. Sources are opened on the workers.
-
-    Returns
-    -------
-    dict
-        (data set, encoder) -> seconds of training.
+    Sources are opened on the workers. Returns (data set, encoder) -> seconds of training.
     """
     run = uuid.uuid4().hex
     tasks = [task for source, folder in cells for task in _tasks(run, source, folder, training)]
@@ -249,7 +217,9 @@ def train_seeds_on(
         _opened.clear()  # where the tasks were done in this process
     for source, folder in cells:
         if (key := (source.dataset, source.encoder)) in spent:
-            write_timing(folder, spent[key], len(training.seeds))
+            timing = {"seconds": spent[key], "seeds": len(training.seeds)}
+            text = json.dumps(timing, indent=2) + "\n"
+            write_file(folder / "timing.json", text, kind="reproduce")
     return spent
 
 
@@ -362,11 +332,7 @@ def reproduce(
 
 
 def _add_shifts(
-    source: Source,
-    cell: Cell,
-    folder: Path,
-    training: Training,
-    progress: Callable[[str], None],
+    source: Source, cell: Cell, folder: Path, training: Training, progress: Callable[[str], None]
 ) -> None:
     """Calibration under shift, once per cell: BreakHis by magnification, PatchCamelyon by slide."""
     seeds = len(training.seeds)
@@ -451,12 +417,6 @@ def judge_run(
             },
         )
     return Outcome(evidence, claims, missing, notes)
-
-
-def write_timing(folder: Path, seconds: float, seeds: int) -> None:
-    """Keep how long a cell's training took, for the claim on costs."""
-    content = json.dumps({"seconds": seconds, "seeds": seeds}, indent=2) + "\n"
-    write_file(folder / "timing.json", content, kind="reproduce")
 
 
 def _timings(out: Path) -> dict[tuple[str, str], float]:

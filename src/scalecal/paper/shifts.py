@@ -17,8 +17,6 @@ from scalecal.runs.cells import Cell, joined_cell, part_of_cell, write_cell
 from scalecal.runs.grid import SHARES, run_grid
 from scalecal.splits import split
 
-__all__ = ["SEEDS", "shift_cells", "shifted", "slides", "write_shifts"]
-
 SEEDS = 3
 """The most seeds trained per kind."""
 
@@ -26,7 +24,7 @@ MOST_SLIDES = 8
 """Test slides shown one by one: those with the most patches."""
 
 
-def shifted(cell: Cell, keep: NDArray[np.bool_], train: str, test: str) -> Cell:
+def _shifted(cell: Cell, keep: NDArray[np.bool_], train: str, test: str) -> Cell:
     """Return some cases of a cell, marked with where it was trained and tested."""
     part = part_of_cell(cell, keep)
     about = {**dict(cell.meta.get("dataset", {})), "shift": {"train": train, "test": test}}
@@ -46,10 +44,7 @@ def shift_cells(
 ) -> list[Cell]:
     """Train on the cases of each kind in turn, test on all kinds of other groups (patients).
 
-    Parameters
-    ----------
-    kind
-        (n,) what the cases differ in, for example the magnification. One kind is no shift: no cells.
+    `kind` is what the cases differ in, such as the magnification. One kind is no shift: no cells.
     """
     names = kind.astype(str)
     kinds = sorted((k for k in np.unique(names).tolist() if k), key=lambda k: (len(k), k))
@@ -69,7 +64,7 @@ def shift_cells(
         progress(f"{dataset}/{encoder} trained on {trained}: {seeds} seed{'s' * (seeds > 1)}")
         whole = replace(joined_cell(seen), encoder=encoder)
         tested = np.array([kind_of[name] for name in whole.cases.names.tolist()])
-        cells += [shifted(whole, tested == k, trained, k) for k in kinds]
+        cells += [_shifted(whole, tested == k, trained, k) for k in kinds]
     return cells
 
 
@@ -80,24 +75,18 @@ def slides(cell: Cell) -> list[Cell]:
     groups = cell.cases.groups.values
     names, count = np.unique(groups, return_counts=True)
     largest = names[np.argsort(-count, kind="stable")][:MOST_SLIDES]
-    return [shifted(cell, groups == name, "other slides", str(name)) for name in largest]
+    return [_shifted(cell, groups == name, "other slides", str(name)) for name in largest]
 
 
 def write_shifts(
-    folder: str | Path,
-    out: str | Path,
-    dataset: str,
-    encoder: str,
-    **options: Any,
-) -> list[Cell]:
+    folder: str | Path, out: str | Path, dataset: str, encoder: str, **options: Any
+) -> None:
     """Train the shifts of a feature folder whose table names the magnification, and write their cells."""
     table = load_features(folder).table
     if "magnification" not in table:
-        return []
+        return
     data = read_features(folder)
     kind = np.array([f"{m}X" for m in table["magnification"].tolist()])
-    cells = shift_cells(data, kind, dataset=dataset, encoder=encoder, **options)
-    for cell in cells:
+    for cell in shift_cells(data, kind, dataset=dataset, encoder=encoder, **options):
         assert cell.shift is not None
         write_cell(Path(out) / f"{encoder}@{cell.shift[0]}-{cell.shift[1]}", cell)
-    return cells

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal import __version__, metrics
-from scalecal.auditing.plots import INK, QUIET, save, style
+from scalecal.auditing.plots import INK, QUIET, panels, save, style
 from scalecal.auditing.sentences import LEVEL
 from scalecal.checks import Float, ScalecalWarning, check_positive_int, lookup
 from scalecal.datasets import simulate, true_calibration_error
@@ -29,7 +29,8 @@ from scalecal.datasets.simulated import SimulatedCases
 from scalecal.inference.paired import PairedResult, paired_t
 from scalecal.io.store import Store, output_folder, write_csv, write_json, write_text
 from scalecal.io.text import markdown_text
-from scalecal.paper.paper_figures import mark_of, panels
+from scalecal.paper.paper_figures import mark_of
+from scalecal.runs.cells import BASELINE
 from scalecal.runs.frontier import equal_entropy, soften
 from scalecal.runs.grid import run_grid
 from scalecal.runs.methods import METHODS
@@ -39,28 +40,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = [
-    "AIM",
-    "BASELINE",
-    "FACTORS",
-    "MARGIN",
-    "PAPER_TRAINED",
-    "SCORES",
-    "SETTINGS",
-    "STUDY_METHODS",
-    "TRUTHS",
-    "Setting",
-    "Study",
-    "effect",
-    "figure_simulation",
-    "measure_setting",
-    "page",
-    "score_against_truth",
-    "summarise",
-    "write_study",
-]
-
-BASELINE = "none"
 REFERENCE = "vote-fraction"
 CONTROL = "scale-shuffled"
 
@@ -141,15 +120,8 @@ class Setting:
 
     def draw(self, replicate: int) -> SimulatedCases:
         """Draw a data set; settings that differ in the preset alone get the same ones."""
-        return simulate(
-            self.n_train + self.n_test,
-            auc=self.auc,
-            dim=self.dim,
-            n_raters=self.n_raters,
-            n_train=self.n_train,
-            unexplained=self.unexplained,
-            seed=replicate,
-        )
+        law = {key: getattr(self, key) for key in FACTORS}
+        return simulate(self.n_train + self.n_test, seed=replicate, **law)
 
 
 def _settings() -> dict[str, Setting]:
@@ -180,16 +152,8 @@ def score_against_truth(
 ) -> dict[str, float]:
     """Score predictions of the positive class against the truth: the numbers of `SCORES`.
 
-    Parameters
-    ----------
-    probs : array (n,)
-        Predictions.
-    vote, label : array (n,)
-        True probability of a vote and of the label given the features.
-    y : array (n,)
-        Drawn labels, for the AUC.
-    baseline : array (n,)
-        Predictions of the uncalibrated probe, to be softened to the same mean entropy.
+    `vote` and `label` are the true probabilities of a vote and of the label given the features, `y`
+    the drawn labels, `baseline` the predictions of the uncalibrated probe.
 
     Examples
     --------
@@ -334,6 +298,11 @@ class Study:
             return []
         return [s for s in self.settings if self.change(s, REFERENCE, "vote_nll").high < 0]
 
+    @property
+    def _level(self) -> float:
+        """Confidence level at which the intervals of all settings hold together."""
+        return 1.0 - LEVEL / len(self.settings)
+
     def mean(self, setting: str, method: str, score: str) -> float:
         """Mean of a score over a setting's data sets."""
         return float(self.by_data_set[setting, method, score].mean())
@@ -350,7 +319,7 @@ class Study:
         return paired_t(
             self.by_data_set[setting, reference, reference_score or score],
             self.by_data_set[setting, method, score],
-            level=1.0 - LEVEL / len(self.settings),
+            level=self._level,
         )
 
     def recovered(self, setting: str, method: str) -> tuple[float, PairedResult]:
@@ -359,8 +328,7 @@ class Study:
             self.by_data_set[setting, m, "vote_nll"] for m in (BASELINE, REFERENCE, method)
         )
         share = float((base - own).mean() / (base - votes).mean())
-        level = 1.0 - LEVEL / len(self.settings)
-        return share, paired_t(AIM * (base - votes), base - own, level=level)
+        return share, paired_t(AIM * (base - votes), base - own, level=self._level)
 
 
 def summarise(frame: pd.DataFrame) -> pd.DataFrame:
@@ -463,12 +431,12 @@ def _about(study: Study, method: str) -> list[str]:
         f"Label NLL: it {_effects(all_settings('label_nll'))}.",
         f"AUC: it {_effects(all_settings('auc'), higher_is_better=True)}.",
     ]
-    for score, name in (("vote_nll", "vote NLL"), ("label_nll", "label NLL")):
+    for score in ("vote_nll", "label_nll"):
         softened = f"softened_{score}"
         beyond = {s: study.change(s, method, score, method, softened) for s in study.settings}
         said.append(
-            f"Beside one temperature that softens the uncalibrated probe to the same entropy, by {name}: "
-            f"it {_effects(beyond)}."
+            f"Beside one temperature that softens the uncalibrated probe to the same entropy, by "
+            f"{_SHOWN[score]}: it {_effects(beyond)}."
         )
     if method == "scale" and CONTROL in study.methods:
         said.append(
@@ -533,7 +501,7 @@ def _signed(change: PairedResult) -> str:
     return f"{change.difference:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
 
 
-def _method_table(study: Study) -> list[dict[str, Any]]:
+def _method_table(study: Study) -> str:
     """Means over all settings, and the recovered share."""
     rows = []
     for method in (*study.methods, *TRUTHS):
@@ -544,25 +512,17 @@ def _method_table(study: Study) -> list[dict[str, Any]]:
         shares = [study.recovered(s, method)[0] for s in study.gaining if method not in TRUTHS]
         share = f"{np.median(shares):.0%}" if shares and method != BASELINE else "-"
         rows.append({"method": method, **means, "recovered (median)": share})
-    return rows
+    return _table(rows)
 
 
-def _setting_table(study: Study, score: str) -> list[dict[str, Any]]:
-    methods = (*study.methods, *TRUTHS)
-    return [{"setting": s, **{m: study.mean(s, m, score) for m in methods}} for s in study.settings]
+def _table(rows: Iterable[dict[str, Any]]) -> str:
+    import pandas as pd
 
-
-def _change_table(study: Study, method: str) -> list[dict[str, Any]]:
-    return [
-        {"setting": s, **{t: _signed(study.change(s, method, k)) for k, t in _SHOWN.items()}}
-        for s in study.settings
-    ]
+    return markdown_text(pd.DataFrame(list(rows)))
 
 
 def page(frame: pd.DataFrame, *, brief: bool = False) -> str:
     """Return the page: what was done, what came out, and the tables behind it unless it is `brief`."""
-    import pandas as pd
-
     study = Study(frame)
     first = frame[frame["setting"] == study.settings[0]].iloc[0]
     base = ", ".join(f"{word} {first[key]:g}" for key, word in FACTORS.items())
@@ -582,7 +542,7 @@ def page(frame: pd.DataFrame, *, brief: bool = False) -> str:
         _winner(study, "label_nll", "lowest in label NLL is"),
         _aim(study),
         "Means over all settings:",
-        markdown_text(pd.DataFrame(_method_table(study))),
+        _method_table(study),
     ]
     for method, title in (
         ("scale", "When does SCALE help?"),
@@ -591,14 +551,21 @@ def page(frame: pd.DataFrame, *, brief: bool = False) -> str:
         if method in study.methods:
             blocks += [f"## {title}", "\n".join(f"- {line}" for line in _about(study, method))]
             if not brief:
-                table = markdown_text(pd.DataFrame(_change_table(study, method)))
-                blocks += [f"Changes of {method}:", table]
+                changes = _table(
+                    {"setting": s}
+                    | {t: _signed(study.change(s, method, k)) for k, t in _SHOWN.items()}
+                    for s in study.settings
+                )
+                blocks += [f"Changes of {method}:", changes]
     training = _training(study)
     if training:
         blocks += ["## Training as in the paper", *training]
     for score in () if brief else ("vote_distance", "label_error", "label_nll"):
-        table = markdown_text(pd.DataFrame(_setting_table(study, score)))
-        blocks += [f"## Every setting: {SCORES[score]}", table]
+        means = _table(
+            {"setting": s} | {m: study.mean(s, m, score) for m in (*study.methods, *TRUTHS)}
+            for s in study.settings
+        )
+        blocks += [f"## Every setting: {SCORES[score]}", means]
     return "\n\n".join(block.rstrip() for block in blocks if block) + "\n"
 
 
@@ -628,22 +595,12 @@ def figure_simulation(summary: pd.DataFrame, settings: Mapping[str, Setting]) ->
 
     Above, the mean distance to the true probability of a vote; below, the true calibration error of
     the label's probability; dashed, a model that is perfect for the other target.
-
-    Parameters
-    ----------
-    summary
-        As `summarise` gives it.
-    settings
-        The settings behind it.
     """
     first = next(iter(settings.values()))
     sweeps = {}
     for factor in FACTORS:
-        names = [
-            n
-            for n, s in settings.items()
-            if replace(s, **{factor: getattr(first, factor)}) == first
-        ]
+        same = {factor: getattr(first, factor)}
+        names = [n for n, s in settings.items() if replace(s, **same) == first]
         if len(names) > 1:
             sweeps[factor] = sorted(names, key=lambda n: float(getattr(settings[n], factor)))
     if not sweeps:
@@ -657,11 +614,11 @@ def figure_simulation(summary: pd.DataFrame, settings: Mapping[str, Setting]) ->
                 x = [float(getattr(settings[n], factor)) for n in names]
                 truth = "true-label" if score == "vote_distance" else "true-vote"
                 y = [means[n, truth, score] for n in names]
-                axis.plot(x, y, color=QUIET, ls="--", lw=1.2, label=f"{truth} (a perfect model)")
+                perfect = "perfect model of the other target"
+                axis.plot(x, y, color=QUIET, ls="--", lw=1.2, label=perfect)
                 for method in methods:
                     y = [means[n, method, score] for n in names]
-                    mark = mark_of(method)
-                    axis.plot(x, y, lw=0.9, label=method, **mark.options(5.0))
+                    axis.plot(x, y, lw=0.9, label=method, **mark_of(method).options(5.0))
                 if factor in _SPREAD_OUT:
                     axis.set_xscale("log")
                     axis.minorticks_off()
@@ -674,14 +631,8 @@ def figure_simulation(summary: pd.DataFrame, settings: Mapping[str, Setting]) ->
             for axis in axes[row]:
                 axis.set_ylim(0.0, top)
         handles, labels = axes[0, 0].get_legend_handles_labels()
-        dashed = {"true-label (a perfect model)": "perfect model of the other target"}
-        figure.legend(
-            handles,
-            [dashed.get(label, label) for label in labels],
-            loc="outside upper left",
-            ncols=int(np.ceil(len(labels) / 2)),
-            fontsize=8,
-        )
+        columns = int(np.ceil(len(labels) / 2))
+        figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=8)
     return figure
 
 
@@ -702,18 +653,8 @@ def write_study(
     change against the uncalibrated probe and its interval), ``study.md`` (the page), ``figure.svg``,
     ``figure.png`` and ``run.json``; ``settings/`` holds what was measured, one file per setting.
 
-    Parameters
-    ----------
-    seeds
-        Data sets drawn per setting.
-    methods
-        Names in `METHODS`; None: `STUDY_METHODS`. The uncalibrated probe is always there.
-    settings
-        Name -> setting.
-
-    Returns
-    -------
-    What the page says, without its long tables, to be printed.
+    `seeds` data sets are drawn per setting. `methods` are names in `METHODS` (None: `STUDY_METHODS`);
+    the uncalibrated probe is always there. Returns the page without its long tables, to be printed.
     """
     import pandas as pd
 

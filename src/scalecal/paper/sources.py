@@ -20,17 +20,6 @@ from scalecal.datasets import ImageSet, SimulatedCases, load_lidc, simulate, sim
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
 from scalecal.io.features import read_features
 
-__all__ = [
-    "PAPER_DATASETS",
-    "Source",
-    "SourceError",
-    "embedded",
-    "feature_folders",
-    "find_features",
-    "find_images",
-    "skipped_images",
-]
-
 PAPER_DATASETS = ("mhist", "pcam", "breakhis")
 
 _FOLDERS = {
@@ -221,7 +210,7 @@ def embedded() -> list[Source]:
     cases each, and are called what they are.
     """
     sources = [
-        Source("lidc", name, "embedded", partial(_nodules, name))
+        Source("lidc", name, "embedded", partial(load_lidc, features=name))
         for name in ("geometry", "geometry-raw")
     ]
     for dim in _WIDTHS:
@@ -231,10 +220,6 @@ def embedded() -> list[Source]:
             Source("simulated-breakhis", name, "simulated", partial(_without_votes, dim)),
         ]
     return sources
-
-
-def _nodules(features: str) -> Features:
-    return load_lidc(features=features)
 
 
 _WIDTHS = (64, 256)

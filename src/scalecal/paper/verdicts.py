@@ -14,25 +14,10 @@ from typing import Literal
 import numpy as np
 
 from scalecal.auditing.sentences import LEVEL
+from scalecal.inference.paired import Contrast
 from scalecal.metrics import holm
+from scalecal.paper.evidence import MissingEvidence
 from scalecal.paper.printed import encoder_label
-from scalecal.runs.scores import Contrast
-
-__all__ = [
-    "LEAST_CASES",
-    "LEAST_UNITS",
-    "NEGLIGIBLE",
-    "VERDICTS",
-    "Answer",
-    "Inconclusive",
-    "Part",
-    "Verdict",
-    "all_of",
-    "at_least",
-    "joined",
-    "lower",
-    "lower_everywhere",
-]
 
 Answer = Literal["holds", "does not hold", "inconclusive"]
 VERDICTS: tuple[Answer, ...] = ("holds", "does not hold", "inconclusive")
@@ -67,14 +52,6 @@ class Part:
     why: str
 
 
-class Inconclusive(Exception):
-    """The evidence cannot decide a claim; the message is the verdict's reason."""
-
-    def __init__(self, reason: str, *, n: int = 0, measured: str = "-") -> None:
-        super().__init__(reason)
-        self.verdict = Verdict(measured, n, "inconclusive", reason)
-
-
 def at_least(
     low: float, high: float, bound: float, *, n: int, fails_below: float | None = None
 ) -> Answer:
@@ -89,11 +66,8 @@ def at_least(
         return "inconclusive"
     if low >= bound:
         return "holds"
-    return (
-        "does not hold"
-        if high < (bound if fails_below is None else fails_below)
-        else "inconclusive"
-    )
+    least = bound if fails_below is None else fails_below
+    return "does not hold" if high < least else "inconclusive"
 
 
 def joined(answers: Iterable[Answer]) -> Answer:
@@ -116,10 +90,8 @@ def _is_lower(contrast: Contrast, metric: str, p: float) -> Part:
     elif contrast.low > 0 and p < LEVEL:
         answer, why = "does not hold", f"it is higher, p = {_p(p)}"
     elif contrast.low > -least:
-        answer, why = (
-            "does not hold",
-            f"any decrease is below {100 * negligible:g} % of the reference",
-        )
+        answer = "does not hold"
+        why = f"any decrease is below {100 * negligible:g} % of the reference"
     elif contrast.difference < 0 and p < LEVEL:
         if contrast.difference <= -least:
             answer, why = "holds", f"lower, p = {_p(p)}"
@@ -155,12 +127,7 @@ def lower(
 ) -> Verdict:
     """Judge "the method's value is lower than the reference's", averaged over encoders.
 
-    Parameters
-    ----------
-    what
-        What was compared, for the reason: "low-agreement ECE, scale against none".
-    by_encoder
-        The same contrast per encoder: those in the other direction are named.
+    `what` was compared, for the reason; encoders with a contrast in the other direction are named.
     """
     part = _is_lower(contrast, metric, contrast.p_value)
     reason = f"{what}: {contrast.reference:.3f} to {contrast.value:.3f}; {part.why}"
@@ -170,19 +137,17 @@ def lower(
     return Verdict(_percent(contrast), contrast.n, part.answer, reason)
 
 
-def lower_everywhere(
-    contrasts: Mapping[str, Contrast], what: str, *, metric: str = "ece"
-) -> Verdict:
+def lower_everywhere(contrasts: Mapping[str, Contrast], what: str) -> Verdict:
     """Judge "lower for every encoder", Holm over encoders; name those where it fails.
 
     The contrasts' intervals should be at the level 1 - 0.05 / encoders, so that failing somewhere by
     chance is as rare as holding everywhere by chance.
     """
     if not contrasts:
-        raise Inconclusive(f"{what}: no encoder here")
+        raise MissingEvidence(f"{what}: no encoder here")
     adjusted = holm([one.p_value for one in contrasts.values()])
     parts = {
-        encoder: _is_lower(one, metric, float(p))
+        encoder: _is_lower(one, "ece", float(p))
         for (encoder, one), p in zip(contrasts.items(), adjusted, strict=True)
     }
     mean = float(np.mean([part.value for part in parts.values()]))

@@ -41,8 +41,6 @@ from scalecal.probes.recipes import Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 
-__all__ = ["LinearProbe", "ScaleProbe", "load_probe"]
-
 FLOATS = (np.float64, np.float32, np.float16)
 FORMAT = 2
 WEIGHTS, ABOUT = "probe.safetensors", "probe.json"

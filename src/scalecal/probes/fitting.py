@@ -27,8 +27,6 @@ from scalecal.solvers.problem import same_content
 from scalecal.splits import hold_out
 from scalecal.synthesis import SynthesisPlan, plan
 
-__all__ = ["Job", "Trained", "fit_many", "host_rows", "linear_logits", "probabilities"]
-
 FEWEST_TO_HOLD_OUT = 50
 """Total weight below which nothing is held out: a validation part of four cases decides nothing."""
 CHUNK_ROWS = 8192

@@ -10,8 +10,6 @@ from scalecal.checks import InputError, check_choice, check_positive_int, check_
 from scalecal.smoothing import SMOOTHINGS, Smoothing
 from scalecal.solvers import LOSSES
 
-__all__ = ["FROM_LABELS", "PRESETS", "SCALINGS", "Recipe", "with_preset"]
-
 SCALINGS: dict[str, str] = {
     "rms": "all features divided by one number, their root mean square over the training part",
     "none": "features as they are",

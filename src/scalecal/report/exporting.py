@@ -13,12 +13,10 @@ from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
 from scalecal.report.views import frontiers, stratum_title
-from scalecal.runs.folder import read_runs, report_facts, results_of
+from scalecal.runs.folder import read_runs, results_of, side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["draw_all", "export", "table_all"]
 
 
 def export(
@@ -44,7 +42,7 @@ def export(
     check_choice(what, ("figures", "tables"), "what")
     folders = [runs] if isinstance(runs, str | Path) else list(runs)
     read = read_runs(folders)
-    facts = report_facts(read)
+    facts = side_by_side(read)
     names: list[str] = []
     with output_folder(out, kind="report", inputs=folders) as folder:
         if what == "figures":
@@ -79,7 +77,7 @@ def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
     """Every figure of a report by file name."""
-    found: list[tuple[str, Drawing]] = []
+    drawings: list[tuple[str, Drawing]] = []
     cells = facts["cells"]
     for cell in cells:
         own = () if len(cells) == 1 else (cell["name"],)
@@ -91,20 +89,20 @@ def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
                 role=figures.role_of(method, cell["baseline"]),
                 heading=f"{cell['name']}: {method}",
             )
-            found.append((_file_name("reliability", *own, method), sheet))
+            drawings.append((_file_name("reliability", *own, method), sheet))
         for kind, _, drawn in frontiers(cell):
-            found.append((_file_name(f"frontier_{kind}", *own), drawn))
+            drawings.append((_file_name(f"frontier_{kind}", *own), drawn))
         top = figures.referral_top(cell["referral"])
         for panel in cell["referral"]:
             title = stratum_title(panel["stratum"], cell["agreement"])
             sheet = figures.referral_panel(panel, title=title, baseline=cell["baseline"], top=top)
-            found.append((_file_name("referral", *own, panel["stratum"]), sheet))
+            drawings.append((_file_name("referral", *own, panel["stratum"]), sheet))
     rows = [{**row, "cell": cell["name"]} for cell in cells for row in cell["rows"]]
     baselines = {cell["name"]: cell["baseline"] for cell in cells}
     top = figures.ece_top(cells)
     sheet = figures.dot_rows(rows, facts["strata"], baselines=baselines, top=top)
-    found.append(("ece_against_floor", sheet))
-    return _distinct(found)
+    drawings.append(("ece_against_floor", sheet))
+    return _distinct(drawings)
 
 
 def table_all(facts: dict[str, Any], tidy: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -116,7 +114,7 @@ def table_all(facts: dict[str, Any], tidy: pd.DataFrame) -> dict[str, pd.DataFra
         for name, listed in _cell_tables(cell).items():
             rows.setdefault(name, []).extend({"model": cell["name"], **row} for row in listed)
     rows["claims"] = facts["claims"]
-    return {"results": tidy} | {name: pd.DataFrame(found) for name, found in rows.items() if found}
+    return {"results": tidy} | {name: pd.DataFrame(own) for name, own in rows.items() if own}
 
 
 def _cell_tables(cell: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

@@ -11,22 +11,6 @@ import numpy as np
 from scalecal.io.text import number
 from scalecal.report.svg import Drawing, text_width
 
-__all__ = [
-    "PANEL",
-    "calibrated_text",
-    "dot_rows",
-    "ece_top",
-    "frontier",
-    "interval_text",
-    "lead_strip",
-    "referral_panel",
-    "referral_top",
-    "reliability_panel",
-    "reliability_row",
-    "role_of",
-    "strip",
-]
-
 PANEL = {"width": 240, "height": 284, "left": 40, "top": 10, "side": 190, "gap": 14, "counts": 34}
 """Geometry of a reliability panel, shared with the page's script."""
 

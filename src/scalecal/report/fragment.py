@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from scalecal.auditing.sentences import cell, shown_columns
+from scalecal.auditing.sentences import SHOWN, cell, shown_columns
 from scalecal.io.text import number
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS, colour_rules
@@ -15,20 +15,6 @@ from scalecal.runs.facts import reliability_facts
 if TYPE_CHECKING:
     from scalecal.auditing.audits import Audit
 
-__all__ = ["audit_html", "audit_page"]
-
-_SHOWN = (
-    "n",
-    "ece",
-    "floor",
-    "null",
-    "p_null_holm",
-    "p_cox_holm",
-    "overconfidence",
-    "nll",
-    "vote_nll",
-    "auc",
-)
 _MOST_PANELS = 6
 
 
@@ -52,7 +38,7 @@ def audit_html(audit: Audit) -> str:
     It brings its own colours and touches nothing outside itself, as a notebook wants it.
     """
     agreement = audit.meta["strata"] == "agreement"
-    used = shown_columns(audit.rows, _SHOWN)
+    used = shown_columns(audit.rows, SHOWN[1:])
     head = "".join(f'<th style="text-align:right">{escape(c.title)}</th>' for c in used)
     body = []
     for row in audit.rows:

@@ -21,12 +21,10 @@ from scalecal.metrics.arguments import read_hard_event
 from scalecal.report.figures import PANEL
 from scalecal.report.views import cell_view, data_uri, page_view
 from scalecal.runs.cells import Cell
-from scalecal.runs.folder import read_runs, report_facts, results_of
+from scalecal.runs.folder import mean_results, read_runs, results_of, side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["MOST_BYTES", "MOST_CASES", "MOST_WITH_IMAGES", "add_images", "write_report"]
 
 MOST_BYTES = 2_000_000
 """Size of a page without thumbnails, at most."""
@@ -89,7 +87,7 @@ def write_report(
     kind = (out.name == "report.html" and written_by(out.parent / "run.json")) or "report"
     check_output_file(out, kind=kind, inputs=inputs)
     read = read_runs(runs)
-    facts, cells = report_facts(read), [cell for run in read for cell in run.cells]
+    facts, cells = side_by_side(read), [cell for run in read for cell in run.cells]
     tidy = results_of(read, facts)
     notes, thumbnails = _images(facts, cells, out, images)
     text = ""
@@ -106,10 +104,10 @@ def _images(
 ) -> tuple[dict[str, str], int]:
     room, notes = MOST_WITH_IMAGES - MOST_BYTES, {}
     start = room
-    for found, cell in zip(facts["cells"], cells, strict=True):
+    for own, cell in zip(facts["cells"], cells, strict=True):
         named = (cell.meta.get("dataset") or {}).get("data")
         folder = images if images is not None else Path(named) if named else None
-        used, notes[found["key"]] = add_images(found["cases"], folder, out, most_bytes=room)
+        used, notes[own["key"]] = add_images(own["cases"], folder, out, most_bytes=room)
         room -= used
     return notes, start - room
 
@@ -143,31 +141,28 @@ def _page(
     arrays: dict[str, Any] = {}
     full: list[dict[str, Any]] = []
     room = detail.arrays
-    for found, cell in zip(drawn, cells, strict=False):
-        order = [*found["shown"], *(m for m in found["methods"] if m not in found["shown"])]
+    for own, cell in zip(drawn, cells, strict=False):
+        order = [*own["shown"], *(m for m in own["methods"] if m not in own["shown"])]
         packed, note = case_arrays(cell, order, most_bytes=room // (len(drawn) - len(full)))
         if packed is not None:
-            arrays[found["key"]] = packed
+            arrays[own["key"]] = packed
             room -= sum(len(a["p"]) + len(a["y"]) for a in packed["methods"].values())
-        offered = found["shown"]
+        offered = own["shown"]
         if packed is not None:
             offered = [m for m in order if as_parsed(m) in packed["methods"]]
         full.append(
             cell_view(
-                found,
+                own,
                 offered=offered,
                 sampled=note,
                 most_cases=detail.cases,
-                image_note=image_notes[found["key"]],
+                image_note=image_notes[own["key"]],
             )
         )
     text = csv_text(tidy)
     note = "One row per model, method, seed, stratum and metric."
     if len(text) > detail.results:
-        keys = [c for c in tidy.columns if c not in ("seed", "value", "floor")]
-        text = csv_text(
-            tidy.groupby(keys, sort=False, dropna=False).mean(numeric_only=True).reset_index()
-        )
+        text = csv_text(mean_results(facts["cells"]))
         note = "Means over seeds: the results of every seed are in the run’s results.csv."
     if len(text) > detail.results:
         text, note = "", "The results are too many for this page: see the run’s results.csv."
@@ -189,14 +184,15 @@ def _page(
 # What the script works on: predictions and labels of single cases, packed small
 
 
-def script_json(value: Any) -> str:
-    """Return JSON that cannot end its script element or open a comment in it.
+def payload(arrays: Mapping[str, Any]) -> str:
+    """Return geometry and case arrays as JSON that cannot end its script element or open a comment in it.
 
     Examples
     --------
-    >>> script_json({"id": "</script><!--"})
-    '{"id":"\\\\u003c/script\\\\u003e\\\\u003c!--"}'
+    >>> set("<>&") & set(payload({"id": "</script><!-- &amp;"}))
+    set()
     """
+    value = {"panel": PANEL, "cells": arrays}
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -253,11 +249,6 @@ def case_arrays(
         arrays = {"p": _packed(event.p, "<f8"), "y": _packed(event.y, "<u1")}
         out["methods"][as_parsed(method)] = arrays
     return out, note
-
-
-def payload(cells: Mapping[str, Any]) -> str:
-    """Return the script's data: geometry and every cell's arrays."""
-    return script_json({"panel": PANEL, "cells": cells})
 
 
 # Images

@@ -14,8 +14,6 @@ from html import escape as escape_html
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["COLOURS", "Drawing", "colour_rules", "text_width"]
-
 COLOURS = {
     "ink": "#16191d",
     "quiet": "#5b636d",

@@ -17,9 +17,7 @@ from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
-from scalecal.runs.wording import change_text, said
-
-__all__ = ["cell_view", "data_uri", "frontiers", "page_view", "stratum_title"]
+from scalecal.runs.wording import all_sentences, change_text
 
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
 
@@ -61,7 +59,7 @@ def cell_view(
         diagrams.append({"method": method, "role": role, "what": what, "panels": drawn})
     return {
         **cell,
-        "said": said(cell),
+        "said": all_sentences(cell),
         "after": cell["best"]["method"] if cell["best"] else None,
         "offered": offered,
         "sampled": sampled,
@@ -271,21 +269,21 @@ def _lead(facts: Row) -> list[dict[str, Any]]:
     strips: list[Markup | str] = ["", "", ""]
     if len(cells) == 1:
         cell = cells[0]
+        base, best, hard = cell["baseline"], cell["best"], cell["hardest"]
         top = figures.ece_top(cells)
-        value = {
+        panels = {
             (method, panel["stratum"]): {"method": method, **panel}
-            for method, panels in cell["reliability"].items()
-            for panel in panels
+            for method, listed in cell["reliability"].items()
+            for panel in listed
         }
-        wanted = [(cell["baseline"], "overall"), (cell["baseline"], cell["hardest"])]
-        if cell["best"]:
-            wanted.append((cell["best"]["method"], cell["hardest"] or "overall"))
-        for i, key in enumerate(wanted):
-            if key in value:
-                role = role_of(key[0], cell["baseline"])
-                before = value.get((cell["baseline"], key[1])) if i == 2 else None
-                sheet = figures.lead_strip(value[key], top=top, role=role, before=before)
-                strips[i] = svg(sheet)
+        wanted = [(base, "overall"), (base, hard)]
+        if best:
+            wanted.append((best["method"], hard or "overall"))
+        for i, (method, stratum) in enumerate(wanted):
+            if (method, stratum) in panels:
+                before = panels.get((base, stratum)) if i == 2 else None
+                panel, role = panels[method, stratum], role_of(method, base)
+                strips[i] = svg(figures.lead_strip(panel, top=top, role=role, before=before))
     return [{**item, "strip": strip} for item, strip in zip(facts["lead"], strips, strict=True)]
 
 
@@ -351,8 +349,8 @@ def _with_change(row: Row | None, key: str, baseline: str) -> dict[str, Any]:
 def _claim(claim: Row) -> dict[str, str]:
     kinds = {"holds": "holds", "does not hold": "fails"}
     keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
-    found = {k: "" if claim.get(k) is None else _words(claim[k]) for k in keys}
-    return {**found, "kind": kinds.get(str(claim.get("verdict")), "open")}
+    texts = {k: "" if claim.get(k) is None else _words(claim[k]) for k in keys}
+    return {**texts, "kind": kinds.get(str(claim.get("verdict")), "open")}
 
 
 def _words(value: Any) -> str:

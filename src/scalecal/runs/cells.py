@@ -7,7 +7,7 @@ from the files of the cells alone, without training.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,17 +23,6 @@ from scalecal.votes import STRATA, stratum_codes
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = [
-    "BASELINE",
-    "Cell",
-    "Prediction",
-    "cell_of_seed",
-    "joined_cell",
-    "part_of_cell",
-    "read_cell",
-    "write_cell",
-]
 
 BASELINE = "none"
 """Name of the method that leaves a probe as it is."""
@@ -133,8 +122,8 @@ class Cell:
         """Names of the strata that have cases, easiest first; no "overall"."""
         if self.cases.strata is None:
             return ()
-        present = set(np.unique(self.cases.strata.codes).tolist())
-        return tuple(name for j, name in enumerate(self.cases.strata.names) if j in present)
+        present = np.unique(self.cases.strata.codes)
+        return tuple(self.cases.strata.names[code] for code in present if code >= 0)
 
     @cached_property
     def codes(self) -> Int:
@@ -147,7 +136,7 @@ class Cell:
 
     @property
     def hardest(self) -> str | None:
-        """The stratum whose cases are hardest: low agreement, or the last one given."""
+        """The stratum whose cases are hardest: low agreement, or the last one."""
         if not self.stratum_names:
             return None
         return "low" if "low" in self.stratum_names else self.stratum_names[-1]
@@ -198,13 +187,17 @@ def cell_of_seed(cell: Cell, seed: int) -> Cell:
     return part_of_cell(replace(cell, predictions=own), tested)
 
 
-def joined_cell(cells: Sequence[Cell]) -> Cell:
-    """One cell of several seeds: cases of all of them, in the order of their ids' first appearance."""
+def joined_cell(cells: Sequence[Cell], order: Iterable[str] = ()) -> Cell:
+    """One cell of several seeds, with the cases of all of them.
+
+    Cases are in the order of these ids; those that are not named follow as they first appear.
+    """
     every = Cases.concat([cell.cases for cell in cells])
-    place: dict[str, int] = {}
-    for name in every.names.tolist():
-        place.setdefault(name, len(place))
-    first = np.unique(np.array([place[n] for n in every.names.tolist()]), return_index=True)[1]
+    names = every.names.tolist()
+    present = set(names)
+    known = dict.fromkeys([*(name for name in order if name in present), *names])
+    place = {name: i for i, name in enumerate(known)}
+    first = np.unique([place[name] for name in names], return_index=True)[1]
     predictions: dict[tuple[str, int], Prediction] = {}
     for cell in cells:
         moved = np.array([place[name] for name in cell.cases.names.tolist()])
@@ -219,6 +212,10 @@ def joined_cell(cells: Sequence[Cell]) -> Cell:
 
 def _columns(prefix: str, n_classes: int) -> list[str]:
     return [f"{prefix}_{c}" for c in range(n_classes)]
+
+
+def _prob_columns(prefix: str, n_classes: int) -> list[str]:
+    return [prefix] if n_classes == 2 else _columns(prefix, n_classes)
 
 
 def _cases_table(cases: Cases) -> pa.Table:
@@ -258,22 +255,20 @@ def _predictions_table(cell: Cell) -> pa.Table:
             pa.array(index.astype(np.int32)), pa.array(cell.cases.names.tolist(), pa.string())
         ),
     }
-    wide = len(cell.cases.classes) > 2
-    blank = np.nan * np.zeros(len(cell.cases.classes) if wide else ())
     for prefix in ("p", "p_reader"):
         values = [getattr(part, prefix) for _, part in parts]
         if prefix == "p_reader" and all(v is None for v in values):
             continue
+        names = _prob_columns(prefix, len(cell.cases.classes))
+        blank = np.full((1, len(names)), np.nan)
         filled = [
-            np.broadcast_to(blank, (size, *blank.shape)) if v is None else v
+            np.repeat(blank, size, axis=0) if v is None else v.reshape(size, -1)
             for v, size in zip(values, sizes, strict=True)
         ]
-        table = np.concatenate([np.zeros((0, *blank.shape)), *filled])
-        if wide:
-            for c, name in enumerate(_columns(prefix, len(cell.cases.classes))):
-                columns[name] = pa.array(np.ascontiguousarray(table[:, c]))
-        else:
-            columns[prefix] = pa.array(table.astype(np.float64))
+        table = np.concatenate([blank[:0], *filled])
+        columns |= {
+            name: pa.array(np.ascontiguousarray(table[:, c])) for c, name in enumerate(names)
+        }
     return pa.table(columns)
 
 
@@ -281,28 +276,13 @@ def write_cell(folder: str | Path, cell: Cell, *, kind: str = "reproduce") -> No
     """Write ``run.json``, ``cases.parquet`` and ``predictions.parquet``, all of them or none.
 
     `kind` is the command that writes; see `scalecal.io.store.output_folder`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> cases = Cases(n=2, classes=("no", "yes"), ids=np.array(["a", "b"]), y=np.array([0, 1]))
-    >>> cell = Cell("toy", "raw", cases,
-    ...             {("none", 0): Prediction(np.array([0, 1]), np.array([0.2, 0.7]))})
-    >>> with tempfile.TemporaryDirectory() as root:
-    ...     write_cell(root, cell)
-    ...     again = read_cell(root)
-    >>> again.name, again.predictions["none", 0].p.tolist()
-    ('toy/raw', [0.2, 0.7])
     """
     import pyarrow.parquet as pq
 
     meta = dict(cell.meta)
-    meta["dataset"] = {
-        **dict(meta.get("dataset") or {}),
-        "name": cell.dataset,
-        "classes": list(cell.cases.classes),
-    }
-    meta["encoder"] = {**dict(meta.get("encoder") or {}), "name": cell.encoder}
+    dataset = {"name": cell.dataset, "classes": list(cell.cases.classes)}
+    meta["dataset"] = {**(meta.get("dataset") or {}), **dataset}
+    meta["encoder"] = {**(meta.get("encoder") or {}), "name": cell.encoder}
     meta.setdefault("methods", cell.methods)
     with output_folder(folder, kind=kind) as partial:
         write_json(partial / "run.json", meta)
@@ -319,13 +299,11 @@ def _strings(table: pa.Table, name: str) -> NDArray[np.str_] | None:
 
 
 def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
-    wide = [c for c in _columns(prefix, n_classes) if c in table.column_names]
-    if prefix in table.column_names:
-        return np.asarray(table[prefix].to_numpy(), dtype=np.float64)
-    if len(wide) == n_classes:
-        both = np.column_stack([table[c].to_numpy() for c in wide])
-        return both[:, 1] if n_classes == 2 else both
-    return None
+    names = _prob_columns(prefix, n_classes)
+    if not set(names) <= set(table.column_names):
+        return None
+    values = np.column_stack([np.asarray(table[c].to_numpy(), np.float64) for c in names])
+    return values[:, 0] if n_classes == 2 else values
 
 
 def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Prediction]:
@@ -338,7 +316,8 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
     n_classes = len(cases.classes)
     raw, reader = (_read_probs(table, prefix, n_classes) for prefix in ("p", "p_reader"))
     if raw is None:
-        raise InputError(f"{path} has neither p nor p_0 .. p_{n_classes - 1}")
+        wanted = ", ".join(_prob_columns("p", n_classes))
+        raise InputError(f"{path} lacks a column: {wanted} are expected for {n_classes} classes")
     probs = check_probs(raw, f"p in {path.name}")
     place = {name: i for i, name in enumerate(cases.names.tolist())}
     case, method = (table[c].chunk(0) for c in ("id", "method"))
@@ -366,31 +345,22 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
     }
 
 
-def _read_cases(path: Path, class_names: Sequence[str] | None) -> Cases:
+def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
-    ids = _strings(table, "id")
+    ids, votes = _strings(table, "id"), None
     if ids is None or "label" not in table.column_names:
         raise InputError(f"{path} needs the columns id and label")
-    labels = table["label"].to_numpy()
-    voted = any(c.startswith("votes_") for c in table.column_names)
-    n_classes = len(class_names or ()) or max(
-        2,
-        sum(c.startswith("votes_") for c in table.column_names),
-        int(labels.max(initial=1)) + 1,
-    )
-    votes = None
-    if voted:
-        votes = np.column_stack(
-            [table[name].to_numpy().astype(np.int64) for name in _columns("votes", n_classes)]
-        )
+    if "votes_0" in table.column_names:
+        counts = (table[name].to_numpy() for name in _columns("votes", len(classes)))
+        votes = np.column_stack([count.astype(np.int64) for count in counts])
     strata, groups = _strings(table, "stratum"), _strings(table, "group")
     cases = Cases(
         n=len(ids),
-        classes=tuple(class_names or map(str, range(n_classes))),
+        classes=tuple(classes),
         ids=ids,
-        y=check_labels(labels, n_classes, "label"),
+        y=check_labels(table["label"].to_numpy(), len(classes), "label"),
         votes=votes,
         groups=None if groups is None else Factor.of(groups),
         paths=_strings(table, "path"),
@@ -413,6 +383,8 @@ def read_cell(folder: str | Path) -> Cell:
     meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     dataset, encoder = meta.get("dataset") or {}, meta.get("encoder") or {}
     classes = [str(c) for c in dataset.get("classes") or ()]
+    if len(classes) < 2:
+        raise InputError(f"{folder / 'run.json'} names no classes: dataset.classes must list them")
     cases = _read_cases(folder / "cases.parquet", classes)
     return Cell(
         dataset=str(dataset.get("name", folder.name)),

@@ -1,4 +1,4 @@
-"""What a run has to say about a cell, computed once: `compare_cell` makes it, every display reads it.
+"""The facts about a cell, computed once: `compare_cell` makes them, every display reads them.
 
 Means over seeds, floors, nulls, paired changes, the best method, audits and the curves of the page are
 one JSON-able dict, which a run folder keeps as ``facts.json``. Terminal, page, tables and figures render
@@ -19,24 +19,23 @@ from scalecal import metrics
 from scalecal.auditing.audits import Audit, audit_predictions
 from scalecal.auditing.sentences import LEVEL
 from scalecal.checks import Float, InputError, ScalecalWarning
+from scalecal.inference.paired import contrast_of
 from scalecal.io.store import plain
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.runs import wording
 from scalecal.runs.cells import BASELINE, Cell, Prediction
-from scalecal.runs.frontier import frontier_curve, frontier_methods
+from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import Nulls, Resampled, draw_nulls, score_cell
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "best_method", "compare_cell", "reliability_facts", "with_remedies"]
-
 CONTROL = "scale-shuffled"
 REFERENCE = "vote-fraction"
 """Training on the votes themselves: the gain whose share the others recover."""
 
-MOST_CASES = 8
+CASES_LISTED = 8
 """Over-confident cases listed of each stratum."""
 
 THRESHOLDS = (0.8, 0.9, 0.95)
@@ -52,7 +51,7 @@ Changes = dict[str, dict[str, dict[str, dict[str, float]]]]
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """All methods of a cell, paired, and what is to be said of them. Made by `compare_cell`.
+    """All methods of a cell, paired, and the facts about them. Made by `compare_cell`.
 
     Attributes
     ----------
@@ -84,8 +83,8 @@ class Comparison:
 
     @property
     def sentences(self) -> list[str]:
-        """What was found, in plain sentences."""
-        return wording.said(self.facts)
+        """The result in plain sentences."""
+        return wording.all_sentences(self.facts)
 
     def __str__(self) -> str:
         return wording.comparison_text(self.facts)
@@ -135,7 +134,8 @@ def compare_cell(
     rows = _rows(cell, results, nulls, changes)
     best = best_method(changes, _candidates(cell))
     shown = [base, *([best["method"]] if best else [])]
-    made = {m: (audits or {}).get(m) or _audit(cell, m, options) for m in shown}
+    made = dict(audits or {})
+    made = {m: made.get(m) or audit_predictions(cell.answers(m), **options) for m in shown}
     first = cell.first(base)
     facts: dict[str, Any] = {
         "name": _name(cell),
@@ -160,11 +160,11 @@ def compare_cell(
         "baseline": base,
         "best": best,
         "shown": shown,
-        "audits": {m: _audit_facts(found) for m, found in made.items()},
+        "audits": {m: _audit_facts(audit) for m, audit in made.items()},
         "rows": rows,
         "recovered": {m: _recovered(cell, drawn, m) for m in cell.methods},
         "contrasts": _contrasts(cell, drawn),
-        "reliability": {m: reliability_facts(found) for m, found in made.items()},
+        "reliability": {m: reliability_facts(audit) for m, audit in made.items()},
         "frontier": _frontier(cell, rows, options),
         "referral": _referral(cell, shown),
         "cases": _overconfident(cell, base, best["method"] if best else None),
@@ -191,19 +191,15 @@ def _main_methods(cell: Cell) -> Cell:
     return replace(cell, predictions=kept)
 
 
-def _audit(cell: Cell, method: str, options: Mapping[str, Any]) -> Audit:
-    return audit_predictions(cell.answers(method), **options)
-
-
-def _audit_facts(found: Audit) -> dict[str, Any]:
-    whole = found.to_dict()
+def _audit_facts(audit: Audit) -> dict[str, Any]:
+    whole = audit.to_dict()
     return {"rows": whole.pop("strata"), **whole}
 
 
 def _about(cell: Cell, derived: Mapping[str, str]) -> dict[str, str]:
     """What each method does, in a sentence, where it is known."""
     known = {m: f"{METHODS[m].label}. {METHODS[m].about}" for m in cell.methods if m in METHODS}
-    return known | dict(derived)
+    return {**known, **derived}
 
 
 def _preset(cell: Cell, method: str) -> str | None:
@@ -222,7 +218,7 @@ def _rows(
     grouped = results.groupby(["method", "stratum", "metric"], sort=False)
     mean: dict[Any, float] = grouped["value"].mean().to_dict()
     floor: dict[Any, float] = grouped["floor"].mean().to_dict()
-    spread: dict[Any, float] = grouped["value"].std(ddof=1).to_dict()
+    over_seeds: dict[Any, float] = grouped["value"].std(ddof=1).to_dict()
     out = []
     for method in cell.methods:
         index = cell.first(method).rows
@@ -235,7 +231,7 @@ def _rows(
                 "stratum": stratum,
                 "n": len(index[cell.inside(index, stratum)]),
                 "seeds": len(cell.seeds(method)),
-                "ece_sd": spread[at],
+                "ece_sd": over_seeds[at],
                 "floor": floor[at],
                 **_bands([drawn.get(stratum) for drawn in nulls[method].values()]),
             }
@@ -275,7 +271,7 @@ def _changes(cell: Cell, drawn: Resampled) -> Changes:
             for metric in wording.CHANGES if stratum == "overall" else _STRATUM_CHANGES:
                 try:
                     a, b = (drawn.drawn(cell.encoder, m, stratum, metric) for m in (base, method))
-                    change = drawn.contrast(method, base, stratum=stratum, metric=metric)
+                    change = contrast_of(a, b)
                 except InputError:
                     continue  # not defined here: no votes, more than two classes, an empty stratum
                 if np.isfinite([change.difference, change.low, change.high]).all():
@@ -311,8 +307,8 @@ def _contrasts(cell: Cell, drawn: Resampled) -> dict[str, Any]:
     out = {}
     for name, rival in (("plain", "vanilla-ls"), ("control", CONTROL)):
         if {"scale", rival} <= set(cell.methods):
-            found = drawn.contrast("scale", rival, metric=metric)
-            out[name] = {**asdict(found), "p_value": found.p_value, "metric": metric}
+            contrast = drawn.contrast("scale", rival, metric=metric)
+            out[name] = {**asdict(contrast), "p_value": contrast.p_value, "metric": metric}
     return out
 
 
@@ -332,9 +328,10 @@ def _candidates(cell: Cell) -> set[str]:
 def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict[str, Any] | None:
     """Choose the method with the lowest vote NLL (label NLL without votes) at no clear cost.
 
-    Candidates whose label NLL is clearly worse than the baseline's are left out; None where nobody is
-    left. The gain is beyond chance (`sure`) only if its interval, widened for the number of candidates
-    (Bonferroni), excludes zero: trying more methods cannot make a gain.
+    Candidates whose label NLL is clearly worse than the baseline's are left out (`costly` has those
+    that gain more than the chosen one); None where none is left. The gain is beyond chance (`sure`)
+    only if its interval, widened for the number of candidates (Bonferroni), excludes zero: trying
+    more methods cannot make a gain.
 
     Examples
     --------
@@ -358,6 +355,11 @@ def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict
         "method": method,
         "metric": metric,
         "tried": len(known),
+        "costly": [
+            m
+            for m, c in known.items()
+            if m not in harmless and c[metric]["difference"] < min(0.0, change["difference"])
+        ],
         "low": low,
         "high": high,
         "sure": bool(np.isfinite(high) and high < 0),
@@ -418,21 +420,21 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
 # What the figures show
 
 
-def reliability_facts(found: Audit) -> list[Row]:
+def reliability_facts(audit: Audit) -> list[Row]:
     """One panel per stratum of the audited seed: bins, counts, consistency bars, null."""
-    options = {k: found.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
     panels = []
-    for row in found.rows:
+    for row in audit.rows:
         if not row["n"]:
             continue
         panel = {"stratum": row["name"], **{k: row[k] for k in ("n", "ece", "floor")}}
         if row["name"] == "overall":
-            event = read_hard_event(found.predictions.cases.y, found.predictions.p)  # type: ignore[arg-type]
+            event = read_hard_event(audit.predictions.cases.y, audit.predictions.p)  # type: ignore[arg-type]
             panel |= _bands([metrics.resampled_ece(event.p, **options)])
             panel["null"] = row["floor"]
         else:
             panel |= {k: row.get(k) for k in ("null", "null_low", "null_high")}
-        table, bars = found.reliability(row["name"])
+        table, bars = audit.reliability(row["name"])
         panel["bins"] = [
             {
                 **{k: float(getattr(table, k)[b]) for k in ("lo", "hi", "mean_p", "mean_y")},
@@ -457,12 +459,8 @@ def _frontier(cell: Cell, rows: Sequence[Row], options: Mapping[str, Any]) -> di
     points = []
     for method in cell.methods:
         point: Row = {"method": method}
-        for axis, stratum, metric in (
-            ("ece", "overall", "ece"),
-            ("ece_hard", hard, "ece"),
-            ("nll", "overall", "nll"),
-            ("vote_nll", "overall", "vote_nll"),
-        ):
+        for axis, metric in PLANES.items():
+            stratum = hard if axis == "ece_hard" else "overall"
             row = value.get((method, stratum), {})
             if metric not in row:
                 continue
@@ -473,22 +471,14 @@ def _frontier(cell: Cell, rows: Sequence[Row], options: Mapping[str, Any]) -> di
                 point[f"{axis}_low"] = start + change["low"]
                 point[f"{axis}_high"] = start + change["high"]
         points.append(point)
-    alike = [m for m in cell.methods if _same_cases(cell, m, base)]
     curve = frontier_curve(cell, baseline=base, n_bins=options["n_bins"])
-    beyond = frontier_methods(cell, alike, baseline=base, **options)
+    beyond = frontier_methods(cell, baseline=base, **options)
     return {
         "hard": hard,
         "curve": curve.to_dict("records"),
         "points": points,
         "beyond": beyond.to_dict("records"),
     }
-
-
-def _same_cases(cell: Cell, method: str, base: str) -> bool:
-    """Whether a method was tested on the baseline's cases, in every seed that both have."""
-    seeds = [s for s in cell.seeds(method) if (base, s) in cell.predictions]
-    pairs = [(cell.predictions[method, s].rows, cell.predictions[base, s].rows) for s in seeds]
-    return bool(pairs) and all(np.array_equal(a, b) for a, b in pairs)
 
 
 def _referral(cell: Cell, methods: Sequence[str]) -> list[Row]:
@@ -571,7 +561,7 @@ def _overconfident(cell: Cell, before: str, after: str | None) -> list[Row]:
     """Most over-confident cases of each stratum: id, votes, label, prediction before and after.
 
     Over-confidence is the probability of the predicted class less the share of readers who chose
-    it, or less whether it is the label where nobody voted. Predictions are means over seeds.
+    it, or less whether it is the label where it has no votes. Predictions are means over seeds.
     """
     table = _mean_probs(cell, before)
     second = None if after is None else _mean_probs(cell, after)
@@ -589,7 +579,7 @@ def _overconfident(cell: Cell, before: str, after: str | None) -> list[Row]:
     for stratum in cell.stratum_names or ("overall",):
         rows = each[cell.inside(each, stratum)]
         rows = rows[known[rows]]
-        rows = rows[np.argsort(-excess[rows], kind="stable")][:MOST_CASES]
+        rows = rows[np.argsort(-excess[rows], kind="stable")][:CASES_LISTED]
         for i in rows.tolist():
             shown = 1 if two else int(top[i])
             out.append(

@@ -31,8 +31,6 @@ from scalecal.synthesis import plan
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["fit_method", "predict_features", "predictions_table", "write_table"]
-
 CHUNK_ROWS = 65_536
 
 

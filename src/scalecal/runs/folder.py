@@ -2,7 +2,7 @@
 
 A folder that holds `cases.parquet` and `predictions.parquet` is a cell; a run folder is a cell, or
 holds cells below `cells/`. Facts are stored with the hashes of the cell's files; where they are missing
-or of other files (an older version wrote them), they are computed again by the same function.
+or of other files, they are computed again by the same function.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal import __version__
-from scalecal.auditing.audits import Audit, audit_predictions
+from scalecal.auditing.audits import Audit
 from scalecal.checks import InputError
 from scalecal.io.store import (
     file_hash,
     output_folder,
-    plain,
     was_changed,
     write_csv,
     write_file,
@@ -39,23 +38,10 @@ from scalecal.votes import STRATA
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Run",
-    "audit_method",
-    "newest_report",
-    "read_runs",
-    "report_facts",
-    "results_of",
-    "run_meta",
-    "store_facts",
-    "write_audit_run",
-    "write_run",
-]
-
 FACTS = "facts.json"
 _FORMAT = 1
 
-MOST_CASES = 1_000_000
+MOST_KEPT = 1_000_000
 """Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
 
 CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet", FACTS)
@@ -103,43 +89,29 @@ def run_meta(
     }
 
 
-def audit_method(cell: Cell, method: str, seed: int | None = None, **options: Any) -> Audit:
-    """Audit one method's predictions of one seed (the first, unless named)."""
-    return audit_predictions(cell.answers(method, seed), **options)
-
-
 def write_run(
     out: str | Path,
     comparison: Comparison,
     *,
     kind: str,
-    command: Sequence[str],
-    options: Mapping[str, Any],
-    notes: Sequence[str],
-    fingerprint: str,
     title: str | None = None,
     claims: Sequence[Mapping[str, Any]] | None = None,
     inputs: Sequence[Path | None] = (),
+    **about: Any,
 ) -> list[str]:
     """Write a run folder, all of it or nothing, and return the names of the files.
 
-    Files that an earlier run of the same kind wrote there and this one does not have are removed:
-    audits of another best method, say, would be taken for this run's.
+    `about` is the rest of what `run_meta` takes: command, options, notes and fingerprint. Files that
+    an earlier run of the same kind wrote there and this one does not have are removed: audits of
+    another best method, say, would be taken for this run's.
     """
     import pandas as pd
 
     from scalecal.auditing.plots import save
 
     cell, facts = comparison.cell, comparison.facts
-    meta = run_meta(
-        cell,
-        kind=kind,
-        title=title or f"Comparison of {len(cell.methods)} methods on {cell.dataset}",
-        command=command,
-        options=options,
-        notes=notes,
-        fingerprint=fingerprint,
-    )
+    title = title or f"Comparison of {len(cell.methods)} methods on {cell.dataset}"
+    meta = run_meta(cell, kind=kind, title=title, **about)
     with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
         write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
         write_text(folder / FACTS, _facts_text(folder, facts))
@@ -147,9 +119,9 @@ def write_run(
         write_csv(comparison.table, folder / "comparison.csv")
         if claims is not None:
             write_json(folder / "claims.json", list(claims))
-        for method, found in comparison.audits.items():
-            found.to_json(folder / f"audit_{method}.json")
-            save(found.plot(), folder / f"reliability_{method}")
+        for method, audit in comparison.audits.items():
+            audit.to_json(folder / f"audit_{method}.json")
+            save(audit.plot(), folder / f"reliability_{method}")
         if facts["hardest"]:
             curve, beyond = (pd.DataFrame(facts["frontier"][k]) for k in ("curve", "beyond"))
             write_csv(curve, folder / "frontier.csv")
@@ -159,7 +131,7 @@ def write_run(
 
 def write_audit_run(
     out: str | Path,
-    found: Audit,
+    audit: Audit,
     *,
     dataset: str,
     command: Sequence[str] = ("scalecal",),
@@ -174,11 +146,11 @@ def write_audit_run(
     from scalecal.auditing.plots import save
 
     with output_folder(out, kind="audit", inputs=inputs, replace=True) as folder:
-        found.to_json(folder / "audit.json")
-        write_csv(found.to_frame(), folder / "audit.csv")
-        save(found.plot(), folder / "reliability")
-        answers = found.predictions
-        if found.times is None and len(answers) <= MOST_CASES:
+        audit.to_json(folder / "audit.json")
+        write_csv(audit.to_frame(), folder / "audit.csv")
+        save(audit.plot(), folder / "reliability")
+        answers = audit.predictions
+        if audit.times is None and len(answers) <= MOST_KEPT:
             own = Prediction(np.arange(len(answers)), answers.p, answers.p_reader)
             cell = Cell(dataset, "model", answers.cases, {("model", 0): own})
             meta = run_meta(
@@ -187,12 +159,12 @@ def write_audit_run(
                 title=f"Audit of {dataset}",
                 command=command,
                 options=options or {},
-                notes=found.notes,
-                fingerprint=str(found.meta["data_sha256"]),
+                notes=audit.notes,
+                fingerprint=str(audit.meta["data_sha256"]),
             )
             write_cell(folder, replace(cell, meta=meta))
-            chosen = {k: found.meta[k] for k in ("n_bins", "n_resamples", "seed")}
-            facts = compare_cell(cell, audits={"model": found}, **chosen).facts
+            chosen = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+            facts = compare_cell(cell, audits={"model": audit}, **chosen).facts
             write_text(folder / FACTS, _facts_text(folder, facts))
         return sorted(p.name for p in folder.iterdir())
 
@@ -229,15 +201,13 @@ def _facts_of(folder: Path, cell: Cell) -> dict[str, Any]:
     return facts
 
 
-def store_facts(run: str | Path) -> None:
+def store_facts(folder: str | Path) -> None:
     """Compute and keep the facts of every cell of a run that has none of its present files."""
-    for folder in _cell_folders(Path(run)):
-        if _stored_facts(folder) is None:
-            cell = read_cell(folder)
-            if cell.shift is None and cell.predictions:
-                text = _facts_text(folder, compare_cell(cell).facts)
-                kind = written_by(folder / "run.json") or "files"
-                write_file(folder / FACTS, text, kind=kind)
+    run = _read_run(Path(folder))
+    for place, facts in zip(run.places, run.facts, strict=True):
+        if "made_from" not in facts:
+            kind = written_by(place / "run.json") or "files"
+            write_file(place / FACTS, _facts_text(place, facts), kind=kind)
 
 
 # Reading runs
@@ -253,6 +223,11 @@ class Run:
     facts: tuple[dict[str, Any], ...]
     places: tuple[Path, ...]
     claims: Sequence[Mapping[str, Any]]
+
+    @property
+    def title(self) -> str:
+        """Title of the run, or the name of its folder."""
+        return self.info.get("title") or self.folder.name
 
 
 def _read_json(path: Path) -> Any:
@@ -286,17 +261,17 @@ def _read_run(folder: Path) -> Run:
             f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
             "cells/. Run scalecal audit, compare, reproduce or demo with --out first"
         )
-    found = [(place, read_cell(place)) for place in places]
-    for place, cell in found:
+    every = [(place, read_cell(place)) for place in places]
+    for place, cell in every:
         if not cell.predictions:
             raise InputError(f"{place / 'predictions.parquet'} holds no prediction")
-    shown = [(place, cell) for place, cell in found if cell.shift is None] or found
+    shown = [(place, cell) for place, cell in every if cell.shift is None] or every
     # Data with strata first: they are what a reader comes for.
     shown.sort(key=lambda pair: not pair[1].stratum_names)
     info = _read_json(folder / "run.json") or shown[0][1].meta
-    if len(shown) < len(found):
+    if len(shown) < len(every):
         note = (
-            f"{len(found) - len(shown)} models tested elsewhere than trained are not on this page: "
+            f"{len(every) - len(shown)} models tested elsewhere than trained are not on this page: "
             "see the run's tables/shift.md and figures/shift.svg."
         )
         info = {**info, "notes": [*(info.get("notes") or ()), note]}
@@ -310,39 +285,36 @@ def _read_run(folder: Path) -> Run:
     )
 
 
-def report_facts(runs: Sequence[Run] | Sequence[str | Path]) -> dict[str, Any]:
-    """Everything a report of these runs says, JSON-able: the facts of their cells, side by side."""
-    read = [run if isinstance(run, Run) else _read_run(Path(run)) for run in runs]
-    if not read:
-        read_runs([])
-    cells = [{**facts, "run": number} for number, run in enumerate(read) for facts in run.facts]
+def report_facts(folders: Sequence[str | Path]) -> dict[str, Any]:
+    """Everything a report of these run folders says, JSON-able."""
+    return side_by_side(read_runs(folders))
+
+
+def side_by_side(runs: Sequence[Run]) -> dict[str, Any]:
+    """Join the facts of all cells of some runs."""
+    cells = [{**facts, "run": number} for number, run in enumerate(runs) for facts in run.facts]
     for i, cell in enumerate(cells):
         cell["key"] = f"c{i}"
-    _distinct_names(cells, read)
+    _distinct_names(cells, runs)
     listed = [
-        _run_facts(run, [c["key"] for c in cells if c["run"] == i]) for i, run in enumerate(read)
+        _run_facts(run, [c["key"] for c in cells if c["run"] == i]) for i, run in enumerate(runs)
     ]
-    title = listed[0]["title"] if len(read) == 1 else f"{len(read)} runs side by side"
-    return dict(
-        plain(
-            {
-                "version": __version__,
-                "title": title,
-                "lead": cells[0]["lead"] if len(cells) == 1 else wording.lead(cells),
-                "runs": listed,
-                "strata": _all_strata(cells),
-                "methods": list(dict.fromkeys(m for c in cells for m in c["methods"])),
-                "cells": cells,
-                "claims": [{**c, "run": i} for i, run in enumerate(read) for c in run.claims],
-            }
-        )
-    )
+    return {
+        "version": __version__,
+        "title": listed[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
+        "lead": cells[0]["lead"] if len(cells) == 1 else wording.lead(cells),
+        "runs": listed,
+        "strata": _all_strata(cells),
+        "methods": list(dict.fromkeys(m for c in cells for m in c["methods"])),
+        "cells": cells,
+        "claims": [{**c, "run": i} for i, run in enumerate(runs) for c in run.claims],
+    }
 
 
 def _run_facts(run: Run, keys: Sequence[str]) -> dict[str, Any]:
     kept = ("kind", "version", "command", "options", "seeds", "dataset", "encoder", "methods")
     return {
-        "title": run.info.get("title") or run.folder.name,
+        "title": run.title,
         "folder": run.folder.name,
         **{key: run.info.get(key) for key in kept},
         "notes": list(run.info.get("notes") or ()),
@@ -363,12 +335,31 @@ def _distinct_names(cells: list[dict[str, Any]], runs: Sequence[Run]) -> None:
     names = [c["name"] for c in cells]
     for cell in cells:
         if names.count(cell["name"]) > 1 and len(runs) > 1:
-            run = runs[cell["run"]]
-            cell["name"] = f"{cell['name']} ({run.info.get('title') or run.folder.name})"
+            cell["name"] += f" ({runs[cell['run']].title})"
     names = [c["name"] for c in cells]
     for i, cell in enumerate(cells):
         if names.count(cell["name"]) > 1:
-            cell["name"] = f"{cell['name']} #{i + 1}"
+            cell["name"] += f" #{i + 1}"
+
+
+def mean_results(cells: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Tidy means over seeds of these cells, as their facts hold them."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "model": cell["name"],
+            "method": row["method"],
+            "stratum": row["stratum"],
+            "metric": metric,
+            "value": row[metric],
+            "floor": row["floor"] if metric == "ece" else None,
+        }
+        for cell in cells
+        for row in cell["rows"]
+        for metric in wording.POINTS
+        if row.get(metric) is not None
+    )
 
 
 def results_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> pd.DataFrame:
@@ -378,41 +369,20 @@ def results_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> pd.DataFrame:
     frames = []
     places = [place for run in runs for place in run.places]
     for place, cell in zip(places, facts["cells"], strict=True):
-        if (place / "results.csv").is_file():
-            # "none" is the name of a method here, never a missing value.
-            table = pd.read_csv(place / "results.csv", keep_default_na=False, na_values=[""])
-            table = table[table["method"].isin(cell["methods"])]
-            table = table.drop(columns=["dataset", "encoder"], errors="ignore")
-        else:
-            table = pd.DataFrame(
-                {
-                    "method": row["method"],
-                    "stratum": row["stratum"],
-                    "metric": metric,
-                    "value": row[metric],
-                    "floor": row["floor"] if metric == "ece" else None,
-                }
-                for row in cell["rows"]
-                for metric in wording.POINTS
-                if row.get(metric) is not None
-            )
-        frames.append(table.assign(model=cell["name"]))
-    joined = pd.concat(frames, ignore_index=True)
-    return joined[["model", *joined.columns.drop("model")]]
+        if not (place / "results.csv").is_file():
+            frames.append(mean_results([cell]))
+            continue
+        # "none" is the name of a method here, never a missing value.
+        table = pd.read_csv(place / "results.csv", keep_default_na=False, na_values=[""])
+        table = table[table["method"].isin(cell["methods"])]
+        table.insert(0, "model", cell["name"])
+        frames.append(table)
+    return pd.concat(frames, ignore_index=True)
 
 
 def newest_report(folder: str | Path = "runs") -> Path:
-    """Return the report written last in a folder or anywhere below it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as root:
-    ...     Path(root, "report.html").touch()
-    ...     newest_report(root).name
-    'report.html'
-    """
-    found = [p for p in Path(folder).rglob("*.html") if p.is_file()]
-    if not found:
+    """Return the report written last in a folder or anywhere below it."""
+    pages = [p for p in Path(folder).rglob("*.html") if p.is_file()]
+    if not pages:
         raise InputError(f"no report below {folder}. Run scalecal demo, or scalecal report RUN")
-    return max(found, key=lambda p: (p.stat().st_mtime, str(p)))
+    return max(pages, key=lambda p: (p.stat().st_mtime, str(p)))

@@ -7,7 +7,7 @@ better than the point of that curve with the same mean predictive entropy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,17 +20,6 @@ from scalecal.runs.scores import Resampled, entropy
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "PLANES",
-    "TEMPERATURES",
-    "equal_entropy",
-    "frontier_curve",
-    "frontier_methods",
-    "soften",
-    "softened_name",
-    "with_softened",
-]
 
 TEMPERATURES: Float = np.concatenate(
     [np.geomspace(0.5, 1.0, 13)[:-1], np.geomspace(1.0, 2.0, 13)[:-1], np.geomspace(2.0, 5.0, 17)]
@@ -91,18 +80,24 @@ def softened_name(method: str) -> str:
     return f"softened to {method}"
 
 
+def _pairs(cell: Cell, method: str, baseline: str) -> dict[int, tuple[Prediction, Prediction]]:
+    """Seed -> predictions of a method and of the baseline, where both have that seed."""
+    seeds = [s for s in cell.seeds(method) if (baseline, s) in cell.predictions]
+    return {s: (cell.predictions[method, s], cell.predictions[baseline, s]) for s in seeds}
+
+
+def _same_cases(pairs: Mapping[int, tuple[Prediction, Prediction]]) -> bool:
+    return all(np.array_equal(own.rows, plain.rows) for own, plain in pairs.values())
+
+
 def _matched(cell: Cell, methods: Iterable[str], baseline: str) -> dict[tuple[str, int], float]:
     """(method, seed) -> temperature of equal entropy, where the baseline has that seed too."""
     out = {}
     for method in methods:
-        for seed in cell.seeds(method):
-            if (baseline, seed) not in cell.predictions:
-                continue
-            own, plain = cell.predictions[method, seed], cell.predictions[baseline, seed]
-            if not np.array_equal(own.rows, plain.rows):
-                raise InputError(
-                    f"cell {cell.name}: {method} and {baseline} have other test cases at seed {seed}"
-                )
+        pairs = _pairs(cell, method, baseline)
+        if not _same_cases(pairs):
+            raise InputError(f"cell {cell.name}: {method} and {baseline} have other test cases")
+        for seed, (own, plain) in pairs.items():
             out[method, seed] = equal_entropy(plain.p, float(entropy(own.p).mean()))
     return out
 
@@ -125,15 +120,14 @@ def _place(cell: Cell, part: Prediction, n_bins: int) -> dict[str, float]:
     cases, probs = cell.cases.take(part.rows), part.p
     y, votes = cell.y[part.rows], cases.votes
     hard = cell.inside(part.rows, cell.hardest or "none of them")
-    out = {
+    nan = float("nan")
+    return {
         "ece": metrics.ece(y, probs, n_bins=n_bins),
-        "ece_hard": metrics.ece(y[hard], probs[hard], n_bins=n_bins)
-        if len(y[hard])
-        else float("nan"),
+        "ece_hard": metrics.ece(y[hard], probs[hard], n_bins=n_bins) if len(y[hard]) else nan,
         "nll": metrics.nll(y, probs),
-        "vote_nll": float("nan") if votes is None else metrics.vote_nll(votes, probs),
+        "vote_nll": nan if votes is None else metrics.vote_nll(votes, probs),
+        "entropy": float(entropy(probs).mean()),
     }
-    return out | {"entropy": float(entropy(probs).mean())}
 
 
 def _mean(places: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -148,16 +142,6 @@ def frontier_curve(
     Returns
     -------
     DataFrame with columns temperature, ece, ece_hard, nll, vote_nll, entropy.
-
-    Examples
-    --------
-    >>> rows = np.arange(4)
-    >>> from scalecal.cases import Cases
-    >>> cases = Cases(n=4, classes=("a", "b"), y=np.array([0, 1, 1, 0]))
-    >>> cell = Cell("toy", "raw", cases, {("none", 0): Prediction(rows, np.array([.1, .9, .7, .6]))})
-    >>> curve = frontier_curve(cell)
-    >>> bool(np.all(np.diff(curve["entropy"]) > 0))
-    True
     """
     import pandas as pd
 
@@ -177,7 +161,6 @@ def frontier_curve(
 
 def frontier_methods(
     cell: Cell,
-    methods: Sequence[str] | None = None,
     *,
     baseline: str = "none",
     n_bins: int = 15,
@@ -185,6 +168,8 @@ def frontier_methods(
     seed: int = 0,
 ) -> pd.DataFrame:
     """Return each method's place, and its differences to softening of equal mean entropy.
+
+    Methods that were tested on other cases than the baseline are left out.
 
     Returns
     -------
@@ -195,21 +180,17 @@ def frontier_methods(
     """
     import pandas as pd
 
-    chosen = (
-        [m for m in cell.methods if m not in cell.variants] if methods is None else list(methods)
-    )
+    paired = {m: _pairs(cell, m, baseline) for m in cell.methods}
+    chosen = {m: pairs for m, pairs in paired.items() if pairs and _same_cases(pairs)}
     matched = _matched(cell, [m for m in chosen if m != baseline], baseline)
     drawn = Resampled(
         [_softened(cell, matched, baseline)], n_bins=n_bins, n_resamples=n_resamples, seed=seed
     )
     rows: list[dict[str, Any]] = []
-    for method in chosen:
-        seeds = [s for s in cell.seeds(method) if (baseline, s) in cell.predictions]
-        if not seeds:
-            continue
-        places = [_place(cell, cell.predictions[method, s], n_bins) for s in seeds]
+    for method, pairs in chosen.items():
+        places = [_place(cell, own, n_bins) for own, _ in pairs.values()]
         row: dict[str, Any] = {"method": method, **_mean(places)}
-        row["at_temperature"] = float(np.mean([matched.get((method, s), 1.0) for s in seeds]))
+        row["at_temperature"] = float(np.mean([matched.get((method, s), 1.0) for s in pairs]))
         for name, metric in PLANES.items():
             ends = (float("nan"),) * 4
             if method == baseline:
@@ -217,8 +198,8 @@ def frontier_methods(
             elif np.isfinite(row[name]):
                 rival = softened_name(method)
                 stratum = str(cell.hardest) if name == "ece_hard" else "overall"
-                found = drawn.contrast(method, rival, stratum=stratum, metric=metric)
-                ends = (found.difference, found.low, found.high, found.p_value)
+                c = drawn.contrast(method, rival, stratum=stratum, metric=metric)
+                ends = (c.difference, c.low, c.high, c.p_value)
             keys = (f"difference_{name}{end}" for end in ("", "_low", "_high", "_p"))
             row |= dict(zip(keys, ends, strict=True))
         rows.append(row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,22 +19,6 @@ from scalecal.probes import Job, Trained, fit_many, probabilities
 from scalecal.runs.cells import Cell, Prediction, joined_cell
 from scalecal.runs.methods import METHODS, Method
 from scalecal.splits import split
-
-__all__ = [
-    "SHARES",
-    "Grid",
-    "applicable",
-    "apply_probe",
-    "fit_calibrator",
-    "on_device",
-    "panel_size",
-    "parts",
-    "run_grid",
-    "run_grid_on",
-    "seed_list",
-    "shared_arrays",
-    "validation_loss",
-]
 
 SHARES = (0.7, 0.1, 0.2)
 """Training, validation and test part where the data name none."""
@@ -65,18 +50,18 @@ class Grid:
     @property
     def notes(self) -> list[str]:
         """Plain sentences on what was left out and what did not converge."""
-        said = [f"{name}{LEFT_OUT}{why}." for name, why in self.left_out.items()]
+        notes = [f"{name}{LEFT_OUT}{why}." for name, why in self.left_out.items()]
         if self.capped:
             total, worst = sum(self.capped.values()), max(self.capped, key=lambda m: self.capped[m])
-            said.append(
+            notes.append(
                 f"{total} probes were ended by the limit of epochs, not by early stopping "
                 f"(most often of {worst}): they may be under-trained."
             )
             if self.cell.meta.get("preset") != "default":
-                said[-1] += (
+                notes[-1] += (
                     " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
                 )
-        return said
+        return notes
 
 
 def seed_list(seeds: int | Sequence[int]) -> list[int]:
@@ -190,7 +175,7 @@ def run_grid(
     memory
         GiB of embeddings to hold in memory at most, on the CPU; None: all of them.
     progress
-        Told what is being done, in words.
+        Called with a line on what is being done.
 
     Examples
     --------
@@ -229,7 +214,7 @@ def run_grid(
     trained = fit_many(data.X, jobs, memory=memory)
     seconds = time.perf_counter() - start
     predictions: dict[tuple[str, int], Prediction] = {}
-    capped: dict[str, int] = {}
+    capped: Counter[str] = Counter()
     best: dict[tuple[str, int], int] = {}
     probes: dict[tuple[str, int], Trained] = {}
     cases = np.unique(np.concatenate(list(tested.values())))
@@ -239,7 +224,7 @@ def run_grid(
             rivals = [trained[i] for i in place[name, seed]]
             best[name, seed] = int(np.argmin([validation_loss(t) for t in rivals]))
             probe = probes[name, seed] = rivals[best[name, seed]]
-            capped[name] = capped.get(name, 0) + int(probe.fit.capped)
+            capped[name] += int(probe.fit.capped)
             val = parts(data, seed)[1]
             if method.calibrator is not None and val is None and probe.validation is None:
                 left_out[name] = "too few training cases to hold out a validation part"
@@ -252,31 +237,27 @@ def run_grid(
                 continue
             probs = apply_probe(probe, calibrator, data, tested[seed])
             predictions[name, seed] = Prediction(np.searchsorted(cases, tested[seed]), probs)
-    order = {
-        (name, seed): predictions[name, seed]
-        for name in run
-        for seed in chosen
-        if (name, seed) in predictions and name not in left_out
-    }
+    pairs = [(name, seed) for name in run if name not in left_out for seed in chosen]
+    order = {pair: predictions[pair] for pair in pairs}
     if not order:
         raise InputError(
             "no method could be applied: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
         )
-    cell = _cell(data, cases, order, dataset)
-    variants = {
-        name: m.variant_of for name, m in run.items() if m.variant_of and name in cell.methods
-    }
+    meta: dict[str, Any] = {} if data.images is None else {"dataset": {"data": data.images}}
+    used = {name for name, _ in order}
+    variants = {name: m.variant_of for name, m in run.items() if m.variant_of and name in used}
     if variants:
-        cell = replace(cell, meta={**cell.meta, "variants": variants})
+        meta["variants"] = variants
     if preset is not None:
-        cell = replace(cell, meta={**cell.meta, "preset": preset})
-    ended = {name: count for name, count in capped.items() if count}
-    return Grid(cell, left_out, ended, best, probes, seconds)
+        meta["preset"] = preset
+    tested_cases = data.cases.take(cases).stratified()
+    cell = Cell(dataset, data.encoder or "embeddings", tested_cases, order, meta)
+    return Grid(cell, left_out, dict(+capped), best, probes, seconds)
 
 
 @dataclass(frozen=True)
 class _GridTask:
-    """Some seeds of one comparison; `open` gives the embeddings on the worker."""
+    """Some seeds of one comparison; `open` opens the embeddings on the worker."""
 
     open: Callable[[], Features]
     seeds: tuple[int, ...]
@@ -303,61 +284,48 @@ def run_grid_on(
     engine
         From `scalecal.engines.open_engine`.
     open_features
-        Gives the embeddings, on the worker: ``partial(read_features, path, votes=...)``. Must be
+        Opens the embeddings on the worker: ``partial(read_features, path, votes=...)``. Must be
         picklable, and the files must be where the workers are.
-    seeds
-        As `run_grid`; every worker gets an even share.
-    progress
-        Told what is done, in words.
-    options
-        `methods`, `preset`, `more`, `dataset`, `device` of `run_grid`.
+    seeds, progress, options
+        As for `run_grid`; every worker gets an even share of the seeds.
 
     Returns
     -------
     Grid
-        As `run_grid` gives it; `seconds` is the time of training of all workers together.
+        As `run_grid` returns it; `seconds` is the training time of all workers together.
     """
     chosen = seed_list(seeds)
     groups = [tuple(int(s) for s in g) for g in np.array_split(chosen, engine.workers) if len(g)]
     tasks = [_GridTask(open_features, group, options) for group in groups]
-    found: dict[int, Grid] = {}
+    grids: dict[int, Grid] = {}
     for number, grid in engine.run(_do_grid, tasks):
-        found[number] = grid
+        grids[number] = grid
         if progress is not None:
             progress(f"seeds {', '.join(map(str, groups[number]))} done")
-    return _together([found[k] for k in sorted(found)], open_features)
+    return _together([grids[k] for k in sorted(grids)], open_features)
 
 
 def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> Grid:
     if len(grids) == 1:
         return grids[0]
-    capped: dict[str, int] = {}
+    capped: Counter[str] = Counter()
     for grid in grids:
-        for name, count in grid.capped.items():
-            capped[name] = capped.get(name, 0) + count
+        capped.update(grid.capped)
     left_out = {name: why for grid in reversed(grids) for name, why in grid.left_out.items()}
-    cell = joined_cell([grid.cell for grid in grids])
+    # In the order of the file, as one run of all seeds has them.
+    cell = joined_cell(
+        [grid.cell for grid in grids], open_features().labelled().cases.names.tolist()
+    )
     # Methods are compared over the same seeds: what one worker left out is left out of all.
     kept = {key: value for key, value in cell.predictions.items() if key[0] not in left_out}
     return Grid(
-        _in_file_order(replace(cell, predictions=kept), open_features),
+        replace(cell, predictions=kept),
         left_out,
-        capped,
+        dict(capped),
         {key: value for grid in grids for key, value in grid.chosen.items()},
         {key: value for grid in grids for key, value in grid.probes.items()},
         sum(grid.seconds for grid in grids),
     )
-
-
-def _in_file_order(cell: Cell, open_features: Callable[[], Features]) -> Cell:
-    """Put the cases in the order of the file, as one run of all seeds has them."""
-    data = open_features().labelled()
-    place = {name: i for i, name in enumerate(data.cases.names.tolist())}
-    order = np.argsort([place[name] for name in cell.cases.names.tolist()], kind="stable")
-    new = np.empty(len(order), dtype=np.int64)
-    new[order] = np.arange(len(order))
-    moved = {key: part.renumbered(new) for key, part in cell.predictions.items()}
-    return replace(cell, cases=cell.cases.take(order), predictions=moved)
 
 
 def on_device(X: Any, device: str) -> Any:
@@ -393,7 +361,7 @@ def shared_arrays(data: Features, train: Int, val: Int | None) -> dict[str, Any]
 
 
 def _with_label(counts: Int, y: Int) -> Int:
-    """Votes of training cases; a case nobody voted on counts as one reader who said its label."""
+    """Votes of training cases; a case without votes counts as one reader who chose its label."""
     empty = counts.sum(axis=1) == 0
     if not empty.any():
         return counts
@@ -432,18 +400,3 @@ def apply_probe(probe: Trained, calibrator: Calibrator | None, data: Features, r
     else:
         probs = calibrator.predict_proba(logits, n_raters=panels(data, rows))
     return probs[:, 1] if logits.ndim == 1 else probs
-
-
-def _cell(
-    data: Features,
-    cases: Int,
-    predictions: dict[tuple[str, int], Prediction],
-    dataset: str,
-) -> Cell:
-    return Cell(
-        dataset=dataset,
-        encoder=data.encoder or "embeddings",
-        cases=data.cases.take(cases).stratified(),
-        predictions=predictions,
-        meta={} if data.images is None else {"dataset": {"data": data.images}},
-    )

@@ -25,8 +25,6 @@ from scalecal.calibrators import (
 from scalecal.probes import Recipe, ScaleProbe, with_preset
 from scalecal.synthesis import BetaLevels
 
-__all__ = ["METHODS", "Method"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Method:

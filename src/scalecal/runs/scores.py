@@ -3,8 +3,8 @@
 One bootstrap of a data set's cases (of its groups, where there are any) serves all its cells: the same
 draws for every encoder, method and seed, so that any difference, and any average over encoders, is
 paired. A seed's sums count the drawn cases that are in its test set; the metric is taken per seed and
-then averaged over seeds. A single ECE is never given an interval (it would be wrong), only differences
-between methods on the same cases.
+then averaged over seeds. A single ECE has no interval (it would be wrong), only differences between
+methods on the same cases.
 """
 
 from __future__ import annotations
@@ -26,18 +26,6 @@ from scalecal.runs.cells import BASELINE, Cell
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "RESULT_COLUMNS",
-    "Contrast",
-    "Drawn",
-    "Resampled",
-    "contrast_of",
-    "draw_nulls",
-    "entropy",
-    "score_cell",
-    "score_cells",
-]
 
 RESULT_COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor")
 
@@ -116,31 +104,13 @@ def score_cell(
 ) -> pd.DataFrame:
     """Score every method, seed and stratum of a cell.
 
-    Parameters
-    ----------
-    n_bins
-        Bins of equal width for ECE.
-    n_resamples
-        For the nulls of the uncalibrated method, where they are not given.
-    nulls
-        These nulls (`draw_nulls`).
+    `nulls` are those of the uncalibrated method (`draw_nulls`); None: `n_resamples` of them are drawn.
 
     Returns
     -------
     DataFrame with the columns `RESULT_COLUMNS`, one row per number. `floor` is what a calibrated model
     would show on average (for `ece`), NaN where a metric has no floor. The uncalibrated method has
     further rows in each stratum: `null` and `p_null`.
-
-    Examples
-    --------
-    >>> from scalecal.cases import Cases
-    >>> from scalecal.runs.cells import Prediction
-    >>> cases = Cases(n=3, classes=("no", "yes"), y=np.array([0, 1, 1]))
-    >>> cell = Cell("toy", "raw", cases,
-    ...             {("none", 0): Prediction(np.arange(3), np.array([0.0, 1.0, 0.7]))})
-    >>> results = score_cell(cell).set_index("metric")
-    >>> round(float(results.loc["ece", "value"]), 4)
-    0.1
     """
     import pandas as pd
 
@@ -188,56 +158,34 @@ def score_cells(cells: Iterable[Cell], *, n_resamples: int = 1000) -> pd.DataFra
 
 
 class Resampled:
-    """Bootstrap of the cells of one data set, drawn when first asked for and kept.
+    """Bootstrap of the cells of one data set, drawn when first used and kept.
 
-    Parameters
-    ----------
-    cells
-        Cells of one data set; their cases may differ and are matched by id.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(size=400)
-    >>> y = (rng.uniform(size=400) < p).astype(int)
-    >>> sharp = np.clip(2 * p - 0.5, 0.01, 0.99)
-    >>> rows = np.arange(400)
-    >>> from scalecal.cases import Cases
-    >>> from scalecal.runs.cells import Prediction
-    >>> cell = Cell("toy", "raw", Cases(n=400, classes=("a", "b"), y=y),
-    ...             {("none", 0): Prediction(rows, sharp), ("good", 0): Prediction(rows, p)})
-    >>> result = Resampled([cell]).contrast("good", "none", metric="nll")
-    >>> result.high < 0
-    True
+    The cells' cases may differ and are matched by id.
     """
 
     def __init__(
         self, cells: Sequence[Cell], *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0
     ) -> None:
-        if not cells:
-            raise InputError("nothing to resample: give at least one cell")
-        datasets = {cell.dataset for cell in cells}
-        if len(datasets) > 1:
-            raise InputError(
-                f"cells of one data set are needed, got those of {', '.join(sorted(datasets))}"
-            )
+        datasets = sorted({cell.dataset for cell in cells})
+        if len(datasets) != 1:
+            raise InputError(f"cells of one data set are needed, got those of {datasets}")
         self.cells = {cell.encoder: cell for cell in cells}
         self._n_bins = n_bins
-        place: dict[str, int] = {}
-        grouped = all(cell.cases.groups is not None for cell in cells)
-        group: list[str] = []
-        self._rows: dict[str, Int] = {}
+        group: dict[str, str] = {}
         for cell in cells:
-            names = cell.cases.names.tolist()
-            groups = None if cell.cases.groups is None else cell.cases.groups.values.tolist()
-            for i, name in enumerate(names):
-                if name not in place:
-                    place[name] = len(place)
-                    group.append("" if groups is None else groups[i])
-            self._rows[cell.encoder] = np.array([place[name] for name in names])
-        self._units = Units.of(len(place), groups=group if grouped else None, seed=seed)
-        rng = np.random.default_rng(seed)
-        drawn = list(weights(self._units.count, n_resamples, rng))
+            groups = cell.cases.groups
+            own = [""] * cell.cases.n if groups is None else groups.values.tolist()
+            for name, value in zip(cell.cases.names.tolist(), own, strict=True):
+                group.setdefault(name, value)
+        place = {name: i for i, name in enumerate(group)}
+        self._rows: dict[str, Int] = {
+            cell.encoder: np.array([place[name] for name in cell.cases.names.tolist()])
+            for cell in cells
+        }
+        grouped = all(cell.cases.groups is not None for cell in cells)
+        values = list(group.values()) if grouped else None
+        self._units = Units.of(len(place), groups=values, seed=seed)
+        drawn = list(weights(self._units.count, n_resamples, np.random.default_rng(seed)))
         # Single precision: exact for the weights, and far finer than the bootstrap's own noise.
         self._weights: NDArray[np.float32] = np.concatenate(drawn).astype(np.float32)
         self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
@@ -310,15 +258,12 @@ class Resampled:
         if not parts:
             raise InputError(f"no encoder has predictions of {method}")
         common = set.intersection(*(set(part.by_seed) for part in parts))
-        if not common:  # seeds without a name in common: number them in order
-            width = min(len(part.by_seed) for part in parts)
-            tables = [list(part.by_seed.values())[:width] for part in parts]
-            by_seed = dict(enumerate(np.mean(tables, axis=0).tolist()))
-        else:
-            by_seed = {s: float(np.mean([p.by_seed[s] for p in parts])) for s in sorted(common)}
+        by_seed = {s: float(np.mean([p.by_seed[s] for p in parts])) for s in sorted(common)}
+        if not common:  # number each encoder's seeds in their order
+            in_order = zip(*(part.by_seed.values() for part in parts), strict=False)
+            by_seed = {i: float(np.mean(values)) for i, values in enumerate(in_order)}
         samples: Float = np.mean([part.samples for part in parts], axis=0)
-        first = parts[0]
-        return Drawn(by_seed, samples, max(p.n for p in parts), first.units)
+        return Drawn(by_seed, samples, max(p.n for p in parts), parts[0].units)
 
     def contrast(
         self,
@@ -345,7 +290,6 @@ class Resampled:
         stratum: str = "low",
         metric: str = "ece",
         encoders: Sequence[str] | None = None,
-        level: float = 0.95,
     ) -> RecoveredShare:
         """Share of the reference's gain over the baseline that a method recovers.
 
@@ -356,4 +300,4 @@ class Resampled:
         base, best, own = (
             self.averaged(names, name, stratum, metric) for name in (baseline, reference, method)
         )
-        return recovered_share(base, best, own, level=level)
+        return recovered_share(base, best, own)

@@ -1,7 +1,7 @@
 """Facts in words: the comparison's table and the sentences that terminal and page share.
 
 No sentence claims more than its test bears. Sentences on calibration and on strata are the audit's, of
-the audited seed; what would help is told by paired changes, which are means over seeds.
+the audited seed; what would help is judged by paired changes, which are means over seeds.
 """
 
 from __future__ import annotations
@@ -18,17 +18,6 @@ from scalecal.metrics import COLUMNS, holm
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "change_text",
-    "comparison_table",
-    "comparison_text",
-    "further",
-    "help_sentence",
-    "lead",
-    "said",
-    "shown_table",
-]
-
 TRAINED_ALIKE = "none-default"
 """The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
 
@@ -38,7 +27,7 @@ POINTS = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy", "entropy", "smec
 """Metrics of every method and stratum, as means over seeds."""
 
 CHANGES = ("ece", "nll", "vote_nll", "auc", "accuracy")
-"""Metrics whose changes against the baseline are given over all cases."""
+"""Metrics whose changes against the baseline are computed over all cases."""
 
 Facts = Mapping[str, Any]
 
@@ -54,10 +43,8 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
     strata = ("overall", *facts["strata"])
     lines = []
     for method in facts["methods"]:
-        line: dict[str, Any] = {
-            "method": method,
-            "seeds": value.get((method, "overall"), {}).get("seeds", 0),
-        }
+        seeds = value.get((method, "overall"), {}).get("seeds", 0)
+        line: dict[str, Any] = {"method": method, "seeds": seeds}
         for stratum in strata:
             row = value.get((method, stratum), {})
             suffix = "" if stratum == "overall" else f"_{stratum}"
@@ -68,13 +55,9 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
             suffix = "" if stratum == "overall" else f"_{stratum}"
             for metric in CHANGES if stratum == "overall" else ("ece",):
                 change = changes.get(metric, {})
-                for end, key in (
-                    ("", "difference"),
-                    ("_low", "low"),
-                    ("_high", "high"),
-                    ("_p", "p"),
-                ):
-                    line[f"{metric}{suffix}_change{end}"] = change.get(key)
+                line[f"{metric}{suffix}_change"] = change.get("difference")
+                for end in ("low", "high", "p"):
+                    line[f"{metric}{suffix}_change_{end}"] = change.get(end)
         share = facts["recovered"][method]
         line |= {"recovered": share["share"]}
         line |= {f"recovered_{key}": share[key] for key in ("low", "high", "reason")}
@@ -136,14 +119,13 @@ def shown_table(facts: Facts) -> pd.DataFrame:
 def comparison_text(facts: Facts) -> str:
     """Lay the comparison out as text, one line per method."""
     shown = shown_table(facts)
-    cells = [[str(c) for c in shown.columns], *shown.to_numpy().tolist()]
-    return lay_out(cells)
+    return lay_out([list(map(str, shown.columns)), *shown.to_numpy().tolist()])
 
 
 # Sentences
 
 
-def said(facts: Facts) -> list[str]:
+def all_sentences(facts: Facts) -> list[str]:
     """Every sentence on a cell, in order."""
     return [*(item["text"] for item in facts["lead"]), *facts["more"]]
 
@@ -156,16 +138,14 @@ def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
 
 
 def _one(facts: Facts) -> list[str]:
-    found = facts["audits"][facts["baseline"]]["sentences"]
-    where = (
-        found[1]
-        if len(found) > 1
-        else "The cases have no strata, so it is unknown on which of them it fails: give readers' "
+    overall, *strata = facts["audits"][facts["baseline"]]["sentences"]
+    unknown = (
+        "The cases have no strata, so it is unknown on which of them it fails: give readers' "
         "votes or a column of strata."
     )
     seeds = facts["n_seeds"]
     which = f" This is seed {facts['seed']}, one of {seeds}." if seeds > 1 else ""
-    return [found[0] + which, where, help_sentence(facts)]
+    return [overall + which, strata[0] if strata else unknown, help_sentence(facts)]
 
 
 def _row(facts: Facts, method: str, stratum: str = "overall") -> Mapping[str, Any]:
@@ -188,25 +168,43 @@ def help_sentence(facts: Facts) -> str:
     name, metric = best["method"], best["metric"]
     row, base = _row(facts, name), _row(facts, facts["baseline"])
     what, change = NAMES[metric], change_text(row["changes"][metric])
-    tried = (
-        f"Of {best['tried']} methods that need no readers"
-        if best["tried"] > 1
-        else "Of the one method tried"
-    )
     judge = "readers' votes" if metric == "vote_nll" else "labels"
     over = f", means over {facts['n_seeds']} seeds" if facts["n_seeds"] > 1 else ""
     values = f"{number(row[metric])} against {number(base[metric])}, change {change}{over}"
+    costly = best.get("costly", [])
+    unharmed = " without raising label NLL" if costly else ""
+    if best["tried"] == 1:
+        does = "helps" if best["sure"] else "does not improve on the model beyond chance"
+        text = f"The one method tried, {name}, {does}, judged by the {judge}: {what} {values}"
+    else:
+        text = f"Of {best['tried']} methods that need no readers, "
+        if best["sure"]:
+            text += f"{name} helps most{unharmed}, judged by the {judge}: {what} {values}"
+        else:
+            among = "Of the others the" if costly else "The"
+            text += (
+                f"none improves on the model beyond chance{unharmed}, judged by the {judge}. {among} "
+                f"best is {name}: {what} {values}, before allowing for the choice"
+            )
     if not best["sure"]:
-        return (
-            f"{tried}, none improves on the model beyond chance, judged by the {judge}. The best is "
-            f"{name}: {what} {values}, before allowing for the choice."
-        )
-    text = f"{tried}, {name} helps most, judged by the {judge}: {what} {values}"
+        return f"{text}.{_costly(facts, costly, metric)}"
     skill = "auc" if row.get("auc") is not None else "accuracy"
     for key in ("nll", skill):
         if key != metric and key in row["changes"]:
             text += f"; {NAMES[key]} changes by {change_text(row['changes'][key])}"
-    return f"{text}.{_price(facts, name)}"
+    return f"{text}.{_price(facts, name)}{_costly(facts, costly, metric)}"
+
+
+def _costly(facts: Facts, methods: Sequence[str], metric: str) -> str:
+    """The method that gains most of those that were left out because they raise label NLL."""
+    if not methods:
+        return ""
+    changes = {m: _row(facts, m)["changes"] for m in methods}
+    most = min(methods, key=lambda m: changes[m][metric]["difference"])
+    return (
+        f" {most} changes {NAMES[metric]} by {change_text(changes[most][metric])}, but label NLL by "
+        f"{change_text(changes[most]['nll'])}."
+    )
 
 
 def _price(facts: Facts, name: str) -> str:
@@ -223,7 +221,7 @@ def _price(facts: Facts, name: str) -> str:
 
 
 def further(facts: Facts) -> list[str]:
-    """What else is to be said of a comparison: its training, SCALE, and SCALE's negative control."""
+    """Further sentences on a comparison: its training, SCALE, and SCALE's negative control."""
     out = []
     best, baseline = facts["best"], facts["baseline"]
     if best and facts["presets"][best["method"]] != facts["presets"][baseline]:
@@ -341,7 +339,10 @@ def _several(cells: Sequence[Facts]) -> list[str]:
         second = "No stratum can be judged against calibrated models."
     sure = [c for c in cells if c["best"] and c["best"]["sure"]]
     if not sure:
-        return [first, second, f"In none of the {count} models does a remedy gain beyond chance."]
+        costly = any(c["best"] and c["best"].get("costly") for c in cells)
+        unharmed = " without raising label NLL" if costly else ""
+        third = f"In none of the {count} models does a remedy gain beyond chance{unharmed}."
+        return [first, second, third]
     chosen: dict[str, list[str]] = {}
     for cell in sure:
         chosen.setdefault(cell["best"]["method"], []).append(cell["name"])

@@ -15,8 +15,6 @@ from scalecal.solvers.matrix import Matrix
 from scalecal.solvers.problem import Fit, Task, check_tasks, same_content, same_mixtures
 from scalecal.solvers.windows import StoredMatrix, Windowed, open_rows
 
-__all__ = ["train"]
-
 
 def train(
     X: Any,

@@ -33,8 +33,6 @@ from scalecal.solvers.problem import (
 )
 from scalecal.synthesis import Mixtures
 
-__all__ = ["Batch", "Group", "coefficients", "column_numbers", "mix", "unmix"]
-
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 STRETCH = 64  # batches whose targets are put in order together
 FEW_ANCHORS = 64  # gathering pairs of rows costs more, however few synthetic cases a batch holds

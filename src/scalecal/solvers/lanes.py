@@ -21,8 +21,6 @@ from scalecal.solvers.group import Batch, Group, coefficients, column_numbers, m
 from scalecal.solvers.matrix import Matrix, to_host
 from scalecal.solvers.problem import Array, Fit, Task, loss
 
-__all__ = ["STACK_BYTES", "Lanes", "Layout", "lay_out"]
-
 STACK_BYTES = 256 << 20
 """What the rows of one step of all lanes, or of all their validation sets, may take at least."""
 

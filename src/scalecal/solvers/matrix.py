@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from scalecal.checks import InputError
 from scalecal.solvers.problem import Array, Scaling
 
-__all__ = ["Matrix", "product", "to_host"]
-
 # OpenBLAS multiplies without packing its operands below this many multiply-adds; for the thin
 # products of a few probes that is two to three times as fast as one large call.
 SMALL_PRODUCT = 1_000_000

@@ -28,8 +28,6 @@ from scalecal.solvers.group import Batch, Group
 from scalecal.solvers.matrix import Matrix
 from scalecal.solvers.problem import Array, Scaling, Task
 
-__all__ = ["StoredMatrix", "Windowed", "open_rows"]
-
 BLOCKS_PER_WINDOW = 8
 WINDOWS_IN_MEMORY = 2.25  # the present one, the coming one, and room for the batches
 

@@ -19,11 +19,7 @@ from scalecal.checks import InputError, Int, lookup
 from scalecal.features.encoding import pick_device, pick_precision
 from scalecal.features.progress import Progress
 from scalecal.io.store import Store, output_folder, plain, write_csv
-from scalecal.paper.finetuning.label_kinds import (
-    LABEL_KINDS,
-    smoothing_strengths,
-    training_targets,
-)
+from scalecal.paper.finetuning.label_kinds import LABEL_KINDS, smoothing_strengths, training_targets
 from scalecal.paper.finetuning.pixels import Pixels, case_keys
 from scalecal.paper.finetuning.training import (
     FinetuneOptions,
@@ -39,8 +35,6 @@ from scalecal.splits import PARTS, hold_out, split
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
-
-__all__ = ["Finetuned", "divide", "finetune", "labelled_cases"]
 
 _PACKAGES = ("numpy", "torch", "torchvision", "safetensors", "pillow")
 
@@ -110,7 +104,7 @@ def finetune(
 ) -> Finetuned:
     """Train a residual network end to end for every label kind and seed, and predict the test cases.
 
-    Killed at any moment and started again with the same arguments, it goes on from the last
+    Killed at any moment and started again with the same arguments, it continues from the last
     checkpoint and ends with the same predictions, to the last bit, as a run that was never stopped
     on the same kind of machine. Label kinds and seeds may be added to a finished folder; any other
     change is refused.
@@ -235,7 +229,8 @@ def _train(
     on_images: Callable[[int], object],
 ) -> None:
     """Train a network to its end, from its checkpoint if there is one, and keep its predictions."""
-    checkpoint = f"checkpoints/{LABEL_KINDS[name].method}-seed{seed}.safetensors"
+    method = LABEL_KINDS[name].method
+    checkpoint = f"checkpoints/{method}-seed{seed}.pt"
     if store.done(checkpoint):
         training.load(store.path / checkpoint)
     per_epoch = len(training.parts.train)
@@ -248,7 +243,7 @@ def _train(
             written = time.monotonic()
     on_images(per_epoch * (training.options.epochs - len(training.history)))
     result = {
-        "method": LABEL_KINDS[name].method,
+        "method": method,
         "seed": seed,
         "kept_epoch": training.choose() + 1,
         "history": training.history,

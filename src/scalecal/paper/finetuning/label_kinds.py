@@ -11,8 +11,6 @@ import numpy as np
 from scalecal.checks import Float, InputError, Int, lookup, rows
 from scalecal.smoothing import Smoothing, linear, nonlinear, piecewise, soft_labels, vanilla
 
-__all__ = ["LABEL_KINDS", "LabelKind", "smoothing_strengths", "training_targets"]
-
 
 @dataclass(frozen=True)
 class LabelKind:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import Float, Int
-from scalecal.encoders.loading import library
+from scalecal.checks import Float, Int, library
 from scalecal.encoders.record import Preprocessing
 from scalecal.engines.local import cores
 from scalecal.features.readers import read_rows
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.paper.finetuning.training import FinetuneOptions
-
-__all__ = ["Pixels", "augment", "case_keys", "uniforms"]
 
 UInt8 = NDArray[np.uint8]
 Keys = NDArray[np.uint64]
@@ -39,22 +36,10 @@ _AHEAD = 3
 
 
 class Pixels:
-    """Square uint8 images of some rows of an image set, on a device when they are asked for.
+    """Square uint8 images of some rows of an image set, by position: i stands for ``rows[i]``.
 
-    Parameters
-    ----------
-    images : ImageSet
-        Where they come from. An image that cannot be read is an error.
-    rows : array of int
-        Rows of the set; position i stands for ``rows[i]`` below.
-    preprocess : Preprocessing
-        How an image becomes a square; done by Pillow when it is decoded.
-    device : str
-        Where the images are wanted.
-    memory : float
-        Hold all of them if they take at most this many GiB, else decode them whenever needed.
-    workers : int, optional
-        Threads that decode; by default one per core.
+    They are held where they take at most `memory` GiB, else decoded whenever they are needed, by
+    `workers` threads (one per core by default). An image that cannot be read is an error.
     """
 
     def __init__(
@@ -94,11 +79,11 @@ class Pixels:
 
     def _read(self, rows: Int) -> UInt8:
         """Read rows as one array; neighbours in one go."""
-        found: list[UInt8] = []
+        images: list[UInt8] = []
         for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
             piece = read_rows(self.images, int(run[0]), int(run[-1]) + 1, self.preprocess, True)
-            found.extend(piece.images)
-        return np.stack(found)
+            images.extend(piece.images)
+        return np.stack(images)
 
     def blocks(self, positions: Sequence[Int]) -> Iterator[torch.Tensor]:
         """Yield the images at each list of positions: uint8 (n, edge, edge, 3) on the device."""

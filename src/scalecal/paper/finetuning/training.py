@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import io
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,27 +19,15 @@ from scalecal.checks import (
     check_choice,
     check_positive_int,
     check_unit,
+    library,
     lookup,
 )
-from scalecal.encoders.loading import library
 from scalecal.encoders.record import IMAGENET, Encoder, Preprocessing, Triple
 from scalecal.features.encoding import PRECISIONS
 from scalecal.paper.finetuning.pixels import Keys, Pixels, augment, uniforms
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = [
-    "FinetuneOptions",
-    "Parts",
-    "StartingWeights",
-    "Stepper",
-    "Training",
-    "build_network",
-    "epoch_order",
-    "repeatable",
-    "starting_weights",
-]
 
 IMAGENET_WEIGHTS = {
     "resnet18": "resnet18-f37072fd.pth",
@@ -166,25 +154,19 @@ class StartingWeights(NamedTuple):
 
 
 def starting_weights(network: str, weights: str | Path | None) -> StartingWeights:
-    """Read the weights to start from.
+    """Read the weights to start from, as `FinetuneOptions.weights` names them.
 
-    Parameters
-    ----------
-    network : str
-        A name in `IMAGENET_WEIGHTS`.
-    weights : path, "imagenet" or None
-        A file with torchvision's names (also timm's: they are the same), torchvision's ImageNet
-        weights from the local cache or its server, or none: random weights.
+    A file has torchvision's names (timm's are the same).
     """
-    lookup(network, IMAGENET_WEIGHTS, "network")
     if weights is None:
         return StartingWeights(None, "random", None)
-    from scalecal.encoders.weights import check_hash, file_sha256, find_weights, read_state_dict
+    from scalecal.encoders.weights import check_hash, find_weights, read_state_dict
+    from scalecal.io.store import file_hash
 
     published = str(weights) == "imagenet"
     record = _record(network)
     path = find_weights(record, None if published else weights)
-    digest = file_sha256(path)
+    digest = file_hash(path)
     if published:
         check_hash(record, digest, chosen_by_user=False)
     state = read_state_dict(path)
@@ -244,7 +226,7 @@ class Stepper:
     """Adam on the cross-entropy between a network's softmax and target probabilities."""
 
     def __init__(
-        self, network: torch.nn.Module, *, weight_decay: float, precision: str, device: str
+        self, network: torch.nn.Module, weight_decay: float, precision: str, device: str
     ) -> None:
         import torch
 
@@ -276,24 +258,14 @@ class Stepper:
         self._scaler.update()
         return loss.detach()
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return Adam's moments and step counts, by parameter and name."""
-        state = self.optimiser.state_dict()["state"]
-        return {f"{i}.{name}": value for i, held in state.items() for name, value in held.items()}
+    def state(self) -> dict[str, Any]:
+        """Return what the next step depends on, the network aside."""
+        return {"optimiser": self.optimiser.state_dict(), "scaler": self._scaler.state_dict()}
 
-    def scaler(self) -> dict[str, Any]:
-        """Return the loss scaler's state, empty where there is none."""
-        return self._scaler.state_dict()
-
-    def load(self, tensors: Mapping[str, torch.Tensor], scaler: Mapping[str, Any]) -> None:
-        """Take over what `tensors` and `scaler` returned; only before the first step."""
-        state: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in tensors.items():
-            number, _, name = key.partition(".")
-            state.setdefault(int(number), {})[name] = value
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
-        self._scaler.load_state_dict(dict(scaler))
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go back to an earlier `state`."""
+        self.optimiser.load_state_dict(state["optimiser"])
+        self._scaler.load_state_dict(state["scaler"])
 
 
 class Parts(NamedTuple):
@@ -318,24 +290,8 @@ def epoch_order(positions: Int, seed: int, epoch: int) -> Int:
 class Training:
     """The state of one network between epochs.
 
-    Parameters
-    ----------
-    pixels : Pixels
-        The images by position.
-    parts : Parts
-        Positions that train, select and test.
-    targets : array (n, C)
-        Target probabilities by position; only those that train are used.
-    y : array (n,)
-        Hard labels by position, for the validation loss.
-    keys : array of uint64
-        `case_keys` by position.
-    seed : int
-        Decides initial weights, order and augmentation.
-    options : FinetuneOptions
-        With device and precision settled.
-    start : StartingWeights
-        Where the weights come from.
+    `targets` (n, C), `y` and `keys` (`case_keys`) are by position in `pixels`; the seed decides initial
+    weights, order and augmentation; device and precision are settled in `options`.
     """
 
     def __init__(
@@ -356,12 +312,7 @@ class Training:
         self.seed, self.options = seed, options
         network = build_network(options.network, targets.shape[1], seed, start)
         self.network: torch.nn.Module = network.to(self.device)
-        self.stepper = Stepper(
-            self.network,
-            weight_decay=options.weight_decay,
-            precision=options.precision,
-            device=self.device,
-        )
+        self.stepper = Stepper(self.network, options.weight_decay, options.precision, self.device)
         self.targets = torch.from_numpy(targets.astype(np.float32)).to(self.device)
         self.mean = torch.tensor(options.mean, device=self.device).view(1, 3, 1, 1)
         self.std = torch.tensor(options.std, device=self.device).view(1, 3, 1, 1)
@@ -435,35 +386,25 @@ class Training:
         return self.best_epoch
 
     def state(self) -> bytes:
-        """Return everything the next epoch depends on, as a safetensors file.
+        """Return everything the next epoch depends on, as a torch file.
 
         No generator's state is among it: order and augmentation are functions of seed and epoch.
         """
-        from safetensors.torch import save
+        import torch
 
-        tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
-        tensors |= {f"best.{k}": v for k, v in self.best.items()}
-        tensors |= {f"optimiser.{k}": v for k, v in self.stepper.tensors().items()}
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        facts = {"history": self.history, "scaler": self.stepper.scaler()}
-        return save(plain, metadata={"scalecal": json.dumps(facts, allow_nan=False)})
+        content = io.BytesIO()
+        state = {"network": self.network.state_dict(), "best": self.best, "history": self.history}
+        torch.save(state | self.stepper.state(), content)
+        return content.getvalue()
 
     def load(self, path: Path) -> None:
         """Go back to a `state` kept in a file."""
-        from safetensors import safe_open
+        import torch
 
-        with safe_open(path, framework="pt") as file:
-            facts = json.loads(file.metadata()["scalecal"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-
-        def part(prefix: str) -> dict[str, Any]:
-            start = prefix + "."
-            return {k[len(start) :]: t for k, t in tensors.items() if k.startswith(start)}
-
-        self.network.load_state_dict(part("network"))
-        self.best = {k: t.to(self.device) for k, t in part("best").items()}
-        self.stepper.load(part("optimiser"), facts["scaler"])
-        self.history = facts["history"]
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        self.network.load_state_dict(state["network"])
+        self.stepper.load(state)
+        self.best, self.history = state["best"], state["history"]
 
 
 @contextlib.contextmanager
