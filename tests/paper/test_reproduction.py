@@ -319,7 +319,7 @@ def test_folders_of_other_data_sets_may_be_there_twice(tmp_path):
         (["--datasets", "foo"], "unknown data set 'foo'. Known: lidc, simulated-mhist"),
         (["--encoders", "foo"], "unknown encoder 'foo'. Known: geometry, "),
         (["--datasets", "lidc", "--encoders", "simulated-64"], "nothing to reproduce"),
-        (["--datasets", ","], "--datasets names nothing"),
+        (["--datasets", ","], "--datasets must be names"),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_refuses(tmp_path, options, said, dry):
