@@ -168,6 +168,16 @@ def test_report_keeps_runs():
     refused("is a file", "report", "predictions.parquet")
 
 
+@pytest.mark.usefixtures("_predictions")
+def test_facts_edited_by_hand_are_not_shown():
+    done("audit", "predictions.parquet", "--out", "run")
+    page, facts = Path("run", "report.html").read_text(), Path("run", "facts.json")
+    for text in (facts.read_text().replace("calibrated", "perfect"), "{"):
+        facts.write_text(text)
+        done("report", "run", "--out", "page.html")
+        assert Path("page.html").read_text() == page
+
+
 def test_plan_and_demo_keep_files():
     Path("plan.csv").write_text("mine")
     refused("plan.csv", "plan", "--simulations", 5, "--out", ".")
@@ -258,3 +268,13 @@ def test_a_failed_import_leaves_no_trace():
     assert not Path("f").exists()
     Path("f").mkdir()
     refused("NaN", "import", "bad.npz", "--out", "f")
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1xxPAR1", None])
+def test_a_feature_folder_without_its_table_is_told(features, damage):
+    done("import", features, "--out", "made")
+    table = Path("made", "table.parquet")
+    table.unlink()
+    if damage is not None:
+        table.write_bytes(damage)
+    refused("missing or damaged", "compare", "made", "--out", "run")

@@ -268,3 +268,10 @@ class TestAgainstNetcal:
         theirs = scaling.BetaCalibration().fit(expit(z), y).transform(expit(z))
         ours = BetaCalibration().fit(z, y).predict_proba(z)[:, 1]
         np.testing.assert_allclose(ours, np.ravel(theirs), atol=5e-3)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_saved_temperature_that_is_not_positive_is_refused(value):
+    saved = TemperatureScaling().fit(*two_classes()).to_dict()
+    with pytest.raises(InputError, match="greater than 0"):
+        TemperatureScaling.from_dict({**saved, "fitted": {"temperature_": value}})

@@ -208,7 +208,7 @@ def test_column_names_by_role(read):
         ("id,p,label\na,0.5,1\nb,0.5,0.3\n", "got '0.3' at line 3"),
         ("id,p,label\na,0.5,\nb,0.5,\n", "no case has a label"),
         ("p,label\n0.5,a\n0.5,b\n0.5,c\n", "p_<class>"),
-        ("p_a,p_b,label\n0.5,0.5,0\n", "has '0', but the classes are 'a', 'b'"),
+        ("p_a,p_b,label\n0.5,0.5,0\n", "but the classes are 'a', 'b'"),
         ("p_a,p_b,label\n0.5,0.4,a\n", "must sum to 1, got 0.9 at line 2"),
         ("p_a,label\n0.5,a\n", "the only column of probabilities"),
         ("p,votes,n_raters\n0.5,8,7\n", "'votes' must not exceed n_raters, got 8 of 7 at line 2"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from scalecal.calibrators.base import Calibrator
 from scalecal.checks import (
     Float,
+    InputError,
     ScalecalWarning,
     check_logits,
     check_same_length,
@@ -176,6 +177,14 @@ class TemperatureScaling(Calibrator):
 
     name = "temperature"
     _fitted = ("temperature_",)
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Self:
+        """Return the fitted calibrator `to_dict` described."""
+        self = super().from_dict(saved)
+        if not self.temperature_ > 0.0:
+            raise InputError(f"temperature_ must be greater than 0, got {self.temperature_!r}")
+        return self
 
     def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
         self.temperature_ = fit_temperature(z, targets, weights)

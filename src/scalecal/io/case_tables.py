@@ -653,7 +653,7 @@ def resolve_classes(
     if len(seen) > 2:
         sources = " and ".join(source for source, names in named.items() if names)
         raise InputError(
-            f"{sources} name {len(seen)} classes ({some(seen, 8)}), but one column p has room for "
+            f"there are {len(seen)} classes in {sources} ({some(seen, 8)}), but one column p has room for "
             "two: give a column p_<class> for each class"
         )
     if positive is None:
@@ -674,7 +674,7 @@ def _classes_of_columns(
         odd = [name for name in names if name not in classes]
         if odd:
             raise InputError(
-                f"{source} has {some(odd, 8)}, but the classes are {some(classes, 8)}: "
+                f"there is {some(odd, 8)} in {source}, but the classes are {some(classes, 8)}: "
                 "use the same names everywhere"
             )
     if positive is not None:

@@ -231,7 +231,12 @@ class FeatureFolder:
         """One row per embedding: ``id``, ``label``, ``votes``, ``group``, ... as the data set has them."""
         import pandas as pd
 
-        table = pd.read_parquet(self.path / TABLE)
+        try:
+            table = pd.read_parquet(self.path / TABLE)
+        except (OSError, ValueError):  # also pyarrow's: missing, cut short, or no Parquet
+            raise InputError(
+                f"{self.path / TABLE} is missing or damaged: the folder was changed. Extract again."
+            ) from None
         if len(table) != self.manifest["n"]:
             raise InputError(
                 f"{self.path / TABLE} has {len(table)} rows, the manifest says "

@@ -235,6 +235,13 @@ def written_by(path: str | Path) -> str | None:
     return None if entry is None else str(entry["by"])
 
 
+def was_changed(path: str | Path) -> bool:
+    """Whether a file is on record, but not as scalecal wrote it."""
+    path = Path(path)
+    entry = _read_record(path.parent)["files"].get(path.name)
+    return entry is not None and not _unchanged(path, entry)
+
+
 def is_whole(folder: str | Path) -> bool:
     """Whether a folder holds every file its record lists, as scalecal wrote it."""
     files = _read_record(Path(folder))["files"]

@@ -23,6 +23,7 @@ from scalecal.checks import InputError
 from scalecal.io.store import (
     file_hash,
     output_folder,
+    was_changed,
     write_csv,
     write_file,
     write_json,
@@ -181,7 +182,9 @@ def _facts_text(folder: Path, facts: Mapping[str, Any]) -> str:
 
 
 def _stored_facts(folder: Path) -> dict[str, Any] | None:
-    """Return the facts stored beside a cell, if they are of its present files."""
+    """Return the facts stored beside a cell, if they are of its present files and were not edited."""
+    if was_changed(folder / FACTS):
+        return None
     facts = _read_json(folder / FACTS)
     if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
         return None
