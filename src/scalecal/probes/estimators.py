@@ -691,7 +691,9 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
         about = json.loads(Path(folder, ABOUT).read_text(encoding="utf-8"))
         arrays = load_file(Path(folder, WEIGHTS))
         if about["format"] != FORMAT:
-            raise InputError(f"it has format {about['format']}, this version reads format {FORMAT}")
+            raise InputError(
+                f"it has format {about['format']}, this version reads format {FORMAT}: fit it again"
+            )
         estimator = lookup(about.pop("estimator"), _ESTIMATORS, "estimator")
         return estimator._restore(about, arrays)
     except InputError as error:
