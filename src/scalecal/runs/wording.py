@@ -171,7 +171,7 @@ def help_sentence(facts: Facts) -> str:
     judge = "readers' votes" if metric == "vote_nll" else "labels"
     over = f", means over {facts['n_seeds']} seeds" if facts["n_seeds"] > 1 else ""
     values = f"{number(row[metric])} against {number(base[metric])}, change {change}{over}"
-    costly = best.get("costly", [])
+    costly = best["costly"]
     unharmed = " without raising label NLL" if costly else ""
     if best["tried"] == 1:
         does = "helps" if best["sure"] else "does not improve on the model beyond chance"
@@ -339,7 +339,7 @@ def _several(cells: Sequence[Facts]) -> list[str]:
         second = "No stratum can be judged against calibrated models."
     sure = [c for c in cells if c["best"] and c["best"]["sure"]]
     if not sure:
-        costly = any(c["best"] and c["best"].get("costly") for c in cells)
+        costly = any(c["best"] and c["best"]["costly"] for c in cells)
         unharmed = " without raising label NLL" if costly else ""
         third = f"In none of the {count} models does a remedy gain beyond chance{unharmed}."
         return [first, second, third]
