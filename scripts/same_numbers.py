@@ -33,13 +33,29 @@ RENAMED = {
     "floor_p95": "floor_high",
     "p_selection": "p_null",
     "debiased": "debiased_error",
-    "difference_ece_from": "difference_ece_low",
+    "cannot be told": "inconclusive",
 }
 """Name of a column in the old version -> its name in the new one; also as the start of a name."""
+
+IN_FRONTIER = {
+    "ece_low": "ece_hard",
+    "difference_ece_low_from": "difference_ece_hard_low",
+    "difference_ece_low_to": "difference_ece_hard_high",
+    "difference_ece_low_p": "difference_ece_hard_p",
+    "difference_ece_low": "difference_ece_hard",
+    **{f"difference_{m}_from": f"difference_{m}_low" for m in ("ece", "nll", "vote_nll")},
+    **{f"difference_{m}_to": f"difference_{m}_high" for m in ("ece", "nll", "vote_nll")},
+}
+"""The same for the files of the frontier, where these names mean something else than elsewhere."""
 
 CHANGED = {
     "floor": "one exact estimator instead of three",
     "excess": "ECE less the floor",
+    "null": "1,000 draws shared by the seeds instead of 200 each",
+    "p_null": "1,000 draws shared by the seeds instead of 200 each",
+    "p(null)": "1,000 draws shared by the seeds instead of 200 each",
+    "_p": "a difference of nothing but rounding",
+    "recovered_low": "a ratio of small gains, by rounding",
 }
 """Columns (or endings of names) whose values were changed on purpose -> why."""
 
@@ -129,7 +145,7 @@ def numbers_of_table(frame: pd.DataFrame, out: dict[tuple[str, ...], Any]) -> No
                 out[*key, str(seen[key]), renamed(str(column))] = value
 
 
-def numbers_of(file: Path) -> dict[tuple[str, ...], Any]:
+def numbers_of(file: Path, *, old: bool) -> dict[tuple[str, ...], Any]:
     """Every number of a file by its place."""
     out: dict[tuple[str, ...], Any] = {}
     if file.suffix == ".json":
@@ -137,7 +153,10 @@ def numbers_of(file: Path) -> dict[tuple[str, ...], Any]:
     else:
         read = pd.read_csv if file.suffix == ".csv" else pd.read_parquet
         options = {"keep_default_na": False, "na_values": [""]} if file.suffix == ".csv" else {}
-        numbers_of_table(read(file, **options), out)
+        frame = read(file, **options)
+        if old and file.name.startswith("frontier"):
+            frame = frame.rename(columns=IN_FRONTIER)
+        numbers_of_table(frame, out)
     return {k: v for k, v in out.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
@@ -154,7 +173,7 @@ def compare(old: Path, new: Path) -> int:
             print(f"{name}: not in the new version")
             unexplained += 1
             continue
-        a, b = numbers_of(file), numbers_of(new / name)
+        a, b = numbers_of(file, old=True), numbers_of(new / name, old=False)
         both = a.keys() & b.keys()
         total += len(both)
         off: dict[str, list[float]] = defaultdict(list)
@@ -167,7 +186,14 @@ def compare(old: Path, new: Path) -> int:
                 off[f"{column} {place}".strip()].append(abs(x - y))
         gone = {key[-1] for key in a.keys() - b.keys()}
         for column, differences in sorted(off.items()):
-            why = next((w for c, w in CHANGED.items() if column.split()[0].endswith(c)), "")
+            why = next(
+                (
+                    w
+                    for c, w in CHANGED.items()
+                    if column.endswith(c) or column.split()[0].endswith(c)
+                ),
+                "",
+            )
             if name.parts[0] == "stream" and column.split()[0].endswith(STREAMED):
                 why = why or "by the code of the audit in memory"
             unexplained += not why
