@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import scalecal.report
 from scalecal.cli import app
 from scalecal.datasets import simulate
+from scalecal.io.store import write_file
 from scalecal.report import report_facts, write_report
 from scalecal.runs.folder import read_runs, store_facts
 
@@ -190,14 +191,16 @@ def test_stored_facts_are_read_and_other_files_make_them_anew(features, tmp_path
     stored = json.loads(written)
     assert read_runs([out])[0].facts[0] == stored
     marked = {**stored, "lead": [{"heading": "h", "text": "as stored"}] * 3}
-    (out / "facts.json").write_text(json.dumps(marked))
+    write_file(out / "facts.json", json.dumps(marked), kind="compare")
     assert "as stored" in write_report([out], tmp_path / "page.html").read_text()
-    (out / "facts.json").unlink()  # as an older version left it
+    (out / "facts.json").write_text(json.dumps({**marked, "edited": True}))
+    assert "as stored" not in write_report([out], tmp_path / "page.html").read_text()
+    (out / "facts.json").unlink()
     computed = read_runs([out])[0].facts[0]
     assert computed == {k: v for k, v in stored.items() if k in computed}
     predictions = pd.read_parquet(out / "predictions.parquet")
     predictions["p"] = 1 - predictions["p"]
-    (out / "facts.json").write_text(written)
+    write_file(out / "facts.json", written, kind="compare")
     predictions.to_parquet(out / "predictions.parquet")
     assert report_facts([out])["cells"][0]["rows"] != stored["rows"]
     store_facts(out)
