@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.made import EVERY, table
-from benchmarks.solvers import LOOP, embeddings, start_loops, usual_loop
+from benchmarks.solvers import LOOP, embeddings, usual_loop
 from scalecal.engines import open_engine
 from scalecal.engines.local import cores
 from scalecal.io.features import Features
@@ -181,7 +181,6 @@ def main() -> None:
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")
         data = features()
-        start_loops()
         spent, jobs, probes = spent_and_trained(data, SEEDS)
         loop = loop_seconds(jobs, probes, Epoch(data, usual_loop))
         title = f"One encoder's grid: {size}, {SEEDS} seeds"
