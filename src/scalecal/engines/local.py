@@ -73,8 +73,8 @@ class Processes:
     """Several processes on this machine, with `gpus` each with a GPU of its own.
 
     They are spawned, not forked (CUDA does not survive a fork), so a script that uses them needs
-    the usual ``if __name__ == "__main__":``. They live until the engine is closed or another
-    `setup` is wanted, so that an encoder is loaded once.
+    the usual ``if __name__ == "__main__":``. They live until the engine is closed or is given
+    another `setup`, so that an encoder is loaded once.
     """
 
     def __init__(self, workers: int, *, gpus: bool = False) -> None:

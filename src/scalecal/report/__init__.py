@@ -1,4 +1,4 @@
-"""The report people open: run folders to facts, facts to one self-contained page, figures, tables."""
+"""The report people open: the facts of runs as one self-contained page, figures and tables."""
 
 from scalecal.report.exporting import export
 from scalecal.report.fragment import audit_html, audit_page

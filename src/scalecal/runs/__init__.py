@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Runs: the methods, the grid that trains them, and the facts and folders that come of it."""
