@@ -132,7 +132,7 @@ def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
     top.text(
         0.03,
         0.97,
-        f"ECE {number(row['ece'])}\ncalibrated: {number(calibrated)}",
+        f"ECE {number(row['ece'])}\nnull {number(calibrated)}",
         transform=top.transAxes,
         va="top",
         fontsize=8,

@@ -131,7 +131,7 @@ def reliability_row(
     sheet.text(PANEL["left"], 18, heading, size=13, fill="ink", bold=True)
     for j, (panel, title) in enumerate(zip(panels, titles, strict=True)):
         x = PANEL["left"] + j * PANEL["width"]
-        values = f"ECE {number(panel['ece'])}, calibrated {calibrated_text(panel)}"
+        values = f"ECE {number(panel['ece'])}, null {calibrated_text(panel)}"
         sheet.text(x, 40, f"{title}, n = {panel['n']:,}", size=12, fill="ink")
         sheet.text(x, 55, values)
         _draw_panel(sheet, panel, event, role, x, 72)
@@ -142,7 +142,7 @@ def strip_tip(row: Row) -> str:
     """Describe a dot of the dot plot in words."""
     text = f"{row['method']}, {row['stratum']}: ECE {number(row['ece'])}"
     if _known(row.get("null_low")):
-        text += f"; calibrated: {interval_text(row, 'null')}"
+        text += f"; null: {interval_text(row, 'null')}"
     return text + f"; floor {number(row['floor'])}; n {row['n']:,}"
 
 
