@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal.checks import Float, InputError, Int, ScalecalWarning, as_rng, check_groups, rows
 
-__all__ = ["PARTS", "hold_out", "split"]
+__all__ = ["PARTS", "folds", "hold_out", "split"]
 
 PARTS = ("train", "val", "test")
 """Names of the three parts, in the order of `shares`."""
@@ -105,6 +105,26 @@ def hold_out(
     both = np.array([1.0 - share, share])
     codes = _assign(y, groups, both, stratify, as_rng(seed), ("kept", "held-out"))
     return np.flatnonzero(codes == 0), np.flatnonzero(codes == 1)
+
+
+def folds(
+    y: ArrayLike,
+    n_folds: int = 5,
+    *,
+    groups: ArrayLike | None = None,
+    seed: int | np.random.Generator | None = 0,
+) -> Int:
+    """Number of the fold of each case, 0 to `n_folds` - 1: parts of one size, as `split` makes them.
+
+    Examples
+    --------
+    >>> fold = folds([0, 1] * 10, 5)
+    >>> np.bincount(fold).tolist()
+    [4, 4, 4, 4, 4]
+    """
+    shares = np.full(n_folds, 1.0 / n_folds)
+    names = [f"fold {k}" for k in range(n_folds)]
+    return _assign(y, groups, shares, True, as_rng(seed), names)
 
 
 def _assign(

@@ -23,7 +23,7 @@ from scalecal.calibrators.logistic import (
     fit_platt,
     fit_vector_scaling,
 )
-from scalecal.calibrators.panel import JuryScaling, choose_strength
+from scalecal.calibrators.readers import PanelCalibrator
 from scalecal.calibrators.temperature import TemperatureScaling, fit_temperature
 from scalecal.checks import lookup
 
@@ -35,10 +35,9 @@ __all__ = [
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
-    "JuryScaling",
+    "PanelCalibrator",
     "PlattScaling",
     "TemperatureScaling",
-    "choose_strength",
     "fit_beta",
     "fit_histogram",
     "fit_isotonic",
@@ -55,7 +54,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "beta": BetaCalibration,
     "isotonic": IsotonicCalibration,
     "histogram": HistogramBinning,
-    "jury": JuryScaling,
+    "panel": PanelCalibrator,
 }
 """Calibrators by name."""
 

@@ -192,8 +192,8 @@ class Chain(Calibrator):
 
     Examples
     --------
-    >>> from scalecal.calibrators import JuryScaling, TemperatureScaling
-    >>> chain = TemperatureScaling() | JuryScaling(n_raters=7)
+    >>> from scalecal.calibrators import BetaCalibration, TemperatureScaling
+    >>> chain = TemperatureScaling() | BetaCalibration()
     >>> chain.fit([-2.0, -1.0, 1.0, 2.0], [0, 1, 0, 1]).predict_proba([0.0]).tolist()
     [[0.5, 0.5]]
     """

@@ -36,6 +36,7 @@ from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.cases import Features
+    from scalecal.runs.calibrating import Readers
     from scalecal.runs.facts import Comparison
 
 FeaturesPath = Annotated[
@@ -77,6 +78,39 @@ Memory = Annotated[
 ]
 
 
+Kappa = Annotated[
+    float | None,
+    typer.Option(
+        metavar="K", help="Fleiss' kappa of the readers, as published. Else that of the votes."
+    ),
+]
+VoteShare = Annotated[
+    str | None,
+    typer.Option(
+        "--vote-share",
+        metavar="S",
+        help="Share of all votes that are positive, as published (S0,S1,... for more classes).",
+    ),
+]
+PanelSize = Annotated[
+    int | None,
+    typer.Option(
+        "--panel-size", metavar="M", help="Readers behind each label, where they are not its votes.", min=1
+    ),
+]
+
+
+def known_of_readers(
+    kappa: float | None, vote_share: str | None, panel_size: int | None
+) -> Readers:
+    """Gather what the options say of the readers."""
+    from scalecal.runs.calibrating import Readers
+
+    shares = split_list(vote_share, "--vote-share", float, what="numbers")
+    share = shares[0] if shares is not None and len(shares) == 1 else shares
+    return Readers(kappa=kappa, vote_share=share, panel_size=panel_size)
+
+
 def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
     """Read embeddings with those of a command's options that say how, and what else is known."""
     from scalecal.io.features import read_features
@@ -100,6 +134,9 @@ def fit(
     group_column: Column = None,
     split_column: Column = None,
     preset: Preset = None,
+    kappa: Kappa = None,
+    vote_share: VoteShare = None,
+    panel_size: PanelSize = None,
     seed: Seed = None,
     memory: Memory = None,
 ) -> None:
@@ -115,6 +152,7 @@ def fit(
         data,
         method,
         dataset=data.dataset or features.name,
+        readers=known_of_readers(kappa, vote_share, panel_size),
         **given(seed=seed, preset=preset, memory=memory),
     )
     probe.save(out)
@@ -124,6 +162,8 @@ def fit(
         f"Fitted {method} to {counts['train']:,} cases{made} ({counts['validation']:,} for validation), "
         f"{probe.n_iter_} epochs; saved to {out}"
     )
+    if probe.panel_ is not None:
+        say(probe.panel_.sentence())
     if probe.capped_:
         longer = "" if preset == "default" else "; --preset default trains small data for longer"
         tell(f"warning: the limit of epochs ended the training, not early stopping{longer}")
@@ -140,14 +180,27 @@ def predict(
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    votes_law: Annotated[
+        bool,
+        typer.Option("--votes-law", help="Add the probabilities of k of m positive votes."),
+    ] = False,
 ) -> None:
-    """Predict with a saved probe; the file written can be given to `audit`."""
+    """Predict with a saved probe; the file written can be given to `audit`.
+
+    Writes p, the label's probability; and where the probe knows the readers p_reader, the probability
+    of one reader's vote, and p_split, the probability that the panel splits.
+    """
     options = given(**locals()) | {"ties": ties or "drop"}
     import numpy as np
 
     from scalecal.io.store import check_output_file
     from scalecal.probes import load_probe
-    from scalecal.runs.fitted import predict_features, predictions_table, write_table
+    from scalecal.runs.fitted import (
+        predict_features,
+        predictions_table,
+        readers_behind,
+        write_table,
+    )
 
     inputs = [features, labels, votes, probe]
     check_output_file(out, kind="predict", inputs=inputs)
@@ -155,7 +208,13 @@ def predict(
     data = read(features, options, classes=tuple(fitted.classes_.tolist()))
     if n_raters is not None and data.n_raters is None:  # also of cases that have no label yet
         data = data.with_cases(n_raters=np.full(len(data), n_raters))
-    table = predictions_table(predict_features(fitted, data))
+    law = None
+    if votes_law:
+        fitted.predict_votes(data.X[:1], n_raters)  # says what is missing where it cannot
+        law = n_raters or fitted.panel_.panel_size  # type: ignore[union-attr]
+    table = predictions_table(
+        predict_features(fitted, data), n_raters=readers_behind(data.cases, fitted), votes_law=law
+    )
     write_table(table, out, inputs=inputs)
     for note in data.cases.notes:
         tell(f"Note: {note}")
@@ -192,6 +251,16 @@ def compare(
     group_column: Column = None,
     split_column: Column = None,
     preset: Preset = None,
+    kappa: Kappa = None,
+    vote_share: VoteShare = None,
+    panel_size: PanelSize = None,
+    voted: Annotated[
+        str | None,
+        typer.Option(
+            metavar="0,25,...",
+            help="How many votes would I need? Numbers of training cases whose votes are used.",
+        ),
+    ] = None,
     device: TrainingDevice = None,
     memory: Memory = None,
     engine: Engine = None,
@@ -229,6 +298,8 @@ def compare(
         device=device or ("cuda" if num_gpus else None),
         memory=memory,
         preset=preset,
+        readers=known_of_readers(kappa, vote_share, panel_size),
+        voted=split_list(voted, "--voted", int, what="whole numbers"),
     )
     if engine is None and workers is None and num_gpus is None:
         grid = run_grid(data, **options)
@@ -238,14 +309,23 @@ def compare(
     cell = grid.cell
     if images is not None:
         cell = replace(cell, meta={**cell.meta, "dataset": {"data": str(images.resolve())}})
-    comparison = compare_cell(cell)
+    comparison = compare_cell(cell, voted=grid.voted)
     show_comparison(comparison, [*data.cases.notes, *grid.notes])
     names = write_run(
         out,
         comparison,
         kind="compare",
         command=sys.argv,
-        options={"features": features.name, "seeds": seeds, "methods": methods, "preset": preset},
+        options={
+            "features": features.name,
+            "seeds": seeds,
+            "methods": methods,
+            "preset": preset,
+            "kappa": kappa,
+            "vote_share": vote_share,
+            "panel_size": panel_size,
+            "voted": voted,
+        },
         notes=grid.notes,
         fingerprint=data.fingerprint,
         inputs=inputs,

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,11 +16,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from scalecal.calibrators import Calibrator, Chain, JuryScaling, TemperatureScaling, from_dict
+from scalecal.calibrators import Calibrator, PanelCalibrator, from_dict
+from scalecal.calibrators.readers import UNKNOWN
 from scalecal.checks import (
     Float,
     InputError,
+    Int,
     ScalecalWarning,
+    as_float,
     check_counts,
     check_probs,
     check_same_length,
@@ -29,27 +32,30 @@ from scalecal.checks import (
     rows,
 )
 from scalecal.io.store import output_folder, write_json
+from scalecal.panel import Panel, check_sizes
 from scalecal.probes.fitting import (
     CHUNK_ROWS,
+    FEWEST_TO_HOLD_OUT,
+    CrossFit,
     Job,
     Trained,
     fit_many,
     linear_logits,
     probabilities,
+    with_label,
 )
 from scalecal.probes.recipes import Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 
 FLOATS = (np.float64, np.float32, np.float16)
-FORMAT = 2
+FORMAT = 3
 WEIGHTS, ABOUT = "probe.safetensors", "probe.json"
 # Fitted attributes that are saved, as arrays and as plain values.
 _ARRAYS = ("coef_", "intercept_", "history_", "validation_")
 _NUMBERS = (
     "n_features_in_",
     "unit_rows_",
-    "n_raters_",
     "n_iter_",
     "best_iter_",
     "capped_",
@@ -72,8 +78,11 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     patience: int = Recipe.patience
     decay: float = Recipe.decay
     validation_share: float = Recipe.validation_share
+    rho: float | None = None
     preset: str | None = None
     random_state: Any = 0
+
+    _calibrates_labels = False  # also where nothing is known of the readers
 
     def recipe(self, n_raters: int | None = None) -> Recipe:  # noqa: ARG002
         """Return how the probe is trained, for a panel of `n_raters` (None: any)."""
@@ -81,13 +90,13 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options = {f.name: params[f.name] for f in fields(Recipe) if f.name in params}
         return with_preset(Recipe(**options), self.preset)
 
-    def calibrator(self, n_raters: int | None = None) -> Calibrator | None:  # noqa: ARG002
-        """Return what the logits go through last, not yet fitted; None for nothing."""
-        return None
-
-    def _panel(self, n_raters: int | None) -> int | None:
-        """Return the size of the panel to train for, from that of the data (None: unknown)."""
-        return n_raters
+    def calibrator(
+        self, kappa: float | None = None, vote_share: ArrayLike | None = None
+    ) -> PanelCalibrator | None:
+        """Return what the logits go through last, not yet fitted; None under the paper's preset."""
+        if self.preset == "paper":
+            return None
+        return PanelCalibrator(rho=self.rho, kappa=kappa, vote_share=vote_share)
 
     def fit(
         self,
@@ -96,12 +105,18 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         votes: ArrayLike | None = None,
         n_raters: ArrayLike | None = None,
+        panel_size: ArrayLike | None = None,
+        kappa: float | None = None,
+        vote_share: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         X_val: ArrayLike | None = None,
         y_val: ArrayLike | None = None,
     ) -> Any:
-        """Train the probe.
+        """Train the probe, and fit the two answers where something is known of the readers.
+
+        The panel (`panel_`) is fitted on cross-fitted logits: those of probes that did not see the
+        case. It takes the votes where any case has some, else `kappa` and `vote_share`.
 
         Parameters
         ----------
@@ -110,9 +125,19 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array (n,) or (n, C)
             Class labels; or soft labels: (n, C) rows summing to 1, or (n,) shares of the positive
             class, numbers between 0 and 1.
-        votes, n_raters
-            Readers per class, (n, C); or (n,) of the positive class together with `n_raters`. The
-            columns are the sorted classes. Needed by smoothings that use votes.
+        votes : array (n,) or (n, C), optional
+            Readers who chose the positive class, or each class (columns are the sorted classes); NaN
+            where a case was not read. One reader on a case is enough to be of use.
+        n_raters : int or array (n,), optional
+            Readers in `votes`, per case; without votes, readers behind each label.
+        panel_size : int or array (n,), optional
+            Readers behind `y`; default: `n_raters` where that is the same for all cases read.
+        kappa : float, optional
+            Fleiss' kappa of such readers on such cases, from a publication or a pilot: used where no
+            case has votes.
+        vote_share : float or sequence, optional
+            Share of all votes that are positive (one number per class for more than two), beside
+            `kappa`.
         groups : array (n,), optional
             Patients or slides: never split between training and validation.
         sample_weight : array (n,), optional
@@ -132,18 +157,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes, soft = self._labels(y)
         check_same_length(X=features, y=codes)
         weights = check_weights(sample_weight, len(features), "sample_weight")
-        counts = None if votes is None else check_counts(votes, n_raters)
         n_classes = len(self.classes_)
-        if counts is not None and counts.shape != (len(features), n_classes):
-            raise InputError(
-                f"votes must have one row per case and one column per class, ({len(features)}, "
-                f"{n_classes}), got {counts.shape}"
-            )
-        panel = None
-        if counts is not None:
-            panel = int(np.median(counts.sum(axis=1)))
-        elif n_raters is not None:
-            panel = int(np.median(np.asarray(n_raters)))
+        counts = None if votes is None else _counts(votes, n_raters, len(features), n_classes)
         X_validation, validation_y = self._validation(X_val, y_val, features.dtype)
         seen = codes if weights is None else codes[weights > 0]
         if len(np.unique(seen)) < 2:
@@ -151,63 +166,42 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y holds one class only ({self.classes_[seen[0]]} in {len(seen)} cases): a probe "
                 "needs at least two classes"
             )
-        self.n_raters_ = self._panel(panel)
-        recipe = self.recipe(self.n_raters_)
-        if (
-            counts is not None
-            and recipe.synthesis is None
-            and recipe.smoothing in (None, "vanilla", "confidence")
-        ):
-            warnings.warn(
-                f"votes were given, but smoothing={recipe.smoothing!r} does not use them: take "
-                "'fraction', 'piecewise', 'linear' or 'nonlinear' to train on votes",
-                ScalecalWarning,
-                stacklevel=2,
-            )
+        size = _panel_size(counts, n_raters, panel_size, len(features))
         job = Job(
-            recipe=recipe,
+            recipe=self.recipe(None if size is None else int(np.median(size))),
             rows=np.arange(len(features)),
             y=codes,
             n_classes=n_classes,
             seed=_seed(self.random_state),
             targets=soft,
-            votes=counts,
+            votes=None if counts is None else with_label(counts, codes),
             groups=None if groups is None else np.asarray(groups),
             weights=weights,
             validation=None if X_validation is None else np.arange(len(X_validation)),
             validation_y=validation_y,
         )
-        trained = fit_many(features, [job], X_validation=X_validation)[0]
+        calibrator = self.calibrator(kappa, vote_share)
+        about_readers = not (votes is None and kappa is None and self.rho is None)
+        total = len(codes) if weights is None else float(weights.sum())
+        by_labels = self._calibrates_labels and total >= FEWEST_TO_HOLD_OUT
+        if not (about_readers or by_labels):
+            calibrator = None
+        again = CrossFit.of(job) if calibrator is not None else None
+        jobs = [job, *([] if again is None else again.jobs)]
+        trained, *parts = fit_many(features, jobs, X_validation=X_validation)
         self._store(trained)
         self.about_: dict[str, Any] = {}
-        held = trained.validation
-        if X_validation is not None:
-            self._calibrate(trained.logits(X_validation), validation_y, None)
-        elif held is not None:
-            own = None if weights is None else weights[held]
-            self._calibrate(trained.logits(features, held), codes[held], own)
-        else:
-            self._calibrate(None, None, None)
+        self.calibrator_: Calibrator | None = calibrator
+        if calibrator is not None and again is not None:
+            used = again.fold >= 0
+            calibrator.fit(
+                again.logits(features, parts)[used],
+                codes[used] if soft is None else soft[used],
+                votes=None if counts is None else counts[used],
+                panel_size=None if size is None else size[used],
+                sample_weight=None if weights is None else weights[used],
+            )
         return self
-
-    def _calibrate(
-        self, logits: Float | None, y: NDArray[np.int64] | None, weights: Float | None
-    ) -> None:
-        """Fit the calibrator, if any, to the validation cases (None: there are none)."""
-        self.calibrator_: Calibrator | None = None
-        step = self.calibrator(self.n_raters_)
-        if step is None:
-            return
-        if logits is None or y is None:
-            if isinstance(step, Chain):
-                return  # nothing to learn from
-            # A jury map of given strength learns nothing.
-            n_classes = len(self.classes_)
-            logits, y = np.zeros(1 if n_classes == 2 else (1, n_classes)), np.zeros(1, np.int64)
-        with warnings.catch_warnings():
-            # Without errors among the validation cases the temperature stays 1: expected here.
-            warnings.simplefilter("ignore", ScalecalWarning)
-            self.calibrator_ = step.fit(logits, y, sample_weight=weights)
 
     def _features(self, X: ArrayLike, name: str, *, reset: bool = False) -> NDArray[Any]:
         """Return embeddings as a 2-d array of a floating type, checked, not copied."""
@@ -273,8 +267,14 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.capped_ = trained.fit.capped
         self.validation_ = trained.validation
 
+    @property
+    def panel_(self) -> Panel | None:
+        """The fitted panel: rho with its interval, the panel's size; None where none was fitted."""
+        check_is_fitted(self)
+        return getattr(self.calibrator_, "panel_", None)
+
     def decision_function(self, X: ArrayLike) -> Float:
-        """Return logits, calibrated where there is a calibrator: (n,) of the second class, or (n, C).
+        """Return logits of the label, calibrated where there is a calibrator: (n,) or (n, C).
 
         Parameters
         ----------
@@ -282,9 +282,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Embeddings.
         """
         logits = self._logits(X)
-        if self.calibrator_ is None:
-            return logits
-        return self.calibrator_.transform(logits, n_raters=self.n_raters_)
+        return logits if self.calibrator_ is None else self.calibrator_.transform(logits)
 
     def _logits(self, X: ArrayLike) -> Float:
         check_is_fitted(self)
@@ -292,28 +290,64 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return linear_logits(features, self.coef_, self.intercept_, unit=self.unit_rows_)
 
     def predict_proba(self, X: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
-        """Return class probabilities (n, C), columns as in `classes_`.
+        """Return the label's probabilities (n, C), columns as in `classes_`.
 
         Parameters
         ----------
         X : array (n, d)
             Embeddings.
         n_raters : int or array (n,), optional
-            Readers behind each case's label; only a jury map uses it. Default: `n_raters_`.
+            Readers behind the label that is predicted, where they differ from those behind `y`.
         """
         logits = self._logits(X)
         if self.calibrator_ is None:
             probs = probabilities(logits)
         else:
-            panel = self.n_raters_ if n_raters is None else n_raters
-            probs = self.calibrator_.predict_proba(logits, n_raters=panel)
-        if not np.isfinite(probs).all():
-            bad = ~np.isfinite(probs).all(axis=1)
-            raise InputError(
-                f"the probe gives no finite probability at {rows(bad)}: its weights or its "
-                "calibrator are not usable. Fit it again."
-            )
-        return probs
+            probs = self.calibrator_.predict_proba(logits, n_raters=n_raters)
+        return _usable(probs)
+
+    def predict_reader_proba(self, X: ArrayLike) -> Float:
+        """Return the probability that one reader votes for each class, (n, C).
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Embeddings.
+        """
+        return _usable(self._readers().predict_reader_proba(self._logits(X)))
+
+    def predict_votes(self, X: ArrayLike, n_raters: int | None = None) -> Float:
+        """Return the law of k of m votes: (n, m + 1), or of each class's votes, (n, C, m + 1).
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Embeddings.
+        n_raters : int, optional
+            Readers m; default: those behind `y`.
+        """
+        return _usable(self._readers().predict_votes(self._logits(X), n_raters))
+
+    def predict_disagreement(self, X: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
+        """Return the probability that a panel splits (low agreement, see `scalecal.votes.strata`), (n,).
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Embeddings.
+        n_raters : int or array (n,), optional
+            Readers of the panel; default: those behind `y`.
+        """
+        return _usable(self._readers().predict_disagreement(self._logits(X), n_raters))
+
+    def _readers(self) -> PanelCalibrator:
+        """The panel, where it has a reader's answer."""
+        check_is_fitted(self)
+        if not isinstance(self.calibrator_, PanelCalibrator):
+            if self.preset == "paper":
+                raise InputError("preset='paper' gives one answer, as published: use preset=None")
+            raise InputError(UNKNOWN)
+        return self.calibrator_
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class of each case.
@@ -417,17 +451,16 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes: Sequence[Any],
         *,
         calibrator: Calibrator | None,
-        n_raters: int | None,
         about: Mapping[str, Any],
     ) -> Self:
         """Take over a probe of `fit_many` and a fitted calibrator, instead of `fit`.
 
-        `classes` are the labels in the order of the probe's class numbers, `n_raters` the readers the
-        calibrator assumes behind a label; `about` says where the probe came from and is saved with it.
+        `classes` are the labels in the order of the probe's class numbers; `about` says where the probe
+        came from and is saved with it.
         """
         self.classes_ = np.asarray(classes)
         self._store(trained)
-        self.calibrator_, self.n_raters_, self.about_ = calibrator, n_raters, dict(about)
+        self.calibrator_, self.about_ = calibrator, dict(about)
         return self
 
 
@@ -461,8 +494,11 @@ class LinearProbe(_Probe):
     validation_share : float
         Share held out for early stopping, stratified and by whole groups; nothing is held out
         below 50 cases. With 0, or too few cases, the last weights are kept.
+    rho : float or None
+        Correlation of readers' votes that the features do not explain, where it is to be fixed; 0 is
+        the jury map. None: estimated from votes or kappa given to `fit`.
     preset : {"paper"} or None
-        ``"paper"``: the SCALE paper to the letter; see `scalecal.probes.PRESETS`.
+        ``"paper"``: the SCALE paper to the letter, one answer; see `scalecal.probes.PRESETS`.
     random_state : int, RandomState or None
         Decides the held-out part, initial weights and batch order.
 
@@ -481,7 +517,10 @@ class LinearProbe(_Probe):
     validation_ : array or None
         Row numbers held out.
     calibrator_ : Calibrator or None
-        What the logits go through last; set by ``scalecal fit`` for methods with a calibrator.
+        What the logits go through last: a `PanelCalibrator` where something is known of the readers,
+        or what ``scalecal fit`` set for methods with a calibrator.
+    panel_ : Panel or None
+        The fitted panel: `rho` with its interval, the panel's size.
     about_ : dict
         Where the probe came from; filled by ``scalecal fit``.
     n_features_in_ : int
@@ -503,10 +542,7 @@ class LinearProbe(_Probe):
     union: bool = Recipe.union
 
 
-DEFAULT_PANEL = 7
-"""Readers of an imagined panel where nothing else is said."""
-
-PAPER_SCALE: dict[str, Any] = {"n_anchors": 10, "n_synthetic": None, "mass": None, "jury": None}
+PAPER_SCALE: dict[str, Any] = {"n_anchors": 10, "n_synthetic": None, "mass": None}
 """What the paper's preset puts in place of this package's own choices."""
 
 _SYNTHESIS = (
@@ -533,22 +569,17 @@ class ScaleProbe(_Probe):
     Parameters
     ----------
     n_raters : int or None
-        Readers in the imagined panel; None takes the size of the panel given to `fit` (votes or
-        n_raters).
+        Readers in the imagined panel; None takes the size of the panel given to `fit` (votes,
+        n_raters or panel_size), and 7 where it is given none.
     n_anchors, smoothing, anchors, n_synthetic, levels, n_partners, weight, mass
         The synthetic cases, as in `scalecal.synthesis.plan`.
     warm_start : bool
         Train the final probe from the first one's weights instead of from scratch.
-    jury : float, "auto" or None
-        Strength, 0 to 1, of the jury map applied to the final logits (`scalecal.jury.jury_logit`):
-        from the label's probability to a single reader's. "auto": temperature scaling, then the
-        largest strength whose validation log loss is within one standard error of the best. None:
-        not at all.
     loss, gamma, scaling, initial, learning_rate, batch_size, max_epochs, min_steps, patience, \
-decay, validation_share, preset, random_state
-        As in `LinearProbe`. With ``preset="paper"`` anchors are chosen by prediction alone, and
-        `n_anchors`, `n_synthetic`, `mass` and `jury`, where left at their defaults, are the paper's:
-        10 anchors per class, every pair at every level, weight 1 each, no jury map.
+decay, validation_share, rho, preset, random_state
+        As in `LinearProbe`. With ``preset="paper"`` anchors are chosen by prediction alone, nothing
+        is calibrated, and `n_anchors`, `n_synthetic` and `mass`, where left at their defaults, are the
+        paper's: 10 anchors per class, every pair at every level, weight 1 each.
 
     Attributes
     ----------
@@ -556,10 +587,8 @@ decay, validation_share, preset, random_state
         Class label to row numbers of X, most confident first.
     n_synthetic_ : int
         How many synthetic cases there were.
-    n_raters_ : int
-        Readers in the imagined panel.
     coef_, intercept_, classes_, history_, n_iter_, best_iter_, capped_, validation_, \
-calibrator_, about_, n_features_in_
+calibrator_, panel_, about_, n_features_in_
         As in `LinearProbe`.
 
     Examples
@@ -577,7 +606,7 @@ calibrator_, about_, n_features_in_
     """
 
     n_anchors: int | float = 0.5
-    n_raters: int | None = DEFAULT_PANEL
+    n_raters: int | None = None
     smoothing: str | Smoothing = "piecewise"
     anchors: str = "confident"
     n_synthetic: int | float | None = 1.0
@@ -586,21 +615,15 @@ calibrator_, about_, n_features_in_
     weight: float = 1.0
     mass: float | None = 0.1
     warm_start: bool = Recipe.warm_start
-    jury: float | Literal["auto"] | None = "auto"
 
-    def _panel(self, n_raters: int | None) -> int | None:
-        panel = n_raters if self.n_raters is None else self.n_raters
-        if panel is None:
-            raise InputError(
-                "n_raters=None needs votes or n_raters in fit, to know the panel's size"
-            )
-        return panel
+    _calibrates_labels = True
 
     def recipe(self, n_raters: int | None = None) -> Recipe:
         """Return how the probe is trained, for a panel of `n_raters` (None: any)."""
         synthesis = {name: self._option(name) for name in _SYNTHESIS}
-        if n_raters is not None:
-            synthesis["n_raters"] = n_raters
+        panel = n_raters if self.n_raters is None else self.n_raters
+        if panel is not None:
+            synthesis["n_raters"] = panel
         recipe = replace(super().recipe(), smoothing=None, synthesis=synthesis)
         return with_preset(recipe, self.preset)
 
@@ -611,14 +634,6 @@ calibrator_, about_, n_features_in_
             return value
         return PAPER_SCALE[name] if value == getattr(ScaleProbe, name) else value
 
-    def calibrator(self, n_raters: int | None = None) -> Calibrator | None:
-        """Return what the logits go through last, not yet fitted; None for nothing."""
-        strength = self._option("jury")
-        if strength is None:
-            return None
-        jury = JuryScaling(n_raters=n_raters or self.n_raters or DEFAULT_PANEL, strength=strength)
-        return TemperatureScaling() | jury if strength == "auto" else jury
-
     def _store(self, trained: Trained) -> None:
         super()._store(trained)
         assert trained.plan is not None
@@ -626,6 +641,57 @@ calibrator_, about_, n_features_in_
         # Python scalars as keys read and print better than numpy's.
         names = self.classes_.tolist()
         self.anchors_ = {names[c]: index for c, index in trained.plan.anchors.items()}
+
+
+def _counts(votes: ArrayLike, n_raters: ArrayLike | None, n: int, n_classes: int) -> Int:
+    """Votes per class (n, C); no vote at all where a case was not read (NaN)."""
+    raw = as_float(votes, "votes")
+    missing = np.isnan(raw) if raw.ndim == 1 else np.isnan(raw).any(axis=-1)
+    size = n_raters
+    if missing.any():
+        raw = np.where(missing if raw.ndim == 1 else missing[:, None], 0.0, raw)
+        if n_raters is not None and len(missing) == n:
+            size = np.where(missing, 0.0, as_float(n_raters, "n_raters"))
+    elif n_raters is not None and np.isnan(as_float(n_raters, "n_raters")).any():
+        raise InputError("n_raters must be known wherever votes are: give a number, or NaN votes")
+    counts = check_counts(raw, size)
+    if counts.shape != (n, n_classes):
+        raise InputError(
+            f"votes must have one row per case and one column per class, ({n}, {n_classes}), got "
+            f"{counts.shape}"
+        )
+    if not counts.any():
+        raise InputError("votes were given, but no case has any: leave them out, or give kappa")
+    return counts
+
+
+def _panel_size(
+    counts: Int | None, n_raters: ArrayLike | None, panel_size: ArrayLike | None, n: int
+) -> Int | None:
+    """Readers behind each label (n,); None where that is unknown."""
+    if panel_size is not None:
+        return check_sizes(panel_size, n, "panel_size")
+    if counts is not None:
+        read = np.unique(counts.sum(axis=1))
+        read = read[read > 0]
+        if len(read) > 1:
+            raise InputError(
+                f"cases have {read.min()} to {read.max()} votes, so that it is unknown how many readers are "
+                "behind each label: give panel_size (one number, or one per case)"
+            )
+        return np.full(n, read[0])
+    return None if n_raters is None else check_sizes(n_raters, n)
+
+
+def _usable(probs: Float) -> Float:
+    """Fail where a probability is not finite."""
+    bad = ~np.isfinite(probs).reshape(len(probs), -1).all(axis=1)
+    if bad.any():
+        raise InputError(
+            f"the probe gives no finite probability at {rows(bad)}: its weights or its calibrator are "
+            "not usable. Fit it again."
+        )
+    return probs
 
 
 def _seed(random_state: Any) -> int:

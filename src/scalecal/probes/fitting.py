@@ -24,7 +24,7 @@ from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Scaling, Task, train
 from scalecal.solvers.matrix import Matrix, to_host
 from scalecal.solvers.problem import same_content
-from scalecal.splits import hold_out
+from scalecal.splits import folds, hold_out
 from scalecal.synthesis import SynthesisPlan, plan
 
 FEWEST_TO_HOLD_OUT = 50
@@ -231,6 +231,78 @@ def fit_many(
     for i, result in zip(second, results, strict=True):
         trained[i] = result
     return trained
+
+
+N_FOLDS = 5
+"""Parts into which training cases are dealt for out-of-sample logits."""
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """A job done again on all but one part of its cases, part by part.
+
+    Its logits are those of probes that saw neither the case itself nor, where there are groups, any
+    case of its group: what a calibrator may be fitted to. The part that stopped a training must not
+    serve for that: the weights were chosen on it.
+
+    Attributes
+    ----------
+    job
+        The job whose cases get out-of-sample logits.
+    jobs
+        One job per part, to be given to `fit_many`.
+    fold
+        Number of the part of each of the job's cases; -1 for cases of weight 0.
+    """
+
+    job: Job
+    jobs: list[Job]
+    fold: Int
+
+    @classmethod
+    def of(cls, job: Job) -> CrossFit:
+        """Deal the job's cases into parts, stratified and never through a group.
+
+        Raises
+        ------
+        InputError
+            Where a class has so few cases (or groups) that some part would be trained without it.
+        """
+        present = np.arange(len(job.rows)) if job.weights is None else np.flatnonzero(job.weights)
+        y = job.y[present]
+        groups = None if job.groups is None else np.asarray(job.groups)[present]
+        units = np.arange(len(present)) if groups is None else groups
+        fewest = min(len(np.unique(units[y == c])) for c in np.unique(y))
+        k = min(N_FOLDS, fewest)
+        fold = np.full(len(job.rows), -1)
+        if k > 1:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ScalecalWarning)  # a part may lack a class
+                fold[present] = folds(y, k, groups=groups, seed=job.seed)
+        jobs = [_without(job, (fold == j) | (fold < 0)) for j in range(k)]
+        if k < 2 or any(len(np.unique(part.y)) < len(np.unique(y)) for part in jobs):
+            raise InputError(
+                f"{len(present)} cases{'' if groups is None else f' in {len(np.unique(groups))} groups'} are too "
+                "few to calibrate on out-of-sample logits: some class has too few of them"
+            )
+        return cls(job, jobs, fold)
+
+    def logits(self, X: Any, trained: Sequence[Trained]) -> Float:
+        """Out-of-sample logits of the job's cases, in their order; NaN for cases of weight 0."""
+        columns = () if self.job.n_classes == 2 else (self.job.n_classes,)
+        out = np.full((len(self.fold), *columns), np.nan)
+        for j, probe in enumerate(trained):
+            here = self.fold == j
+            out[here] = probe.logits(X, self.job.rows[here])
+        return out
+
+
+def _without(job: Job, left_out: NDArray[np.bool_]) -> Job:
+    """The same job on the other cases."""
+    kept = np.flatnonzero(~left_out)
+    columns = ("rows", "y", "targets", "votes", "groups", "weights")
+    known = {name: getattr(job, name) for name in columns}
+    return replace(job, **{k: None if v is None else v[kept] for k, v in known.items()})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -496,6 +568,16 @@ def _trained(part: _Prepared, task: Task, fit: Fit, synthetic: SynthesisPlan | N
         validation=part.validation if part.held is not None else None,
         plan=synthetic,
     )
+
+
+def with_label(counts: Int, y: Int) -> Int:
+    """Votes to train on; a case without votes counts as one reader who chose its label."""
+    empty = counts.sum(axis=1) == 0
+    if not empty.any():
+        return counts
+    filled = counts.copy()
+    filled[empty, y[empty]] = 1
+    return filled
 
 
 def _onehot(y: Int, n_classes: int) -> Float:

@@ -9,22 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from scalecal.calibrators import Calibrator, Chain, JuryScaling
-from scalecal.cases import Features, Predictions
-from scalecal.checks import InputError, check_positive_int, lookup
+from scalecal.calibrators.base import as_logits
+from scalecal.cases import Cases, Features, Predictions
+from scalecal.checks import InputError, Int, check_positive_int, lookup
 from scalecal.io.store import plain, write_file
-from scalecal.probes import DEFAULT_PANEL, Job, LinearProbe, Recipe, ScaleProbe, fit_many
+from scalecal.panel import split_probability, vote_log_pmf
+from scalecal.probes import CrossFit, Job, LinearProbe, Recipe, ScaleProbe, fit_many
 from scalecal.probes.estimators import as_json
-from scalecal.runs.grid import (
-    applicable,
-    fit_calibrator,
-    on_device,
-    panel_size,
-    shared_arrays,
-    validation_loss,
-)
+from scalecal.runs.calibrating import Readers, fit_calibrator, out_of_sample
+from scalecal.runs.grid import applicable, on_device, shared_arrays, validation_loss
 from scalecal.runs.methods import METHODS
 from scalecal.synthesis import plan
 
@@ -40,6 +35,7 @@ def fit_method(
     *,
     seed: int = 0,
     preset: str | None = None,
+    readers: Readers | None = None,
     memory: float | None = None,
     dataset: str = "",
 ) -> LinearProbe | ScaleProbe:
@@ -55,6 +51,8 @@ def fit_method(
         Decides the held-out part, initial weights and batch order.
     preset
         "paper" or "default"; None: the method's own.
+    readers
+        What is known of the readers beside the votes: published kappa, the panel's size.
     memory
         GiB of embeddings to hold in memory at most; None: all of them.
     dataset
@@ -79,7 +77,8 @@ def fit_method(
         raise InputError(
             f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"
         )
-    applicable([method], data)
+    known = readers or Readers()
+    applicable([method], data, known)
     if memory is None:
         data = replace(data, X=on_device(data.X, "cpu"))
     y, split = data.cases.y, data.split
@@ -90,10 +89,12 @@ def fit_method(
         raise InputError("no case has split = 'train': nothing to fit")
     val = None if split is None else np.flatnonzero(labelled & (split == "val"))
     val = val if val is not None and len(val) else None
-    panel = panel_size(data)
     shared = shared_arrays(data, rows, val)
-    jobs = [Job(recipe=r, seed=seed, **shared) for r in record.recipes(panel, preset)]
-    candidates = fit_many(data.X, jobs, memory=memory)
+    recipes = record.recipes(known.usual(data.cases), preset)
+    jobs = [Job(recipe=r, seed=seed, **shared) for r in recipes]
+    again = CrossFit.of(jobs[0]) if record.crossfitted(preset) else None
+    fits = fit_many(data.X, [*jobs, *(again.jobs if again else [])], memory=memory)
+    candidates, parts = fits[: len(jobs)], fits[len(jobs) :]
     best = int(np.argmin([validation_loss(candidate) for candidate in candidates]))
     trained, recipe = candidates[best], jobs[best].recipe
     held = trained.validation if val is None else val
@@ -111,28 +112,29 @@ def fit_method(
             "synthetic": 0 if trained.plan is None else len(trained.plan),
         },
     }
+    calibrator = None
+    if record.calibrator is not None:
+        fold = None if again is None else (again, parts)
+        calibrator = fit_calibrator(
+            record, data, *out_of_sample(trained, data, val, fold), known
+        )
     estimator: type[LinearProbe | ScaleProbe] = LinearProbe if trained.plan is None else ScaleProbe
-    options = _estimator_options(estimator, recipe, record.calibrator)
+    options = _estimator_options(estimator, recipe)
     probe = estimator(**options, preset=preset or record.preset, random_state=seed)
     return probe.adopt(
         trained,
         cases.classes,
-        calibrator=fit_calibrator(record, trained, data, val),
-        n_raters=panel,
+        calibrator=calibrator,
         about=about,
     )
 
 
-def _estimator_options(
-    estimator: type, recipe: Recipe, calibrator: Calibrator | None
-) -> dict[str, Any]:
+def _estimator_options(estimator: type, recipe: Recipe) -> dict[str, Any]:
     """Return the constructor arguments of an estimator that trains by this recipe."""
     options: dict[str, Any] = vars(recipe)
     if recipe.synthesis is not None:
-        steps = calibrator.steps if isinstance(calibrator, Chain) else [calibrator]
-        jury = [step.strength for step in steps if isinstance(step, JuryScaling)]
         defaults = {k: p.default for k, p in inspect.signature(plan).parameters.items()}
-        options = {**options, **defaults, **recipe.synthesis, "jury": jury[0] if jury else None}
+        options = {**options, **defaults, **recipe.synthesis}
     names = inspect.signature(estimator).parameters
     return {k: v for k, v in options.items() if k in names}
 
@@ -156,31 +158,68 @@ def predict_features(probe: LinearProbe | ScaleProbe, data: Features) -> Predict
         raise InputError(
             f"the features are of encoder {own}, but the probe was fitted to {expected}"
         )
-    # A case without votes gets the usual number of readers. Where the probe knew no votes, new
-    # ones change nothing: cases with and without them are treated alike.
-    readers: Any = None
-    if cases.readers is not None and (probe.n_raters_ is not None or cases.votes is None):
-        readers = np.where(cases.readers > 0, cases.readers, probe.n_raters_ or DEFAULT_PANEL)
-    parts = [slice(start, start + CHUNK_ROWS) for start in range(0, len(data), CHUNK_ROWS)]
-    probs = [
-        probe.predict_proba(data.X[part], n_raters=None if readers is None else readers[part])
-        for part in parts
-    ]
-    p = np.concatenate(probs) if probs else np.empty((0, len(probe.classes_)))
+    both = probe.panel_ is not None and np.isfinite(probe.panel_.rho)
+    readers = readers_behind(cases, probe) if both else None
+    labels, votes = [], []
+    for start in range(0, len(data), CHUNK_ROWS):
+        part = slice(start, start + CHUNK_ROWS)
+        m = None if readers is None else readers[part]
+        labels.append(probe.predict_proba(data.X[part], n_raters=m))
+        if both:
+            votes.append(probe.predict_reader_proba(data.X[part]))
     if not cases.classes:
         cases = replace(cases, classes=tuple(map(str, probe.classes_.tolist())))
-    return Predictions(cases, p[:, 1] if p.shape[1] == 2 else p)
+    width = len(probe.classes_)
+    p, reader = (
+        np.concatenate([np.empty((0, width)), *values])[:, 1 if width == 2 else slice(None)]
+        for values in (labels, votes)
+    )
+    if probe.panel_ is None or not both:
+        return Predictions(cases, p)
+    return Predictions(cases, p, reader, rho=probe.panel_.rho)
 
 
-def predictions_table(predictions: Predictions) -> pd.DataFrame:
-    """Return id, p (or p_<class>) and what is known of the cases: label, votes, group, split."""
+def readers_behind(cases: Cases, probe: LinearProbe | ScaleProbe) -> Int | None:
+    """Readers behind each case's label; the probe's own panel where a case has none."""
+    own = None if probe.panel_ is None else probe.panel_.panel_size
+    if own is None:
+        return None
+    if cases.readers is None:
+        return np.full(cases.n, own)
+    return np.where(cases.readers > 0, cases.readers, own)
+
+
+def predictions_table(
+    predictions: Predictions, *, n_raters: ArrayLike | None = None, votes_law: int | None = None
+) -> pd.DataFrame:
+    """Return id, p and p_reader (by class), and what is known of the cases: label, votes, group, split.
+
+    Parameters
+    ----------
+    predictions
+        A model's answers.
+    n_raters
+        Readers of the panel whose split is predicted: adds ``p_split`` beside ``rho``, where there is
+        a reader's answer.
+    votes_law
+        Readers m whose votes are predicted: adds ``p_votes_0`` .. ``p_votes_m``, the probabilities of k
+        positive votes (``p_votes_<class>_k`` with more than two classes).
+    """
     import pandas as pd
 
-    cases, probs = predictions.cases, predictions.p
-    table: dict[str, Any] = {"id": cases.names}
-    for name, values in (("p", probs), ("p_reader", predictions.p_reader)):
-        if values is not None:
-            table |= _by_class(name, values, cases.classes)
+    cases, probs, reader = predictions.cases, predictions.p, predictions.p_reader
+    table: dict[str, Any] = {"id": cases.names, **_by_class("p", probs, cases.classes)}
+    if reader is not None:
+        logits, rho = as_logits(reader), predictions.rho
+        table |= {**_by_class("p_reader", reader, cases.classes), "rho": np.full(cases.n, rho)}
+        if n_raters is not None:
+            table["p_split"] = split_probability(logits, rho, n_raters)
+        if votes_law is not None:
+            law = np.exp(vote_log_pmf(logits, rho, votes_law))
+            named = {"": law} if law.ndim == 2 else dict(zip(cases.classes, law.swapaxes(0, 1), strict=True))
+            for name, values in named.items():
+                between = f"{name}_" if name else ""
+                table |= {f"p_votes_{between}{k}": column for k, column in enumerate(values.T)}
     if cases.y is not None and (cases.y >= 0).any():
         names = np.array([*cases.classes, None], dtype=object)
         # One probability goes with labels 0 and 1; the class names are in the probe's own file.

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
-from scalecal.calibrators import Calibrator
 from scalecal.cases import Features
-from scalecal.checks import Float, InputError, Int, library, lookup
+from scalecal.checks import InputError, Int, library, lookup
 from scalecal.engines import Engine, Worker
-from scalecal.probes import Job, Trained, fit_many, probabilities
+from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
+from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample, why_not
 from scalecal.runs.cells import Cell, Prediction, joined_cell
 from scalecal.runs.methods import METHODS, Method
 from scalecal.splits import split
@@ -78,44 +77,19 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     return chosen
 
 
-def panel_size(data: Features) -> int | None:
-    """Return the usual number of readers (the median over cases that have any), or None."""
-    size = data.cases.readers
-    if size is None or not (size > 0).any():
-        return None
-    return int(np.median(size[size > 0]))
-
-
-def panels(data: Features, rows: Int) -> Int | None:
-    """Return the readers behind some cases, the usual number where a case has no votes, or None."""
-    readers = data.cases.readers
-    if readers is None:
-        return None
-    size = readers[rows]
-    return np.where(size > 0, size, panel_size(data) or 1)
-
-
 def applicable(
-    names: Sequence[str] | None, data: Features
+    names: Sequence[str] | None, data: Features, readers: Readers | None = None
 ) -> tuple[dict[str, Method], dict[str, str]]:
     """Return the methods that can be run on these data, and why the others cannot.
 
     A method the user named is an error where it is unknown; one that does not apply is left out.
     """
-    panel = panel_size(data)
     run, out = {}, {}
     for name in METHODS if names is None else names:
         method = lookup(name, METHODS, "method")
-        if method.over_encoders:
-            out[name] = "it needs several encoders"
-        elif method.needs_votes and data.cases.votes is None:
-            out[name] = "it needs readers' votes"
-        elif method.needs_panel and (panel is None or panel < 2):
-            out[name] = "it needs to know how many readers are behind each label"
-        elif len(data.cases.classes) > 2 and any(
-            r.smoothing == "confidence" for r in method.recipes()
-        ):
-            out[name] = "it is for two classes"
+        why = why_not(method, data.cases, readers or Readers())
+        if why:
+            out[name] = why
         else:
             run[name] = method
     if not run:
@@ -150,6 +124,7 @@ def run_grid(
     seeds: int | Sequence[int] = 10,
     preset: str | None = None,
     more: Mapping[str, Method] | None = None,
+    readers: Readers | None = None,
     dataset: str = "data",
     device: str = "cpu",
     memory: float | None = None,
@@ -170,6 +145,8 @@ def run_grid(
         One preset for all methods, "paper" or "default"; None leaves each its own.
     more
         Further methods beside those in `METHODS`.
+    readers
+        What is known of the readers beside the votes: published kappa, the panel's size.
     device
         Where probes are trained: "cpu" (numpy), or a torch device such as "cuda".
     memory
@@ -187,24 +164,37 @@ def run_grid(
     """
     data = data.labelled()
     chosen = seed_list(seeds)
-    run, left_out = applicable(methods, data)
+    known = readers or Readers()
+    run, left_out = applicable(methods, data, known)
     if preset == "default" and {"none", "none-default"} <= set(run):
         del run["none-default"]
         left_out["none-default"] = "under this preset it is the same as none"
     run |= more or {}
     say = progress or (lambda _: None)
-    panel = panel_size(data)
-    recipes = {name: method.recipes(panel, preset) for name, method in run.items()}
+    recipes = {name: m.recipes(known.usual(data.cases), preset) for name, m in run.items()}
     jobs: list[Job] = []
     place: dict[tuple[str, int], list[int]] = {}
+    again: dict[tuple[str, int], tuple[CrossFit, slice]] = {}
     tested: dict[int, Int] = {}
     for seed in chosen:
         train, val, tested[seed] = parts(data, seed)
         shared = shared_arrays(data, train, val)
-        for name in run:
-            numbers = range(len(jobs), len(jobs) + len(recipes[name]))
-            place[name, seed] = list(numbers)
-            jobs += [Job(recipe=recipe, seed=seed, **shared) for recipe in recipes[name]]
+        for name, method in run.items():
+            own = [Job(recipe=recipe, seed=seed, **shared) for recipe in recipes[name]]
+            place[name, seed] = list(range(len(jobs), len(jobs) + len(own)))
+            jobs += own
+            if method.crossfitted(preset) and name not in left_out:
+                # Methods that train alike share the probes of their parts.
+                like = (repr(own[0].recipe), seed)
+                if like not in again:
+                    try:
+                        cross = CrossFit.of(own[0])
+                    except InputError as error:
+                        left_out[name] = f"with seed {seed}, {str(error).rstrip('.')}"
+                        continue
+                    again[like] = cross, slice(len(jobs), len(jobs) + len(cross.jobs))
+                    jobs += cross.jobs
+                again[name, seed] = again[like]
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
     start = time.perf_counter()
     if memory is None:
@@ -218,25 +208,31 @@ def run_grid(
     best: dict[tuple[str, int], int] = {}
     probes: dict[tuple[str, int], Trained] = {}
     cases = np.unique(np.concatenate(list(tested.values())))
+    behind = known.behind(data.cases)
     for seed in chosen:
         say(f"seed {seed}: calibrating and predicting {len(tested[seed]):,} test cases")
+        val, test = parts(data, seed)[1], tested[seed]
         for name, method in run.items():
             rivals = [trained[i] for i in place[name, seed]]
             best[name, seed] = int(np.argmin([validation_loss(t) for t in rivals]))
             probe = probes[name, seed] = rivals[best[name, seed]]
             capped[name] += int(probe.fit.capped)
-            val = parts(data, seed)[1]
-            if method.calibrator is not None and val is None and probe.validation is None:
-                left_out[name] = "too few training cases to hold out a validation part"
-                continue
-            try:
-                calibrator = fit_calibrator(method, probe, data, val)
-            except InputError as error:
-                # One class in a seed's validation cases must not cost the other methods their run.
-                left_out[name] = f"with seed {seed}, {str(error).rstrip('.')}"
-                continue
-            probs = apply_probe(probe, calibrator, data, tested[seed])
-            predictions[name, seed] = Prediction(np.searchsorted(cases, tested[seed]), probs)
+            calibrator = None
+            if method.calibrator is not None and name not in left_out:
+                try:
+                    cross, span = again.get((name, seed), (None, slice(0)))
+                    folds = None if cross is None else (cross, trained[span])
+                    rows, logits = out_of_sample(probe, data, val, folds)
+                    calibrator = fit_calibrator(method, data, rows, logits, known)
+                except InputError as error:
+                    # One class in a seed's validation cases must not cost the other methods their run.
+                    left_out[name] = f"with seed {seed}, {str(error).rstrip('.')}"
+            predictions[name, seed] = answers(
+                probe.logits(data.X, test),
+                calibrator,
+                None if behind is None else behind[test],
+                np.searchsorted(cases, test),
+            )
     pairs = [(name, seed) for name in run if name not in left_out for seed in chosen]
     order = {pair: predictions[pair] for pair in pairs}
     if not order:
@@ -353,50 +349,13 @@ def shared_arrays(data: Features, train: Int, val: Int | None) -> dict[str, Any]
         "rows": train,
         "y": data.y[train],
         "n_classes": len(cases.classes),
-        "votes": None if cases.votes is None else _with_label(cases.votes[train], data.y[train]),
+        "votes": None if cases.votes is None else with_label(cases.votes[train], data.y[train]),
         "groups": None if cases.groups is None else cases.groups.codes[train],
         "validation": val,
         "validation_y": None if val is None else data.y[val],
     }
 
 
-def _with_label(counts: Int, y: Int) -> Int:
-    """Votes of training cases; a case without votes counts as one reader who chose its label."""
-    empty = counts.sum(axis=1) == 0
-    if not empty.any():
-        return counts
-    filled = counts.copy()
-    filled[empty, y[empty]] = 1
-    return filled
-
-
 def validation_loss(trained: Trained) -> float:
     """Return the lowest validation log loss of the training."""
     return float(np.min(trained.fit.history))
-
-
-def fit_calibrator(
-    method: Method, probe: Trained, data: Features, val: Int | None
-) -> Calibrator | None:
-    """Fit a method's calibrator to the validation cases; None where it has none."""
-    if method.calibrator is None:
-        return None
-    assert data.y is not None
-    rows = probe.validation if val is None else val
-    if rows is None:
-        raise InputError(
-            "too few training cases to hold out a validation part for the calibrator: "
-            "give one (split = 'val'), or more cases"
-        )
-    fitted: Calibrator = clone(method.calibrator)
-    return fitted.fit(probe.logits(data.X, rows), data.y[rows], n_raters=panels(data, rows))
-
-
-def apply_probe(probe: Trained, calibrator: Calibrator | None, data: Features, rows: Int) -> Float:
-    """Return probabilities of some rows: (n,) of the positive class, or (n, C)."""
-    logits = probe.logits(data.X, rows)
-    if calibrator is None:
-        probs = probabilities(logits)
-    else:
-        probs = calibrator.predict_proba(logits, n_raters=panels(data, rows))
-    return probs[:, 1] if logits.ndim == 1 else probs

@@ -1,9 +1,10 @@
 """The methods that are compared, as data: one dict, one entry each.
 
-A method is a recipe for training the probe and, where it has one, a calibrator fitted to the
-validation part. The paper's methods, and those set beside them, train by the paper's preset, so that
-they differ in nothing but what their name says; `none-default` and `scale-default` are this package's
-own defaults, `LinearProbe()` and `ScaleProbe()`.
+A method is a recipe for training the probe and, where it has one, a calibrator. The paper's methods,
+and those set beside them, train by the paper's preset and fit a calibrator to the validation part, so
+that they differ in nothing but what their name says; the panel's are fitted on cross-fitted logits, and
+so is everything under the default preset. `none-default` and `scale-default` are this package's own
+defaults, `LinearProbe()` and `ScaleProbe()`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scalecal.calibrators import (
     Calibrator,
     HistogramBinning,
     IsotonicCalibration,
-    JuryScaling,
+    PanelCalibrator,
     PlattScaling,
     TemperatureScaling,
 )
@@ -39,7 +40,10 @@ class Method:
     recipe
         How the probe is trained.
     calibrator
-        Fitted to the validation part's logits and labels; None: the probe's own probabilities.
+        Fitted to out-of-sample logits and labels; None: the probe's own probabilities.
+    readers
+        What a panel calibrator is told of the readers: "published", their kappa and share of positive
+        votes; "votes", the votes of the training cases; "" for nothing.
     candidates
         Further recipes; of these and `recipe` the one with the lowest validation log loss is kept.
     preset
@@ -61,6 +65,7 @@ class Method:
     about: str
     recipe: Recipe = field(default_factory=Recipe)
     calibrator: Calibrator | None = None
+    readers: str = ""
     candidates: tuple[Recipe, ...] = ()
     preset: str = "paper"
     needs_panel: bool = False
@@ -72,7 +77,13 @@ class Method:
     @property
     def needs_votes(self) -> bool:
         """Whether it cannot be trained without readers' votes."""
-        return self.recipe.needs_votes
+        return self.recipe.needs_votes or self.readers == "votes"
+
+    def crossfitted(self, preset: str | None = None) -> bool:
+        """Whether its calibrator is fitted on cross-fitted logits, not on the validation part."""
+        if self.calibrator is None:
+            return False
+        return isinstance(self.calibrator, PanelCalibrator) or (preset or self.preset) == "default"
 
     def recipes(self, n_raters: int | None = None, preset: str | None = None) -> tuple[Recipe, ...]:
         """Return the recipe and the other candidates with panel size and preset filled in.
@@ -248,14 +259,29 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
         "jury": Method(
             label="Jury map",
-            about="Temperature scaling, then from the majority's probability to a single reader's.",
-            calibrator=TemperatureScaling() | JuryScaling(),
+            about="A reader's vote as if the features told all that readers see: the panel with rho = 0.",
+            calibrator=PanelCalibrator(rho=0.0),
             needs_panel=True,
         ),
         "half-jury": Method(
             label="Half jury map",
-            about="The jury map at half strength in logit space.",
-            calibrator=TemperatureScaling() | JuryScaling(strength=0.5),
+            about="A reader's vote half-way, in logits, between the label and the jury map.",
+            calibrator=PanelCalibrator(rho=0.0, strength=0.5),
+            needs_panel=True,
+        ),
+        "panel-published": Method(
+            label="Panel, published numbers",
+            about="Label and reader's vote by the panel model, from the readers' kappa and share of "
+            "positive votes.",
+            calibrator=PanelCalibrator(),
+            readers="published",
+            needs_panel=True,
+        ),
+        "panel-votes": Method(
+            label="Panel, votes",
+            about="Label and reader's vote by the panel model, fitted to the training cases' votes.",
+            calibrator=PanelCalibrator(),
+            readers="votes",
             needs_panel=True,
         ),
         "none-default": Method(
@@ -268,6 +294,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             about="This package's own default.",
             recipe=ScaleProbe().recipe(),
             calibrator=ScaleProbe().calibrator(),
+            readers="published",
             preset="default",
         ),
         "ensemble": Method(

@@ -1,0 +1,188 @@
+"""The panel as a calibrator: the label's probability, and beside it a reader's."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, log_softmax, softmax
+
+from scalecal.calibrators.base import Calibrator, _one_form
+from scalecal.checks import (
+    Float,
+    InputError,
+    check_logits,
+    check_same_length,
+    check_targets,
+    check_unit,
+    check_weights,
+)
+from scalecal.panel import (
+    Panel,
+    fit_labels,
+    fit_panel,
+    fit_panel_from_summary,
+    split_probability,
+    vote_log_pmf,
+)
+
+UNKNOWN = (
+    "a reader's answer needs to know how far readers agree beyond what the features explain: fit with votes "
+    "of some cases (votes=, n_raters=), or with the readers' kappa and the panel's size (kappa=, n_raters=). "
+    "scalecal.panel.panel_range shows the range of answers without either"
+)
+
+
+class PanelCalibrator(Calibrator):
+    """Calibrate the label's probability and give a reader's beside it, by the panel model.
+
+    The label has the logit a + b z; a reader's vote is its inverse under the correlation rho of
+    readers' votes that the features do not explain (see `scalecal.panel`). What rho comes from, in
+    this order: `rho` itself, the votes given to `fit`, `kappa`. With none of them the label is
+    calibrated and the reader's answer refused.
+
+    Parameters
+    ----------
+    rho : float, optional
+        Correlation, where it is to be fixed; 0 is the jury map of Condorcet.
+    kappa : float, optional
+        Fleiss' kappa of such readers on such cases, as published or from a pilot.
+    vote_share : float or sequence, optional
+        Share of all votes that are positive (one number per class for more than two).
+    strength : float
+        From 0 (a reader is as the label) to 1 (the model), linear in logits.
+    prior_sd : float
+        Prior standard deviation of a; larger (2) for predictions of a foreign model.
+
+    Attributes
+    ----------
+    panel_ : Panel
+
+    Examples
+    --------
+    >>> z, y = [-2.0, -1.0, 1.0, 2.0] * 20, [0, 0, 1, 1] * 20
+    >>> both = PanelCalibrator(rho=0.0).fit(z, y, n_raters=7)
+    >>> label, reader = both.predict_proba([1.0])[0, 1], both.predict_reader_proba([1.0])[0, 1]
+    >>> bool(label > reader > 0.5)
+    True
+    """
+
+    name = "panel"
+
+    def __init__(
+        self,
+        *,
+        rho: float | None = None,
+        kappa: float | None = None,
+        vote_share: ArrayLike | None = None,
+        strength: float = 1.0,
+        prior_sd: float = 0.3,
+    ) -> None:
+        self.rho = rho
+        self.kappa = kappa
+        self.vote_share = vote_share
+        self.strength = strength
+        self.prior_sd = prior_sd
+
+    def fit(
+        self,
+        logits: ArrayLike,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        n_raters: ArrayLike | None = None,
+        votes: ArrayLike | None = None,
+        panel_size: ArrayLike | None = None,
+    ) -> Self:
+        """Learn both answers from cases the probe was not fitted to.
+
+        Parameters
+        ----------
+        logits : array (n,) or (n, C)
+            Out-of-sample logits.
+        y : array
+            Labels, or soft labels, as for any calibrator.
+        sample_weight : array (n,), optional
+            Weights of the cases.
+        n_raters : int or array (n,), optional
+            Readers in `votes`; without votes, readers behind each label.
+        votes : array (n,) or (n, C), optional
+            Positive votes, or votes per class; NaN where a case was not read.
+        panel_size : int or array (n,), optional
+            Readers behind each label; default: `n_raters` where it is the same for all cases read.
+        """
+        raw = check_logits(logits)
+        self.n_classes_ = 2 if raw.ndim == 1 else raw.shape[1]
+        targets = check_targets(y, self.n_classes_)
+        n = check_same_length(logits=raw, y=targets)
+        z, size = _one_form(raw), n_raters if panel_size is None else panel_size
+        check_unit(self.strength, "strength")
+        weight = check_weights(sample_weight, n, "sample_weight")
+        shared: dict[str, Any] = {"sample_weight": weight, "prior_sd": self.prior_sd}
+        if self.rho is not None:
+            self.panel_ = fit_labels(z, targets, size, rho=self.rho, **shared)
+        elif votes is not None:
+            self.panel_ = fit_panel(z, targets, votes, n_raters, panel_size=panel_size, **shared)
+        elif self.kappa is not None:
+            if size is None:
+                raise InputError("kappa needs the panel's size: give n_raters, the readers per label")
+            self.panel_ = fit_panel_from_summary(
+                z, targets, size, self.kappa, self.vote_share, **shared
+            )
+        else:
+            self.panel_ = fit_labels(z, targets, size, **shared)
+        return self
+
+    def _transform(self, z: Float, n_raters: ArrayLike | None) -> Float:
+        return self.panel_.label_logit(z, n_raters)
+
+    def reader_logits(self, logits: ArrayLike) -> Float:
+        """Return logits of a reader's vote: (n,) for two classes, (n, C) for more."""
+        z = _one_form(self._check(logits))
+        if not self.knows_readers:
+            raise InputError(UNKNOWN)
+        reader = self.panel_.reader_logit(z)
+        if self.strength == 1.0:
+            return reader
+        mixed = (1.0 - self.strength) * self.panel_.label_logit(z) + self.strength * reader
+        return np.asarray(mixed if mixed.ndim == 1 else log_softmax(mixed, axis=1))
+
+    @property
+    def knows_readers(self) -> bool:
+        """Whether there is a reader's answer."""
+        return bool(np.isfinite(self.panel_.rho))
+
+    def predict_reader_proba(self, logits: ArrayLike) -> Float:
+        """Return the probability that one reader votes for each class, (n, C)."""
+        out = self.reader_logits(logits)
+        if out.ndim == 1:
+            return np.column_stack([expit(-out), expit(out)])
+        return np.asarray(softmax(out, axis=1))
+
+    def predict_votes(self, logits: ArrayLike, n_raters: int | None = None) -> Float:
+        """Return the law of k of m votes, (n, m + 1), or that of each class, (n, C, m + 1)."""
+        m = self._size(n_raters)
+        return np.asarray(np.exp(vote_log_pmf(self.reader_logits(logits), self.panel_.rho, m)))
+
+    def predict_disagreement(self, logits: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
+        """Return the probability that a panel of m readers splits: low agreement, (n,)."""
+        m = self._size(n_raters)
+        return split_probability(self.reader_logits(logits), self.panel_.rho, m)
+
+    def _size(self, n_raters: Any) -> Any:
+        size = self.panel_.panel_size if n_raters is None else n_raters
+        if size is None:
+            raise InputError("the size of the panel is not known: give n_raters")
+        return size
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that is needed to apply the fitted calibrator again, as JSON can hold it."""
+        return {**super().to_dict(), "fitted": {"panel": self.panel_.to_dict()}}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Self:
+        """Return the fitted calibrator `to_dict` described."""
+        self = super().from_dict(saved)
+        self.panel_ = Panel.from_dict(saved["fitted"]["panel"])
+        return self

@@ -1,0 +1,150 @@
+"""From a trained probe to a method's answers: its calibrator, and what is known of the readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from scalecal.calibrators import Calibrator, PanelCalibrator
+from scalecal.cases import Cases, Features
+from scalecal.checks import Float, InputError, Int
+from scalecal.panel import vote_moments
+from scalecal.probes import CrossFit, Trained, probabilities
+from scalecal.runs.cells import Prediction
+from scalecal.runs.methods import Method
+
+
+@dataclass(frozen=True)
+class Readers:
+    """What is known of the readers beside the cases' own votes.
+
+    Attributes
+    ----------
+    kappa : float, optional
+        Fleiss' kappa as published; None: that of the training votes stands in for it.
+    vote_share : float or sequence, optional
+        Share of all votes that are positive (one number per class for more than two); None: as
+        `kappa`, and where that is given, unknown.
+    panel_size : int, optional
+        Readers behind each label, where that is not the number of its votes.
+    """
+
+    kappa: float | None = None
+    vote_share: float | Sequence[float] | None = None
+    panel_size: int | None = None
+
+    def published(self, cases: Cases) -> tuple[float | None, Any]:
+        """Kappa and share of positive votes: as given, else those of these cases' votes."""
+        if self.kappa is not None or cases.votes is None:
+            return self.kappa, self.vote_share
+        kappa, share = vote_moments(cases.votes)
+        if not np.isfinite(kappa):
+            return None, None
+        if self.vote_share is not None:
+            return kappa, self.vote_share
+        return kappa, share if len(share) > 2 else float(share[1])
+
+    def usual(self, cases: Cases) -> int | None:
+        """The usual number of readers behind a label (the median over cases that have any), or None."""
+        if self.panel_size is not None:
+            return self.panel_size
+        size = cases.readers
+        if size is None or not (size > 0).any():
+            return None
+        return int(np.median(size[size > 0]))
+
+    def behind(self, cases: Cases) -> Int | None:
+        """Readers behind each label (n,): its votes, the usual number where it has none; or None."""
+        usual, size = self.usual(cases), cases.readers
+        if usual is None:
+            return None
+        if self.panel_size is not None or size is None:
+            return np.full(cases.n, usual)
+        return np.where(size > 0, size, usual)
+
+
+def why_not(method: Method, cases: Cases, readers: Readers) -> str:
+    """Why a method cannot be run on these cases; "" where it can."""
+    panel = readers.usual(cases)
+    if method.over_encoders:
+        return "it needs several encoders"
+    if method.needs_votes and cases.votes is None:
+        return "it needs readers' votes"
+    if method.needs_panel and (panel is None or panel < 2):
+        return "it needs to know how many readers are behind each label"
+    if method.needs_panel and method.readers == "published" and readers.published(cases)[0] is None:
+        return "it needs the readers' kappa (--kappa), or votes to take it from"
+    if len(cases.classes) > 2 and any(r.smoothing == "confidence" for r in method.recipes()):
+        return "it is for two classes"
+    return ""
+
+
+def fit_calibrator(
+    method: Method,
+    data: Features,
+    rows: Int,
+    logits: Float,
+    readers: Readers,
+    *,
+    votes: Int | None = None,
+) -> Calibrator | None:
+    """Fit a method's calibrator to out-of-sample logits of some rows; None where it has none.
+
+    `votes` (rows, C) replace those of the cases, for fewer of them.
+    """
+    if method.calibrator is None:
+        return None
+    assert data.y is not None
+    cases = data.cases.take(rows)
+    fitted: Calibrator = clone(method.calibrator)
+    if not isinstance(fitted, PanelCalibrator):
+        return fitted.fit(logits, data.y[rows])
+    told: dict[str, Any] = {"panel_size": readers.behind(cases)}
+    if method.readers == "votes":
+        told["votes"] = cases.votes if votes is None else votes
+    elif method.readers == "published":
+        kappa, share = readers.published(cases)
+        known = kappa if told["panel_size"] is not None else None
+        fitted.set_params(kappa=known, vote_share=None if known is None else share)
+    return fitted.fit(logits, data.y[rows], **told)
+
+
+def out_of_sample(
+    probe: Trained,
+    data: Features,
+    val: Int | None,
+    again: tuple[CrossFit, Sequence[Trained]] | None,
+) -> tuple[Int, Float]:
+    """Rows a calibrator may be fitted to, with their logits: cross-fitted, or of the validation part."""
+    if again is not None:
+        cross, parts = again
+        return cross.job.rows, cross.logits(data.X, parts)
+    rows = probe.validation if val is None else val
+    if rows is None:
+        raise InputError(
+            "too few training cases to hold out a validation part for the calibrator: "
+            "give one (split = 'val'), or more cases"
+        )
+    return rows, probe.logits(data.X, rows)
+
+
+def answers(
+    logits: Float, calibrator: Calibrator | None, n_raters: Int | None, rows: Int
+) -> Prediction:
+    """Both answers of a method: the label's probability, and a reader's where it has one."""
+    if calibrator is None:
+        return Prediction(rows, _form(probabilities(logits)))
+    p = _form(calibrator.predict_proba(logits, n_raters=n_raters))
+    if not (isinstance(calibrator, PanelCalibrator) and calibrator.knows_readers):
+        return Prediction(rows, p)
+    reader = _form(calibrator.predict_reader_proba(logits))
+    return Prediction(rows, p, reader, rho=calibrator.panel_.rho)
+
+
+def _form(probs: Float) -> Float:
+    """(n,) of the second of two classes, else (n, C)."""
+    return probs[:, 1] if probs.shape[1] == 2 else probs

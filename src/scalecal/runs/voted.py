@@ -1,0 +1,166 @@
+"""How many votes would I need? The panel fitted to the votes of fewer and fewer training cases.
+
+From the training part of every seed some cases are drawn whose votes are used, by all their readers
+(``reads="panel"``) or by one of them at random (``"single"``); of the other cases only the labels are.
+Draws are nested (the 25 are among the 50) and shared by both kinds of reads, so that the points of the
+curve are paired. Zero voted cases is `panel-published`, which needs two published numbers instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scalecal.cases import Features
+from scalecal.checks import Float, InputError, Int
+from scalecal.probes import CrossFit, Trained
+from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample
+from scalecal.runs.methods import METHODS
+from scalecal.runs.scores import score
+
+READS = ("panel", "single")
+PUBLISHED, VOTED = "panel-published", "panel-votes"
+NEEDED = ("none", "vote-fraction", PUBLISHED, VOTED)
+"""Methods that the curve is made of or compared with."""
+
+N_DRAWS = 20
+"""Draws of voted cases per seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class VotedCurve:
+    """Scores of the panel by number of voted cases.
+
+    Attributes
+    ----------
+    scores : list of dict
+        One per seed, draw, kind of reads, number of voted cases and metric: keys ``seed``, ``voted``,
+        ``reads``, ``draw``, ``metric``, ``value``, ``floor``.
+    losses : dict
+        (voted, reads) -> seed -> metric -> loss of each of the seed's test cases, mean over draws, for
+        ``vote_nll`` and ``nll``; NaN where a case has no votes.
+    notes : list of str
+        Which numbers were left out, and why.
+    """
+
+    scores: list[dict[str, Any]]
+    losses: dict[tuple[int, str], dict[int, dict[str, Float]]]
+    notes: list[str]
+
+    @classmethod
+    def joined(cls, parts: Sequence[VotedCurve]) -> VotedCurve:
+        """One curve of several seeds' curves."""
+        losses: dict[tuple[int, str], dict[int, dict[str, Float]]] = {}
+        for part in parts:
+            for key, by_seed in part.losses.items():
+                losses.setdefault(key, {}).update(by_seed)
+        scores = [row for part in parts for row in part.scores]
+        return cls(scores, losses, list(dict.fromkeys(n for part in parts for n in part.notes)))
+
+
+def draw_order(votes: Int, rng: np.random.Generator) -> tuple[Int, Int]:
+    """The cases that have votes in random order, and one of the votes of each case, (n, C)."""
+    m = votes.sum(axis=1)
+    order = rng.permutation(np.flatnonzero(m > 0))
+    pick = (rng.random(len(votes)) * np.maximum(m, 1)).astype(np.int64)
+    one = (np.cumsum(votes, axis=1) > pick[:, None]).argmax(axis=1)
+    single = np.eye(votes.shape[1], dtype=np.int64)[one] * (m > 0)[:, None]
+    return order, single
+
+
+def voted_curve(
+    data: Features,
+    probes: Mapping[int, Trained],
+    again: Mapping[int, tuple[CrossFit, Sequence[Trained]]],
+    tested: Mapping[int, Int],
+    voted: Sequence[int],
+    readers: Readers,
+    *,
+    n_draws: int = N_DRAWS,
+) -> VotedCurve:
+    """Fit the panel to the votes of some training cases, many times, and score it on the test cases.
+
+    Parameters
+    ----------
+    data
+        Embeddings with labels and votes.
+    probes, again, tested
+        By seed: the trained probe, its cross-fitted parts, and the rows of the test cases.
+    voted
+        Numbers of voted cases; 0 is left to `panel-published`.
+    readers
+        What is known of the readers beside the votes.
+    n_draws
+        Draws of voted cases per seed.
+    """
+    cases = data.cases
+    assert cases.votes is not None
+    assert cases.y is not None
+    scores: list[dict[str, Any]] = []
+    losses: dict[tuple[int, str], dict[int, dict[str, Float]]] = {}
+    short: dict[int, int] = {}
+    failed: set[str] = set()
+    behind = readers.behind(cases)
+    for seed, probe in probes.items():
+        rows, logits = out_of_sample(probe, data, None, again[seed])
+        test = tested[seed]
+        at_test = probe.logits(data.X, test)
+        y, counts = cases.y[test], cases.votes[test]
+        votes = cases.votes[rows]
+        rng = np.random.default_rng([seed, len(rows)])
+        sums: dict[tuple[int, str], list[dict[str, Float]]] = {}
+        for draw in range(n_draws):
+            order, single = draw_order(votes, rng)
+            for n in sorted({n for n in voted if n > 0}):
+                if n > len(order):
+                    short[n] = len(order)
+                    continue
+                for reads in READS:
+                    seen = np.zeros_like(votes)
+                    chosen = order[:n]
+                    seen[chosen] = votes[chosen] if reads == "panel" else single[chosen]
+                    try:
+                        fitted = fit_calibrator(
+                            METHODS[VOTED], data, rows, logits, readers, votes=seen, interval=False
+                        )
+                    except InputError as error:
+                        failed.add(f"{n} cases ({reads} reads): {error}")
+                        continue
+                    part = answers(
+                        at_test, fitted, None if behind is None else behind[test], np.arange(len(test))
+                    )
+                    head = {"seed": seed, "voted": n, "reads": reads, "draw": draw}
+                    for metric, (value, floor) in score(y, part, counts, brief=True).items():
+                        scores.append({**head, "metric": metric, "value": value, "floor": floor})
+                    sums.setdefault((n, reads), []).append(case_losses(y, part, counts))
+        for key, drawn in sums.items():
+            names = drawn[0]
+            losses.setdefault(key, {})[seed] = {
+                name: np.mean([one[name] for one in drawn], axis=0) for name in names
+            }
+    notes = [
+        f"{n} voted cases are left out: the training part has votes on {most} cases."
+        for n, most in short.items()
+    ]
+    notes += [f"Some draws of {why} were left out." for why in sorted(failed)[:3]]
+    return VotedCurve(scores, losses, notes)
+
+
+def case_losses(y: Int, part: Any, counts: Int) -> dict[str, Float]:
+    """Label NLL by p, and vote NLL by p_reader, of each case; NaN where a case has no votes."""
+    from scalecal.metrics.proper import EPS
+
+    def table(p: Float) -> Float:
+        both = np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
+        return np.asarray(np.log(np.clip(both, EPS, 1.0 - EPS)))
+
+    m = counts.sum(axis=1)
+    reader = part.p if part.p_reader is None else part.p_reader
+    share = counts / np.where(m > 0, m, np.nan)[:, None]
+    return {
+        "nll": -table(part.p)[np.arange(len(y)), y],
+        "vote_nll": -(share * table(reader)).sum(axis=1),
+    }
