@@ -59,9 +59,10 @@ def test_every_column_is_cut_alike(rows):
             cut, values = cut.values, values.values
         np.testing.assert_array_equal(cut, values[index], err_msg=name)
     p, X = np.linspace(0, 1, 10), np.eye(10)
-    predictions = Predictions(cases, p, 1 - p, {"p.csv": "0" * 64}).take(rows)
+    predictions = Predictions(cases, p, 1 - p, 0.2, {"p.csv": "0" * 64}).take(rows)
     np.testing.assert_array_equal(predictions.p, p[index])
     np.testing.assert_array_equal(predictions.p_reader, 1 - p[index])
+    assert predictions.rho == 0.2
     assert predictions.sources == {"p.csv": "0" * 64}
     features = Features(X, cases, extra={"size": p}).take(rows)
     np.testing.assert_array_equal(features.X, X[index])

@@ -229,6 +229,9 @@ class Predictions:
         Probability of the label: (n,) of the second class, or (n, C).
     p_reader
         Probability that one reader votes so, in the same form; None where the model gives none.
+    rho
+        Correlation of two readers' votes on a case in the law of votes around `p_reader`
+        (`scalecal.panel`); 0: votes are independent given the probability.
     sources
         SHA-256 of each file they were read from, by file name.
     """
@@ -236,6 +239,7 @@ class Predictions:
     cases: Cases
     p: Float
     p_reader: Float | None = None
+    rho: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -356,9 +356,26 @@ def test_a_readers_probability_is_no_class(read):
     assert three.p_reader.tolist() == [[0.25, 0.25, 0.5]]
 
 
+def test_the_correlation_of_votes_is_one_number(read, tmp_path):
+    assert read("p,label\n0.2,0\n").rho == 0.0
+    found = read("p,p_reader,rho,label\n0.2,0.3,0.15,0\n0.9,0.7,0.15,1\n0.5,0.5,0.15,\n")
+    assert (len(found), found.rho, found.take([1]).rho) == (2, 0.15, 0.15)
+    named = read("p,icc,label\n0.2,0.4,0\n", columns={"rho": "icc"})
+    assert named.rho == 0.4
+    path = tmp_path / "long.csv"
+    path.write_text("p,rho,label\n" + "0.5,0.2,1\n" * 300_000 + "0.5,0.1,1\n")
+    file = PredictionFile(path)
+    with pytest.raises(InputError, match=r"0\.1 at line 300002 after 0\.2"):
+        list(file.pieces())
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("p,rho,label\n0.2,0.1,0\n0.3,0.2,1\n", r"'rho' .* 0\.2 at line 3 after 0\.1"),
+        ("p,rho,label\n0.2,0.1,0\n0.3,1,1\n", r"'rho' must lie in \[0, 0\.99\], got 1 at line 3"),
+        ("p,rho,label\n0.2,-0.1,0\n", "'rho' must lie in .* at line 2"),
+        ("p,rho,label\n0.2,0.1,0\n0.3,,1\n", "'rho' must lie in .* got nan at line 3"),
         ("p,p_reader,label\n0.2,1.5,0\n", "'p_reader' must lie in .*line 2"),
         ("p,p_reader,label\n0.2,,0\n", "'p_reader' is missing at line 2"),
         ("p,p_reader_a,p_reader_b,label\n0.2,0.5,0.5,0\n", "the same form"),

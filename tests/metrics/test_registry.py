@@ -94,6 +94,8 @@ def test_direction(name, rng):
     truth = (rng.random(80) < 0.5) * 1
     votes = 5 * truth if METRICS[name].takes == "votes" else truth
     good, bad = np.where(truth, 0.98, 0.02), np.where(truth, 0.1, 0.9)
+    if name.startswith("split"):  # these look at whether the panel splits
+        votes, good, bad = 2 * truth, np.where(truth, 0.5, 0.02), np.where(truth, 0.02, 0.5)
     if name == "ent_ce":  # looks at the spread alone, so a mirror image scores the same
         bad = np.full(80, 0.5)
     difference = _call(name, votes, good) - _call(name, votes, bad)

@@ -1,12 +1,25 @@
 from __future__ import annotations
 
-from math import log
+import itertools
+from math import exp, lgamma, log
 
 import numpy as np
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.metrics import dist_ce, ent_ce, vote_error, vote_floor, vote_nll
+from scalecal.metrics import (
+    auc,
+    count_log_score,
+    dist_ce,
+    ece,
+    ent_ce,
+    split_auc,
+    split_ece,
+    vote_error,
+    vote_floor,
+    vote_nll,
+)
+from scalecal.votes import strata
 from tests.metrics import references as slow
 
 RATERS = np.array([7, 3, 1, 5, 7, 2])
@@ -62,7 +75,9 @@ def test_more_classes_against_a_loop(rng):
     assert ent_ce(v, p) == pytest.approx(np.mean(gaps))
 
 
-@pytest.mark.parametrize("metric", [dist_ce, ent_ce, vote_nll, vote_error])
+@pytest.mark.parametrize(
+    "metric", [dist_ce, ent_ce, vote_nll, vote_error, count_log_score, split_auc, split_ece]
+)
 def test_whole_weights_are_copies(metric, rng):
     w = rng.integers(1, 4, len(VOTES))
     copies = metric(np.repeat(VOTES, w), np.repeat(PROBS, w), n_raters=np.repeat(RATERS, w))
@@ -73,6 +88,10 @@ def test_nothing_to_compare_with_is_nan():
     assert np.isnan(dist_ce([0], [0.5], n_raters=0))
     assert np.isnan(vote_error([1], [0.5], n_raters=1))
     assert np.isnan(vote_floor("dist_ce", [0.5], 0))
+    assert np.isnan(count_log_score([0], [0.5], n_raters=0))
+    for metric in (split_auc, split_ece):
+        assert np.isnan(metric([1], [0.5], n_raters=1))
+    assert np.isnan(split_auc([3, 4], [0.5, 0.6], n_raters=7))  # both split: nothing to rank
 
 
 def test_classes_must_match():
@@ -115,3 +134,88 @@ def test_floors_take_weights_and_know_their_names():
     assert both == pytest.approx((2 * one + two) / 3)
     with pytest.raises(InputError, match="'dist_ce', 'ent_ce', 'vote_nll', 'vote_error'"):
         vote_floor("ece", [0.5], 3)
+
+
+def dirichlet_multinomial(v, p, rho):
+    """Probability of counts by its textbook formula: gamma functions of concentrations."""
+    alpha = [q * (1 - rho) / rho for q in p]
+    m = sum(v)
+    log_p = lgamma(m + 1) + lgamma(sum(alpha)) - lgamma(m + sum(alpha))
+    for k, a in zip(v, alpha, strict=True):
+        log_p += lgamma(k + a) - lgamma(a) - lgamma(k + 1)
+    return exp(log_p)
+
+
+def panels(m, n_classes):
+    """All ways in which m readers can vote."""
+    return [v for v in itertools.product(range(m + 1), repeat=n_classes) if sum(v) == m]
+
+
+@pytest.mark.parametrize("rho", [0.02, 0.3, 0.9])
+@pytest.mark.parametrize("n_classes", [2, 3, 4])
+def test_counts_and_splits_against_enumeration(rng, rho, n_classes):
+    p = rng.dirichlet(np.ones(n_classes), 25)
+    m = rng.integers(1, 8, 25)
+    v = rng.multinomial(m, rng.dirichlet(np.ones(n_classes), 25))
+    scores = [-log(dirichlet_multinomial(a, b, rho)) for a, b in zip(v.tolist(), p, strict=True)]
+    assert count_log_score(v, p, rho=rho) == pytest.approx(np.mean(scores), rel=1e-9)
+    chance, split = [], []
+    for i in np.flatnonzero(m >= 2):
+        every = panels(int(m[i]), n_classes)
+        law = [dirichlet_multinomial(w, p[i], rho) for w in every]
+        assert sum(law) == pytest.approx(1.0)
+        low = strata(every) == "low"
+        chance.append(sum(itertools.compress(law, low)))
+        split.append(strata([v[i]])[0] == "low")
+    assert split_auc(v, p, rho=rho) == pytest.approx(auc(split, chance))
+    assert split_ece(v, p, rho=rho) == pytest.approx(ece(split, chance))
+    assert split_ece(v, p, rho=rho, n_bins=1) == pytest.approx(
+        abs(np.mean(chance) - np.mean(split))
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_independent_votes_are_multinomial_and_the_limit_of_small_rho(rng, n_classes):
+    from scipy.stats import multinomial
+
+    p = rng.dirichlet(np.ones(n_classes), 40)
+    m = rng.integers(1, 9, 40)
+    v = rng.multinomial(m, p)
+    expected = -multinomial.logpmf(v, m, p).mean()
+    assert count_log_score(v, p) == pytest.approx(expected, rel=1e-12)
+    for metric in (count_log_score, split_auc, split_ece):
+        assert metric(v, p, rho=1e-13) == pytest.approx(metric(v, p), abs=1e-9)
+
+
+def test_one_reader_makes_the_count_score_the_vote_nll(rng):
+    p = rng.random(50)
+    v = rng.binomial(1, p)
+    for rho in (0.0, 0.5):
+        assert count_log_score(v, p, n_raters=1, rho=rho) == pytest.approx(
+            vote_nll(v, p, n_raters=1)
+        )
+
+
+def test_sure_probabilities_have_finite_count_scores():
+    for rho in (0.0, 0.4):
+        assert np.isfinite(count_log_score([0, 7, 3], [1.0, 0.0, 0.0], n_raters=7, rho=rho))
+        assert np.isfinite(split_ece([0, 7, 3], [1.0, 0.0, 0.0], n_raters=7, rho=rho))
+
+
+@pytest.mark.parametrize("metric", [count_log_score, split_auc, split_ece])
+@pytest.mark.parametrize("rho", [-0.1, 1.0, float("nan")])
+def test_rho_must_lie_in_its_range(metric, rho):
+    with pytest.raises(InputError, match="rho must lie in"):
+        metric([1, 2], [0.5, 0.5], n_raters=3, rho=rho)
+
+
+def test_the_true_law_scores_best(rng):
+    """Votes with a correlation: the law that has it beats those that have more or less of it."""
+    mean = rng.uniform(0.1, 0.9, 4000)
+    votes = rng.binomial(7, rng.beta(mean * 3, (1 - mean) * 3))  # rho = 1 / 4
+    scores = {
+        rho: count_log_score(votes, mean, n_raters=7, rho=rho) for rho in (0.0, 0.1, 0.25, 0.5)
+    }
+    assert min(scores, key=scores.get) == 0.25
+    errors = {rho: split_ece(votes, mean, n_raters=7, rho=rho) for rho in (0.0, 0.25, 0.7)}
+    assert min(errors, key=errors.get) == 0.25

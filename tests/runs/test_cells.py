@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from scalecal import metrics
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
-from scalecal.runs.cells import Cell, Prediction, read_cell, write_cell
+from scalecal.runs.cells import (
+    Cell,
+    Prediction,
+    cell_of_seed,
+    joined_cell,
+    read_cell,
+    write_cell,
+)
 from scalecal.runs.scores import RESULT_COLUMNS, Resampled, entropy, score_cell
 from tests.runs.made import cell, sharp
 
@@ -28,6 +38,7 @@ def same(a: Cell, b: Cell) -> None:
         assert (part.p_reader is None) == (again.p_reader is None)
         if part.p_reader is not None:
             np.testing.assert_array_equal(part.p_reader, again.p_reader)
+        assert part.rho == again.rho
 
 
 @pytest.mark.parametrize("groups", [None, 7])
@@ -65,7 +76,7 @@ def test_several_classes_and_test_sets_that_differ(tmp_path):
         {
             ("none", 3): Prediction(np.array([9, 0, 4]), probs[:3]),
             ("none", 1): Prediction(np.arange(6), probs[:6]),
-            ("scale", 1): Prediction(np.arange(6), probs[4:], probs[:6]),
+            ("scale", 1): Prediction(np.arange(6), probs[4:], probs[:6], 0.25),
         },
         {"kind": "reproduce", "dataset": {"shift": {"train": "40X", "test": "400X"}}},
     )
@@ -75,6 +86,27 @@ def test_several_classes_and_test_sets_that_differ(tmp_path):
     assert back.shift == ("40X", "400X")
     assert back.seeds("none") == [1, 3]
     assert back.stratum_names == ("high", "low")
+
+
+def test_the_correlation_of_votes_is_kept(tmp_path):
+    made = cell({"none": sharp(2), "scale": sharp(1)}, n=60, n_seeds=2)
+    write_cell(tmp_path / "without", made)
+    table = pq.read_table(tmp_path / "without" / "predictions.parquet")
+    assert "rho" not in table.column_names
+    own = {
+        key: replace(
+            part, p_reader=part.p / 2, rho=0.1 * (key[1] + 1) if key[0] == "scale" else 0.0
+        )
+        for key, part in made.predictions.items()
+    }
+    made = replace(made, predictions=own)
+    write_cell(tmp_path / "with", made)
+    back = read_cell(tmp_path / "with")
+    same(made, back)
+    assert back.answers("scale").rho == 0.1
+    part = cell_of_seed(back, 1)
+    assert part.predictions["scale", 1].rho == 0.2
+    same(made, joined_cell([cell_of_seed(made, 0), cell_of_seed(made, 1)]))
 
 
 def test_what_is_wrong_is_said(tmp_path):

@@ -40,6 +40,7 @@ from scalecal.io.named_columns import (
 )
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
+from scalecal.panel import MOST_RHO
 from scalecal.votes import TIES, Ties, from_long, majority, tied_error
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     Ids = pd.api.extensions.ExtensionArray | None
 
-STREAM_ROLES = ("p", "p_reader", "label", "votes", "n_raters", "stratum")
+STREAM_ROLES = ("p", "p_reader", "rho", "label", "votes", "n_raters", "stratum")
 PREDICTION_ROLES = ("id", *STREAM_ROLES, "group", "split")
 VOTE_ROLES = ("id", "rater", "label", "votes", "n_raters")
 
@@ -83,7 +84,7 @@ def read_predictions(
     path
         CSV, TSV or Parquet with `id`, `p` (or a column `p_<class>` for each class), `label` and / or
         `votes` + `n_raters` (or `votes_<class>`), and optionally `p_reader` (or
-        `p_reader_<class>`), `group`, `stratum` and `split`.
+        `p_reader_<class>`), `rho` (one number for all cases), `group`, `stratum` and `split`.
     votes
         A second file with the votes, joined by `id`: rows `id, rater, label`, or columns as above.
     columns
@@ -160,6 +161,7 @@ class PredictionFile:
         )
         self._rounded: Counter[str] = Counter()
         self._furthest = 0.0
+        self._rho: float | None = None
 
     def read(self, split: str | None = None) -> Predictions:
         """Read the whole file; with `split` only the cases marked so."""
@@ -232,7 +234,27 @@ class PredictionFile:
                     "form: one column each, or one for every class each"
                 )
             reader = _in_order(reader, other, cases.classes)
-        return Predictions(cases, _in_order(p, named, cases.classes), reader)
+        rho = self._correlation(table) if table.has("rho") else 0.0
+        return Predictions(cases, _in_order(p, named, cases.classes), reader, rho)
+
+    def _correlation(self, table: NamedColumns) -> float:
+        """Return the one value of the column `rho`, the same in all pieces of a file."""
+        name, values = table.names["rho"], table.numbers("rho")
+        outside = ~((values >= 0.0) & (values <= MOST_RHO))
+        if outside.any():
+            raise InputError(
+                f"column {name!r} must lie in [0, {MOST_RHO}], got {values[outside][0]:g} at "
+                f"{rows(outside)}"
+            )
+        if self._rho is None:
+            self._rho = float(values[0])
+        differs = values != self._rho
+        if differs.any():
+            raise InputError(
+                f"column {name!r} must hold the same number for all cases, got "
+                f"{values[differs][0]:g} at {rows(differs)} after {self._rho:g}"
+            )
+        return self._rho
 
     def _probabilities(
         self, table: NamedColumns, role: str, ids: Ids

@@ -25,6 +25,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "id": "id",
         "p": "p",
         "p_reader": "p_reader",
+        "rho": "rho",
         "label": "label",
         "votes": "votes",
         "n_raters": "n_raters",
@@ -42,7 +43,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
 `f0, f1, ...`."""
 
 FACTOR_ROLES = ("rater", "group", "stratum", "split")
-NUMBER_ROLES = ("p", "p_reader", "votes", "n_raters")
+NUMBER_ROLES = ("p", "p_reader", "rho", "votes", "n_raters")
 SPREAD_ROLES = ("p", "p_reader", "votes")
 
 

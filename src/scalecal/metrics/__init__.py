@@ -34,7 +34,16 @@ from scalecal.metrics.significance import (
     kuiper,
     spiegelhalter,
 )
-from scalecal.metrics.vote_scores import dist_ce, ent_ce, vote_error, vote_floor, vote_nll
+from scalecal.metrics.vote_scores import (
+    count_log_score,
+    dist_ce,
+    ent_ce,
+    split_auc,
+    split_ece,
+    vote_error,
+    vote_floor,
+    vote_nll,
+)
 
 __all__ = [
     "COLUMNS",
@@ -56,6 +65,7 @@ __all__ = [
     "consistency",
     "consistency_bars",
     "corp",
+    "count_log_score",
     "cox",
     "debiased_error",
     "dist_ce",
@@ -72,6 +82,8 @@ __all__ = [
     "risk_coverage",
     "smece",
     "spiegelhalter",
+    "split_auc",
+    "split_ece",
     "top_label_ece",
     "vote_error",
     "vote_floor",

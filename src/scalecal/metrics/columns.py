@@ -21,7 +21,15 @@ from scalecal.metrics.calibration import (
 )
 from scalecal.metrics.discrimination import accuracy, auc, aurc
 from scalecal.metrics.proper import brier, nll
-from scalecal.metrics.vote_scores import dist_ce, ent_ce, vote_error, vote_nll
+from scalecal.metrics.vote_scores import (
+    count_log_score,
+    dist_ce,
+    ent_ce,
+    split_auc,
+    split_ece,
+    vote_error,
+    vote_nll,
+)
 
 Direction = Literal["lower", "higher", "zero", "none"]
 
@@ -129,6 +137,12 @@ def _all_columns() -> Iterator[Column]:
         "vote_nll_floor",
     )
     yield from _with_interval(
+        "count_log_score",
+        "count NLL",
+        "Negative log likelihood of how many of a case's readers voted so, in nats",
+        "lower",
+    )
+    yield from _with_interval(
         "vote_error",
         "vote error",
         "Squared distance to the vote probability, free of the noise of few votes",
@@ -152,6 +166,13 @@ def _all_columns() -> Iterator[Column]:
         yield Column(
             f"{key}_floor", f"{title} floor", f"{title} of the true vote probabilities on average"
         )
+    yield Column(
+        "split_auc",
+        "split AUC",
+        "Area under the ROC curve of the probability that a panel splits (low agreement)",
+        "higher",
+    )
+    yield Column("split_ece", "split ECE", "ECE of the probability that a panel splits", "lower")
     yield Column("lvo_n", "left-out n", "Cases of the stratum when it is made of half the votes")
     yield Column(
         "lvo_vote_nll", "left-out vote NLL", "Vote NLL on votes kept out of the strata", "lower"
@@ -188,7 +209,7 @@ class Metric:
     ----------
     function : callable
         ``function(y, probs, *, sample_weight=None, ...)`` or, where `takes` is "votes",
-        ``function(votes, probs, *, n_raters=None, sample_weight=None)``.
+        ``function(votes, probs, *, n_raters=None, sample_weight=None, ...)``.
     takes : {"labels", "votes"}
     """
 
@@ -219,6 +240,14 @@ METRICS: dict[str, Metric] = {
     )
 } | {
     function.__name__: Metric(function, takes="votes")
-    for function in (dist_ce, ent_ce, vote_nll, vote_error)
+    for function in (
+        dist_ce,
+        ent_ce,
+        vote_nll,
+        vote_error,
+        count_log_score,
+        split_auc,
+        split_ece,
+    )
 }
 """All scalar metrics, by name."""

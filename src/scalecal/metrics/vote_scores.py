@@ -1,8 +1,12 @@
 """How close the probabilities come to the readers' votes.
 
 With v_c of m votes for class c, f_c = v_c / m. Votes are given as (n, C) counts per class, or as
-(n,) counts of the positive class with `n_raters`. Cases without votes are left out (`vote_error`
-needs two votes); if no case is left the answer is NaN.
+(n,) counts of the positive class with `n_raters`. Cases without votes are left out (`vote_error`,
+`split_auc` and `split_ece` need two votes); if no case is left the answer is NaN.
+
+`probs` are the probabilities that one reader votes so. Some metrics look at the whole panel of a
+case: the law of its votes is beta-binomial (Dirichlet-multinomial with more than two classes) with
+mean `probs` and correlation `rho` of two votes on a case (`scalecal.panel`); rho = 0 is the binomial.
 
 A finite number of votes keeps most of these above zero even for the true vote probabilities;
 `vote_floor` says how far.
@@ -15,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import entr, gammaln, xlog1py, xlogy
+from scipy.special import entr, gammaln, logit, xlog1py, xlogy
 
 from scalecal.checks import (
     Float,
@@ -26,7 +30,11 @@ from scalecal.checks import (
     check_positive_int,
 )
 from scalecal.metrics.arguments import blocks, read_probs, read_votes, read_weights
+from scalecal.metrics.calibration import ece
+from scalecal.metrics.discrimination import auc
 from scalecal.metrics.proper import EPS
+from scalecal.panel import check_rho, vote_log_pmf
+from scalecal.votes import STRATA, stratum_codes
 
 VoteMetric = Literal["dist_ce", "ent_ce", "vote_nll", "vote_error"]
 Terms = Callable[[NDArray[np.intp], Float, Float], Float]  # of rows, votes cast and probs (n, C)
@@ -181,6 +189,159 @@ def vote_error(
     -0.012857
     """
     return _score(_squared, votes, probs, n_raters, sample_weight, least=2)
+
+
+def count_log_likelihood(counts: Int, p: Float, rho: float) -> Float:
+    r"""Log-probability of each case's counts (n, C) under the law with mean p (n, C): (n,).
+
+    .. math:: \log \frac{m!}{\prod_c v_c!} + \sum_c \sum_{i<v_c} \log((1-\rho) p_c + i\rho)
+              - \sum_{l<m} \log(1-\rho + l\rho)
+    """
+    inside = np.clip(p, EPS, 1.0 - EPS)
+    m = counts.sum(axis=1)
+    total = gammaln(m + 1.0) - gammaln(counts + 1.0).sum(axis=1)
+    if rho == 0.0:
+        return np.asarray(total + (counts * np.log(inside)).sum(axis=1))
+    for i in range(int(m.max(initial=0))):
+        added = np.log((1.0 - rho) * inside + i * rho)
+        total += np.where(counts > i, added, 0.0).sum(axis=1)
+        total -= np.where(m > i, np.log1p(rho * (i - 1.0)), 0.0)
+    return np.asarray(total)
+
+
+def count_log_score(
+    votes: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_raters: ArrayLike | None = None,
+    rho: float = 0.0,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mean of ``-log P(k of m)``: the log score of each panel's counts, in nats.
+
+    Unlike `vote_nll` it looks at the votes of a case together: a law that takes them as independent
+    pays for panels that agree more often than it says.
+
+    Parameters
+    ----------
+    votes : array of shape (n, C), or (n,) with `n_raters`
+    probs : array of shape (n,) or (n, C)
+        Probabilities that one reader votes so, kept 2.2e-16 inside 0 and 1.
+    n_raters : int or array of shape (n,), optional
+    rho : float
+        Correlation of two readers' votes on a case that the probabilities do not explain, 0 to 0.99.
+    sample_weight : array of shape (n,), optional
+
+    References
+    ----------
+    Good (1952), JRSS B (the logarithmic score). Skellam (1948), JRSS B (the beta-binomial law).
+
+    Examples
+    --------
+    >>> round(count_log_score([1], [0.5], n_raters=2), 6)        # -log(1 / 2)
+    0.693147
+    >>> round(count_log_score([1], [0.5], n_raters=2, rho=0.5), 6)    # -log(1 / 4)
+    1.386294
+    """
+    counts, p = read_votes(votes, n_raters, probs)
+    correlation = check_rho(rho)
+
+    def terms(rows: NDArray[np.intp], _: Float, q: Float) -> Float:
+        return -count_log_likelihood(counts[rows], q, correlation)
+
+    return _average(terms, counts.sum(axis=1), p, read_weights(sample_weight, len(p)), 1)
+
+
+def split_probability(p: Float, m: Int, rho: float) -> Float:
+    """Probability that each panel of m readers splits: low agreement, as `scalecal.votes.strata` says.
+
+    A panel that does not split has a class with more than half of the votes, which only one class can
+    have: the sum over the classes of the tails of their counts, which are beta-binomial.
+
+    Parameters
+    ----------
+    p : array (n, C)
+    m : array (n,)
+    """
+    z = logit(np.clip(p, EPS, 1.0 - EPS))
+    out = np.empty(len(p))
+    for size in np.unique(m).tolist():
+        here = np.flatnonzero(m == size)
+        k = np.arange(size + 1)
+        low = stratum_codes(np.column_stack([size - k, k])) == STRATA.index("low")
+        if p.shape[1] == 2:
+            out[here] = np.exp(vote_log_pmf(z[here, 1], rho, size)[:, low]).sum(axis=1)
+            continue
+        clear = ~low & (2 * k > size)
+        law = np.exp(vote_log_pmf(z[here].ravel(), rho, size)[:, clear])
+        out[here] = 1.0 - law.sum(axis=1).reshape(len(here), -1).sum(axis=1)
+    return np.clip(out, 0.0, 1.0)
+
+
+def _splits(
+    votes: ArrayLike,
+    probs: ArrayLike,
+    n_raters: ArrayLike | None,
+    rho: float,
+    sample_weight: ArrayLike | None,
+) -> tuple[NDArray[np.bool_], Float, Float | None]:
+    """Whether each panel of two or more split, the probability that it would, and its weight."""
+    counts, p = read_votes(votes, n_raters, probs)
+    w = read_weights(sample_weight, len(p))
+    correlation, m = check_rho(rho), counts.sum(axis=1)
+    kept = m >= 2 if w is None else (m >= 2) & (w > 0)
+    chance = np.zeros(len(p))
+    for part in blocks(len(p)):
+        rows = part.start + np.flatnonzero(kept[part])
+        chance[rows] = split_probability(_columns(p[rows]), m[rows], correlation)
+    split = stratum_codes(counts[kept]) == STRATA.index("low")
+    return split, chance[kept], None if w is None else w[kept]
+
+
+def split_auc(
+    votes: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_raters: ArrayLike | None = None,
+    rho: float = 0.0,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Area under the ROC curve of the predicted probability that a panel splits, against whether it did.
+
+    A panel splits where its agreement is low (`scalecal.votes.strata`). Cases with fewer than two votes
+    are left out; NaN where all panels split or none did.
+
+    Parameters as `count_log_score`.
+
+    Examples
+    --------
+    >>> split_auc([4, 7, 0, 3], [0.5, 0.9, 0.1, 0.7], n_raters=7)
+    1.0
+    """
+    split, chance, w = _splits(votes, probs, n_raters, rho, sample_weight)
+    return auc(split, chance, sample_weight=w) if len(split) else float("nan")
+
+
+def split_ece(
+    votes: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_raters: ArrayLike | None = None,
+    rho: float = 0.0,
+    n_bins: int = 15,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Expected calibration error of the predicted probability that a panel splits.
+
+    Parameters as `count_log_score`; `n_bins` bins of equal width. Cases as in `split_auc`.
+
+    Examples
+    --------
+    >>> round(split_ece([4, 3], [0.5, 0.5], n_raters=7), 6)      # says 35 / 64, both do
+    0.453125
+    """
+    split, chance, w = _splits(votes, probs, n_raters, rho, sample_weight)
+    return ece(split, chance, n_bins=n_bins, sample_weight=w) if len(split) else float("nan")
 
 
 def _binomial(m: Float | float, v: Float | float, p: Float) -> Float:

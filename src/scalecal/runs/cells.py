@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scalecal.cases import Cases, Factor, Predictions, Rows
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, rows
 from scalecal.io.store import output_folder, write_json
+from scalecal.panel import check_rho
 from scalecal.votes import STRATA, stratum_codes
 
 if TYPE_CHECKING:
@@ -32,12 +33,13 @@ BASELINE = "none"
 class Prediction:
     """One method's answers in one seed's test set.
 
-    `rows` number the cell's cases; `p` and `p_reader` are as in `scalecal.cases.Predictions`.
+    `rows` number the cell's cases; `p`, `p_reader` and `rho` are as in `scalecal.cases.Predictions`.
     """
 
     rows: Int
     p: Float
     p_reader: Float | None = None
+    rho: float = 0.0
 
     def __post_init__(self) -> None:
         for values in (self.p, self.p_reader):
@@ -49,11 +51,11 @@ class Prediction:
     def take(self, keep: Rows) -> Prediction:
         """Return some of the answers."""
         reader = None if self.p_reader is None else self.p_reader[keep]
-        return Prediction(self.rows[keep], self.p[keep], reader)
+        return replace(self, rows=self.rows[keep], p=self.p[keep], p_reader=reader)
 
     def renumbered(self, place: Int) -> Prediction:
         """Return the same answers where case i is now number `place[i]`."""
-        return Prediction(place[self.rows], self.p, self.p_reader)
+        return replace(self, rows=place[self.rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +158,7 @@ class Cell:
         if cases.groups is not None:
             # In the order of their names: resampling is the same before and after the disk.
             cases = replace(cases, groups=Factor.of(cases.groups.values))
-        return Predictions(cases, chosen.p, chosen.p_reader)
+        return Predictions(cases, chosen.p, chosen.p_reader, chosen.rho)
 
     @property
     def shift(self) -> tuple[str, str] | None:
@@ -269,6 +271,8 @@ def _predictions_table(cell: Cell) -> pa.Table:
         columns |= {
             name: pa.array(np.ascontiguousarray(table[:, c])) for c, name in enumerate(names)
         }
+    if any(part.rho for _, part in parts):
+        columns["rho"] = pa.array(np.repeat([part.rho for _, part in parts], sizes))
     return pa.table(columns)
 
 
@@ -327,6 +331,7 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
         raise InputError(
             f"{path} has predictions for cases that cases.parquet lacks: {rows(index < 0)}"
         )
+    rho = np.zeros(len(index)) if "rho" not in table.column_names else table["rho"].to_numpy()
     names = method.dictionary.to_pylist()
     seed = table["seed"].to_numpy().astype(np.int64)
     code = method.indices.to_numpy().astype(np.int64)
@@ -340,6 +345,7 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
             index[part],
             probs[part],
             None if reader is None or np.isnan(reader[part]).all() else reader[part],
+            check_rho(rho[part[0]]),
         )
         for part in parts
     }

@@ -151,7 +151,7 @@ def write_audit_run(
         save(audit.plot(), folder / "reliability")
         answers = audit.predictions
         if audit.times is None and len(answers) <= MOST_KEPT:
-            own = Prediction(np.arange(len(answers)), answers.p, answers.p_reader)
+            own = Prediction(np.arange(len(answers)), answers.p, answers.p_reader, answers.rho)
             cell = Cell(dataset, "model", answers.cases, {("model", 0): own})
             meta = run_meta(
                 cell,
