@@ -19,8 +19,6 @@ Everything works on logits, where both tails keep their digits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -363,16 +361,47 @@ class Panel:
     intercept: float
     slope: float
     rho: float
-    panel_size: int
+    panel_size: int | None
     shift: float = 0.0
     covariance: Float | None = None
     rho_low: float = float("nan")
     rho_high: float = float("nan")
     note: str = ""
 
-    def label_logit(self, logits: ArrayLike) -> Float:
-        """Logit of the probability that the label is positive."""
-        return np.asarray(self.intercept + self.slope * check_logits(logits))
+    def label_logit(self, logits: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
+        """Logit of the probability that the label is positive.
+
+        `n_raters` are the readers behind that label, where they differ from `panel_size`; it needs rho.
+        """
+        q = np.asarray(self.intercept + self.slope * check_logits(logits))
+        if n_raters is None or self.panel_size is None or not np.isfinite(self.rho):
+            return q
+        m = check_sizes(n_raters, len(q))
+        other = (m + 1) // 2 != (self.panel_size + 1) // 2
+        if other.any():
+            reader = reader_logit(q[other], self.rho, self.panel_size)
+            q[other] = label_logit(reader, self.rho, m[other])
+        return q
+
+    def sentence(self) -> str:
+        """What the panel found, in words."""
+        if not np.isfinite(self.rho):
+            return "How far readers agree beyond the features is unknown: there is no reader's answer."
+        between = ""
+        if np.isfinite(self.rho_low):
+            between = f" (95 % interval {self.rho_low:.2f} to {self.rho_high:.2f})"
+        return (
+            f"Panel of {self.panel_size}: votes on a case correlate by rho = {self.rho:.2f}{between} beyond "
+            f"what the features explain{'; ' + self.note if self.note else ''}."
+        )
+
+    def to_dict(self):
+        from dataclasses import asdict
+        d = asdict(self); d["covariance"] = None
+        return d
+    @classmethod
+    def from_dict(cls, d):
+        return cls(**d)
 
     def reader_logit(self, logits: ArrayLike) -> Float:
         """Logit of the probability that one reader votes positive."""
@@ -556,11 +585,14 @@ def _observed(
     if labels.shape != (n,):
         raise InputError(f"y must have one label per case ({n},), got shape {labels.shape}")
     known = np.isfinite(labels)
-    if not np.isin(labels[known], (0.0, 1.0)).all():
+    if ((labels[known] < 0) | (labels[known] > 1)).any():
         raise InputError("y must be 0 or 1, or NaN where a label is unknown")
     if votes is None:
         return labels, np.zeros(n), np.zeros(n, dtype=np.int64)
     k = as_float(votes, "votes")
+    if k.ndim == 2 and k.shape[1] == 2:
+        n_raters = k.sum(axis=1)
+        k = np.where(n_raters > 0, k[:, 1], np.nan)
     if k.shape != (n,):
         raise InputError(f"votes must have one count per case ({n},), got shape {k.shape}")
     if n_raters is None:
@@ -771,3 +803,105 @@ def fit_panel_from_summary(
         shift=moved(rho)[1],
         note=note,
     )
+
+
+# Labels alone, and the numbers that are published ----------------------------------------------------
+
+
+def fit_labels(
+    logits: ArrayLike,
+    y: ArrayLike,
+    panel_size: ArrayLike | None = None,
+    *,
+    rho: float | None = None,
+    sample_weight: ArrayLike | None = None,
+    prior_sd: float = PRIOR_SD_INTERCEPT,
+) -> Panel:
+    """Fit intercept and slope of the label alone; rho is what is given, or unknown (NaN).
+
+    Parameters
+    ----------
+    logits : array (n,) or (n, C)
+        Out-of-sample logits.
+    y : array (n,) or (n, C)
+        Labels, or soft labels.
+    panel_size : int or array (n,), optional
+        Readers behind each label, where that is known.
+    rho : float, optional
+        Correlation of readers' votes, where it is to be fixed.
+
+    Examples
+    --------
+    >>> panel = fit_labels([-1.0, 1.0] * 50, [0, 1] * 50)
+    >>> panel.slope > 1.0, np.isnan(panel.rho)
+    (True, True)
+    """
+    z = check_logits(logits)
+    labels = as_float(y, "y")
+    weight = np.ones(len(z)) if sample_weight is None else as_float(sample_weight, "sample_weight")
+    intercept, slope = _fit_line(z, labels, weight, prior_sd)
+    sizes = None if panel_size is None else check_sizes(panel_size, len(z), "panel_size")
+    return Panel(
+        intercept=intercept,
+        slope=slope,
+        rho=float("nan") if rho is None else check_rho(rho),
+        panel_size=None if sizes is None else _commonest(sizes),
+    )
+
+
+def vote_moments(votes: Int) -> tuple[float, Float]:
+    r"""Kappa and the share of votes for each class, from votes per class (n, C).
+
+    The two numbers `fit_panel_from_summary` takes, over cases with two or more votes:
+    :math:`\pi_c = E[k_c / m]` and
+    :math:`\kappa = 1 - E[1 - \sum_c k_c (k_c - 1) / (m (m - 1))] / (1 - \sum_c \pi_c^2)`. With panels of
+    one size this is Fleiss' kappa; with several every case counts alike, as it does in the fit.
+
+    Examples
+    --------
+    >>> kappa, share = vote_moments(np.array([[3, 0], [0, 3], [2, 1]]))
+    >>> round(kappa, 3), share.round(3).tolist()
+    (0.55, [0.556, 0.444])
+    """
+    m = votes.sum(axis=1)
+    k, m = votes[m >= 2].astype(np.float64), m[m >= 2].astype(np.float64)
+    if len(m) == 0:
+        return float("nan"), np.full(votes.shape[1], np.nan)
+    share = (k / m[:, None]).mean(axis=0)
+    differ = (1.0 - (k * (k - 1.0)).sum(axis=1) / (m * (m - 1.0))).mean()
+    chance = 1.0 - float((share**2).sum())
+    return (float(1.0 - differ / chance) if chance > 0 else float("nan")), share
+
+
+def _fit_line(z: Float, labels: Float, weight: Float, prior_sd: float) -> tuple[float, float]:
+    from scipy.optimize import minimize
+
+    def loss(theta: Float) -> tuple[float, Float]:
+        slope = np.exp(theta[1])
+        q = theta[0] + slope * z
+        value = weight @ (labels * log_expit(q) + (1 - labels) * log_expit(-q))
+        residual = weight * (labels - expit(q))
+        prior = 0.5 * (theta[0] / prior_sd) ** 2 + 0.5 * (theta[1] / PRIOR_SD_LOG_SLOPE) ** 2
+        gradient = [
+            residual.sum() - theta[0] / prior_sd**2,
+            (residual * slope * z).sum() - theta[1] / PRIOR_SD_LOG_SLOPE**2,
+        ]
+        return float(prior - value), -np.array(gradient)
+
+    a, log_b = minimize(loss, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-6 * len(z)}).x
+    return float(a), float(np.exp(log_b))
+
+
+def split_probability(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
+    """Probability that a panel of m readers has low agreement."""
+    from scalecal.votes import stratum_codes
+
+    z = check_logits(logits)
+    sizes = check_sizes(n_raters, len(z))
+    out = np.full(len(z), np.nan)
+    for m in np.unique(sizes[sizes >= 2]):
+        here = sizes == m
+        k = np.arange(m + 1)
+        low = stratum_codes(np.column_stack([m - k, k])) == 2
+        out[here] = np.exp(vote_log_pmf(z[here], rho, int(m)))[:, low].sum(axis=1)
+    return out

@@ -94,6 +94,7 @@ class PanelCalibrator(Calibrator):
         n_raters: ArrayLike | None = None,
         votes: ArrayLike | None = None,
         panel_size: ArrayLike | None = None,
+        interval: bool = True,
     ) -> Self:
         """Learn both answers from cases the probe was not fitted to.
 
@@ -111,6 +112,8 @@ class PanelCalibrator(Calibrator):
             Positive votes, or votes per class; NaN where a case was not read.
         panel_size : int or array (n,), optional
             Readers behind each label; default: `n_raters` where it is the same for all cases read.
+        interval : bool
+            Whether rho gets an interval, where it comes from votes.
         """
         raw = check_logits(logits)
         self.n_classes_ = 2 if raw.ndim == 1 else raw.shape[1]
@@ -123,10 +126,14 @@ class PanelCalibrator(Calibrator):
         if self.rho is not None:
             self.panel_ = fit_labels(z, targets, size, rho=self.rho, **shared)
         elif votes is not None:
-            self.panel_ = fit_panel(z, targets, votes, n_raters, panel_size=panel_size, **shared)
+            self.panel_ = fit_panel(
+                z, targets, votes, n_raters, panel_size=panel_size, interval=interval, **shared
+            )
         elif self.kappa is not None:
             if size is None:
-                raise InputError("kappa needs the panel's size: give n_raters, the readers per label")
+                raise InputError(
+                    "kappa needs the panel's size: give n_raters, the readers per label"
+                )
             self.panel_ = fit_panel_from_summary(
                 z, targets, size, self.kappa, self.vote_share, **shared
             )

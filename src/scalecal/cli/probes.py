@@ -95,7 +95,10 @@ VoteShare = Annotated[
 PanelSize = Annotated[
     int | None,
     typer.Option(
-        "--panel-size", metavar="M", help="Readers behind each label, where they are not its votes.", min=1
+        "--panel-size",
+        metavar="M",
+        help="Readers behind each label, where they are not its votes.",
+        min=1,
     ),
 ]
 

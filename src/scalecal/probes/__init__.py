@@ -1,7 +1,15 @@
 """Probes on frozen embeddings: scikit-learn estimators, and many of them at once from recipes."""
 
 from scalecal.probes.estimators import LinearProbe, ScaleProbe, load_probe
-from scalecal.probes.fitting import CrossFit, Job, Trained, fit_many, linear_logits, probabilities, with_label
+from scalecal.probes.fitting import (
+    CrossFit,
+    Job,
+    Trained,
+    fit_many,
+    linear_logits,
+    probabilities,
+    with_label,
+)
 from scalecal.probes.recipes import PRESETS, SCALINGS, Recipe, with_preset
 
 __all__ = [

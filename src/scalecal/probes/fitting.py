@@ -281,9 +281,10 @@ class CrossFit:
                 fold[present] = folds(y, k, groups=groups, seed=job.seed)
         jobs = [_without(job, (fold == j) | (fold < 0)) for j in range(k)]
         if k < 2 or any(len(np.unique(part.y)) < len(np.unique(y)) for part in jobs):
+            among = "" if groups is None else f" in {len(np.unique(groups))} groups"
             raise InputError(
-                f"{len(present)} cases{'' if groups is None else f' in {len(np.unique(groups))} groups'} are too "
-                "few to calibrate on out-of-sample logits: some class has too few of them"
+                f"{len(present)} cases{among} are too few to calibrate on out-of-sample logits: some "
+                "class has too few of them"
             )
         return cls(job, jobs, fold)
 

@@ -91,10 +91,11 @@ def fit_calibrator(
     readers: Readers,
     *,
     votes: Int | None = None,
+    interval: bool = True,
 ) -> Calibrator | None:
     """Fit a method's calibrator to out-of-sample logits of some rows; None where it has none.
 
-    `votes` (rows, C) replace those of the cases, for fewer of them.
+    `votes` (rows, C) replace those of the cases, for fewer of them; `interval` is whether rho gets one.
     """
     if method.calibrator is None:
         return None
@@ -103,7 +104,7 @@ def fit_calibrator(
     fitted: Calibrator = clone(method.calibrator)
     if not isinstance(fitted, PanelCalibrator):
         return fitted.fit(logits, data.y[rows])
-    told: dict[str, Any] = {"panel_size": readers.behind(cases)}
+    told: dict[str, Any] = {"panel_size": readers.behind(cases), "interval": interval}
     if method.readers == "votes":
         told["votes"] = cases.votes if votes is None else votes
     elif method.readers == "published":

@@ -18,15 +18,19 @@ import numpy as np
 from scalecal import metrics
 from scalecal.auditing.audits import Audit, audit_predictions
 from scalecal.auditing.sentences import LEVEL
-from scalecal.checks import Float, InputError, ScalecalWarning
-from scalecal.inference.paired import contrast_of
+from scalecal.calibrators import Calibrator, PanelCalibrator, PlattScaling, TemperatureScaling
+from scalecal.calibrators.base import as_logits
+from scalecal.checks import Float, InputError, Int, ScalecalWarning
+from scalecal.inference.paired import Contrast, Drawn, contrast_of, recovered_share
 from scalecal.io.store import plain
 from scalecal.metrics.arguments import read_hard_event
+from scalecal.panel import split_probability, vote_log_pmf
 from scalecal.runs import wording
 from scalecal.runs.cells import BASELINE, Cell, Prediction
 from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import Nulls, Resampled, draw_nulls, score_cell
+from scalecal.runs.voted import PUBLISHED, READS, VOTED, VotedCurve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +39,14 @@ CONTROL = "scale-shuffled"
 REFERENCE = "vote-fraction"
 """Training on the votes themselves: the gain whose share the others recover."""
 
+VOTED_METRICS = ("vote_nll", "nll", "count_log_score", "split_auc", "split_ece", "ece", "auc")
+"""Metrics kept of every point of the curve by voted cases, as means over seeds and draws."""
+
 CASES_LISTED = 8
 """Over-confident cases listed of each stratum."""
+
+SPLITS_LISTED = 12
+"""Cases listed whose panel is most likely to split."""
 
 THRESHOLDS = (0.8, 0.9, 0.95)
 """Confidence below which a case goes to a second reader, for the table."""
@@ -101,6 +111,7 @@ def compare_cell(
     n_resamples: int = 1000,
     seed: int = 0,
     audits: Mapping[str, Audit] | None = None,
+    voted: VotedCurve | None = None,
 ) -> Comparison:
     """Compare every method of a cell with its baseline, and gather the facts.
 
@@ -112,6 +123,8 @@ def compare_cell(
         For intervals and nulls.
     audits
         Audits of the first seed of some methods, made with the same options.
+    voted
+        Scores of the panel by number of voted cases (`run_grid`).
 
     Examples
     --------
@@ -136,7 +149,7 @@ def compare_cell(
     shown = [base, *([best["method"]] if best else [])]
     made = dict(audits or {})
     made = {m: made.get(m) or audit_predictions(cell.answers(m), **options) for m in shown}
-    first = cell.first(base)
+    first, both = cell.first(base), _two_answers(cell, shown)
     facts: dict[str, Any] = {
         "name": _name(cell),
         "dataset": cell.dataset,
@@ -164,16 +177,34 @@ def compare_cell(
         "rows": rows,
         "recovered": {m: _recovered(cell, drawn, m) for m in cell.methods},
         "contrasts": _contrasts(cell, drawn),
+        "voted": None if voted is None else _voted(cell, drawn, voted),
         "reliability": {m: reliability_facts(audit) for m, audit in made.items()},
         "frontier": _frontier(cell, rows, options),
         "referral": _referral(cell, shown),
-        "cases": _overconfident(cell, base, best["method"] if best else None),
+        "two_answers": both,
+        "cases": _overconfident(cell, base, best["method"] if best else None, both),
+        "splits": [] if both is None else _likely_splits(cell, both),
     }
     facts = dict(plain(facts))
     facts["lead"] = wording.lead([facts])
     facts["more"] = wording.further(facts)
+    return Comparison(cell, facts, _tidy(results, voted), made)
+
+
+def _tidy(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:
+    """Results of every method, then those by number of voted cases; 0 is `panel-published`."""
+    import pandas as pd
+
     tidy = results.drop(columns=["dataset", "encoder"])
-    return Comparison(cell, facts, tidy, made)
+    published = tidy["method"] == PUBLISHED
+    tidy["voted"] = pd.Series(pd.NA, tidy.index, dtype="Int64").mask(published, 0)
+    tidy["reads"] = np.where(published, READS[0], None)
+    tidy["draw"] = tidy["voted"]
+    if voted is None or not voted.scores:
+        return tidy
+    curve = pd.DataFrame(voted.scores).assign(method=VOTED, stratum="overall")
+    whole = {"voted": "Int64", "draw": "Int64"}
+    return pd.concat([tidy, curve[tidy.columns].astype(whole)], ignore_index=True)
 
 
 def _name(cell: Cell) -> str:
@@ -275,13 +306,8 @@ def _changes(cell: Cell, drawn: Resampled) -> Changes:
                 except InputError:
                     continue  # not defined here: no votes, more than two classes, an empty stratum
                 if np.isfinite([change.difference, change.low, change.high]).all():
-                    by_metric[metric] = {
-                        "difference": change.difference,
-                        "low": change.low,
-                        "high": change.high,
-                        "p": change.p_value,
-                        "sd": float(np.nanstd(b.samples - a.samples, ddof=1)),
-                    }
+                    sd = float(np.nanstd(b.samples - a.samples, ddof=1))
+                    by_metric[metric] = {**_change(change), "sd": sd}
             out[method][stratum] = by_metric
     return out
 
@@ -299,6 +325,62 @@ def _recovered(cell: Cell, drawn: Resampled, method: str) -> dict[str, Any]:
         return {"share": None, "low": None, "high": None, "reason": why}
     share = drawn.recovered(method, REFERENCE, stratum="overall", metric="vote_nll")
     return {"share": share.share, "low": share.low, "high": share.high, "reason": share.reason}
+
+
+def _voted(cell: Cell, drawn: Resampled, curve: VotedCurve) -> dict[str, Any]:
+    """Share recovered and change of label NLL by number of voted cases and kind of reads.
+
+    Intervals are over test cases, of means over seeds and draws; `draws_low` and `draws_high` are the
+    10th and 90th percentile of the share over draws. `all` is the panel fitted to all votes.
+    """
+    import pandas as pd
+
+    def base(metric: str, method: str = BASELINE) -> Drawn:
+        return drawn.drawn(cell.encoder, method, "overall", metric)
+
+    scores = pd.DataFrame(curve.scores)
+    start, best = base("vote_nll"), base("vote_nll", REFERENCE)
+    gain = start.value - best.value
+    points = []
+    for (n, reads), by_seed in sorted(curve.losses.items()):
+        own = {
+            metric: drawn.mean_of(
+                cell.encoder,
+                {s: (cell.predictions[VOTED, s].rows, kept[metric]) for s, kept in by_seed.items()},
+            )
+            for metric in ("vote_nll", "nll")
+        }
+        here = scores[(scores["voted"] == n) & (scores["reads"] == reads)]
+        table = here.pivot_table(index=["seed", "draw"], columns="metric", values="value")
+        spread = (start.value - table["vote_nll"].groupby("draw").mean()) / gain
+        share = recovered_share(start, best, own["vote_nll"])
+        known = np.isfinite(share.share)
+        points.append(
+            {
+                "voted": n,
+                "reads": reads,
+                "share": share.share,
+                "low": share.low,
+                "high": share.high,
+                "reason": share.reason,
+                "draws_low": float(spread.quantile(0.1)) if known else None,
+                "draws_high": float(spread.quantile(0.9)) if known else None,
+                **{m: float(table[m].mean()) for m in VOTED_METRICS if m in table},
+                "changes": {m: _change(contrast_of(base(m), own[m])) for m in ("nll", "vote_nll")},
+            }
+        )
+    draws = int(scores["draw"].max()) + 1 if len(scores) else 0
+    out = {"points": points, "n_draws": draws, "all": _recovered(cell, drawn, VOTED)}
+    return {**out, "published": _recovered(cell, drawn, PUBLISHED)}
+
+
+def _change(change: Contrast) -> dict[str, float]:
+    return {
+        "difference": change.difference,
+        "low": change.low,
+        "high": change.high,
+        "p": change.p_value,
+    }
 
 
 def _contrasts(cell: Cell, drawn: Resampled) -> dict[str, Any]:
@@ -369,17 +451,12 @@ def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict
 def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
     """Add what could be done to predictions alone, where they are all there is: an audit's one model.
 
-    A temperature, and with votes at hand half the jury map on top of it, both fitted on the other
-    folds' cases so that their gain is not flattered. Returns the cell, and each remedy in words.
+    A temperature, a line through the logits (Platt), and with votes at hand the panel's two answers, all
+    fitted on the other folds' cases so that their gain is not flattered. Returns the cell, and each
+    remedy in words.
     """
     if cell.methods == [BASELINE] or len(cell.methods) != 1:
         return cell, {}
-    from scipy.special import expit, softmax
-
-    from scalecal.calibrators.base import as_logits
-    from scalecal.calibrators.temperature import fit_temperature
-    from scalecal.jury import jury_logit
-
     base = cell.first(cell.baseline)
     y, logits = cell.y[base.rows], as_logits(base.p)
     unit, groups = base.rows, cell.cases.groups
@@ -388,33 +465,60 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
     fold = np.random.default_rng(0).permutation(int(unit.max()) + 1)[unit] % 5
     if min(np.bincount(fold, minlength=5)) < 10 or not np.isfinite(logits).all():
         return cell, {}
-    scaled = np.empty_like(logits)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", ScalecalWarning)
-            for k in range(5):
-                rest = fold != k
-                scaled[~rest] = logits[~rest] / fit_temperature(logits[rest], y[rest])
-    except ScalecalWarning:
-        return cell, {}  # no temperature is defined in some fold, so none is offered
-
-    def probs(z: Float) -> Float:
-        return np.asarray(expit(z) if z.ndim == 1 else softmax(z, axis=1))
-
     seed = cell.seeds(cell.baseline)[0]
-    added = {("temperature", seed): Prediction(base.rows, probs(scaled))}
-    words = {
-        "temperature": "one temperature, fitted on four fifths of the cases and used on the fifth"
-    }
-    if cell.cases.votes is not None and logits.ndim == 1:
-        panel = cell.cases.votes[base.rows].sum(axis=1)
-        if panel.min() >= 3:
-            name = "temperature + half jury"
-            added[name, seed] = Prediction(base.rows, probs(jury_logit(scaled, panel, 0.5)))
-            words[name] = (
-                "the same temperature, then half the step from the panel's majority to a single vote"
-            )
+    added, words = {}, {}
+    for name, (remedy, text) in REMEDIES.items():
+        options: dict[str, Any] = {}
+        if isinstance(remedy, PanelCalibrator):
+            if cell.cases.votes is None or base.p_reader is not None:
+                continue
+            options = {"votes": cell.cases.votes[base.rows], "interval": False}
+            size = options["votes"].sum(axis=1)
+            if (size < 1).any():
+                continue
+            options["panel_size"] = size
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", ScalecalWarning)
+                added[name, seed] = _crossfitted(remedy, logits, y, fold, base.rows, options)
+        except (InputError, ScalecalWarning):
+            continue  # it is not defined in some fold, so it is not offered
+        words[name] = f"{text}, fitted on four fifths of the cases and used on the fifth"
     return cell.with_predictions(added), words
+
+
+def _crossfitted(
+    remedy: Calibrator, logits: Float, y: Int, fold: Int, rows: Int, options: Mapping[str, Any]
+) -> Prediction:
+    """A calibrator's answers on every fold, fitted to the others."""
+    from sklearn.base import clone
+
+    p, reader, rho = np.empty_like(logits), np.empty_like(logits), []
+    column = 1 if logits.ndim == 1 else slice(None)
+    for k in range(5):
+        rest, here = fold != k, fold == k
+        own = {n: v[rest] if isinstance(v, np.ndarray) else v for n, v in options.items()}
+        fitted = clone(remedy).fit(logits[rest], y[rest], **own)
+        size = options.get("panel_size")
+        m = None if size is None else size[here]
+        p[here] = fitted.predict_proba(logits[here], n_raters=m)[:, column]
+        if isinstance(fitted, PanelCalibrator):
+            reader[here] = fitted.predict_reader_proba(logits[here])[:, column]
+            rho.append(fitted.panel_.rho)
+    if not rho:
+        return Prediction(rows, p)
+    return Prediction(rows, p, reader, rho=float(np.mean(rho)))
+
+
+REMEDIES: dict[str, tuple[Calibrator, str]] = {
+    "temperature": (TemperatureScaling(), "one temperature"),
+    "platt": (PlattScaling(), "a line through the logits"),
+    "panel": (
+        PanelCalibrator(prior_sd=2.0),
+        "the panel model: a line through the logits for the label, and a reader's answer from the votes",
+    ),
+}
+"""What is tried on predictions alone: name -> (calibrator, what it is)."""
 
 
 # What the figures show
@@ -548,20 +652,122 @@ def _yield(y: Any, p: Float) -> Row:
 
 def _mean_probs(cell: Cell, method: str) -> Float:
     """Mean over the seeds of each case's probabilities, (n, C); NaN where it was in no test set."""
-    total: Float = np.zeros((cell.cases.n, len(cell.cases.classes)))
+    parts = [cell.predictions[method, seed] for seed in cell.seeds(method)]
+    tables = [np.column_stack([1 - a.p, a.p]) if a.p.ndim == 1 else a.p for a in parts]
+    return _means(cell, [(a.rows, t) for a, t in zip(parts, tables, strict=True)])
+
+
+def _means(cell: Cell, values: Sequence[tuple[Int, Float]]) -> Float:
+    """Mean over seeds of each case's numbers, NaN where it has none; (case numbers, numbers) by seed."""
+    total: Float = np.zeros((cell.cases.n, *values[0][1].shape[1:]))
     count = np.zeros(cell.cases.n)
+    for index, numbers in values:
+        total[index] += numbers
+        count[index] += 1
+    count = np.where(count > 0, count, np.nan)
+    return np.asarray((total.T / count).T)
+
+
+def _two_answers(cell: Cell, shown: Sequence[str]) -> str | None:
+    """The method whose two answers are shown case by case: the best one that has them, or None."""
+    likely = [*reversed(shown), PUBLISHED, VOTED]
+    having = [m for m in likely if m in cell.methods and cell.first(m).p_reader is not None]
+    return having[0] if having else None
+
+
+def _law_of_votes(cell: Cell, method: str, i: int, c: int) -> Row | None:
+    """What a method expects of one case: the label, one reader, and the votes of its panel.
+
+    Means over the seeds that tested the case; probabilities and votes are of class `c`. `low` to `high`
+    holds at least 80 % of the law, the least likely ends left out.
+    """
+    votes, m = cell.cases.votes, 0
+    if votes is not None:
+        m = int(votes[i].sum()) or int(np.median(votes.sum(axis=1)))
+    elif cell.cases.n_raters is not None:
+        m = int(cell.cases.n_raters[i])
+    label, reader, laws, split = [], [], [], []
     for seed in cell.seeds(method):
         part = cell.predictions[method, seed]
-        total[part.rows] += np.column_stack([1 - part.p, part.p]) if part.p.ndim == 1 else part.p
-        count[part.rows] += 1
-    return np.asarray(total / np.where(count > 0, count, np.nan)[:, None])
+        at = np.flatnonzero(part.rows == i)
+        if len(at) == 0 or part.p_reader is None:
+            continue
+        p, q = part.p[at], part.p_reader[at]
+        label.append(float(p[0] if p.ndim == 1 else p[0, c]))
+        reader.append(float(q[0] if q.ndim == 1 else q[0, c]))
+        if m >= 1:
+            law = np.exp(vote_log_pmf(as_logits(q), part.rho, m))
+            laws.append(law[0] if law.ndim == 2 else law[0, c])
+        if m >= 2:
+            split.append(float(split_probability(as_logits(q), part.rho, m)[0]))
+    if not label:
+        return None
+    out: Row = {"label": np.mean(label), "reader": np.mean(reader), "n_raters": m or None}
+    if laws:
+        law = np.mean(laws, axis=0)
+        out |= {"law": law.tolist(), **dict(zip(("low", "high"), _span(law), strict=True))}
+        out["split"] = np.mean(split) if split else None
+        out["votes"] = int(votes[i, c]) if votes is not None and votes[i].sum() else None
+    return out
 
 
-def _overconfident(cell: Cell, before: str, after: str | None) -> list[Row]:
+def _span(law: Float, mass: float = 0.8) -> tuple[int, int]:
+    """The shortest run of counts that holds at least `mass` of the law.
+
+    Examples
+    --------
+    >>> _span(np.array([0.05, 0.1, 0.25, 0.6]))
+    (2, 3)
+    """
+    total = np.concatenate([[0.0], np.cumsum(law)])
+    for width in range(1, len(law) + 1):
+        inside = total[width:] - total[:-width]
+        if inside.max() >= mass - 1e-12:
+            low = int(inside.argmax())
+            return low, low + width - 1
+    return 0, len(law) - 1
+
+
+def _likely_splits(cell: Cell, method: str) -> list[Row]:
+    """The cases whose panel is most likely to split, by a method's two answers."""
+    votes = cell.cases.votes
+    if votes is None and cell.cases.n_raters is None:
+        return []
+    size = cell.cases.readers
+    assert size is not None
+    size = np.where(size > 0, size, int(np.median(size[size > 0])) if (size > 0).any() else 0)
+    values = []
+    for seed in cell.seeds(method):
+        part = cell.predictions[method, seed]
+        if part.p_reader is None or (size < 2).all():
+            return []
+        values.append(
+            (part.rows, split_probability(as_logits(part.p_reader), part.rho, size[part.rows]))
+        )
+    chance = np.nan_to_num(_means(cell, values), nan=-1.0)
+    out = []
+    for i in np.argsort(-chance, kind="stable")[:SPLITS_LISTED].tolist():
+        shown = 1 if len(cell.cases.classes) == 2 else int(cell.y[i])
+        paths = cell.cases.paths
+        out.append(
+            {
+                "id": str(cell.cases.names[i]),
+                "stratum": cell.stratum_names[cell.codes[i]] if cell.codes[i] >= 0 else None,
+                "label": int(cell.y[i]),
+                "shown_class": shown,
+                "two": _law_of_votes(cell, method, i, shown),
+                "path": None if paths is None else str(paths[i]) or None,
+            }
+        )
+    return out
+
+
+def _overconfident(cell: Cell, before: str, after: str | None, both: str | None) -> list[Row]:
     """Most over-confident cases of each stratum: id, votes, label, prediction before and after.
 
     Over-confidence is the probability of the predicted class less the share of readers who chose
-    it, or less whether it is the label where it has no votes. Predictions are means over seeds.
+    it, or less whether it is the label where it has no votes. Predictions are means over seeds. `two`
+    has the two answers of the method named `both`.
     """
     table = _mean_probs(cell, before)
     second = None if after is None else _mean_probs(cell, after)
@@ -592,6 +798,7 @@ def _overconfident(cell: Cell, before: str, after: str | None) -> list[Row]:
                     "before": float(table[i, shown]),
                     "after": None if second is None else float(second[i, shown]),
                     "excess": float(excess[i]),
+                    "two": None if both is None else _law_of_votes(cell, both, i, shown),
                     "path": None if paths is None else str(paths[i]) or None,
                 }
             )

@@ -115,9 +115,7 @@ def fit_method(
     calibrator = None
     if record.calibrator is not None:
         fold = None if again is None else (again, parts)
-        calibrator = fit_calibrator(
-            record, data, *out_of_sample(trained, data, val, fold), known
-        )
+        calibrator = fit_calibrator(record, data, *out_of_sample(trained, data, val, fold), known)
     estimator: type[LinearProbe | ScaleProbe] = LinearProbe if trained.plan is None else ScaleProbe
     options = _estimator_options(estimator, recipe)
     probe = estimator(**options, preset=preset or record.preset, random_state=seed)
@@ -216,7 +214,11 @@ def predictions_table(
             table["p_split"] = split_probability(logits, rho, n_raters)
         if votes_law is not None:
             law = np.exp(vote_log_pmf(logits, rho, votes_law))
-            named = {"": law} if law.ndim == 2 else dict(zip(cases.classes, law.swapaxes(0, 1), strict=True))
+            named = (
+                {"": law}
+                if law.ndim == 2
+                else dict(zip(cases.classes, law.swapaxes(0, 1), strict=True))
+            )
             for name, values in named.items():
                 between = f"{name}_" if name else ""
                 table |= {f"p_votes_{between}{k}": column for k, column in enumerate(values.T)}

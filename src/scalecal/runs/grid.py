@@ -17,6 +17,7 @@ from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
 from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample, why_not
 from scalecal.runs.cells import Cell, Prediction, joined_cell
 from scalecal.runs.methods import METHODS, Method
+from scalecal.runs.voted import NEEDED, VOTED, VotedCurve, voted_curve
 from scalecal.splits import split
 
 SHARES = (0.7, 0.1, 0.2)
@@ -36,7 +37,7 @@ class Grid:
 
     `left_out` says why a method was not run, `capped` counts probes ended by the limit of epochs,
     `chosen` is the number of the recipe kept where a method has several, `seconds` is the time all
-    training took.
+    training took, `voted` the scores by number of voted cases, where these were asked for.
     """
 
     cell: Cell
@@ -45,6 +46,7 @@ class Grid:
     chosen: dict[tuple[str, int], int]
     probes: dict[tuple[str, int], Trained]
     seconds: float
+    voted: VotedCurve | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -60,7 +62,7 @@ class Grid:
                 notes[-1] += (
                     " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
                 )
-        return notes
+        return [*notes, *(self.voted.notes if self.voted else ())]
 
 
 def seed_list(seeds: int | Sequence[int]) -> list[int]:
@@ -125,6 +127,7 @@ def run_grid(
     preset: str | None = None,
     more: Mapping[str, Method] | None = None,
     readers: Readers | None = None,
+    voted: Sequence[int] = (),
     dataset: str = "data",
     device: str = "cpu",
     memory: float | None = None,
@@ -147,6 +150,8 @@ def run_grid(
         Further methods beside those in `METHODS`.
     readers
         What is known of the readers beside the votes: published kappa, the panel's size.
+    voted
+        Numbers of voted training cases for which the panel is fitted, many times each (`voted_curve`).
     device
         Where probes are trained: "cpu" (numpy), or a torch device such as "cuda".
     memory
@@ -165,7 +170,11 @@ def run_grid(
     data = data.labelled()
     chosen = seed_list(seeds)
     known = readers or Readers()
+    if voted and methods is not None:
+        methods = list(dict.fromkeys([*methods, *NEEDED]))
     run, left_out = applicable(methods, data, known)
+    if voted and VOTED not in run:
+        raise InputError(f"the numbers of voted cases cannot be tried: {left_out[VOTED]}")
     if preset == "default" and {"none", "none-default"} <= set(run):
         del run["none-default"]
         left_out["none-default"] = "under this preset it is the same as none"
@@ -248,7 +257,22 @@ def run_grid(
         meta["preset"] = preset
     tested_cases = data.cases.take(cases).stratified()
     cell = Cell(dataset, data.encoder or "embeddings", tested_cases, order, meta)
-    return Grid(cell, left_out, dict(+capped), best, probes, seconds)
+    curve = None
+    if voted and VOTED not in left_out:
+        say(f"fitting the panel to the votes of {', '.join(map(str, voted))} training cases")
+        curve = voted_curve(
+            data,
+            {seed: probes[VOTED, seed] for seed in chosen},
+            {
+                seed: (cross, trained[span])
+                for seed in chosen
+                for cross, span in [again[VOTED, seed]]
+            },
+            tested,
+            voted,
+            known,
+        )
+    return Grid(cell, left_out, dict(+capped), best, probes, seconds, curve)
 
 
 @dataclass(frozen=True)
@@ -312,6 +336,7 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
     cell = joined_cell(
         [grid.cell for grid in grids], open_features().labelled().cases.names.tolist()
     )
+    curves = [grid.voted for grid in grids if grid.voted is not None]
     # Methods are compared over the same seeds: what one worker left out is left out of all.
     kept = {key: value for key, value in cell.predictions.items() if key[0] not in left_out}
     return Grid(
@@ -321,6 +346,7 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
         {key: value for grid in grids for key, value in grid.chosen.items()},
         {key: value for grid in grids for key, value in grid.probes.items()},
         sum(grid.seconds for grid in grids),
+        VotedCurve.joined(curves) if curves else None,
     )
 
 

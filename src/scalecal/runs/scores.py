@@ -250,6 +250,23 @@ class Resampled:
             for name, parts in samples.items()
         }
 
+    def mean_of(self, encoder: str, by_seed: Mapping[int, tuple[Int, Float]]) -> Drawn:
+        """Return the mean of given numbers of cases with its bootstrap: seed -> (rows, values).
+
+        A case whose value is NaN does not count.
+        """
+        values, samples, cases = {}, [], set()
+        for seed, (rows, numbers) in by_seed.items():
+            known = np.isfinite(numbers)
+            unit = self._units.code[self._rows[encoder][rows[known]]]
+            count = self._units.count
+            total = np.bincount(unit, numbers[known], count), np.bincount(unit, minlength=count)
+            values[seed] = float(numbers[known].mean())
+            sums = self._weights @ np.column_stack(total).astype(np.float32)
+            samples.append((sums[:, 0] / sums[:, 1]).astype(np.float64))
+            cases.update(rows[known].tolist())
+        return Drawn(values, np.mean(samples, axis=0), len(cases), self._units.count)
+
     def averaged(
         self, encoders: Iterable[str], method: str, stratum: str = "overall", metric: str = "ece"
     ) -> Drawn:

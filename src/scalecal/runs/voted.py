@@ -130,7 +130,10 @@ def voted_curve(
                         failed.add(f"{n} cases ({reads} reads): {error}")
                         continue
                     part = answers(
-                        at_test, fitted, None if behind is None else behind[test], np.arange(len(test))
+                        at_test,
+                        fitted,
+                        None if behind is None else behind[test],
+                        np.arange(len(test)),
                     )
                     head = {"seed": seed, "voted": n, "reads": reads, "draw": draw}
                     for metric, (value, floor) in score(y, part, counts, brief=True).items():

@@ -23,10 +23,13 @@ TRAINED_ALIKE = "none-default"
 
 NAMES = {key: column.title for key, column in COLUMNS.items()} | {"accuracy": "accuracy"}
 
-POINTS = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy", "entropy", "smece", "aurc")
+POINTS = (
+    *("ece", "nll", "vote_nll", "count_log_score", "split_auc", "split_ece"),
+    *("brier", "auc", "accuracy", "entropy", "smece", "aurc"),
+)
 """Metrics of every method and stratum, as means over seeds."""
 
-CHANGES = ("ece", "nll", "vote_nll", "auc", "accuracy")
+CHANGES = ("ece", "nll", "vote_nll", "count_log_score", "auc", "accuracy")
 """Metrics whose changes against the baseline are computed over all cases."""
 
 Facts = Mapping[str, Any]
@@ -45,6 +48,8 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
     for method in facts["methods"]:
         seeds = value.get((method, "overall"), {}).get("seeds", 0)
         line: dict[str, Any] = {"method": method, "seeds": seeds}
+        line["voted"] = 0 if method == "panel-published" else None
+        line["reads"] = "panel" if method == "panel-published" else None
         for stratum in strata:
             row = value.get((method, stratum), {})
             suffix = "" if stratum == "overall" else f"_{stratum}"
@@ -62,9 +67,18 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
         line |= {"recovered": share["share"]}
         line |= {f"recovered_{key}": share[key] for key in ("low", "high", "reason")}
         lines.append(line)
+    for point in (facts.get("voted") or {}).get("points", ()):
+        line = {"method": "panel-votes", "voted": point["voted"], "reads": point["reads"]}
+        line |= {m: point[m] for m in POINTS if m in point} | {"recovered": point["share"]}
+        line |= {f"recovered_{key}": point[key] for key in ("low", "high", "reason")}
+        for metric, change in point["changes"].items():
+            line[f"{metric}_change"] = change["difference"]
+            line |= {f"{metric}_change_{end}": change[end] for end in ("low", "high", "p")}
+        lines.append(line)
     table = pd.DataFrame(lines)
-    numbers = [c for c in table if c not in ("method", "seeds", "recovered_reason")]
-    return table.astype(dict.fromkeys(numbers, np.float64))
+    text, whole = ("method", "reads", "recovered_reason"), ("seeds", "voted")
+    kinds: dict[str, Any] = {c: np.float64 for c in table if c not in (*text, *whole)}
+    return table.astype(kinds | dict.fromkeys(whole, "Int64"))
 
 
 def change_text(change: Mapping[str, Any] | None) -> str:
@@ -226,11 +240,44 @@ def further(facts: Facts) -> list[str]:
     best, baseline = facts["best"], facts["baseline"]
     if best and facts["presets"][best["method"]] != facts["presets"][baseline]:
         out.append(_training_sentence(best["method"], best["metric"], facts))
+    if facts.get("voted"):
+        out.append(voted_sentence(facts["voted"]))
     if "plain" in facts["contrasts"]:
         out.append(_scale_sentence(facts["contrasts"]["plain"], facts["recovered"]["scale"]))
     if "control" in facts["contrasts"]:
         out.append(_control_sentence(facts["contrasts"]["control"]))
     return out
+
+
+def _tenths(share: float) -> str:
+    return "all" if share >= 0.95 else f"{max(0, round(10 * share))}/10"
+
+
+def voted_sentence(voted: Mapping[str, Any]) -> str:
+    """How many voted cases would buy how much of what reading everything buys."""
+    whole = voted["all"]
+    if whole["share"] is None:
+        return f"What votes would buy cannot be said: {whole['reason']}."
+    known = [p for p in voted["points"] if p["share"] is not None]
+    panel = [p for p in known if p["reads"] == "panel"]
+    parts = []
+    enough = next((p for p in panel if p["share"] >= 0.9 * whole["share"]), None)
+    chosen = enough or (panel[-1] if panel else None)
+    if chosen is not None:
+        parts.append(
+            f"{chosen['voted']} cases read by the whole panel would buy "
+            f"{_tenths(chosen['share'] / whole['share'])} of what reading everything buys, judged by one "
+            f"reader's vote"
+        )
+        single = [p for p in known if p["reads"] == "single" and p["voted"] == chosen["voted"]]
+        if single:
+            part = _tenths(single[0]["share"] / whole["share"])
+            parts.append(f"one reader on each of them, {part}")
+    published = voted["published"]["share"]
+    if published is not None:
+        part = _tenths(published / whole["share"])
+        parts.append(f"the published numbers alone, without a vote, {part}")
+    return "; ".join(parts) + "."
 
 
 def _training_sentence(best: str, metric: str, facts: Facts) -> str:
