@@ -27,12 +27,6 @@ from scalecal.panel import (
     vote_log_pmf,
 )
 
-UNKNOWN = (
-    "a reader's answer needs to know how far readers agree beyond what the features explain: fit with votes "
-    "of some cases (votes=, n_raters=), or with the readers' kappa and the panel's size (kappa=, n_raters=). "
-    "scalecal.panel.panel_range shows the range of answers without either"
-)
-
 
 class PanelCalibrator(Calibrator):
     """Calibrate the label's probability and give a reader's beside it, by the panel model.
@@ -123,11 +117,13 @@ class PanelCalibrator(Calibrator):
         check_unit(self.strength, "strength")
         weight = check_weights(sample_weight, n, "sample_weight")
         shared: dict[str, Any] = {"sample_weight": weight, "prior_sd": self.prior_sd}
+        # Votes and kappa speak of hard labels; soft ones count as the class they prefer.
+        label = (targets > 0.5).astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1)
         if self.rho is not None:
             self.panel_ = fit_labels(z, targets, size, rho=self.rho, **shared)
         elif votes is not None:
             self.panel_ = fit_panel(
-                z, targets, votes, n_raters, panel_size=panel_size, interval=interval, **shared
+                z, label, votes, n_raters, panel_size=panel_size, interval=interval, **shared
             )
         elif self.kappa is not None:
             if size is None:
@@ -135,7 +131,7 @@ class PanelCalibrator(Calibrator):
                     "kappa needs the panel's size: give n_raters, the readers per label"
                 )
             self.panel_ = fit_panel_from_summary(
-                z, targets, size, self.kappa, self.vote_share, **shared
+                z, label, size, self.kappa, self.vote_share, **shared
             )
         else:
             self.panel_ = fit_labels(z, targets, size, **shared)
@@ -147,8 +143,6 @@ class PanelCalibrator(Calibrator):
     def reader_logits(self, logits: ArrayLike) -> Float:
         """Return logits of a reader's vote: (n,) for two classes, (n, C) for more."""
         z = _one_form(self._check(logits))
-        if not self.knows_readers:
-            raise InputError(UNKNOWN)
         reader = self.panel_.reader_logit(z)
         if self.strength == 1.0:
             return reader
@@ -158,7 +152,7 @@ class PanelCalibrator(Calibrator):
     @property
     def knows_readers(self) -> bool:
         """Whether there is a reader's answer."""
-        return bool(np.isfinite(self.panel_.rho))
+        return self.panel_.knows_readers
 
     def predict_reader_proba(self, logits: ArrayLike) -> Float:
         """Return the probability that one reader votes for each class, (n, C)."""
@@ -169,19 +163,13 @@ class PanelCalibrator(Calibrator):
 
     def predict_votes(self, logits: ArrayLike, n_raters: int | None = None) -> Float:
         """Return the law of k of m votes, (n, m + 1), or that of each class, (n, C, m + 1)."""
-        m = self._size(n_raters)
+        m: Any = self.panel_.panel_size if n_raters is None else n_raters
         return np.asarray(np.exp(vote_log_pmf(self.reader_logits(logits), self.panel_.rho, m)))
 
     def predict_disagreement(self, logits: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
         """Return the probability that a panel of m readers splits: low agreement, (n,)."""
-        m = self._size(n_raters)
+        m: Any = self.panel_.panel_size if n_raters is None else n_raters
         return split_probability(self.reader_logits(logits), self.panel_.rho, m)
-
-    def _size(self, n_raters: Any) -> Any:
-        size = self.panel_.panel_size if n_raters is None else n_raters
-        if size is None:
-            raise InputError("the size of the panel is not known: give n_raters")
-        return size
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is needed to apply the fitted calibrator again, as JSON can hold it."""

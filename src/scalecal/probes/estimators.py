@@ -17,7 +17,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from scalecal.calibrators import Calibrator, PanelCalibrator, from_dict
-from scalecal.calibrators.readers import UNKNOWN
 from scalecal.checks import (
     Float,
     InputError,
@@ -32,7 +31,7 @@ from scalecal.checks import (
     rows,
 )
 from scalecal.io.store import output_folder, write_json
-from scalecal.panel import Panel, check_sizes
+from scalecal.panel import UNKNOWN_READERS, Panel, check_sizes
 from scalecal.probes.fitting import (
     CHUNK_ROWS,
     FEWEST_TO_HOLD_OUT,
@@ -346,7 +345,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.calibrator_, PanelCalibrator):
             if self.preset == "paper":
                 raise InputError("preset='paper' gives one answer, as published: use preset=None")
-            raise InputError(UNKNOWN)
+            raise InputError(UNKNOWN_READERS)
         return self.calibrator_
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
