@@ -645,7 +645,7 @@ calibrator_, panel_, about_, n_features_in_
 def _counts(votes: ArrayLike, n_raters: ArrayLike | None, n: int, n_classes: int) -> Int:
     """Votes per class (n, C); no vote at all where a case was not read (NaN)."""
     raw = as_float(votes, "votes")
-    missing = np.isnan(raw) if raw.ndim == 1 else np.isnan(raw).any(axis=-1)
+    missing = np.asarray(np.isnan(raw) if raw.ndim == 1 else np.isnan(raw).any(axis=-1))
     size = n_raters
     if missing.any():
         raw = np.where(missing if raw.ndim == 1 else missing[:, None], 0.0, raw)

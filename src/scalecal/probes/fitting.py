@@ -302,8 +302,9 @@ def _without(job: Job, left_out: NDArray[np.bool_]) -> Job:
     """The same job on the other cases."""
     kept = np.flatnonzero(~left_out)
     columns = ("rows", "y", "targets", "votes", "groups", "weights")
-    known = {name: getattr(job, name) for name in columns}
-    return replace(job, **{k: None if v is None else v[kept] for k, v in known.items()})
+    present = {name: values for name in columns if (values := getattr(job, name)) is not None}
+    parts: dict[str, Any] = {name: values[kept] for name, values in present.items()}
+    return replace(job, **parts)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -198,7 +198,7 @@ def _tidy(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:
     tidy = results.drop(columns=["dataset", "encoder"])
     published = tidy["method"] == PUBLISHED
     tidy["voted"] = pd.Series(pd.NA, tidy.index, dtype="Int64").mask(published, 0)
-    tidy["reads"] = np.where(published, READS[0], None)
+    tidy["reads"] = pd.Series(None, tidy.index, dtype=object).mask(published, READS[0])
     tidy["draw"] = tidy["voted"]
     if voted is None or not voted.scores:
         return tidy

@@ -229,8 +229,8 @@ def run_grid(
             calibrator = None
             if method.calibrator is not None and name not in left_out:
                 try:
-                    cross, span = again.get((name, seed), (None, slice(0)))
-                    folds = None if cross is None else (cross, trained[span])
+                    own_parts = again.get((name, seed))
+                    folds = own_parts and (own_parts[0], trained[own_parts[1]])
                     rows, logits = out_of_sample(probe, data, val, folds)
                     calibrator = fit_calibrator(method, data, rows, logits, known)
                 except InputError as error:

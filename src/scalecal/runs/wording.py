@@ -77,7 +77,7 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
         lines.append(line)
     table = pd.DataFrame(lines)
     text, whole = ("method", "reads", "recovered_reason"), ("seeds", "voted")
-    kinds: dict[str, Any] = {c: np.float64 for c in table if c not in (*text, *whole)}
+    kinds: dict[str, Any] = {str(c): np.float64 for c in table if c not in (*text, *whole)}
     return table.astype(kinds | dict.fromkeys(whole, "Int64"))
 
 
