@@ -13,35 +13,59 @@ correlation :math:`\\rho`, so that
 :math:`\\rho = 0` is the jury map of Condorcet (the vote probability is a function of the features);
 towards 1 all readers agree given the features, and a vote is the label.
 
-Everything works on logits, where both tails keep their digits.
+Everything works on logits, where both tails keep their digits: (n,) of the positive class for two
+classes, or (n, C), whose answers are normalised log-probabilities.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, gammaln, log_expit, logit, logsumexp
+from scipy.optimize import brentq, minimize, minimize_scalar
+from scipy.special import (
+    betaincinv,
+    expit,
+    gammaln,
+    log_expit,
+    log_softmax,
+    logit,
+    logsumexp,
+    softmax,
+)
 
-from scalecal.checks import InputError, as_float, check_logits
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    as_float,
+    check_counts,
+    check_finite,
+    check_logits,
+    check_positive_int,
+    check_weights,
+)
 
 __all__ = [
     "Panel",
+    "count_log_likelihood",
     "fit_panel",
     "fit_panel_from_summary",
     "label_logit",
+    "panel_range",
     "reader_logit",
+    "split_probability",
     "vote_log_pmf",
 ]
 
-Float = NDArray[np.float64]
-Int = NDArray[np.int64]
-
 MOST_RHO = 0.99
 """The largest correlation considered: at 1 all readers agree and nothing is left to estimate."""
+
+_BLOCK = 8192
 
 
 def check_rho(rho: float) -> float:
@@ -63,52 +87,84 @@ def check_sizes(n_raters: ArrayLike, n: int, name: str = "n_raters") -> Int:
     return np.broadcast_to(m, (n,)).astype(np.int64)
 
 
+def _parts(sizes: Int) -> Iterator[tuple[int, Int]]:
+    """Each number of readers with its rows, a block of them at a time."""
+    for size in np.unique(sizes):
+        rows = np.flatnonzero(sizes == size)
+        for start in range(0, len(rows), _BLOCK):
+            yield int(size), rows[start : start + _BLOCK]
+
+
 # The law of k of m votes --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Law:
-    """log P(k of m) for logits z of the mean (n,), with derivatives in z and in rho where wanted."""
+class _Factors:
+    r"""The factors of the beta-binomial law, for logits z of its mean (n,); continuous at rho = 0.
 
-    log_pmf: Float
-    by_logit: Float
-    by_rho: Float
+    .. math:: P(k) = \binom{m}{k}
+              \frac{\prod_{i<k} a_i \prod_{j<m-k} b_j}{\prod_{l<m} (1 - \rho + l \rho)}, \quad
+              a_i = (1 - \rho) \mu + i \rho, \quad b_j = (1 - \rho) (1 - \mu) + j \rho
 
-
-def _law(z: Float, rho: float, m: int) -> _Law:
-    r"""The beta-binomial law as a product, continuous at rho = 0.
-
-    .. math:: P(k) = \binom{m}{k} \frac{\prod_{i<k} ((1-\rho)\mu + i\rho)
-              \prod_{j<m-k} ((1-\rho)(1-\mu) + j\rho)}{\prod_{l<m} (1-\rho + l\rho)}
+    `up` and `down` hold log a_i and log b_j, (n, m), and `up_z` and `down_z` their derivatives in z.
+    The first factors come from the logit itself, so that both tails keep their digits.
     """
-    i = np.arange(m, dtype=np.float64)
-    with np.errstate(divide="ignore"):
-        step = np.log(i * rho)
-    keep = np.log1p(-rho)
-    log_mu, log_nu = log_expit(z)[:, None], log_expit(-z)[:, None]
-    up = np.logaddexp(keep + log_mu, step)
-    down = np.logaddexp(keep + log_nu, step)
-    # d log a_i / dz = (1 - rho) mu (1 - mu) / a_i, and at i = 0 exactly 1 - mu.
-    common = keep + log_mu + log_nu
-    up_z, down_z = np.exp(common - up), -np.exp(common - down)
-    up_rho = (i - np.exp(log_mu)) * np.exp(-up)
-    down_rho = (i - np.exp(log_nu)) * np.exp(-down)
-    up_rho[:, 0] = down_rho[:, 0] = -1.0 / (1.0 - rho)
-    whole = np.log1p(rho * (i - 1.0))
+
+    def __init__(self, z: Float, rho: float, m: int) -> None:
+        self.rho = rho
+        self.mu, self.nu = expit(z)[:, None], expit(-z)[:, None]
+        self.up, self.up_z = _log_factors(log_expit(z), self.mu, self.nu, rho, m)
+        self.down, self.down_z = _log_factors(log_expit(-z), self.nu, self.mu, rho, m)
+        np.negative(self.down_z, out=self.down_z)
+
+    def by_rho(self) -> tuple[Float, Float]:
+        """Derivatives of `up` and `down` in rho, which must be positive."""
+        i = np.arange(self.up.shape[1])
+        both = []
+        for p in (self.mu, self.nu):
+            factors = (1.0 - self.rho) * p + i * self.rho
+            factors[:, 0] = 1.0
+            slopes = (i - p) / factors
+            slopes[:, 0] = -1.0 / (1.0 - self.rho)
+            both.append(slopes)
+        return both[0], both[1]
+
+
+def _log_factors(log_p: Float, p: Float, rest: Float, rho: float, m: int) -> tuple[Float, Float]:
+    """Logarithms of (1 - rho) p + i rho, i < m, and their derivatives in the logit of p."""
+    log_first = log_p + np.log1p(-rho)
+    if rho == 0.0:
+        return np.repeat(log_first[:, None], m, axis=1), np.repeat(rest, m, axis=1)
+    kept = (1.0 - rho) * p
+    factors = kept + np.arange(m) * rho
+    factors[:, 0] = 1.0
+    logs, slopes = np.log(factors), kept * rest / factors
+    logs[:, 0], slopes[:, 0] = log_first, rest[:, 0]
+    return logs, slopes
+
+
+def _by_count(up: Float, down: Float) -> Float:
+    """Sum `up` over i < k and `down` over j < m - k, for k = 0 .. m."""
+    n, m = up.shape
+    total = np.zeros((n, m + 1))
+    np.cumsum(up, axis=1, out=total[:, 1:])
+    total[:, :m] += np.cumsum(down, axis=1)[:, ::-1]
+    return total
+
+
+@lru_cache(maxsize=64)
+def _log_choose(m: int) -> Float:
     k = np.arange(m + 1)
-    constant = gammaln(m + 1) - gammaln(k + 1) - gammaln(m - k + 1) - whole.sum()
-    whole_rho = float(((i - 1.0) / (1.0 + rho * (i - 1.0))).sum())
+    return np.asarray(gammaln(m + 1) - gammaln(k + 1) - gammaln(m - k + 1))
 
-    def joined(a: Float, b: Float) -> Float:
-        first = np.zeros((len(z), m + 1))
-        second = np.zeros((len(z), m + 1))
-        np.cumsum(a, axis=1, out=first[:, 1:])
-        np.cumsum(b, axis=1, out=second[:, 1:])
-        return first + second[:, ::-1]
 
-    return _Law(
-        constant + joined(up, down), joined(up_z, down_z), joined(up_rho, down_rho) - whole_rho
-    )
+def _log_whole(rho: float, m: int) -> float:
+    """Logarithm of the law's denominator."""
+    return float(np.log1p(rho * (np.arange(m) - 1.0)).sum())
+
+
+def _log_pmf(z: Float, rho: float, m: int) -> Float:
+    factors = _Factors(z, rho, m)
+    return np.asarray(_by_count(factors.up, factors.down) + _log_choose(m) - _log_whole(rho, m))
 
 
 def vote_log_pmf(logits: ArrayLike, rho: float, n_raters: int) -> Float:
@@ -116,8 +172,8 @@ def vote_log_pmf(logits: ArrayLike, rho: float, n_raters: int) -> Float:
 
     Parameters
     ----------
-    logits : array (n,)
-        Logits of the probability that one reader does.
+    logits : array (n,) or (n, C)
+        Logits of the probability that one reader does, or of each class.
     rho : float
         Correlation of two readers' votes on a case, 0 to 0.99.
     n_raters : int
@@ -125,7 +181,8 @@ def vote_log_pmf(logits: ArrayLike, rho: float, n_raters: int) -> Float:
 
     Returns
     -------
-    array (n, m + 1)
+    array (n, m + 1) or (n, C, m + 1)
+        For C classes the law of each class's own count.
 
     Examples
     --------
@@ -135,47 +192,119 @@ def vote_log_pmf(logits: ArrayLike, rho: float, n_raters: int) -> Float:
     [[0.375, 0.25, 0.375]]
     """
     z = check_logits(logits)
-    m = int(check_sizes(n_raters, 1)[0])
-    return _law(z, check_rho(rho), m).log_pmf
+    m = check_positive_int(n_raters, "n_raters")
+    rho = check_rho(rho)
+    if z.ndim == 1:
+        return _log_pmf(z, rho, m)
+    return _log_pmf(_class_logits(z).ravel(), rho, m).reshape(*z.shape, m + 1)
 
 
-def _odd(m: int) -> int:
-    """Readers of the odd panel with the same label law: with ties shared, 2 k readers are as 2 k - 1."""
-    return m - 1 if m % 2 == 0 else m
+def _class_logits(z: Float) -> Float:
+    """Logit of each class against all others, from (n, C)."""
+    others = [logsumexp(np.delete(z, c, axis=1), axis=1) for c in range(z.shape[1])]
+    return np.asarray(z - np.column_stack(others))
 
 
-def _label(z: Float, rho: float, m: int) -> tuple[Float, Float, Float]:
-    """Logit of the label's probability, and its derivatives in z and in rho."""
-    m = _odd(m)
-    if m == 1:
-        return z, np.ones_like(z), np.zeros_like(z)
-    law = _law(z, rho, m)
-    half = (m + 1) // 2
-    total: list[Float] = []
-    by_logit: list[Float] = []
-    by_rho: list[Float] = []
-    for part in (slice(half, None), slice(None, half)):
-        inside = law.log_pmf[:, part]
-        whole = logsumexp(inside, axis=1)
-        share = np.exp(inside - whole[:, None])
-        total.append(whole)
-        by_logit.append((share * law.by_logit[:, part]).sum(axis=1))
-        by_rho.append((share * law.by_rho[:, part]).sum(axis=1))
-    return total[0] - total[1], by_logit[0] - by_logit[1], by_rho[0] - by_rho[1]
+def count_log_likelihood(counts: ArrayLike, logits: ArrayLike, rho: float) -> Float:
+    """Log-probability of a panel's votes: beta-binomial, or Dirichlet-multinomial.
+
+    Parameters
+    ----------
+    counts : array (n, C)
+        Votes for each class; panels may differ in size, and a case without votes gets 0.
+    logits : array (n,) or (n, C)
+        Logits of a reader's probability.
+    rho : float
+
+    Returns
+    -------
+    array (n,)
+
+    Examples
+    --------
+    >>> np.exp(count_log_likelihood([[1, 1], [2, 0], [0, 0]], [0.0, 0.0, 0.0], 0.5)).round(3).tolist()
+    [0.25, 0.375, 1.0]
+    """
+    votes, z = check_counts(counts), check_logits(logits)
+    rho = check_rho(rho)
+    log_p = (
+        np.column_stack([log_expit(-z), log_expit(z)]) if z.ndim == 1 else log_softmax(z, axis=1)
+    )
+    if votes.shape != log_p.shape:
+        raise InputError(f"counts must have the shape {log_p.shape}, got {votes.shape}")
+    return _count_log_likelihood(votes, log_p, rho)
+
+
+def _count_log_likelihood(votes: Int, log_p: Float, rho: float) -> Float:
+    m = votes.sum(axis=1)
+    total = gammaln(m + 1) - gammaln(votes + 1).sum(axis=1)
+    kept = (1.0 - rho) * np.exp(log_p)
+    for i in range(int(m.max(initial=0))):
+        factor = np.log1p(-rho) + log_p if i * rho == 0.0 else np.log(kept + i * rho)
+        total += np.where(votes > i, factor, 0.0).sum(axis=1)
+        total -= np.where(m > i, np.log1p(rho * (i - 1.0)), 0.0)
+    return np.asarray(total)
+
+
+def split_probability(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
+    r"""Probability that m readers split: low agreement, as `scalecal.votes.strata` defines it.
+
+    The largest class then has at most :math:`t = \max(\lfloor (m+1)/2 \rfloor, \lfloor 4m/7 \rfloor)`
+    votes. Two classes cannot both have more than t, so the probability is
+    :math:`P(n_1 \le t) - \sum_{c > 1} P(n_c > t)`; with class 1 the most likely one nothing cancels.
+
+    Parameters
+    ----------
+    logits : array (n,) or (n, C)
+        Logits of a reader's probability.
+    rho : float
+    n_raters : int or array (n,)
+        Readers m; NaN is returned where there are fewer than two.
+
+    Examples
+    --------
+    >>> split_probability([0.0, 3.0], 0.0, 7).round(3).tolist()
+    [0.547, 0.003]
+    """
+    z = check_logits(logits)
+    sizes = check_sizes(n_raters, len(z))
+    rho = check_rho(rho)
+    # Of two classes one logit is enough: the law of one count is that of the other, read backwards.
+    against = (
+        -np.sort(-_class_logits(z), axis=1) if z.ndim == 2 else np.abs(z)[:, None] * [1.0, -1.0]
+    )
+    out = np.full(len(z), np.nan)
+    for m, rows in _parts(sizes):
+        if m < 2:
+            continue
+        most = max((m + 1) // 2, 4 * m // 7)
+        split = np.exp(_log_pmf(against[rows, 0], rho, m))[:, : most + 1].sum(axis=1)
+        for other in against[rows, 1:].T:
+            split -= np.exp(_log_pmf(other, rho, m))[:, most + 1 :].sum(axis=1)
+        out[rows] = np.maximum(split, 0.0)
+    return out
+
+
+# The label of a panel, and its inverse ------------------------------------------------------------
 
 
 def label_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
     r"""Logit of the panel's label, from the logit of one reader's vote: :math:`T_m`.
 
-    Ties of an even panel are shared, so that :math:`T_m = T_{m-1}` for even m and :math:`T_2` is the
-    identity.
+    The label is the class with most of m votes. Ties are shared, so that with two classes
+    :math:`T_m = T_{m-1}` for even m, and :math:`T_2` is the identity.
 
     Parameters
     ----------
-    logits : array (n,)
+    logits : array (n,) or (n, C)
         Logits of a reader's probability.
     rho : float
     n_raters : int or array (n,)
+
+    Returns
+    -------
+    array of the same shape
+        For (n, C) normalised log-probabilities.
 
     Examples
     --------
@@ -183,15 +312,10 @@ def label_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
     [0.71, 0.997]
     >>> expit(label_logit(logit([0.6, 0.9]), 0.3, 7)).round(3).tolist()
     [0.63, 0.941]
+    >>> np.exp(label_logit(np.log([[0.5, 0.3, 0.2]]), 0.0, 7)).round(3).tolist()
+    [[0.663, 0.238, 0.1]]
     """
-    z = check_logits(logits)
-    m = check_sizes(n_raters, len(z))
-    rho = check_rho(rho)
-    out = np.empty_like(z)
-    for size in np.unique(m):
-        here = m == size
-        out[here] = _label(z[here], rho, int(size))[0]
-    return out
+    return _mapped(logits, rho, n_raters, _label, _plurality_odds)
 
 
 def reader_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
@@ -199,10 +323,15 @@ def reader_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
 
     Parameters
     ----------
-    logits : array (n,)
+    logits : array (n,) or (n, C)
         Logits of calibrated probabilities of the label.
     rho : float
     n_raters : int or array (n,)
+
+    Returns
+    -------
+    array of the same shape
+        For (n, C) normalised log-probabilities.
 
     Examples
     --------
@@ -211,58 +340,202 @@ def reader_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
     >>> reader_logit([3.0], 0.2, 1).tolist()
     [3.0]
     """
-    q = check_logits(logits)
-    m = check_sizes(n_raters, len(q))
+    return _mapped(logits, rho, n_raters, _reader, _solve_plurality)
+
+
+def _mapped(
+    logits: ArrayLike,
+    rho: float,
+    n_raters: ArrayLike,
+    two: Callable[[Float, float, int], Float],
+    several: Callable[[Float, float, int], Float],
+) -> Float:
+    """Apply a map of logits (two classes), or of log-odds against the most likely class (several)."""
+    z = check_logits(logits)
+    sizes = check_sizes(n_raters, len(z))
     rho = check_rho(rho)
-    out = np.empty_like(q)
-    for size in np.unique(m):
-        here = m == size
-        out[here] = _reader(q[here], rho, int(size))
+    out = np.empty_like(z)
+    if z.ndim == 2 and z.shape[1] == 2:
+        for m, rows in _parts(sizes):
+            mapped = two(z[rows, 1] - z[rows, 0], rho, m)
+            out[rows] = np.column_stack([log_expit(-mapped), log_expit(mapped)])
+        return out
+    for m, rows in _parts(sizes):
+        out[rows] = two(z[rows], rho, m) if z.ndim == 1 else _ordered(z[rows], rho, m, several)
     return out
 
 
-def _reader(q: Float, rho: float, m: int) -> Float:
-    """Invert `_label`, which is odd and increasing: safeguarded Newton between 0 and the label's logit."""
+def _odd(m: int) -> int:
+    """Readers of the odd panel with the same label law: with ties shared, 2 k readers are as 2 k - 1."""
+    return m - 1 if m % 2 == 0 else m
+
+
+def _label(z: Float, rho: float, m: int) -> Float:
+    """Logit of the label's probability, two classes: an odd function, straight near 0."""
     m = _odd(m)
-    if m == 1 or len(q) == 0:
+    if m == 1:
+        return z.copy()
+    far = np.abs(z) > _STRAIGHT
+    out = z * _centre_slope(rho, m)
+    out[far] = np.copysign(_tails(_Factors(np.abs(z[far]), rho, m), m)[0], z[far])
+    return out
+
+
+_STRAIGHT = 1e-6
+"""Up to this logit rounding would cost more digits of the label's logit than a straight line does."""
+
+
+@lru_cache(maxsize=64)
+def _centre_slope(rho: float, m: int) -> float:
+    """Derivative of the label's logit in the reader's at 0."""
+    centre = _Factors(np.zeros(1), rho, m)
+    return float(_label_slope(centre, _tails(centre, m)[1])[0])
+
+
+def _tails(factors: _Factors, m: int) -> tuple[Float, Float]:
+    """Logit of the upper tail of an odd panel's law, and what each count adds to its derivative.
+
+    The derivative of the logit is the mean derivative of log P(k) over the upper tail less that over
+    the lower one; the second answer holds these weights, (n, m + 1).
+    """
+    half = (m + 1) // 2
+    law = _by_count(factors.up[:, :m], factors.down[:, :m])
+    law += _log_choose(m)
+    value, sign = np.zeros(len(law)), 1.0
+    for part in (slice(half, None), slice(None, half)):
+        inside = law[:, part]
+        most = inside.max(axis=1, keepdims=True)
+        inside -= most
+        np.exp(inside, out=inside)
+        whole = inside.sum(axis=1, keepdims=True)
+        value += sign * (most + np.log(whole))[:, 0]
+        inside *= sign / whole
+        sign = -1.0
+    return value, law
+
+
+def _label_slope(factors: _Factors, weights: Float) -> Float:
+    """Derivative of the label's logit in the reader's."""
+    m = weights.shape[1] - 1
+    by_logit = _by_count(factors.up_z[:, :m], factors.down_z[:, :m])
+    return np.asarray(np.einsum("nk,nk->n", weights, by_logit))
+
+
+def _reader(q: Float, rho: float, m: int) -> Float:
+    """Logit of a reader's probability, two classes."""
+    m = _odd(m)
+    if m == 1:
         return q.copy()
+    out = np.empty_like(q)
+    # At rho = 0 the label's probability is I_P(a, a) with a = (m + 1) / 2, which scipy inverts; on
+    # the smaller side, where it is exact, and up to where that underflows.
+    size = np.abs(q)
+    known = (size > 1e-3) & (size < 300.0) if rho == 0.0 else np.zeros(len(q), dtype=bool)
+    vote = betaincinv((m + 1) / 2, (m + 1) / 2, expit(-size[known]))
+    out[known] = np.copysign(np.log1p(-vote) - np.log(vote), q[known])
+    out[~known] = _newton(q[~known], rho, m)
+    return out
+
+
+def _newton(q: Float, rho: float, m: int, start: Float | None = None) -> Float:
+    """Invert `_label` for an odd panel: Newton's method between 0 and the label's logit."""
     target = np.abs(q)
     low, high = np.zeros_like(target), target.copy()
-    z = target / _label(np.zeros(1), rho, m)[1]
-    active = np.flatnonzero(target > 0.0)
+    straight = target / _centre_slope(rho, m)
+    active = np.flatnonzero(straight > _STRAIGHT)
+    z = straight
+    if start is not None:
+        z[active] = np.clip(np.copysign(1.0, q) * start, low, high)[active]
     for _ in range(200):
         if len(active) == 0:
-            break
-        value, slope, _ = _label(z[active], rho, m)
+            return np.asarray(np.copysign(z, q))
+        here = z[active]
+        factors = _Factors(here, rho, m)
+        value, weights = _tails(factors, m)
         gap = value - target[active]
         above = gap > 0
-        high[active[above]] = z[active[above]]
-        low[active[~above]] = z[active[~above]]
-        new = z[active] - gap / slope
-        outside = ~((new > low[active]) & (new < high[active]))
+        high[active[above]] = here[above]
+        low[active[~above]] = here[~above]
+        new = here - gap / _label_slope(factors, weights)
+        outside = ~((new >= low[active]) & (new <= high[active]))
         new[outside] = 0.5 * (low[active[outside]] + high[active[outside]])
-        moved = np.abs(new - z[active])
         z[active] = new
-        active = active[moved > 1e-13 * (1e-3 + new)]
-    else:
-        raise RuntimeError(f"the label's inverse did not converge for {len(active)} cases")
-    return np.asarray(np.copysign(z, q))
+        # Newton squares the error: after a step this small the next would be lost in rounding.
+        active = active[np.abs(new - here) > 1e-8 * new + 1e-13]
+    raise RuntimeError(f"the label's inverse did not converge for {len(active)} cases")
 
 
 # More than two classes ----------------------------------------------------------------------------
 
-_BLOCK = 512
+_PLURALITY_BLOCK = 512
 _LOG_TAIL = -300.0
 """Labels less likely than this, in logs against the first class, are solved here and continued."""
+_LOG_SMALLEST = -600.0
+"""Labels less likely than about this are computed here and continued, so that nothing underflows."""
+
+
+def _ordered(z: Float, rho: float, m: int, function: Callable[[Float, float, int], Float]) -> Float:
+    """Apply a map of log-odds against the most likely class; return normalised log-probabilities.
+
+    Sorted, so that the answer cannot depend on the classes' order.
+    """
+    order = np.argsort(-z, axis=1, kind="stable")
+    z = np.take_along_axis(z, order, axis=1)
+    odds = z[:, 1:] - z[:, :1]
+    if m > 2:  # with two votes a tie is shared: half of each vote, hence the vote itself
+        odds = function(odds, rho, m)
+    out = np.empty_like(z)
+    np.put_along_axis(out, order, _normalised(odds), axis=1)
+    return out
+
+
+def _normalised(odds: Float) -> Float:
+    """Log-probabilities from log-odds against the first class."""
+    return np.asarray(log_softmax(np.column_stack([np.zeros(len(odds)), odds]), axis=1))
+
+
+def _plurality_odds(x: Float, rho: float, m: int) -> Float:
+    """The label's log-odds against the first class, from a vote's, (n, C - 1).
+
+    A class far behind is taken to win as it would with a bare majority alone: its probability falls
+    as that majority's factors do.
+    """
+    least = _least_odds(rho, m)
+    near = np.maximum(x, least)
+    log_label = np.log(_plurality(np.exp(_normalised(near)), rho, m))
+    beyond = _majority_slope(np.array(least), rho, m) * (x - near)
+    return np.asarray(log_label[:, 1:] - log_label[:, :1] + beyond)
+
+
+def _majority_slope(log_p: Float, rho: float, m: int) -> Float:
+    """Derivative of the log-probability of a bare majority of votes in log p, for small p."""
+    i = np.arange((m + 1) // 2)
+    kept = (1.0 - rho) * np.exp(log_p)[..., None]
+    factors = kept + i * rho
+    return np.asarray(
+        np.where(i * rho == 0.0, 1.0, kept / np.where(factors > 0, factors, 1)).sum(-1)
+    )
+
+
+@lru_cache(maxsize=64)
+def _least_odds(rho: float, m: int) -> float:
+    """Log p at which a bare majority of votes is as unlikely as `_LOG_SMALLEST`."""
+    i = np.arange((m + 1) // 2)
+
+    def off(log_p: float) -> float:
+        if rho == 0.0:
+            return len(i) * log_p - _LOG_SMALLEST
+        factors = np.log((1.0 - rho) * np.exp(log_p) + i[1:] * rho)
+        return float(log_p + np.log1p(-rho) + (factors - np.log1p(i[1:])).sum() - _LOG_SMALLEST)
+
+    return float(brentq(off, _LOG_SMALLEST, 0.0))
 
 
 def _plurality(p: Float, rho: float, m: int) -> Float:
-    """Probability that each class has the plurality of m Dirichlet-multinomial votes, ties shared."""
-    if m <= 2:  # with two votes a tie is shared: half of each vote, hence the vote itself
-        return p.copy()
+    """Probability that each class has the plurality of m > 2 Dirichlet-multinomial votes, ties shared."""
     out = np.empty_like(p)
-    for start in range(0, len(p), _BLOCK):
-        part = slice(start, start + _BLOCK)
+    for start in range(0, len(p), _PLURALITY_BLOCK):
+        part = slice(start, start + _PLURALITY_BLOCK)
         out[part] = _plurality_block(np.ascontiguousarray(p[part].T), rho, m).T
     return out
 
@@ -284,12 +557,9 @@ def _plurality_block(p: Float, rho: float, m: int) -> Float:
     """
     n_classes = len(p)
     majority = m // 2
-    with np.errstate(divide="ignore"):
-        z = np.log(p) - np.log1p(-p)
-    total = np.exp(_law(np.clip(z.ravel(), -745, 745), rho, m).log_pmf[:, majority + 1 :]).sum(
-        axis=1
-    )
-    total = np.where(p > 0, total.reshape(p.shape), 0.0)
+    rest = np.maximum(1.0 - p, np.finfo(np.float64).tiny)
+    tail = np.exp(_log_pmf((np.log(p) - np.log(rest)).ravel(), rho, m)[:, majority + 1 :])
+    total = tail.sum(axis=1).reshape(p.shape)
     i = np.arange(majority, dtype=np.float64)[:, None, None]
     # Scaled by m ** k, which leaves the ratio as it is and the numbers near one.
     steps = m * ((1.0 - rho) * p + i * rho) / (i + 1.0)
@@ -332,10 +602,48 @@ def _running_products(factors: Float, degree: int) -> list[Float]:
     return products
 
 
+def _solve_plurality(log_ratio: Float, rho: float, m: int) -> Float:
+    """Invert `_plurality_odds` (Broyden's method), starting as if each class met the first one alone."""
+    target = np.maximum(log_ratio, _LOG_TAIL)
+
+    def alone(odds: Float) -> Float:
+        return _reader(odds.ravel(), rho, m).reshape(odds.shape)
+
+    x = alone(target)
+    value = _plurality_odds(x, rho, m)
+    slope = alone(target + 0.5) - alone(target - 0.5)
+    inverse = slope[:, :, None] * np.eye(x.shape[1])
+    longest = min(3.0, 200.0 / (m + 1))  # keeps label probabilities from underflowing on the way
+    active = np.arange(len(x))
+    for _ in range(200):
+        residual = value[active] - target[active]
+        open_ = np.abs(residual).max(axis=1) > 1e-10 * (1.0 + np.abs(target[active]).max(axis=1))
+        active, residual = active[open_], residual[open_]
+        if len(active) == 0:
+            break
+        step = -np.einsum("nij,nj->ni", inverse[active], residual)
+        step *= np.minimum(
+            1.0, longest / np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300)
+        )
+        x[active] += step
+        new = _plurality_odds(x[active], rho, m)
+        change = new - value[active]
+        value[active] = new
+        # Good Broyden update of the inverse Jacobian (Sherman and Morrison).
+        push = np.einsum("nij,nj->ni", inverse[active], change)
+        scale = np.einsum("ni,ni->n", step, push)
+        left = np.einsum("ni,nij->nj", step, inverse[active])
+        gain = (step - push) / np.where(scale == 0.0, np.inf, scale)[:, None]
+        inverse[active] += gain[:, :, None] * left[:, None, :]
+    else:
+        raise RuntimeError(f"the label's inverse did not converge for {len(active)} cases")
+    return np.asarray(x + (log_ratio - target) / _majority_slope(x, rho, m))
+
+
 # The fitted panel ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Panel:
     """A fitted panel: from a probe's logit to the label's and to a reader's probability.
 
@@ -344,62 +652,140 @@ class Panel:
 
     Attributes
     ----------
-    intercept, slope : float
+    intercept : float or array (C,)
+        One number for two classes, one per class for more; `shift` likewise.
+    slope : float
     rho : float
         Correlation of two readers' votes on a case that the features do not explain.
     panel_size : int
         Readers behind the labels.
-    shift : float
+    shift : float or array (C,)
         How much more readily a reader says positive than the label's probability implies, in logits;
         0 where votes were fitted.
     covariance : array (3, 3) or None
-        Of (intercept, log slope, logit rho), from the curvature at the estimate.
+        Of (intercept, log slope, logit rho), from the curvature at the estimate; two classes and
+        votes only.
     rho_low, rho_high : float
         95 % interval of `rho`; NaN where it was not estimated from votes.
     note : str
         What a user should know about the fit.
+
+    Examples
+    --------
+    >>> panel = Panel(intercept=0.0, slope=1.0, rho=0.2, panel_size=7)
+    >>> expit(panel.label_logit([2.0])).round(2).tolist()
+    [0.88]
+    >>> expit(panel.reader_logit([2.0])).round(2).tolist()
+    [0.8]
+    >>> Panel.from_dict(panel.to_dict()).rho
+    0.2
     """
 
-    intercept: float
+    intercept: float | Float
     slope: float
     rho: float
     panel_size: int
-    shift: float = 0.0
+    shift: float | Float = 0.0
     covariance: Float | None = None
     rho_low: float = float("nan")
     rho_high: float = float("nan")
     note: str = ""
 
     def label_logit(self, logits: ArrayLike) -> Float:
-        """Logit of the probability that the label is positive."""
-        return np.asarray(self.intercept + self.slope * check_logits(logits))
+        """Logit of the probability that the label is positive, or log-probability of each class."""
+        z = check_logits(logits)
+        if z.shape[1:] != np.shape(self.intercept):
+            expected = ("n", *np.shape(self.intercept))
+            raise InputError(
+                f"logits must have the shape ({', '.join(map(str, expected))}), got {z.shape}"
+            )
+        q = np.asarray(self.intercept + self.slope * z)
+        return q if q.ndim == 1 else np.asarray(log_softmax(q, axis=1))
 
     def reader_logit(self, logits: ArrayLike) -> Float:
-        """Logit of the probability that one reader votes positive."""
-        return reader_logit(self.label_logit(logits), self.rho, self.panel_size) + self.shift
+        """Logit of the probability that one reader votes positive, or for each class."""
+        label = self.label_logit(logits)
+        return _shifted(reader_logit(label, self.rho, self.panel_size), self.shift)
 
     def vote_pmf(self, logits: ArrayLike, n_raters: int | None = None) -> Float:
-        """Probability of k of m positive votes, (n, m + 1)."""
+        """Probability of k of m positive votes, (n, m + 1), or of each class's count, (n, C, m + 1)."""
         m = self.panel_size if n_raters is None else n_raters
         return np.asarray(np.exp(vote_log_pmf(self.reader_logit(logits), self.rho, m)))
 
-    def split_probability(self, logits: ArrayLike, n_raters: int | None = None) -> Float:
-        """Probability that a panel of m readers splits: low agreement as `votes.strata` defines it."""
-        from scalecal.votes import stratum_codes
-
+    def split_probability(self, logits: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
+        """Probability that m readers split: low agreement, as `scalecal.votes.strata` defines it."""
         m = self.panel_size if n_raters is None else n_raters
-        k = np.arange(m + 1)
-        low = stratum_codes(np.column_stack([m - k, k])) == 2
-        return np.asarray(self.vote_pmf(logits, m)[:, low].sum(axis=1))
+        return split_probability(self.reader_logit(logits), self.rho, m)
 
     def mismatch(self, logits: ArrayLike) -> float:
         """Mean distance between the label's probability and the tail of the law of votes.
 
         Zero without a shift; with one it says how far the two answers are from one model.
         """
+        label = self.label_logit(logits)
         tail = label_logit(self.reader_logit(logits), self.rho, self.panel_size)
-        return float(np.abs(expit(tail) - expit(self.label_logit(logits))).mean())
+        return float(np.abs(_probability(tail) - _probability(label)).mean())
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the panel as numbers and lists that JSON can hold; NaN as None."""
+        return {
+            "intercept": np.asarray(self.intercept).tolist(),
+            "slope": self.slope,
+            "rho": self.rho,
+            "panel_size": self.panel_size,
+            "shift": np.asarray(self.shift).tolist(),
+            "covariance": None if self.covariance is None else self.covariance.tolist(),
+            "rho_low": None if np.isnan(self.rho_low) else self.rho_low,
+            "rho_high": None if np.isnan(self.rho_high) else self.rho_high,
+            "note": self.note,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Panel:
+        """Return the panel that `to_dict` stored."""
+        if not isinstance(stored, dict) or set(stored) != set(cls.__dataclass_fields__):
+            raise InputError(f"a panel has the entries {', '.join(cls.__dataclass_fields__)}")
+
+        def number(name: str, *shapes: tuple[int, ...]) -> Any:
+            try:
+                value = check_finite(as_float(stored[name], name), name)
+            except (TypeError, ValueError) as error:
+                raise InputError(f"a panel's {name} must be finite numbers: {error}") from error
+            if value.shape not in shapes:
+                raise InputError(f"a panel's {name} has the shape {value.shape}, not {shapes[0]}")
+            return float(value) if value.ndim == 0 else value
+
+        def optional(name: str) -> float:
+            return float("nan") if stored[name] is None else number(name, ())
+
+        several = np.shape(np.asarray(stored["intercept"], dtype=object))
+        slope = number("slope", ())
+        if slope <= 0:
+            raise InputError(f"a panel's slope must be positive, got {slope:g}")
+        covariance = stored["covariance"]
+        return cls(
+            intercept=number("intercept", several if len(several) == 1 else ()),
+            slope=slope,
+            rho=check_rho(number("rho", ())),
+            panel_size=check_positive_int(stored["panel_size"], "a panel's panel_size"),
+            shift=number("shift", several, ()),
+            covariance=None if covariance is None else number("covariance", (3, 3)),
+            rho_low=optional("rho_low"),
+            rho_high=optional("rho_high"),
+            note=str(stored["note"]),
+        )
+
+
+def _probability(z: Float) -> Float:
+    return np.asarray(expit(z) if z.ndim == 1 else softmax(z, axis=1))
+
+
+def _shifted(z: Float, shift: float | Float) -> Float:
+    moved = z + shift
+    return np.asarray(moved if moved.ndim == 1 else log_softmax(moved, axis=1))
+
+
+# Fits ---------------------------------------------------------------------------------------------
 
 PRIOR_SD_INTERCEPT = 0.3
 PRIOR_SD_LOG_SLOPE = 1.0
@@ -408,69 +794,147 @@ PRIOR_RHO = (0.15, 1.0)
 
 
 class _Objective:
-    """Negative log posterior of (intercept, log slope, logit rho), with its gradient."""
+    """Negative log posterior of (intercept, log slope, logit rho), with its gradient; two classes.
+
+    Only the readers' logits need the label's inverse, so only voted cases and labels of panels other
+    than the reference one go through it.
+    """
 
     def __init__(
         self,
         z: Float,
         y: Float,
-        k: Float,
+        k: Int,
         m: Int,
         panel_size: Int,
         reference: int,
         weight: Float,
-        sd_intercept: float,
+        prior_sd: float,
     ) -> None:
-        self.z, self.reference, self.sd_intercept = z, reference, sd_intercept
-        voted = m > 0
-        labelled = ~voted & np.isfinite(y)
-        self.used = voted | labelled
-        self.parts: list[tuple[str, int, Int, Float, Float]] = []
-        for size in np.unique(m[voted]):
-            rows = np.flatnonzero(voted & (m == size))
-            self.parts.append(("votes", int(size), rows, k[rows], weight[rows]))
-        for size in np.unique([_odd(int(s)) for s in panel_size[labelled]]):
-            odd = np.where(panel_size % 2 == 0, panel_size - 1, panel_size)
-            rows = np.flatnonzero(labelled & (odd == size))
-            self.parts.append(("label", int(size), rows, y[rows], weight[rows]))
+        self.reference, self.prior_sd = _odd(reference), prior_sd
+        odd = panel_size - (panel_size % 2 == 0)
+        labelled = (m == 0) & np.isfinite(y)
+        direct = labelled & (odd == self.reference)
+        self.label_z, self.label_y, self.label_weight = z[direct], y[direct], weight[direct]
+        other = np.flatnonzero((m > 0) | (labelled & ~direct))
+        self.z, self.weight, k, m = z[other], weight[other], k[other], m[other]
+        self.other_labels = [
+            (int(size), rows, y[other][rows])
+            for size in np.unique(odd[other][m == 0])
+            for rows in [np.flatnonzero((m == 0) & (odd[other] == size))]
+        ]
+        sizes = [self.reference, int(m.max(initial=1)), *(size for size, *_ in self.other_labels)]
+        self.i = np.arange(max(sizes))
+        # Which factors of the law of votes each case's count has; none for a label.
+        self.up = (self.i < k[:, None]).astype(np.float64)
+        self.down = (self.i < (m - k)[:, None]).astype(np.float64)
+        self.whole = self.weight @ (self.i < m[:, None])
+        choose = gammaln(m + 1) - gammaln(k + 1) - gammaln(m - k + 1)
+        self.constant = float(self.weight @ choose)
+        self.last: tuple[Float, float, Float, Float, Float] | None = None
+
+    def _readers(self, q: Float, rho: float) -> Float:
+        """Readers' logits, from a first-order guess at those of the last call."""
+        if self.reference == 1:
+            return q
+        start = None
+        if self.last is not None:
+            last_q, last_rho, mu, by_q, by_rho = self.last
+            start = mu + by_q * (q - last_q) + by_rho * (rho - last_rho)
+        return _newton(q, rho, self.reference, start)
+
+    def log_likelihood(self, a: float, log_b: float, rho: float) -> tuple[float, Float]:
+        """Log-likelihood and its derivatives in the intercept, the log slope and rho > 0."""
+        b = np.exp(log_b)
+        q = a + b * self.label_z
+        residual = self.label_weight * (self.label_y - expit(q))
+        value = float(self.label_weight @ (log_expit(q) - (1.0 - self.label_y) * q))
+        gradient = np.array([residual.sum(), b * (residual @ self.label_z), 0.0])
+        if len(self.z) == 0:
+            return value, gradient
+        q = a + b * self.z
+        mu = self._readers(q, rho)
+        law = _Factors(mu, rho, len(self.i))
+        up_rho, down_rho = law.by_rho()
+
+        def counted(up: Float, down: Float) -> Float:
+            return np.asarray((self.up * up).sum(axis=1) + (self.down * down).sum(axis=1))
+
+        value += float(self.weight @ counted(law.up, law.down)) + self.constant
+        value -= float(self.whole @ np.log1p(rho * (self.i - 1.0)))
+        by_mu = self.weight * counted(law.up_z, law.down_z)
+        by_rho = float(self.weight @ counted(up_rho, down_rho))
+        by_rho -= float(self.whole @ ((self.i - 1.0) / (1.0 + rho * (self.i - 1.0))))
+
+        def label(m: int) -> tuple[Float, Float, Float]:
+            if m == 1:
+                return mu, np.ones_like(mu), np.zeros_like(mu)
+            logits, weights = _tails(law, m)
+            moved = _by_count(up_rho[:, :m], down_rho[:, :m])
+            return logits, _label_slope(law, weights), np.einsum("nk,nk->n", weights, moved)
+
+        for size, rows, y in self.other_labels:
+            logits, slope, by = (part[rows] for part in label(size))
+            value += float(self.weight[rows] @ (log_expit(logits) - (1.0 - y) * logits))
+            residual = self.weight[rows] * (y - expit(logits))
+            by_mu[rows] += residual * slope
+            by_rho += float(residual @ by)
+        # How a reader's logit moves with the label's and with rho.
+        _, slope, by = label(self.reference)
+        mu_q, mu_rho = 1.0 / slope, -by / slope
+        self.last = (q, rho, mu, mu_q, mu_rho)
+        by_q = by_mu * mu_q
+        gradient += [by_q.sum(), b * (by_q @ self.z), by_rho + by_mu @ mu_rho]
+        return value, gradient
 
     def __call__(self, theta: Float) -> tuple[float, Float]:
-        a, b, rho = theta[0], np.exp(theta[1]), float(expit(theta[2]))
-        rho = min(rho, MOST_RHO)
-        q = a + b * self.z
-        mu = _reader(q, rho, self.reference)
-        _, slope, by_rho = _label(mu, rho, self.reference)
-        # How the reader's logit moves with the label's and with rho.
-        mu_q, mu_rho = 1.0 / slope, -by_rho / slope
-        value, d_q, d_rho = 0.0, np.zeros_like(q), 0.0
-        for kind, size, rows, seen, weight in self.parts:
-            if kind == "votes":
-                law = _law(mu[rows], rho, size)
-                at = (np.arange(len(rows)), seen.astype(np.int64))
-                value += float(weight @ law.log_pmf[at])
-                d_mu, own = law.by_logit[at], law.by_rho[at]
-            else:
-                if size == _odd(self.reference):
-                    label, d_label, r_label = q[rows], slope[rows], by_rho[rows]
-                else:
-                    label, d_label, r_label = _label(mu[rows], rho, size)
-                value += float(weight @ (seen * log_expit(label) + (1 - seen) * log_expit(-label)))
-                residual = seen - expit(label)
-                d_mu, own = residual * d_label, residual * r_label
-            d_q[rows] += weight * d_mu * mu_q[rows]
-            d_rho += float(weight @ (own + d_mu * mu_rho[rows]))
-        centre, sd_rho = logit(PRIOR_RHO[0]), PRIOR_RHO[1]
-        value -= 0.5 * (a / self.sd_intercept) ** 2
-        value -= 0.5 * (theta[1] / PRIOR_SD_LOG_SLOPE) ** 2
-        value -= 0.5 * ((theta[2] - centre) / sd_rho) ** 2
-        gradient = np.array(
-            [
-                d_q.sum() - a / self.sd_intercept**2,
-                (d_q * b * self.z).sum() - theta[1] / PRIOR_SD_LOG_SLOPE**2,
-                d_rho * rho * (1.0 - rho) - (theta[2] - centre) / sd_rho**2,
-            ]
-        )
-        return -value, -gradient
+        rho = float(expit(theta[2]))
+        value, gradient = self.log_likelihood(theta[0], theta[1], min(rho, MOST_RHO))
+        gradient[2] *= rho * (1.0 - rho) if rho < MOST_RHO else 0.0
+        centre = np.array([0.0, 0.0, logit(PRIOR_RHO[0])])
+        scale = np.array([self.prior_sd, PRIOR_SD_LOG_SLOPE, PRIOR_RHO[1]])
+        off = (theta - centre) / scale
+        return float(0.5 * off @ off - value), off / scale - gradient
+
+    def at_rho(self, rho: float) -> tuple[float, float]:
+        """The best intercept and log slope for a correlation that is known."""
+
+        def loss(ab: Float) -> tuple[float, Float]:
+            value, gradient = self.log_likelihood(ab[0], ab[1], max(rho, 1e-9))
+            off = ab / [self.prior_sd, PRIOR_SD_LOG_SLOPE]
+            return float(0.5 * off @ off - value), off / [self.prior_sd, 1.0] - gradient[:2]
+
+        z = np.concatenate([self.label_z, self.z])
+        weight = np.concatenate([self.label_weight, self.weight])
+        rough = _start_covariance(z, weight, self.prior_sd)
+        (a, log_b), _ = _minimise(loss, np.zeros(2), rough)
+        return float(a), float(log_b)
+
+
+def _start_covariance(z: Float, weight: Float, prior_sd: float) -> Float:
+    """Rough covariance of intercept and log slope: as if every case were a label with q = sigmoid(z)."""
+    known = weight * expit(z) * expit(-z)
+    design = np.column_stack([np.ones_like(z), z])
+    return np.asarray(
+        np.linalg.inv(design.T @ (known[:, None] * design) + np.diag([prior_sd**-2, 1.0]))
+    )
+
+
+def _minimise(
+    loss: Callable[[Float], tuple[float, Float]], start: Float, covariance: Float
+) -> tuple[Float, float]:
+    """Where a loss is least, by BFGS in units of a rough covariance, and its value there.
+
+    In these units a gradient of 1e-5 is an error of about 1e-5 standard deviations.
+    """
+    root = np.linalg.cholesky(covariance)
+
+    def scaled(u: Float) -> tuple[float, Float]:
+        value, gradient = loss(start + root @ u)
+        return value, root.T @ gradient
+
+    best = minimize(scaled, np.zeros(len(start)), jac=True, method="BFGS", options={"gtol": 1e-5})
+    return np.asarray(start + root @ best.x), float(best.fun)
 
 
 def fit_panel(
@@ -489,16 +953,19 @@ def fit_panel(
     A case with votes enters by them (its label is made of them), one with a label only by its label.
     The logits must be out of sample: of a validation part or cross-fitted.
 
+    With more than two classes the fit has two steps: intercepts and slope from the labels (of voted
+    cases too), then rho from the votes and from labels of other panel sizes.
+
     Parameters
     ----------
-    logits : array (n,)
+    logits : array (n,) or (n, C)
         A probe's logits.
     y : array (n,), optional
-        Labels 0 / 1; NaN where unknown.
-    votes : array (n,), optional
-        Positive votes; NaN where a case was not read.
+        Labels 0 .. C - 1; NaN where unknown.
+    votes : array (n,) or (n, C), optional
+        Positive votes, or votes for each class; NaN or none where a case was not read.
     n_raters : int or array (n,), optional
-        Readers in `votes`, per case.
+        Readers in `votes`, per case, where `votes` is (n,); without `votes` those behind `y`.
     panel_size : int or array (n,), optional
         Readers behind `y`; default: `n_raters` where that is the same for all voted cases.
     sample_weight : array (n,), optional
@@ -522,19 +989,23 @@ def fit_panel(
     >>> panel.rho_low < 1 / 3 < panel.rho_high
     True
     """
-    from scipy.optimize import minimize
-
-    z = check_logits(logits)
-    n = len(z)
-    labels, k, m = _observed(n, y, votes, n_raters)
-    sizes = _panel_sizes(n, panel_size, m, np.isfinite(labels))
-    weight = np.ones(n) if sample_weight is None else as_float(sample_weight, "sample_weight")
-    reference = _commonest(sizes)
+    z = _panel_logits(logits)
+    labels, counts = _observed(z, y, votes, n_raters)
+    weight = _weights(sample_weight, len(z))
+    labels[weight == 0], counts[weight == 0] = np.nan, 0
+    m = counts.sum(axis=1)
+    if votes is None and panel_size is None:
+        panel_size = n_raters
+    sizes = _panel_sizes(len(z), panel_size, m, np.isfinite(labels))
+    reference = _commonest(sizes[np.isfinite(labels)] if np.isfinite(labels).any() else sizes)
     _check_identified(z, labels, m, sizes)
-    objective = _Objective(z, labels, k, m, sizes, reference, weight, prior_sd)
-    start = np.array([0.0, 0.0, logit(PRIOR_RHO[0])])
-    fit = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-6 * max(n, 1)})
-    theta = fit.x
+    if z.ndim == 2:
+        return _fit_classes(z, labels, counts, sizes, reference, weight, prior_sd, interval)
+    objective = _Objective(z, labels, counts[:, 1], m, sizes, reference, weight, prior_sd)
+    rough = np.eye(3)
+    rough[:2, :2] = _start_covariance(z, weight * ((m > 0) | np.isfinite(labels)), prior_sd)
+    rough[2, 2] = 1.0 / (1.0 + 0.1 * weight[m > 1].sum())
+    theta, _ = _minimise(objective, np.array([0.0, 0.0, logit(PRIOR_RHO[0])]), rough)
     covariance = _covariance(objective, theta)
     low, high = _profile(objective, theta, covariance) if interval else (np.nan, np.nan)
     return Panel(
@@ -548,28 +1019,47 @@ def fit_panel(
     )
 
 
+def _panel_logits(logits: ArrayLike) -> Float:
+    z = check_logits(logits)
+    if z.ndim == 2 and z.shape[1] == 2:
+        raise InputError(
+            "logits of two classes must be (n,): of the positive class against the other"
+        )
+    return z
+
+
+def _weights(sample_weight: ArrayLike | None, n: int) -> Float:
+    weight = check_weights(sample_weight, n, "sample_weight")
+    return np.ones(n) if weight is None else weight
+
+
 def _observed(
-    n: int, y: ArrayLike | None, votes: ArrayLike | None, n_raters: ArrayLike | None
-) -> tuple[Float, Float, Int]:
-    """Labels (NaN: none), positive votes and readers (0: none) of n cases."""
-    labels = np.full(n, np.nan) if y is None else as_float(y, "y")
+    z: Float, y: ArrayLike | None, votes: ArrayLike | None, n_raters: ArrayLike | None
+) -> tuple[Float, Int]:
+    """Labels (n,) (NaN: none) and votes for each class (n, C) (all zero: none)."""
+    n, n_classes = len(z), 2 if z.ndim == 1 else z.shape[1]
+    labels = np.full(n, np.nan) if y is None else np.array(as_float(y, "y"))
     if labels.shape != (n,):
         raise InputError(f"y must have one label per case ({n},), got shape {labels.shape}")
-    known = np.isfinite(labels)
-    if not np.isin(labels[known], (0.0, 1.0)).all():
-        raise InputError("y must be 0 or 1, or NaN where a label is unknown")
+    if not np.isin(labels[np.isfinite(labels)], np.arange(n_classes)).all():
+        raise InputError(f"y must be classes 0 .. {n_classes - 1}, or NaN where a label is unknown")
     if votes is None:
-        return labels, np.zeros(n), np.zeros(n, dtype=np.int64)
-    k = as_float(votes, "votes")
-    if k.shape != (n,):
-        raise InputError(f"votes must have one count per case ({n},), got shape {k.shape}")
-    if n_raters is None:
-        raise InputError("votes need n_raters: the number of readers behind each count")
-    m = np.broadcast_to(as_float(n_raters, "n_raters"), (n,))
-    read = np.isfinite(k) & np.isfinite(m) & (m > 0)
-    if ((k[read] < 0) | (k[read] > m[read]) | (k[read] != np.round(k[read]))).any():
+        return labels, np.zeros((n, n_classes), dtype=np.int64)
+    raw = as_float(votes, "votes")
+    if raw.shape not in ({(n,), (n, 2)} if z.ndim == 1 else {z.shape}):
+        expected = f"({n},) or ({n}, 2)" if z.ndim == 1 else f"{z.shape}"
+        raise InputError(f"votes must have the shape {expected}, got {raw.shape}")
+    if raw.ndim == 1:
+        if n_raters is None:
+            raise InputError("votes need n_raters: the number of readers behind each count")
+        m = as_float(n_raters, "n_raters")
+        if m.shape not in ((), (n,)):
+            raise InputError(f"n_raters must be one number or one per case ({n}), got {m.shape}")
+        raw = np.column_stack([m - raw, raw])
+    read = np.asarray(np.isfinite(raw).all(axis=1))
+    if np.any((raw[read] < 0) | (raw[read] != np.round(raw[read]))):
         raise InputError("votes must be whole numbers between 0 and n_raters")
-    return labels, np.where(read, k, 0.0), np.where(read, m, 0.0).astype(np.int64)
+    return labels, np.where(read[:, None], raw, 0.0).astype(np.int64)
 
 
 def _panel_sizes(n: int, panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool_]) -> Int:
@@ -592,26 +1082,23 @@ def _commonest(sizes: Int) -> int:
 
 
 def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
+    """Refuse where nothing tells rho; `labels` of one panel size alone never do."""
     only_label = (m == 0) & np.isfinite(labels)
-    kinds = np.unique((sizes[only_label] + 1) // 2)
-    several = (m >= 2).any()
-    single = (m == 1).any() and (kinds >= 2).any()
-    if several or single or len(kinds) >= 2:
+    alike = (sizes[only_label] + 1) // 2 if z.ndim == 1 else np.maximum(sizes[only_label], 2)
+    kinds = np.unique(alike)  # panels with the same law of the label
+    one = 1 if z.ndim == 1 else 2
+    if (m >= 2).any() or len(kinds) >= 2 or ((m == 1).any() and (kinds > one).any()):
         return
-    if len(kinds) and kinds.max() >= 2:
-        ends = [
-            fit_panel_from_summary(z[only_label], labels[only_label], sizes[only_label][0], k).rho
-            for k in (0.2, 0.8)
-        ]
-        answer = (
-            f" Readers with a kappa of 0.2 to 0.8 would mean a rho of {ends[0]:.2f} to {ends[1]:.2f}:"
-            " give kappa (fit_panel_from_summary), or votes of some cases."
-        )
-    else:
-        answer = " Give votes of two or more readers on some cases."
+    message = "rho, the correlation of readers' votes, is not identified by "
+    if len(kinds) == 0:
+        raise InputError(f"{message}single reads. Give labels of three or more readers, or votes.")
+    if kinds[0] <= one:
+        raise InputError(f"{message}labels of one or two readers. Give votes of some cases.")
+    low, high = panel_range(z[only_label], labels[only_label], sizes[only_label])
     raise InputError(
-        "rho, the correlation of readers' votes, is not identified by labels of one panel size alone."
-        + answer
+        f"{message}labels of one panel size. Readers with a kappa of 0.2 to 0.8 would mean a rho of "
+        f"{low.rho:.2f} to {high.rho:.2f} (panel_range gives both panels). Give votes of some cases, "
+        "or the readers' kappa (fit_panel_from_summary)."
     )
 
 
@@ -629,38 +1116,128 @@ def _covariance(objective: _Objective, theta: Float, step: float = 1e-4) -> Floa
     return np.asarray(np.linalg.inv(hessian))
 
 
-def _profile(
-    objective: _Objective, theta: Float, covariance: Float | None, drop: float = 1.920729
-) -> tuple[float, float]:
-    """95 % interval of rho: where the profile of the posterior has fallen by half a chi-square quantile."""
-    from scipy.optimize import brentq, minimize
+_DROP = 1.920729
+"""Half the 95 % quantile of chi-square with one degree of freedom."""
+_LOGIT_RHO = (-9.0, float(logit(MOST_RHO)))
 
+
+def _profile(objective: _Objective, theta: Float, covariance: Float | None) -> tuple[float, float]:
+    """95 % interval of rho, from the profile of the posterior."""
     best = objective(theta)[0]
+    joint = np.eye(3) if covariance is None else covariance
     inner = theta[:2].copy()
+    inverse = np.linalg.inv(np.linalg.inv(joint)[:2, :2])
 
     def excess(logit_rho: float) -> float:
         def fixed(ab: Float) -> tuple[float, Float]:
             value, gradient = objective(np.array([ab[0], ab[1], logit_rho]))
             return value, gradient[:2]
 
-        found = minimize(fixed, inner, jac=True, method="BFGS", options={"gtol": 1e-4})
-        inner[:] = found.x
-        return float(found.fun - best - drop)
+        inner[:], value = _minimise(fixed, inner, inverse)
+        return value - best - _DROP
 
-    sd = 1.0 if covariance is None else float(np.sqrt(covariance[2, 2]))
+    return _interval(excess, theta[2], float(np.sqrt(joint[2, 2])))
+
+
+def _interval(excess: Callable[[float], float], centre: float, sd: float) -> tuple[float, float]:
+    """Correlations on both sides of `centre`, in logits, where `excess` passes zero."""
     ends = []
-    for side in (-1.0, 1.0):
-        near, far = theta[2], theta[2] + side * 2.0 * sd
-        inner[:] = theta[:2]
-        for _ in range(6):
-            if excess(far) > 0 or abs(far) > 9:
-                break
+    for side, bound in zip((-1.0, 1.0), _LOGIT_RHO, strict=True):
+        near, far = centre, centre + side * 2.0 * sd
+        while side * (bound - far) > 0 and excess(far) < 0:
             near, far = far, far + side * sd
-        if abs(far) > 9:
+        if side * (bound - far) <= 0 and (near == bound or excess(bound) < 0):
             ends.append(0.0 if side < 0 else MOST_RHO)
             continue
+        far = far if side * (bound - far) > 0 else bound
         ends.append(float(expit(brentq(excess, near, far, xtol=1e-3))))
     return ends[0], ends[1]
+
+
+def _fit_class_labels(
+    z: Float, targets: Float, weight: Float, prior_sd: float
+) -> tuple[Float, float]:
+    """Intercepts (C,) and slope of softmax(a + b z), from shares of labels (n, C)."""
+    n_classes = z.shape[1]
+
+    def loss(theta: Float) -> tuple[float, Float]:
+        b = np.exp(theta[-1])
+        log_q = log_softmax(theta[:-1] + b * z, axis=1)
+        residual = weight[:, None] * (targets - np.exp(log_q))
+        value = float(weight @ (targets * log_q).sum(axis=1))
+        scale = np.array([*[prior_sd] * n_classes, PRIOR_SD_LOG_SLOPE])
+        off = theta / scale
+        gradient = np.array([*residual.sum(axis=0), b * (residual * z).sum()])
+        return float(0.5 * off @ off - value), off / scale - gradient
+
+    # As if all classes were equally likely, for a scale only.
+    known = float(weight.sum()) / n_classes
+    rough = 1.0 / np.array(
+        [*[known + prior_sd**-2] * n_classes, known * z.var(axis=1).mean() + 1.0]
+    )
+    theta, _ = _minimise(loss, np.zeros(n_classes + 1), np.diag(rough))
+    return theta[:-1], float(np.exp(theta[-1]))
+
+
+def _fit_classes(
+    z: Float,
+    labels: Float,
+    counts: Int,
+    sizes: Int,
+    reference: int,
+    weight: Float,
+    prior_sd: float,
+    interval: bool,
+) -> Panel:
+    """`fit_panel` for more than two classes: intercepts and slope from labels, then rho from votes."""
+    n, n_classes = z.shape
+    m = counts.sum(axis=1)
+    known = np.isfinite(labels)
+    targets = np.zeros((n, n_classes))
+    targets[known, labels[known].astype(np.int64)] = 1.0
+    # Votes of the reference panel make a label where none is given; ties are shared.
+    made = ~known & (m == reference)
+    winners = counts == counts.max(axis=1, keepdims=True)
+    targets[made] = (winners / winners.sum(axis=1, keepdims=True))[made]
+    first = made | (known & (sizes == reference))
+    if not first.any():
+        raise InputError(
+            f"no case has a label, or the votes, of a panel of {reference} readers: give labels"
+        )
+    a, b = _fit_class_labels(z[first], targets[first], weight[first], prior_sd)
+    q = log_softmax(a + b * z, axis=1)
+    voted = m > 0
+    other = known & ~voted & (sizes != reference)
+    chosen = labels[other].astype(np.int64)[:, None]
+
+    def loss(logit_rho: float) -> float:
+        rho = min(float(expit(logit_rho)), MOST_RHO)
+        log_p = reader_logit(q[voted], rho, reference) if voted.any() else q[voted]
+        value = float(weight[voted] @ _count_log_likelihood(counts[voted], log_p, rho))
+        if other.any():
+            log_label = label_logit(reader_logit(q[other], rho, reference), rho, sizes[other])
+            value += float(weight[other] @ np.take_along_axis(log_label, chosen, axis=1)[:, 0])
+        return 0.5 * ((logit_rho - logit(PRIOR_RHO[0])) / PRIOR_RHO[1]) ** 2 - value
+
+    best = minimize_scalar(loss, bounds=_LOGIT_RHO, method="bounded", options={"xatol": 1e-4})
+    low = high = float("nan")
+    if interval:
+        step = 0.05
+        bend = (loss(best.x + step) + loss(best.x - step) - 2.0 * best.fun) / step**2
+        sd = 1.0 / np.sqrt(max(bend, 1.0))
+        low, high = _interval(lambda x: loss(x) - best.fun - _DROP, float(best.x), float(sd))
+    return Panel(
+        intercept=a,
+        slope=b,
+        rho=min(float(expit(best.x)), MOST_RHO),
+        panel_size=reference,
+        shift=np.zeros(n_classes),
+        rho_low=low,
+        rho_high=high,
+    )
+
+
+# Published numbers in the place of votes ----------------------------------------------------------
 
 
 def fit_panel_from_summary(
@@ -668,7 +1245,7 @@ def fit_panel_from_summary(
     y: ArrayLike,
     n_raters: ArrayLike,
     kappa: float,
-    vote_share: float | None = None,
+    vote_share: ArrayLike | None = None,
     *,
     sample_weight: ArrayLike | None = None,
     prior_sd: float = PRIOR_SD_INTERCEPT,
@@ -679,20 +1256,21 @@ def fit_panel_from_summary(
     :math:`\kappa \pi (1 - \pi)` with :math:`\pi = E\mu`, and also
     :math:`Var(\mu) + \rho E[\mu (1 - \mu)]`, where :math:`\mu = T_m^{-1}(q; \rho)`: one equation for
     rho. With the share of all votes that are positive, a shift in logits moves the mean of mu there.
+    With more classes the equation is summed over them, and there is one shift per class.
 
     Parameters
     ----------
-    logits : array (n,)
+    logits : array (n,) or (n, C)
         Out-of-sample logits.
     y : array (n,)
-        Labels 0 / 1.
-    n_raters : int
+        Labels 0 .. C - 1; NaN where unknown.
+    n_raters : int or array (n,)
         Readers behind each label.
     kappa : float
         Fleiss' kappa (or an absolute-agreement intra-class correlation) of such readers on such cases;
         not a weighted kappa.
-    vote_share : float, optional
-        Share of all votes that are positive.
+    vote_share : float or array (C,), optional
+        Share of all votes that are positive; with more than two classes, of each class.
 
     Examples
     --------
@@ -704,57 +1282,39 @@ def fit_panel_from_summary(
     >>> fit_panel_from_summary(z, votes >= 4, 7, fleiss_kappa(votes, 7)).rho.__round__(1)
     0.2
     """
-    from scipy.optimize import brentq, minimize
-
-    z = check_logits(logits)
-    n = len(z)
-    labels, _, _ = _observed(n, np.asarray(y, dtype=np.float64), None, None)
-    sizes = check_sizes(n_raters, n)
-    reference = _commonest(sizes)
+    z = _panel_logits(logits)
+    labels, _ = _observed(z, y, None, None)
+    sizes = check_sizes(n_raters, len(z))
+    weight = _weights(sample_weight, len(z))
     if not -1.0 <= kappa <= 1.0:
         raise InputError(f"kappa must lie in [-1, 1], got {kappa!r}")
-    if vote_share is not None and not 0.0 < vote_share < 1.0:
-        raise InputError(f"vote_share must lie between 0 and 1, got {vote_share!r}")
-    if _odd(reference) == 1:
+    known = np.isfinite(labels) & (weight > 0)
+    if not known.any():
+        raise InputError("y has no label: intercept and slope come from labels")
+    z, labels, sizes, weight = z[known], labels[known], sizes[known], weight[known]
+    share = None if vote_share is None else _check_share(vote_share, z)
+    reference = _commonest(sizes)
+    if reference <= 2:
         raise InputError(
             f"a panel of {reference} has the label of one reader: there is nothing to tell apart"
         )
-    weight = np.ones(n) if sample_weight is None else as_float(sample_weight, "sample_weight")
-    known = np.isfinite(labels)
-    z, labels, weight = z[known], labels[known], weight[known]
+    coefficients = _label_coefficients(z, labels, sizes, reference, weight, prior_sd)
 
-    def loss(theta: Float) -> tuple[float, Float]:
-        slope = np.exp(theta[1])
-        q = theta[0] + slope * z
-        value = weight @ (labels * log_expit(q) + (1 - labels) * log_expit(-q))
-        residual = weight * (labels - expit(q))
-        prior = 0.5 * (theta[0] / prior_sd) ** 2 + 0.5 * (theta[1] / PRIOR_SD_LOG_SLOPE) ** 2
-        gradient = [
-            residual.sum() - theta[0] / prior_sd**2,
-            (residual * slope * z).sum() - theta[1] / PRIOR_SD_LOG_SLOPE**2,
-        ]
-        return float(prior - value), -np.array(gradient)
-
-    a, log_b = minimize(loss, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-6 * n}).x
-    q = a + np.exp(log_b) * z
-    share = weight / weight.sum()
-
-    def moved(rho: float) -> tuple[Float, float]:
-        mu = _reader(q, rho, reference)
-        if vote_share is None:
-            return mu, 0.0
-
-        def off(c: float) -> float:
-            return float(share @ expit(mu + c)) - vote_share
-
-        shift = float(brentq(off, -30.0, 30.0, xtol=1e-12))
-        return mu + shift, shift
+    def solved(rho: float) -> tuple[float | Float, float, float | Float, Float]:
+        """Intercept, slope, shift and the readers' probabilities of each class, (n, C)."""
+        a, b = coefficients(rho)
+        readers = reader_logit(a + b * z, rho, reference)
+        shift = np.zeros(z.shape[1:]) if share is None else _solve_shift(readers, share, weight)
+        p = _probability(_shifted(readers, shift))
+        p = np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
+        return a, b, shift if z.ndim == 2 else float(shift), p
 
     def excess(rho: float) -> float:
-        p = expit(moved(rho)[0])
-        mean = float(share @ p)
-        explained = float(share @ (p - mean) ** 2)
-        return explained + rho * float(share @ (p * (1 - p))) - kappa * mean * (1 - mean)
+        p = solved(rho)[3]
+        mean = weight @ p / weight.sum()
+        square = float(weight @ (p**2).sum(axis=1) / weight.sum())
+        chance = float(mean @ mean)
+        return (square - chance) + rho * (1.0 - square) - kappa * (1.0 - chance)
 
     note = ""
     if excess(0.0) >= 0:
@@ -762,12 +1322,104 @@ def fit_panel_from_summary(
     elif excess(MOST_RHO) <= 0:
         rho, note = MOST_RHO, f"kappa is higher than a rho of {MOST_RHO} reaches"
     else:
-        rho = float(brentq(excess, 0.0, MOST_RHO, xtol=1e-10))
-    return Panel(
-        intercept=float(a),
-        slope=float(np.exp(log_b)),
-        rho=rho,
-        panel_size=reference,
-        shift=moved(rho)[1],
-        note=note,
+        rho = float(brentq(excess, 0.0, MOST_RHO, xtol=1e-8))
+    a, b, shift, _ = solved(rho)
+    return Panel(intercept=a, slope=b, rho=rho, panel_size=reference, shift=shift, note=note)
+
+
+def _check_share(vote_share: ArrayLike, z: Float) -> Float:
+    """Shares of votes for the positive class, (), or for each class, (C,)."""
+    share = check_finite(as_float(vote_share, "vote_share"), "vote_share")
+    if share.shape != z.shape[1:]:
+        expected = "one number" if z.ndim == 1 else f"one entry for each of {z.shape[1]} classes"
+        raise InputError(f"vote_share must be {expected}, got shape {share.shape}")
+    if ((share <= 0) | (share >= 1)).any():
+        raise InputError(f"vote_share must lie between 0 and 1, got {vote_share!r}")
+    if share.ndim == 1 and abs(share.sum() - 1.0) > 1e-3:
+        raise InputError(f"vote_share must add up to 1, got {share.sum():g}")
+    return np.asarray(share if share.ndim == 0 else share / share.sum())
+
+
+def _label_coefficients(
+    z: Float, labels: Float, sizes: Int, reference: int, weight: Float, prior_sd: float
+) -> Callable[[float], tuple[float | Float, float]]:
+    """Intercept and slope of the reference panel's label, as a function of rho.
+
+    They depend on it only through labels of other panel sizes; with more than two classes these are
+    left out.
+    """
+    if z.ndim == 2:
+        same = sizes == reference
+        targets = np.eye(z.shape[1])[labels[same].astype(np.int64)]
+        a_b = _fit_class_labels(z[same], targets, weight[same], prior_sd)
+        return lambda _: a_b
+    none = np.zeros(len(z), dtype=np.int64)
+    objective = _Objective(z, labels, none, none, sizes, reference, weight, prior_sd)
+
+    @lru_cache(maxsize=1 if objective.other_labels else None)
+    def two_classes(rho: float) -> tuple[float, float]:
+        a, log_b = objective.at_rho(rho)
+        return a, float(np.exp(log_b))
+
+    return two_classes if objective.other_labels else lambda _: two_classes(0.0)
+
+
+def _solve_shift(z: Float, share: Float, weight: Float) -> Float:
+    """Constants c for which the mean of sigmoid(z + c), or softmax(z + c), is `share`.
+
+    For several classes the first is 0 and Newton minimises the convex mean of logsumexp(z + c) less
+    share'c, whose gradient is the difference of the two.
+    """
+    w = weight / weight.sum()
+    if z.ndim == 1:
+        wanted = float(logit(share))
+
+        def off(c: float) -> float:
+            return float(w @ expit(z + c) - share)
+
+        return np.array(brentq(off, wanted - z.max() - 1e-9, wanted - z.min() + 1e-9, xtol=1e-12))
+
+    def value(c: Float) -> float:
+        return float(w @ logsumexp(z + c, axis=1) - share @ c)
+
+    c = np.log(share) - np.log(w @ softmax(z, axis=1))
+    c -= c[0]
+    for _ in range(100):
+        p = softmax(z + c, axis=1)
+        gradient = (w @ p - share)[1:]
+        if np.abs(gradient).max() < 1e-12:
+            break
+        bend = np.diag(w @ p) - (w[:, None] * p).T @ p
+        step = np.concatenate([[0.0], np.linalg.solve(bend[1:, 1:], gradient)])
+        scale, here = 1.0, value(c)
+        while scale > 1e-6 and value(c - scale * step) > here:
+            scale *= 0.5
+        c = c - scale * step
+    return np.asarray(c)
+
+
+def panel_range(
+    logits: ArrayLike,
+    y: ArrayLike,
+    n_raters: ArrayLike,
+    kappas: tuple[float, float] = (0.2, 0.8),
+) -> tuple[Panel, Panel]:
+    """Panels at both ends of what the readers' kappa may be, where nothing identifies rho.
+
+    Labels of one panel size say how often the label is positive, not how far readers agree on a case:
+    a reader's probability then has a range, from one panel to the other.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = 2 * rng.normal(size=1000)
+    >>> low, high = panel_range(z, rng.random(1000) < expit(z), 7)
+    >>> [expit(panel.reader_logit([2.0])).round(2).tolist() for panel in (low, high)]
+    [[0.72], [0.85]]
+    """
+    low, high = (
+        replace(panel, note="; ".join(filter(None, [f"assumes a kappa of {kappa:g}", panel.note])))
+        for kappa in kappas
+        for panel in [fit_panel_from_summary(logits, y, n_raters, kappa)]
     )
+    return low, high
