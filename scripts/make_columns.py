@@ -13,8 +13,11 @@ HEAD = """# What the columns mean
 Keys of `audit.csv`, `audit.json`, `Audit.rows` and of the column `metric` of `results.csv`, in the
 order of the tables. `python scripts/make_columns.py` writes this page from `scalecal.metrics.COLUMNS`.
 
-| key | title | meaning | better | floor |
-|---|---|---|---|---|
+Labels judge the probability of the label, `p`; where the last column says so, votes judge the probability
+of a reader's vote, `p_reader` (`p` where there is none).
+
+| key | title | meaning | better | floor | judge |
+|---|---|---|---|---|---|
 """
 
 BETTER = {"lower": "lower", "higher": "higher", "zero": "near 0", "none": ""}
@@ -24,7 +27,7 @@ def text() -> str:
     """Return the page."""
     lines = [
         f"| `{c.key}` | {c.title} | {c.meaning}. | {BETTER[c.direction]} | "
-        f"{f'`{c.floor}`' if c.floor else ''} |\n"
+        f"{f'`{c.floor}`' if c.floor else ''} | {'votes' if c.votes else ''} |\n"
         for c in COLUMNS.values()
     ]
     return HEAD + "".join(lines)

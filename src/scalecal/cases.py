@@ -252,6 +252,11 @@ class Predictions:
     def __len__(self) -> int:
         return self.cases.n
 
+    @property
+    def vote_p(self) -> Float:
+        """What votes judge: `p_reader`, or `p` where there is none."""
+        return self.p if self.p_reader is None else self.p_reader
+
     def labelled(self) -> Predictions:
         """Return the answers on the cases that have a label; the same object where all have."""
         cases = self.cases.labelled()

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal import __version__, metrics
 from scalecal.auditing import sentences as wording
-from scalecal.auditing.rows import TESTS, score
+from scalecal.auditing.rows import TESTS, score, split_scores
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import (
     Float,
@@ -37,6 +37,7 @@ from scalecal.inference.units import MOST_UNITS, Units
 from scalecal.io.store import plain, write_text
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
 from scalecal.metrics.resampling import EXACT_CASES
+from scalecal.panel import check_rho
 from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Audit:
         What was audited, kept for comparing, merging and drawing.
     times
         How many cases each row of the predictions stands for; None: one.
+    by_votes
+        Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
     """
 
     rows: list[dict[str, Any]]
@@ -73,6 +76,7 @@ class Audit:
     notes: list[str]
     predictions: Predictions = field(repr=False)
     times: Float | None = field(default=None, repr=False)
+    by_votes: Audit | None = field(default=None, repr=False)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         for row in self.rows:
@@ -158,11 +162,15 @@ def audit(
     n_raters: ArrayLike | None = None,
     strata: Strata | None = None,
     groups: ArrayLike | None = None,
+    p_reader: ArrayLike | None = None,
+    rho: float = 0.0,
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> Audit:
     """Audit the calibration of predictions, overall and by stratum.
+
+    Labels judge `probs`; votes judge `p_reader`, or `probs` where there is none.
 
     Parameters
     ----------
@@ -179,6 +187,10 @@ def audit(
         stratum.
     groups
         Patient, slide, ... of each case: intervals then resample groups, not cases.
+    p_reader
+        Probabilities that one reader votes so, in the form of `probs`.
+    rho
+        Correlation of two readers' votes on a case around that probability (`scalecal.panel`).
     n_bins
         Bins of equal width for ECE.
     n_resamples, seed
@@ -213,8 +225,9 @@ def audit(
         groups=None if groups is None or codes is None else _named_groups(groups, codes),
         strata=None if strata is None else _strata(strata, labels, p, counts),
     )
+    reader = None if p_reader is None else check_probs(p_reader, "p_reader")
     return audit_predictions(
-        Predictions(cases, p), n_bins=n_bins, n_resamples=n_resamples, seed=seed
+        Predictions(cases, p, reader, rho), n_bins=n_bins, n_resamples=n_resamples, seed=seed
     )
 
 
@@ -253,8 +266,8 @@ def audit_predictions(
     Parameters
     ----------
     predictions
-        Labels judge `predictions.p`. Strata are those of the cases, or made of their votes where
-        they have none. Cases without a label are left out, with a note.
+        Labels judge `p`, votes `p_reader`, or `p` where there is none. Strata are those of the cases,
+        or made of their votes where they have none. Cases without a label are left out, with a note.
     sample_weight
         (n,) how many cases each row stands for; all rows labelled and without groups then.
     n_bins, n_resamples, seed
@@ -279,8 +292,25 @@ def audit_predictions(
         if len(y[inside]) == 0:
             rows.append({"name": name, "n": 0, "reason": "no case in this stratum"})
             continue
-        numbers = score(y[inside], p[inside], votes, units=units.within(inside), **options)
+        reader = None if predictions.p_reader is None else predictions.p_reader[inside]
+        numbers = score(
+            y[inside],
+            p[inside],
+            votes,
+            units=units.within(inside),
+            reader=reader,
+            rho=predictions.rho,
+            **options,
+        )
         rows.append({"name": name, **numbers})
+    if cases.votes is not None:
+        rows[0] |= split_scores(
+            cases.votes,
+            predictions.vote_p,
+            rho=predictions.rho,
+            n_bins=n_bins,
+            sample_weight=units.times,
+        )
     _add_null(rows, predictions, units.times, options)
     _add_left_out_votes(rows, predictions, units.times, seed)
     rows = complete_rows(rows)
@@ -297,9 +327,19 @@ def _checked(predictions: Predictions) -> Predictions:
         raise InputError("a stratum may not be called 'overall': that row holds all cases")
     if cases.votes is not None:
         check_same_classes(cases.votes, p)
-    if p.ndim == 2 and p.shape[1] == 2:
-        p = np.ascontiguousarray(p[:, 1])
-    return replace(predictions, cases=cases, p=p)
+    reader = predictions.p_reader
+    if reader is not None:
+        reader = check_probs(reader, "p_reader")
+        if reader.shape != p.shape:
+            raise InputError(f"p_reader must have the shape of p, {p.shape}, got {reader.shape}")
+        reader = _of_two(reader)
+    rho = check_rho(predictions.rho)
+    return replace(predictions, cases=cases, p=_of_two(p), p_reader=reader, rho=rho)
+
+
+def _of_two(p: Float) -> Float:
+    """Return the second of two columns, else all of them."""
+    return np.ascontiguousarray(p[:, 1]) if p.ndim == 2 and p.shape[1] == 2 else p
 
 
 def labels_of(cases: Cases) -> Int:
@@ -366,7 +406,7 @@ def _add_left_out_votes(
     # Splits are averaged, so large sets need few of them.
     scores = leave_votes_out(
         cases.votes,
-        predictions.p,
+        predictions.vote_p,
         groups=None if cases.groups is None else cases.groups.codes,
         n_splits=20 if cases.n <= EXACT_CASES else 1,
         seed=seed,
@@ -415,7 +455,7 @@ def _constant_scores(constant: Float, counts: NDArray[Any]) -> dict[str, float]:
 def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
     cases, p = predictions.cases, predictions.p
     digest = hashlib.sha256()
-    for array in (cases.y, p, cases.votes):
+    for array in (cases.y, p, cases.votes, predictions.p_reader):
         if array is not None:
             digest.update(np.ascontiguousarray(array).data)
     meta: dict[str, Any] = {
@@ -435,6 +475,8 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
         size = cases.votes.sum(axis=1)
         meta |= {
             "n_raters": [int(m) for m in np.unique(size)],
+            "votes_judge": "p" if predictions.p_reader is None else "p_reader",
+            "rho": predictions.rho,
             "fleiss_kappa": fleiss_kappa(cases.votes, sample_weight=units.times),
             "krippendorff_alpha": krippendorff_alpha(cases.votes, sample_weight=units.times),
         }
@@ -458,6 +500,8 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
     single = [r["name"] for r in rows if r["n"] and p.ndim == 1 and r["prevalence"] in (0.0, 1.0)]
     if single:
         notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
+    if predictions.p_reader is not None and cases.votes is None:
+        notes.append("There are no votes, so p_reader is not judged.")
     if cases.groups is not None:
         notes.append(
             "Intervals resample groups; floors, nulls and tests take cases as independent given the model."

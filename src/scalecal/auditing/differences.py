@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,8 +82,16 @@ def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 1000, seed: int = 0
         here = units.within(inside)
         models = []
         for model in (a, b):
-            probs = model.predictions.p[inside]
-            sums = case_sums(y, probs, votes, units=here, n_bins=a.meta["n_bins"])
+            own = model.predictions.take(inside)
+            sums = case_sums(
+                y,
+                own.p,
+                votes,
+                units=here,
+                n_bins=a.meta["n_bins"],
+                reader=own.p_reader,
+                rho=own.rho,
+            )
             # One seed for both models: the same draws, hence a paired comparison.
             point, drawn = values_and_draws(sums, n_resamples=n_resamples, seed=seed)
             models.append(
@@ -134,8 +143,15 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
                 raise InputError(
                     f"audits with different {key} cannot be merged: {first.meta[key]} and {other.meta[key]}"
                 )
-        if (other.predictions.cases.votes is None) != (first.predictions.cases.votes is None):
-            raise InputError("audits with and without votes cannot be merged")
+        for what, name in (("votes", "cases.votes"), ("p_reader", "p_reader")):
+            one, two = (attrgetter(name)(a.predictions) is None for a in (first, other))
+            if one != two:
+                raise InputError(f"audits with and without {what} cannot be merged")
+        if other.predictions.rho != first.predictions.rho:
+            raise InputError(
+                "audits with different rho cannot be merged: "
+                f"{first.predictions.rho:g} and {other.predictions.rho:g}"
+            )
     cases = Cases.concat([_own_groups(a.predictions.cases, k) for k, a in enumerate(audits)])
     if cases.strata is not None:
         cases = replace(cases, strata=in_order(cases.strata))
@@ -144,7 +160,8 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
         Predictions(
             cases,
             np.concatenate([a.predictions.p for a in audits]),
-            np.concatenate(readers) if len(readers) == len(audits) else None,
+            np.concatenate(readers) if readers else None,
+            first.predictions.rho,
         ),
         **{key: first.meta[key] for key in ("n_bins", "n_resamples", "seed")},
     )

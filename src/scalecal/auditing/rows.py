@@ -2,7 +2,8 @@
 
 `case_sums` lays down what every case adds to every sum, by resampling unit; `sum_values` turns sums
 into metrics. The same two functions give a point value, its bootstrap, and the bootstrap of a
-difference between two models on the same cases.
+difference between two models on the same cases. Labels judge one probability, votes the same or, where
+a model gives one, the probability of a reader's vote.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
 from scalecal import metrics
 from scalecal.checks import Float, Int
 from scalecal.inference.units import NORMAL_95, Units, bootstrap_sums, interval
 from scalecal.metrics.arguments import read_hard_event
-from scalecal.metrics.binning import bin_index
+from scalecal.metrics.binning import bin_index, bins
 from scalecal.metrics.proper import EPS
+from scalecal.metrics.vote_scores import count_log_likelihood
 
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
 """Calibration tests run on every stratum; their p-values go by Holm over the strata."""
@@ -30,11 +33,17 @@ INTERVALS = (
     "nll",
     "auc",
     "accuracy",
+    "vote_gap",
     "vote_nll",
+    "vote_excess",
+    "count_log_score",
     "vote_error",
     "dist_ce",
 )
 """Metrics that are sums over cases, so that a bootstrap of them is honest (one of ECE is not)."""
+
+VOTED = ("vote_gap", "vote_nll", "vote_excess", "count_log_score", "dist_ce")
+"""Those that are means over the cases with a vote."""
 
 
 def _auc_terms(y: NDArray[Any], p: Float, times: Float | None) -> Float:
@@ -58,12 +67,25 @@ def _auc_terms(y: NDArray[Any], p: Float, times: Float | None) -> Float:
     return np.where(positive, (above[row] - area) * n / n1, (beneath[row] - area) * n / n0) + area
 
 
+def _table(p: Float) -> Float:
+    return np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
+
+
 def case_sums(
-    y: Int, probs: Float, counts: Int | None, *, units: Units, n_bins: int = 15
+    y: Int,
+    probs: Float,
+    counts: Int | None,
+    *,
+    units: Units,
+    n_bins: int = 15,
+    reader: Float | None = None,
+    rho: float = 0.0,
 ) -> dict[str, Float]:
     """What the cases of one stratum add to every sum, by unit: name -> (units, m).
 
-    Block by block, so that ten million cases need no arrays of that length beside their own.
+    Votes judge `reader`, the probability of a reader's vote, or `probs` where it is None; `rho` is the
+    correlation of votes around it. Block by block, so that ten million cases need no arrays of that
+    length beside their own.
     """
     event = read_hard_event(y, probs)
     binary = probs.ndim == 1
@@ -71,7 +93,7 @@ def case_sums(
 
     def terms(part: slice, here: Units) -> dict[str, Float]:
         p, residual = event.p[part], event.p[part] - event.y[part]
-        table = np.column_stack([1.0 - p, p]) if binary else probs[part]
+        table = _table(p) if binary else probs[part]
         each = np.arange(len(table))
         top = (p >= 0.5).astype(np.int64) if binary else table.argmax(axis=1)
         right = (top == y[part]).astype(np.float64)
@@ -88,13 +110,14 @@ def case_sums(
             "accuracy": here.total(right),
         }
         if counts is not None:
-            sums |= _vote_sums(table, counts[part], here)
+            own = table if reader is None else _table(reader[part])
+            sums |= _vote_sums(own, counts[part], rho, here)
         return sums if areas is None else sums | {"auc": here.total(areas[part])}
 
     return units.totals(terms)
 
 
-def _vote_sums(table: Float, counts: Int, here: Units) -> dict[str, Float]:
+def _vote_sums(table: Float, counts: Int, rho: float, here: Units) -> dict[str, Float]:
     m = counts.sum(axis=1)
     voted = (m > 0).astype(np.float64)
     share = counts / np.maximum(m, 1)[:, None]
@@ -103,12 +126,16 @@ def _vote_sums(table: Float, counts: Int, here: Units) -> dict[str, Float]:
     # For two classes both columns carry the same squared error: count it once.
     half = 0.5 if table.shape[1] == 2 else 1.0
     error = half * (((table - share) ** 2).sum(axis=1) - spread)
+    each = np.arange(len(table))
+    event = 1 if table.shape[1] == 2 else table.argmax(axis=1)
+    nll = -(share * np.log(np.clip(table, EPS, 1.0 - EPS))).sum(axis=1)
     return {
         "voted": here.total(voted),
         "paired": here.total(paired),
-        "vote_nll": here.total(
-            -voted * (share * np.log(np.clip(table, EPS, 1.0 - EPS))).sum(axis=1)
-        ),
+        "vote_gap": here.total(voted * (table[each, event] - share[each, event])),
+        "vote_nll": here.total(voted * nll),
+        "vote_excess": here.total(voted * (nll - entr(table).sum(axis=1))),
+        "count_log_score": here.total(-voted * count_log_likelihood(counts, table, rho)),
         "vote_error": here.total(paired * error),
         "dist_ce": here.total(voted * 0.5 * np.abs(table - share).sum(axis=1)),
     }
@@ -117,7 +144,7 @@ def _vote_sums(table: Float, counts: Int, here: Units) -> dict[str, Float]:
 def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
     """Metrics from (resampled) sums: name -> (resamples, m) in, name -> (resamples,) out."""
     n = sums["n"][:, 0]
-    per = {"vote_nll": "voted", "dist_ce": "voted", "vote_error": "paired"}
+    per = dict.fromkeys(VOTED, "voted") | {"vote_error": "paired"}
     out: dict[str, Float] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
         out["ece"] = np.abs(sums["bins"]).sum(axis=1) / n
@@ -199,8 +226,10 @@ def score(
     n_bins: int,
     n_resamples: int,
     seed: int,
+    reader: Float | None = None,
+    rho: float = 0.0,
 ) -> dict[str, Any]:
-    """All numbers of one stratum that depend on its own cases alone."""
+    """All numbers of one stratum that depend on its own cases alone; arguments as `case_sums`."""
     w = units.times
     event = read_hard_event(y, probs, w)
     draws: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
@@ -216,7 +245,7 @@ def score(
         "debiased_error_high": high,
         "smece": metrics.smece(y, probs, sample_weight=w),
     }
-    sums = case_sums(y, probs, counts, units=units, n_bins=n_bins)
+    sums = case_sums(y, probs, counts, units=units, n_bins=n_bins, reader=reader, rho=rho)
     point, drawn = values_and_draws(sums, n_resamples=n_resamples, seed=seed)
     for name in INTERVALS:
         if name in point:
@@ -235,16 +264,32 @@ def score(
             row |= {key: result.details[key] for key in ("floor", "floor_high")}
     row["excess"] = row["ece"] - row["floor"]
     if counts is not None and (counts.sum(axis=1) > 0).any():
-        row |= _vote_extras(probs, counts, w)
+        row |= _vote_extras(probs if reader is None else reader, counts, w)
     return row
 
 
 def _vote_extras(p: Float, votes: Int, times: Float | None) -> dict[str, float]:
     """Vote metrics that are no plain sums, and the floors of those that have one."""
-    out = {"ent_ce": metrics.ent_ce(votes, p, sample_weight=times)}
     size = votes.sum(axis=1)
     some = size > 0
     w = None if times is None else times[some]
+    table = bins(votes[some] / size[some, None], p[some], n_bins=1, sample_weight=w)
+    out: dict[str, float] = {
+        "n_votes": int(size.sum() if times is None else size @ times),
+        "vote_share": float(table.mean_y[0]),
+        "ent_ce": metrics.ent_ce(votes, p, sample_weight=times),
+    }
     for name in ("vote_nll", "dist_ce", "ent_ce"):
         out[f"{name}_floor"] = metrics.vote_floor(name, p[some], size[some], sample_weight=w)
     return out
+
+
+def split_scores(
+    votes: Int, p: Float, *, rho: float, n_bins: int, sample_weight: Float | None = None
+) -> dict[str, float]:
+    """How well the law of votes tells which panels split; not within strata of agreement."""
+    options: dict[str, Any] = {"rho": rho, "sample_weight": sample_weight}
+    return {
+        "split_auc": metrics.split_auc(votes, p, **options),
+        "split_ece": metrics.split_ece(votes, p, n_bins=n_bins, **options),
+    }

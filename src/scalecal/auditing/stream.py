@@ -21,15 +21,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal.auditing.audits import Audit, audit_predictions, in_order, labels_of
 from scalecal.auditing.compression import Cells, Counts, Layer
-from scalecal.checks import InputError, check_positive_int
+from scalecal.checks import InputError, check_positive_int, check_probs
 from scalecal.inference.units import NORMAL_95
 from scalecal.io.case_tables import PredictionFile
 from scalecal.io.store import write_bytes
 from scalecal.io.tables import column_names
+from scalecal.metrics import COLUMNS
 from scalecal.metrics.resampling import EXACT_CASES
+from scalecal.panel import check_rho
 from scalecal.votes import STRATA, Ties
 
-FORMAT = "scalecal-stream-2"
+FORMAT = "scalecal-stream-3"
 
 FEW_CASES = 500
 """Cases of a stratum below which the normal limit of its null may be some per cent off."""
@@ -42,6 +44,8 @@ UNUSED = {
 }
 """Columns that a whole audit uses and a stream does not, and the note about it."""
 
+_ARRAYS = ("times", "sums", "losses")  # of `Counts`, as a file holds them
+
 
 class StreamingAudit:
     """Audit predictions block by block, in memory that does not grow with their number.
@@ -53,7 +57,8 @@ class StreamingAudit:
     1e-5, p-values of the Kuiper test to a per cent on large data.
     Nulls are other draws of the same law; above 100,000 cases they come from its normal limit, some
     per cent off in a stratum of a few hundred cases. Intervals take cases as independent: groups are
-    not known here.
+    not known here. Probabilities of a reader's vote are compressed beside those of the label, each with
+    counts of its own: no number needs both.
 
     Parameters
     ----------
@@ -61,6 +66,8 @@ class StreamingAudit:
         Bins of equal width for ECE, 256 at most.
     n_resamples, seed
         For floors, nulls and intervals.
+    rho : float
+        Correlation of two readers' votes on a case, as in `scalecal.audit`.
 
     Examples
     --------
@@ -74,12 +81,16 @@ class StreamingAudit:
     (2000, True)
     """
 
-    def __init__(self, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0) -> None:
+    def __init__(
+        self, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0, rho: float = 0.0
+    ) -> None:
         check_positive_int(n_resamples, "n_resamples", least=20)
         self.n_bins, self.n_resamples, self.seed = n_bins, n_resamples, seed
+        self.rho = check_rho(rho)
         self._counts = Counts(Cells(n_bins))
+        self._reader = Counts(Cells(n_bins))  # by the probability of a reader's vote
         self._strata: dict[str, int] = {}
-        self._kinds: tuple[bool, bool] | None = None  # with votes, with strata
+        self._kinds: tuple[bool, ...] | None = None  # with votes, with strata, with p_reader
 
     @property
     def n(self) -> int:
@@ -93,6 +104,7 @@ class StreamingAudit:
         *,
         votes: ArrayLike | None = None,
         n_raters: ArrayLike | None = None,
+        p_reader: ArrayLike | None = None,
         strata: NDArray[np.integer[Any]] | None = None,
         names: Sequence[str] | None = None,
     ) -> StreamingAudit:
@@ -100,20 +112,27 @@ class StreamingAudit:
 
         Parameters
         ----------
-        y, probs, votes, n_raters
+        y, probs, votes, n_raters, p_reader
             As `scalecal.audit`. Votes make the strata unless these are given.
         strata : array of int, optional
             Number of each case's stratum in `names`, -1 for none.
         names : sequence of str, optional
             Names of the strata; a later block may have others.
         """
-        kinds = (votes is not None, strata is not None)
+        kinds = (votes is not None, strata is not None, p_reader is not None)
         if self._kinds not in (None, kinds):
-            raise InputError("give votes and strata with every block, or with none")
+            raise InputError("give votes, strata and p_reader with every block, or with none")
         codes = None
         if strata is not None:
             codes = self._codes(np.asarray(strata), tuple(names or ()))
+        reader = None if p_reader is None else check_probs(p_reader, "p_reader")
+        if reader is not None and reader.shape != np.shape(probs):
+            raise InputError(
+                f"p_reader must have the shape of probs, {np.shape(probs)}, got {reader.shape}"
+            )
         self._counts.add(y, probs, votes=votes, n_raters=n_raters, codes=codes)
+        if reader is not None and self._counts.n_classes == 2:
+            self._reader.add(y, reader, votes=votes, n_raters=n_raters, codes=codes)
         self._kinds = kinds
         return self
 
@@ -138,35 +157,46 @@ class StreamingAudit:
     def merge(self, other: StreamingAudit) -> StreamingAudit:
         """Add the cases of another streaming audit with the same bins; returns self."""
         if None not in (self._kinds, other._kinds) and self._kinds != other._kinds:
-            raise InputError("streams with and without votes (or strata) cannot be merged")
+            raise InputError(
+                "streams with and without votes (or strata, or p_reader) cannot be merged"
+            )
+        if self.rho != other.rho:
+            raise InputError(
+                f"streams with different rho cannot be merged: {self.rho:g} and {other.rho:g}"
+            )
         named = other._kinds is not None and other._kinds[1]
-        self._counts.merge(other._counts, self._numbers(list(other._strata)) if named else None)
+        numbers = self._numbers(list(other._strata)) if named else None
+        self._counts.merge(other._counts, numbers)
+        self._reader.merge(other._reader, numbers)
         self._kinds = self._kinds or other._kinds
         return self
 
     def save(self, path: str | Path) -> None:
         """Write the counts to an ``.npz`` file, to be merged elsewhere or later; see `load`."""
-        counts = self._counts
-        layers = [(la.stratum, la.readers, la.positive, la.label) for la in counts.layers]
         about = {
             "format": FORMAT,
             "n_bins": self.n_bins,
             "n_resamples": self.n_resamples,
             "seed": self.seed,
-            "n_classes": counts.n_classes,
+            "rho": self.rho,
+            "n_classes": self._counts.n_classes,
             "kinds": self._kinds,
             "strata": list(self._strata),
         }
+        arrays: dict[str, Any] = {
+            "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+        }
+        for prefix, counts in self._both():
+            layers = [(la.stratum, la.readers, la.positive, la.label) for la in counts.layers]
+            arrays[f"{prefix}layers"] = np.array(layers, dtype=np.int64).reshape(-1, 4)
+            arrays |= {f"{prefix}{key}": getattr(counts, key) for key in _ARRAYS}
         content = io.BytesIO()
-        np.savez_compressed(
-            content,
-            about=np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
-            layers=np.array(layers, dtype=np.int64).reshape(-1, 4),
-            times=counts.times,
-            sums=counts.sums,
-            losses=counts.losses,
-        )
+        np.savez_compressed(content, **arrays)
         write_bytes(path, content.getvalue())
+
+    def _both(self) -> tuple[tuple[str, Counts], tuple[str, Counts]]:
+        """Both sets of counts, with what their arrays are called in a file."""
+        return ("", self._counts), ("reader_", self._reader)
 
     @classmethod
     def load(cls, path: str | Path) -> StreamingAudit:
@@ -182,22 +212,23 @@ class StreamingAudit:
         """
         try:
             with np.load(path, allow_pickle=False) as file:
-                about = json.loads(file["about"].tobytes())
-                arrays = {key: file[key] for key in ("layers", "times", "sums", "losses")}
+                arrays = dict(file.items())
+            about = json.loads(arrays["about"].tobytes())
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{path} holds no streaming audit: {error}") from None
         if about.get("format") != FORMAT:
             raise InputError(f"{path} holds no streaming audit of this version ({FORMAT})")
-        out = cls(n_bins=about["n_bins"], n_resamples=about["n_resamples"], seed=about["seed"])
-        out._kinds = None if about["kinds"] is None else (about["kinds"][0], about["kinds"][1])
+        out = cls(**{key: about[key] for key in ("n_bins", "n_resamples", "seed", "rho")})
+        out._kinds = None if about["kinds"] is None else tuple(about["kinds"])
         out._strata = {name: k for k, name in enumerate(about["strata"])}
-        counts = out._counts
-        counts.n_classes = about["n_classes"]
-        counts.layers = {Layer(*row): k for k, row in enumerate(arrays["layers"].tolist())}
-        if arrays["times"].shape != (len(counts.layers), counts.cells.count):
-            raise InputError(f"{path} is damaged: its counts do not fit its grid")
-        counts.times, counts.sums = arrays["times"], arrays["sums"]
-        counts.losses = arrays["losses"]
+        for prefix, counts in out._both():
+            counts.n_classes = about["n_classes"]
+            rows = arrays[f"{prefix}layers"].tolist()
+            counts.layers = {Layer(*row): k for k, row in enumerate(rows)}
+            if arrays[f"{prefix}times"].shape != (len(counts.layers), counts.cells.count):
+                raise InputError(f"{path} is damaged: its counts do not fit its grid")
+            for key in _ARRAYS:
+                setattr(counts, key, arrays[f"{prefix}{key}"])
         return out
 
     def finish(self) -> Audit:
@@ -205,28 +236,21 @@ class StreamingAudit:
         counts = self._counts
         if counts.n == 0:
             raise InputError("no cases: call update first")
-        voted, named = self._kinds or (False, False)
+        voted, named, _ = self._kinds or (False,) * 3
         names: tuple[str, ...] = tuple(self._strata)
         if not named and voted and counts.n_classes != 2:
             names = STRATA
-        predictions, times = counts.predictions(names, agreement=not named)
-        cases = predictions.cases
-        if cases.strata is not None:
-            predictions = replace(predictions, cases=replace(cases, strata=in_order(cases.strata)))
-        result = audit_predictions(
-            predictions,
-            sample_weight=times,
-            n_bins=self.n_bins,
-            n_resamples=self.n_resamples,
-            seed=self.seed,
-        )
+        result = self._audit(counts, names)
         if counts.n_classes != 2:
             # Cells hold the top class alone: scores of all classes come from their own sums.
             _add_losses(result.rows, counts, {name: k for k, name in enumerate(names)})
             result = replace(result, references=[])
+        if self._reader.n:
+            result = _judged_by_votes(result, self._audit(self._reader, names))
         digest = hashlib.sha256()
-        for layer in sorted(counts.layers):
-            digest.update(repr(layer).encode() + counts.times[counts.layers[layer]].tobytes())
+        for _, part in self._both():
+            for layer in sorted(part.layers):
+                digest.update(repr(layer).encode() + part.times[part.layers[layer]].tobytes())
         del result.meta["data_sha256"]
         # Of the counts by stratum, votes, label and cell: the order of the cases is no matter.
         result.meta.update(streamed=True, counts_sha256=digest.hexdigest())
@@ -235,12 +259,39 @@ class StreamingAudit:
             "take cases as independent."
         ]
         small = [r["name"] for r in result.rows[1:] if 0 < r["n"] < FEW_CASES]
+        if self._kinds and self._kinds[2] and counts.n_classes != 2:
+            result.notes.append(
+                "Votes are not scored in a stream of more than two classes, so p_reader is not judged."
+            )
         if counts.n > EXACT_CASES and small:
             result.notes.append(
                 f"That limit is rough where cases are few: the null of {', '.join(small)} (under "
                 f"{FEW_CASES} cases) may be some per cent off."
             )
         return result
+
+    def _audit(self, counts: Counts, strata: tuple[str, ...]) -> Audit:
+        """Audit one set of counts as weighted cases."""
+        named = self._kinds is not None and self._kinds[1]
+        predictions, times = counts.predictions(strata, agreement=not named)
+        cases = predictions.cases
+        if cases.strata is not None:
+            cases = replace(cases, strata=in_order(cases.strata))
+        return audit_predictions(
+            replace(predictions, cases=cases, rho=self.rho),
+            sample_weight=times,
+            n_bins=self.n_bins,
+            n_resamples=self.n_resamples,
+            seed=self.seed,
+        )
+
+
+def _judged_by_votes(label: Audit, reader: Audit) -> Audit:
+    """Put what votes say of a reader's probability in the place of what they say of the label's."""
+    for row, own in zip(label.rows, reader.rows, strict=True):
+        row |= {key: value for key, value in own.items() if COLUMNS[key].votes}
+    label.meta["votes_judge"] = "p_reader"
+    return replace(label, by_votes=reader)
 
 
 def _add_losses(rows: list[dict[str, Any]], counts: Counts, strata: dict[str, int]) -> None:
@@ -298,11 +349,13 @@ def stream_file(
     stream = StreamingAudit(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     for piece in file.pieces():
         cases = piece.cases
+        stream.rho = piece.rho
         if cases.n:
             stream.update(
                 labels_of(cases),
                 piece.p,
                 votes=cases.votes,
+                p_reader=piece.p_reader,
                 strata=None if cases.strata is None else cases.strata.codes,
                 names=None if cases.strata is None else cases.strata.names,
             )

@@ -7,7 +7,7 @@ Terminal tables, pages, CSV files and `docs/columns.md` take keys, titles, order
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from scalecal.metrics.calibration import (
@@ -52,6 +52,8 @@ class Column:
         Key of what a calibrated model (or, for votes, the true vote probabilities) would show.
     format : {"number", "count", "p", "text"}
         How it is written.
+    votes : bool
+        Whether readers' votes judge it, hence the probability of a reader's vote where there is one.
     """
 
     key: str
@@ -60,6 +62,7 @@ class Column:
     direction: Direction = "none"
     floor: str | None = None
     format: Literal["number", "count", "p", "text"] = "number"
+    votes: bool = False
 
 
 def _with_interval(
@@ -84,57 +87,28 @@ def _test(name: str, title: str, meaning: str) -> Iterator[Column]:
     )
 
 
-def _all_columns() -> Iterator[Column]:
-    yield Column("name", "stratum", "Stratum, or overall", format="text")
-    yield Column("n", "n", "Cases", format="count")
-    yield Column("n_groups", "groups", "Groups (patients, slides) among them", format="count")
+def _vote_columns() -> Iterator[Column]:
+    yield Column("n_votes", "votes", "Readers' votes on these cases", format="count")
     yield Column(
-        "prevalence",
-        "prev.",
-        "Share of positive labels; with more than two classes, how often the top class is right",
+        "vote_share",
+        "vote share",
+        "Mean share of positive votes; with more than two classes, of those for the top class",
     )
-    yield Column("mean_p", "mean p", "Mean probability of the event that `prevalence` counts")
-    yield Column(
-        "ece", "ECE", "Expected calibration error, in bins of equal width", "lower", "floor"
-    )
-    yield Column("floor", "floor", "ECE that a calibrated model shows on average on so many cases")
-    yield Column("floor_high", "floor, 95 %", "95th percentile of a calibrated model's ECE")
-    yield Column("excess", "excess", "ECE less its floor", "zero")
-    null = "of a calibrated model's ECE in a stratum chosen as this one was"
-    yield Column("null", "null", f"Mean {null}, selection by the votes included")
-    yield Column("null_low", "null, 5 %", f"5th percentile {null}")
-    yield Column("null_high", "null, 95 %", f"95th percentile {null}")
-    yield Column("null_rank", "rank in null", "Share of calibrated models with a lower ECE there")
-    yield from _test("null", "null", "ECE no larger than a calibrated model's in the same stratum")
-    yield from _test("cox", "Cox", "Cox's test of calibration")
-    yield Column("cox_intercept", "Cox intercept", "Above 0: probabilities too low", "zero")
-    yield Column("cox_slope", "Cox slope", "Below 1: probabilities too extreme")
-    yield from _test("kuiper", "Kuiper", "Kuiper's test of calibration")
-    yield from _test("spiegelhalter", "Spiegelhalter", "Spiegelhalter's test of calibration")
-    yield from _test("consistency", "consistency", "ECE no larger than a calibrated model's")
     yield from _with_interval(
-        "debiased_error",
-        "debiased error",
-        "Squared calibration error without the bias of finite bins; may be negative",
-        "zero",
+        "vote_gap", "vote gap", "Mean probability of such a vote less `vote_share`", "zero"
     )
-    yield Column("smece", "smECE", "Calibration error by kernel smoothing, without bins", "lower")
-    yield from _with_interval("gap", "gap", "Mean probability less the share of positives", "zero")
-    yield from _with_interval(
-        "overconfidence", "over-conf.", "Mean confidence in the prediction less accuracy", "zero"
-    )
-    yield from _with_interval("brier", "Brier", "Brier score against labels", "lower")
-    yield from _with_interval(
-        "nll", "label NLL", "Negative log likelihood of the labels, in nats", "lower"
-    )
-    yield from _with_interval("auc", "AUC", "Area under the ROC curve", "higher")
-    yield from _with_interval("accuracy", "acc.", "Share of correct predictions", "higher")
     yield from _with_interval(
         "vote_nll",
         "vote NLL",
         "Negative log likelihood of one reader's vote, in nats",
         "lower",
         "vote_nll_floor",
+    )
+    yield from _with_interval(
+        "vote_excess",
+        "vote excess",
+        "Vote NLL less its floor: above 0 where the probabilities are surer than the votes bear out",
+        "zero",
     )
     yield from _with_interval(
         "count_log_score",
@@ -186,6 +160,54 @@ def _all_columns() -> Iterator[Column]:
         "Mean confidence less the share of these votes that agree",
         "zero",
     )
+
+
+def _all_columns() -> Iterator[Column]:
+    yield Column("name", "stratum", "Stratum, or overall", format="text")
+    yield Column("n", "n", "Cases", format="count")
+    yield Column("n_groups", "groups", "Groups (patients, slides) among them", format="count")
+    yield Column(
+        "prevalence",
+        "prev.",
+        "Share of positive labels; with more than two classes, how often the top class is right",
+    )
+    yield Column("mean_p", "mean p", "Mean probability of the event that `prevalence` counts")
+    yield Column(
+        "ece", "ECE", "Expected calibration error, in bins of equal width", "lower", "floor"
+    )
+    yield Column("floor", "floor", "ECE that a calibrated model shows on average on so many cases")
+    yield Column("floor_high", "floor, 95 %", "95th percentile of a calibrated model's ECE")
+    yield Column("excess", "excess", "ECE less its floor", "zero")
+    null = "of a calibrated model's ECE in a stratum chosen as this one was"
+    yield Column("null", "null", f"Mean {null}, selection by the votes included")
+    yield Column("null_low", "null, 5 %", f"5th percentile {null}")
+    yield Column("null_high", "null, 95 %", f"95th percentile {null}")
+    yield Column("null_rank", "rank in null", "Share of calibrated models with a lower ECE there")
+    yield from _test("null", "null", "ECE no larger than a calibrated model's in the same stratum")
+    yield from _test("cox", "Cox", "Cox's test of calibration")
+    yield Column("cox_intercept", "Cox intercept", "Above 0: probabilities too low", "zero")
+    yield Column("cox_slope", "Cox slope", "Below 1: probabilities too extreme")
+    yield from _test("kuiper", "Kuiper", "Kuiper's test of calibration")
+    yield from _test("spiegelhalter", "Spiegelhalter", "Spiegelhalter's test of calibration")
+    yield from _test("consistency", "consistency", "ECE no larger than a calibrated model's")
+    yield from _with_interval(
+        "debiased_error",
+        "debiased error",
+        "Squared calibration error without the bias of finite bins; may be negative",
+        "zero",
+    )
+    yield Column("smece", "smECE", "Calibration error by kernel smoothing, without bins", "lower")
+    yield from _with_interval("gap", "gap", "Mean probability less the share of positives", "zero")
+    yield from _with_interval(
+        "overconfidence", "over-conf.", "Mean confidence in the prediction less accuracy", "zero"
+    )
+    yield from _with_interval("brier", "Brier", "Brier score against labels", "lower")
+    yield from _with_interval(
+        "nll", "label NLL", "Negative log likelihood of the labels, in nats", "lower"
+    )
+    yield from _with_interval("auc", "AUC", "Area under the ROC curve", "higher")
+    yield from _with_interval("accuracy", "acc.", "Share of correct predictions", "higher")
+    yield from (replace(column, votes=True) for column in _vote_columns())
     yield Column("entropy", "entropy", "Mean entropy of the probabilities, in nats")
     yield Column("aurc", "AURC", "Area under the risk-coverage curve", "lower")
     yield Column("mce", "MCE", "Largest gap of a bin", "lower")

@@ -48,6 +48,11 @@ class Prediction:
                     f"{len(self.rows)} row numbers, but {len(values)} predictions for them"
                 )
 
+    @property
+    def vote_p(self) -> Float:
+        """What votes judge: `p_reader`, or `p` where there is none."""
+        return self.p if self.p_reader is None else self.p_reader
+
     def take(self, keep: Rows) -> Prediction:
         """Return some of the answers."""
         reader = None if self.p_reader is None else self.p_reader[keep]

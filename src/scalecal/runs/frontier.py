@@ -125,7 +125,7 @@ def _place(cell: Cell, part: Prediction, n_bins: int) -> dict[str, float]:
         "ece": metrics.ece(y, probs, n_bins=n_bins),
         "ece_hard": metrics.ece(y[hard], probs[hard], n_bins=n_bins) if len(y[hard]) else nan,
         "nll": metrics.nll(y, probs),
-        "vote_nll": nan if votes is None else metrics.vote_nll(votes, probs),
+        "vote_nll": nan if votes is None else metrics.vote_nll(votes, part.vote_p),
         "entropy": float(entropy(probs).mean()),
     }
 

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal import metrics
-from scalecal.auditing.rows import case_sums, sum_values
+from scalecal.auditing.rows import case_sums, split_scores, sum_values
 from scalecal.checks import Float, InputError, Int
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
 from scalecal.inference.selection import selection_null
 from scalecal.inference.units import Units, weights
 from scalecal.metrics.arguments import read_hard_event
-from scalecal.runs.cells import BASELINE, Cell
+from scalecal.runs.cells import BASELINE, Cell, Prediction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,10 @@ RESULT_COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "
 LEAST_DRAWS = 40
 """Draws that each of several seeds has at least for its null."""
 
-_KEPT = ("ece", "nll", "brier", "auc", "accuracy", "vote_nll", "vote_error", "dist_ce")
+_KEPT = (
+    *("ece", "nll", "brier", "auc", "accuracy"),
+    *("vote_nll", "count_log_score", "vote_error", "dist_ce"),
+)
 
 Nulls = Mapping[int, Mapping[str, Float]]
 """Seed -> stratum -> ECEs that a calibrated model with the same predictions would show there."""
@@ -52,12 +55,14 @@ def entropy(probs: Float) -> Float:
 
 
 def _score(
-    y: Int, probs: Float, votes: Int | None, *, n_bins: int, brief: bool
+    y: Int, part: Prediction, votes: Int | None, *, n_bins: int, brief: bool, splits: bool
 ) -> dict[str, tuple[float, float]]:
     """Metric -> (value, floor) of some cases; the floor is NaN where a metric has none."""
-    nan = float("nan")
+    nan, probs = float("nan"), part.p
     whole = Units(np.zeros(len(y), dtype=np.int64), 1)
-    sums = sum_values(case_sums(y, probs, votes, units=whole, n_bins=n_bins))
+    sums = sum_values(
+        case_sums(y, probs, votes, units=whole, n_bins=n_bins, reader=part.p_reader, rho=part.rho)
+    )
     out = {k: (float(sums[k][0]), nan) for k in _KEPT if k in sums}
     out["ece"] = (out["ece"][0], metrics.noise_floor(probs, n_bins=n_bins))
     out["entropy"] = (float(entropy(probs).mean()), nan)
@@ -68,6 +73,9 @@ def _score(
     out["debiased_error"] = (float(debiased), 0.0)
     out["smece"] = (metrics.smece(y, probs), nan)
     out["aurc"] = (metrics.aurc(y, probs), nan)
+    if votes is not None and splits:
+        found = split_scores(votes, part.vote_p, rho=part.rho, n_bins=n_bins)
+        out |= {name: (value, nan) for name, value in found.items()}
     return out
 
 
@@ -127,7 +135,14 @@ def score_cell(
             votes = None if cell.cases.votes is None else cell.cases.votes[inside.rows]
             # Points of a sweep need no more than sums over cases.
             brief = method in cell.variants
-            scores = _score(cell.y[inside.rows], inside.p, votes, n_bins=n_bins, brief=brief)
+            scores = _score(
+                cell.y[inside.rows],
+                inside,
+                votes,
+                n_bins=n_bins,
+                brief=brief,
+                splits=stratum == "overall",
+            )
             errors[stratum] = scores["ece"][0]
             lines += [(*head, stratum, metric, *pair) for metric, pair in scores.items()]
         if method == BASELINE and nulls is not None:
@@ -212,32 +227,40 @@ class Resampled:
 
     def _draw(self, encoder: str, method: str, stratum: str) -> dict[str, Drawn]:
         cell, place = self.cells[encoder], self._rows[encoder]
-        tested: dict[bytes, list[tuple[int, Int, Float]]] = {}
+        tested: dict[bytes, list[tuple[int, Prediction]]] = {}
         for seed in cell.seeds(method):
             part = cell.predictions[method, seed]
             part = part.take(cell.inside(part.rows, stratum))
             if len(part.rows):
-                tested.setdefault(part.rows.tobytes(), []).append((seed, part.rows, part.p))
+                tested.setdefault(part.rows.tobytes(), []).append((seed, part))
         by_seed: dict[str, dict[int, float]] = {}
         samples: dict[str, list[Float]] = {}
         cases: set[int] = set()
         used: set[int] = set()
         # Seeds with the same test cases share one matrix product.
         for parts in tested.values():
-            here = parts[0][1]
+            here = parts[0][1].rows
             present, code = np.unique(self._units.code[place[here]], return_inverse=True)
             units = Units(code.astype(np.int64), len(present))
             cases.update(here.tolist())
             used.update(present.tolist())
             counts = None if cell.cases.votes is None else cell.cases.votes[here]
             sums = [
-                case_sums(cell.y[here], p, counts, units=units, n_bins=self._n_bins)
-                for _, _, p in parts
+                case_sums(
+                    cell.y[here],
+                    part.p,
+                    counts,
+                    units=units,
+                    n_bins=self._n_bins,
+                    reader=part.p_reader,
+                    rho=part.rho,
+                )
+                for _, part in parts
             ]
             names, widths = list(sums[0]), [part.shape[1] for part in sums[0].values()]
             matrix = np.concatenate([one[name] for one in sums for name in names], axis=1)
             drawn = (self._weights[:, present] @ matrix.astype(np.float32)).astype(np.float64)
-            for (seed, _, _), one, block in zip(
+            for (seed, _), one, block in zip(
                 parts, sums, np.split(drawn, len(parts), axis=1), strict=True
             ):
                 point = sum_values({k: v.sum(axis=0, keepdims=True) for k, v in one.items()})
