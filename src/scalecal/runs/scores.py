@@ -54,10 +54,19 @@ def entropy(probs: Float) -> Float:
         return np.asarray(-np.where(table > 0, table * np.log(table), 0.0).sum(axis=-1)) + 0.0
 
 
-def _score(
-    y: Int, part: Prediction, votes: Int | None, *, n_bins: int, brief: bool, splits: bool
+def score(
+    y: Int,
+    part: Prediction,
+    votes: Int | None,
+    *,
+    n_bins: int = 15,
+    brief: bool = False,
+    splits: bool = True,
 ) -> dict[str, tuple[float, float]]:
-    """Metric -> (value, floor) of some cases; the floor is NaN where a metric has none."""
+    """Metric -> (value, floor) of some cases; the floor is NaN where a metric has none.
+
+    `brief` leaves out what is no sum over cases; `splits` asks for the scores of split panels.
+    """
     nan, probs = float("nan"), part.p
     whole = Units(np.zeros(len(y), dtype=np.int64), 1)
     sums = sum_values(
@@ -67,15 +76,15 @@ def _score(
     out["ece"] = (out["ece"][0], metrics.noise_floor(probs, n_bins=n_bins))
     out["entropy"] = (float(entropy(probs).mean()), nan)
     out["n"] = (float(len(y)), nan)
+    if votes is not None and splits:
+        found = split_scores(votes, part.vote_p, rho=part.rho, n_bins=n_bins)
+        out |= {name: (value, nan) for name, value in found.items()}
     if brief:
         return out
     debiased = metrics.debiased_error(y, probs, n_bins=n_bins) if len(y) > 1 else nan
     out["debiased_error"] = (float(debiased), 0.0)
     out["smece"] = (metrics.smece(y, probs), nan)
     out["aurc"] = (metrics.aurc(y, probs), nan)
-    if votes is not None and splits:
-        found = split_scores(votes, part.vote_p, rho=part.rho, n_bins=n_bins)
-        out |= {name: (value, nan) for name, value in found.items()}
     return out
 
 
@@ -135,7 +144,7 @@ def score_cell(
             votes = None if cell.cases.votes is None else cell.cases.votes[inside.rows]
             # Points of a sweep need no more than sums over cases.
             brief = method in cell.variants
-            scores = _score(
+            scores = score(
                 cell.y[inside.rows],
                 inside,
                 votes,
