@@ -250,33 +250,39 @@ def further(facts: Facts) -> list[str]:
 
 
 def _tenths(share: float) -> str:
-    return "all" if share >= 0.95 else f"{max(0, round(10 * share))}/10"
+    """A share in tenths, in words.
+
+    Examples
+    --------
+    >>> _tenths(1.03), _tenths(0.88), _tenths(-0.2)
+    ('all', '9/10', 'nothing')
+    """
+    tenths = round(10 * share)
+    return "all" if tenths >= 10 else f"{tenths}/10" if tenths > 0 else "nothing"
 
 
 def voted_sentence(voted: Mapping[str, Any]) -> str:
-    """How many voted cases would buy how much of what reading everything buys."""
-    whole = voted["all"]
-    if whole["share"] is None:
-        return f"What votes would buy cannot be said: {whole['reason']}."
-    known = [p for p in voted["points"] if p["share"] is not None]
-    panel = [p for p in known if p["reads"] == "panel"]
-    parts = []
-    enough = next((p for p in panel if p["share"] >= 0.9 * whole["share"]), None)
-    chosen = enough or (panel[-1] if panel else None)
-    if chosen is not None:
-        parts.append(
-            f"{chosen['voted']} cases read by the whole panel would buy "
-            f"{_tenths(chosen['share'] / whole['share'])} of what reading everything buys, judged by one "
-            f"reader's vote"
-        )
-        single = [p for p in known if p["reads"] == "single" and p["voted"] == chosen["voted"]]
-        if single:
-            part = _tenths(single[0]["share"] / whole["share"])
-            parts.append(f"one reader on each of them, {part}")
+    """How many voted cases would buy how much of what reading everything buys.
+
+    The whole is the gain of training on all votes. Named is the smallest number of cases that buys nine
+    tenths of it, or else the number that buys most.
+    """
+    panel = [p for p in voted["points"] if p["reads"] == "panel" and p["share"] is not None]
+    if not panel:
+        reasons = [p["reason"] for p in voted["points"]]
+        return f"What votes would buy cannot be said: {reasons[0] if reasons else 'too few cases have votes'}."
+    most = max(panel, key=lambda p: float(p["share"]))
+    chosen = next((p for p in panel if p["share"] >= 0.9), most)
+    parts = [
+        f"{chosen['voted']} cases read by the whole panel would buy {_tenths(chosen['share'])} of what "
+        "reading everything buys, judged by one reader's vote"
+    ]
+    for point in voted["points"]:
+        if point["reads"] == "single" and point["voted"] == chosen["voted"]:
+            parts.append(f"one reader on each of them {_tenths(point['share'])}")
     published = voted["published"]["share"]
     if published is not None:
-        part = _tenths(published / whole["share"])
-        parts.append(f"the published numbers alone, without a vote, {part}")
+        parts.append(f"kappa and the share of positive votes, without a vote, {_tenths(published)}")
     return "; ".join(parts) + "."
 
 
