@@ -194,7 +194,7 @@ class Chain(Calibrator):
     --------
     >>> from scalecal.calibrators import BetaCalibration, TemperatureScaling
     >>> chain = TemperatureScaling() | BetaCalibration()
-    >>> chain.fit([-2.0, -1.0, 1.0, 2.0], [0, 1, 0, 1]).predict_proba([0.0]).tolist()
+    >>> chain.fit([-2.0, -1.0, 1.0, 2.0], [0, 1, 0, 1]).predict_proba([0.0]).round(6).tolist()
     [[0.5, 0.5]]
     """
 

@@ -56,6 +56,8 @@ STUDY_METHODS = (
     "scale-default",
     "half-jury",
     "jury",
+    "panel-published",
+    "panel-votes",
     "real-piecewise",
     "vote-fraction",
 )
@@ -148,12 +150,12 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(_settings())
 
 
 def score_against_truth(
-    probs: Float, vote: Float, label: Float, y: Any, baseline: Float
+    probs: Float, reader: Float, vote: Float, label: Float, y: Any, baseline: Float
 ) -> dict[str, float]:
-    """Score predictions of the positive class against the truth: the numbers of `SCORES`.
+    """Score both answers on the positive class against the truth: the numbers of `SCORES`.
 
-    `vote` and `label` are the true probabilities of a vote and of the label given the features, `y`
-    the drawn labels, `baseline` the predictions of the uncalibrated probe.
+    `probs` answers for the label, `reader` for a vote; `vote` and `label` are their true probabilities
+    given the features, `y` the drawn labels, `baseline` the predictions of the uncalibrated probe.
 
     Examples
     --------
@@ -162,20 +164,22 @@ def score_against_truth(
 
     >>> data = simulate(500, seed=0)
     >>> vote, label = data.expected_vote_probability, data.label_probability
-    >>> scores = score_against_truth(vote, vote, label, data.y, label)
+    >>> scores = score_against_truth(vote, vote, vote, label, data.y, label)
     >>> scores["vote_distance"], scores["label_error"] > 0.1
     (0.0, True)
     """
     softness = float(entropy(probs).mean())
-    softened = soften(baseline, equal_entropy(baseline, softness))
+    softened, softened_reader = (
+        soften(baseline, equal_entropy(baseline, float(entropy(p).mean()))) for p in (probs, reader)
+    )
     return {
-        "vote_distance": true_calibration_error(probs, vote, n_bins=None),
-        "vote_nll": _expected_nll(vote, probs),
+        "vote_distance": true_calibration_error(reader, vote, n_bins=None),
+        "vote_nll": _expected_nll(vote, reader),
         "label_error": true_calibration_error(probs, label),
         "label_nll": _expected_nll(label, probs),
         "auc": metrics.auc(y, probs),
         "entropy": softness,
-        "softened_vote_nll": _expected_nll(vote, softened),
+        "softened_vote_nll": _expected_nll(vote, softened_reader),
         "softened_label_nll": _expected_nll(label, softened),
     }
 
@@ -213,10 +217,11 @@ def measure_setting(
         test = np.flatnonzero(data.split == "test")
         assert data.y is not None
         vote, label = data.expected_vote_probability[test], data.label_probability[test]
-        predicted = {method: part.p for (method, _), part in grid.cell.predictions.items()}
-        baseline = predicted[BASELINE]
-        for method, probs in (predicted | {"true-label": label, "true-vote": vote}).items():
-            scores = score_against_truth(probs, vote, label, data.y[test], baseline)
+        answers = {m: (part.p, part.vote_p) for (m, _), part in grid.cell.predictions.items()}
+        baseline = answers[BASELINE][0]
+        answers |= {"true-label": (label, label), "true-vote": (vote, vote)}
+        for method, (probs, reader) in answers.items():
+            scores = score_against_truth(probs, reader, vote, label, data.y[test], baseline)
             lines += [(replicate, method, metric, value) for metric, value in scores.items()]
     frame = pd.DataFrame(lines, columns=["replicate", "method", "metric", "value"])
     for place, (key, value) in enumerate({"setting": name, **asdict(setting)}.items()):

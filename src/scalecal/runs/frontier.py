@@ -105,8 +105,12 @@ def _matched(cell: Cell, methods: Iterable[str], baseline: str) -> dict[tuple[st
 def _softened(cell: Cell, matched: dict[tuple[str, int], float], baseline: str) -> Cell:
     more: dict[tuple[str, int], Prediction] = {}
     for (method, seed), temperature in matched.items():
-        plain = cell.predictions[baseline, seed]
-        more[softened_name(method), seed] = Prediction(plain.rows, soften(plain.p, temperature))
+        own, plain = cell.predictions[method, seed], cell.predictions[baseline, seed]
+        reader = None
+        if own.p_reader is not None:  # each answer beside softening to its own entropy
+            reader = soften(plain.p, equal_entropy(plain.p, float(entropy(own.p_reader).mean())))
+        softened = Prediction(plain.rows, soften(plain.p, temperature), reader)
+        more[softened_name(method), seed] = softened
     return cell.with_predictions(more)
 
 
