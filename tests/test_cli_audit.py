@@ -213,6 +213,44 @@ def test_plan_prints_a_table_and_writes_a_curve(tmp_path):
     assert isinstance(run("plan", "--readers", "three").exception, InputError)
 
 
+def test_plan_votes_prints_a_table_and_writes_it(tmp_path):
+    options = ("--votes", "--simulations", 20, "--rho", "0.2", "--voted", 30, "--labelled", 100)
+    result = run("plan", *options, "--out", tmp_path / "plan")
+    assert result.exit_code == 0, result.output
+    assert "Votes needed to tell how one of 7 readers votes" in result.output
+    assert "rho 0.2: 0 of 20 simulations" in result.stderr
+    table = pd.read_csv(tmp_path / "plan" / "votes.csv")
+    assert table["n_voted"].tolist() == [0, 0, 0, 30, 30]
+    assert len(pd.read_csv(tmp_path / "plan" / "votes_needed.csv")) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--votes", "--power", 0.9), "--power cannot be used with --votes"),
+        (("--auc", 0.9, "--rho", "0.1"), "--auc, --rho cannot be used without --votes"),
+        (("--votes", "--readers", "3,7"), "one number of readers, got --readers 3,7"),
+        (("--votes", "--readers", 1), "nothing to add"),
+        (("--votes", "--rho", "high"), "--rho must be numbers with commas"),
+    ],
+)
+def test_plan_votes_names_bad_options(options, message):
+    assert message in str(run("plan", *options).exception)
+
+
+def test_plan_help_shows_the_defaults_of_votes():
+    from inspect import signature
+
+    from scalecal.planning import plan_votes
+
+    text = " ".join(run("plan", "--help").output.split())
+    defaults = {name: p.default for name, p in signature(plan_votes).parameters.items()}
+    for name in ("auc", "rho", "n_raters", "prevalence", "n_labelled", "n_voted", "share"):
+        value = defaults[name]
+        shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        assert f"(default {shown})" in text
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import sys, scalecal.cli; "

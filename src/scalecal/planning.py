@@ -1,7 +1,9 @@
-"""How many cases and readers an audit needs to detect a calibration error of a given size.
+"""How many cases an audit needs, and how many cases with votes a panel needs, before any data exist.
 
-By simulation: draw the stratum of a study of N cases judged by m readers (`scalecal.datasets`), give
-it predictions that are wrong by a known amount, test, and count rejections.
+`plan`, by simulation: draw the stratum of a study of N cases judged by m readers
+(`scalecal.datasets`), give it predictions that are wrong by a known amount, test, and count
+rejections. `plan_votes`, by simulation too: draw labels and votes from a panel (`scalecal.panel`),
+fit the panel to them, and compare its reader's probability with the truth.
 """
 
 from __future__ import annotations
@@ -19,12 +21,20 @@ from scalecal.checks import Float, InputError, as_rng, check_choice, check_posit
 from scalecal.datasets.simulated import simulate
 from scalecal.inference.units import NORMAL_95
 from scalecal.metrics import cox, noise_floor
+from scalecal.panel import (
+    Panel,
+    check_rho,
+    fit_panel,
+    fit_panel_from_summary,
+    reader_logit,
+    vote_log_pmf,
+)
 from scalecal.votes import strata
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ERRORS", "Plan", "plan"]
+__all__ = ["ERRORS", "Plan", "VotePlan", "plan", "plan_votes"]
 
 ERRORS: dict[str, Callable[[Float, float], Float]] = {
     "overconfident": lambda z, g: z * np.exp(g),
@@ -276,10 +286,15 @@ def _low_agreement(law: Float, m: int) -> tuple[Float, Float]:
 
 def _expected_cases(part: _Stratum, level: float, power: float) -> float:
     """Cases in all for the desired power by theory: non-centrality 2 KL(truth, claim) per case."""
-    q, p = part.truth, _inside(part.claim)
     weights = np.diff(part.cumulative, prepend=0.0)
-    per_case = 2.0 * float(weights @ (rel_entr(q, p) + rel_entr(1.0 - q, 1.0 - p)))
+    per_case = 2.0 * _divergence(weights, part.truth, part.claim)
     return _noncentrality(level, power) / per_case / part.share
+
+
+def _divergence(weights: Float, truth: Float, claim: Float) -> float:
+    """Mean KL(truth, claim) over cases: the NLL of a claimed probability beyond that of the truth."""
+    p = _inside(claim)
+    return float(weights @ (rel_entr(truth, p) + rel_entr(1.0 - truth, 1.0 - p)))
 
 
 def _noncentrality(level: float, power: float) -> float:
@@ -371,3 +386,340 @@ def _fit_power(sizes: Float, seen: Float, n_simulations: int, level: float) -> t
 
     beta = minimize(loss, start, jac=True, method="BFGS").x
     return beta, np.asarray(np.linalg.inv(look(beta)[2]), dtype=np.float64)
+
+
+# Votes --------------------------------------------------------------------------------------------
+
+PUBLISHED = {
+    "kappa and share of votes": 1.0,
+    "kappa 30 % too low": 0.7,
+    "kappa 30 % too high": 1.3,
+}
+"""What readers' published agreement may be known as, without a vote: factors on kappa."""
+
+_PANEL, _SINGLE = "votes of the whole panel", "votes of one reader"
+_MOST_AUC = 0.98  # of a probe; beyond it labels are all but certain
+_INTERVALS = 40  # simulations in which rho gets its interval, which takes longer than the fit
+
+
+@dataclass(frozen=True)
+class VotePlan:
+    """What votes of a panel's readers would buy, by the number of cases that have them.
+
+    Attributes
+    ----------
+    table : DataFrame
+        One row per assumed ``rho`` and state of knowledge: ``kappa`` (Fleiss') and ``gap`` (vote NLL
+        of the label's probability taken for a reader's, less that of the truth) that `rho` implies;
+        ``known`` and ``n_voted`` cases; ``excess``, the mean vote NLL beyond the truth;
+        ``recovered``, the share of the gap closed, and its 95 % Monte Carlo interval
+        ``recovered_low``, ``recovered_high``; ``rho_fitted``, ``rho_low``, ``rho_high``: medians of
+        the estimate and of its 95 % interval (of published numbers: where 95 % of estimates lie).
+    needed : DataFrame
+        One row per ``rho`` and kind of vote: ``known``, ``n_voted`` for the wanted share with its
+        95 % Monte Carlo interval ``n_low``, ``n_high``, and ``bound``: ``"at most"`` or
+        ``"more than"`` where that lies outside the numbers simulated, which end the interval too.
+    share : float
+        The wanted share.
+    n_raters : int
+        Readers in the panel.
+    title : str
+        The question, in words.
+    """
+
+    table: pd.DataFrame
+    needed: pd.DataFrame
+    share: float
+    n_raters: int
+    title: str
+
+    def __str__(self) -> str:
+        lines = [self.title]
+        for rho, part in self.table.groupby("rho", sort=False):
+            first = part.iloc[0]
+            lines += [
+                "",
+                f"rho {rho:g}: kappa {first['kappa']:.2f}, gap {first['gap']:.4f}",
+                f"{'known':<26} cases  excess  recovered [95 %]       rho [95 %]",
+            ]
+            rows: list[Any] = list(part.itertuples())
+            lines += [
+                f"{row.known:<26} {row.n_voted:5,d}  {row.excess:.4f}  "
+                f"{row.recovered:5.2f} [{row.recovered_low:5.2f}, {row.recovered_high:5.2f}]  "
+                f"{row.rho_fitted:.2f} [{row.rho_low:.2f}, {row.rho_high:.2f}]"
+                for row in rows
+            ]
+        lines += ["", f"Cases with votes needed to recover {self.share:g}:"]
+        sizes = self.table.loc[self.table["n_voted"] > 0, "n_voted"]
+        kinds: list[Any] = list(self.needed.itertuples())
+        for row in kinds:
+            low = f"{'<= ' if row.n_low == sizes.min() else ''}{row.n_low:,d}"
+            high = f"{'>= ' if row.n_high == sizes.max() else ''}{row.n_high:,d}"
+            between = "" if row.bound else f" ({low} to {high})"
+            number = f"{row.bound} {row.n_voted:,d}".strip() + between
+            lines.append(f"rho {row.rho:g}, {row.known}: {number}")
+        return "\n".join([*lines, "", self.sentence])
+
+    @property
+    def sentence(self) -> str:
+        """The answer for the assumed rho that needs the most cases read by the whole panel."""
+        panels = self.needed[self.needed["known"] == _PANEL]
+        beyond = panels["bound"] == "more than"
+        worst = panels.assign(beyond=beyond).sort_values(["beyond", "n_voted"]).iloc[-1]
+        where = ", where most are needed," if len(panels) > 1 else ""
+        number = f"{worst['bound']} {worst['n_voted']:,d}".strip()
+        return (
+            f"With rho {worst['rho']:g}{where} it takes {number} cases read by all "
+            f"{self.n_raters} readers to get {self.share:g} of what knowing every vote would buy."
+        )
+
+
+def plan_votes(
+    auc: float = 0.85,
+    rho: Sequence[float] = (0.05, 0.15, 0.3),
+    *,
+    n_raters: int = 7,
+    prevalence: float = 0.5,
+    n_labelled: int = 1000,
+    n_voted: Sequence[int] = (0, 25, 50, 100, 200),
+    share: float = 0.9,
+    n_simulations: int = 300,
+    seed: int | np.random.Generator | None = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> VotePlan:
+    r"""Find how many cases need readers' votes so that a probe can tell how a single reader would vote.
+
+    A probe predicts labels, which are the majority of `n_raters` readers. A panel is fitted to
+    labelled cases and one more source: Fleiss' kappa and the share of positive votes, as published
+    (right, or with kappa 30 % off); all votes on some further cases; or one vote on each of them.
+
+    Parameters
+    ----------
+    auc : float
+        AUC of the probe for the label, above 0.5 and at most 0.98.
+    rho : sequence of float
+        Correlations of two readers' votes on a case that the probe's features do not explain. Nobody
+        knows rho before there are votes, so several are tried; the kappa each implies is shown.
+    n_raters : int
+        Readers behind a label, three or more.
+    prevalence : float
+        Share of positive labels.
+    n_labelled : int
+        Cases with a label only, on which the probe is calibrated.
+    n_voted : sequence of int
+        Numbers of further cases, with votes. Published numbers stand for 0, which adds nothing.
+    share : float
+        Desired share of what knowing every vote would buy.
+    n_simulations : int
+        Simulations for each rho.
+    seed : int, Generator or None
+        Randomness.
+    progress : callable
+        Called with a line of text now and then.
+
+    Notes
+    -----
+    The label's logit is normal over cases, with the spread that has the assumed AUC; a reader's
+    probability is :math:`\mu = T_m^{-1}(q; \rho)` and votes are beta-binomial (`scalecal.panel`). The
+    probe's own probability is taken as calibrated, while fits estimate a line on its logits from
+    `n_labelled` cases: where rho is large there is little to gain, and that error alone can exceed
+    it. The prior of fits expects a rho near 0.15, so least is needed where that is the truth.
+
+    Scores lie on a grid, so that cases can be counted and the vote NLL of a fit is a sum. Every
+    number of voted cases has the cases of the smaller ones. The needed number is where the mean share
+    first reaches `share`, linear in log n between the numbers simulated; its interval is a bootstrap
+    over simulations.
+
+    Examples
+    --------
+    >>> result = plan_votes(0.85, [0.3], n_voted=[20, 80], n_simulations=20)
+    >>> result.table[["known", "n_voted"]].tail(2).to_numpy().tolist()
+    [['votes of one reader', 20], ['votes of one reader', 80]]
+    >>> result.needed["known"].tolist()
+    ['votes of the whole panel', 'votes of one reader']
+    """
+    import pandas as pd
+
+    if not 0.5 < check_unit(auc, "auc") <= _MOST_AUC:
+        raise InputError(f"auc must lie above 0.5 and be at most {_MOST_AUC}, got {auc:g}")
+    for name, value in {"prevalence": prevalence, "share": share}.items():
+        if not 0.0 < check_unit(value, name) < 1.0:
+            raise InputError(f"{name} must lie strictly between 0 and 1, got {value:g}")
+    correlations = list(dict.fromkeys(check_rho(value) for value in rho))
+    if not correlations:
+        raise InputError("rho must name at least one correlation")
+    m = check_positive_int(n_raters, "n_raters")
+    if m < 3:
+        raise InputError(
+            f"the label of {m} reader{'s' * (m > 1)} is as likely as one reader's vote: votes have "
+            "nothing to add. Give n_raters of at least 3"
+        )
+    n_labelled = check_positive_int(n_labelled, "n_labelled", least=20)
+    sizes = sorted({check_positive_int(n, "n_voted", least=0) for n in n_voted} - {0})
+    if not sizes:
+        raise InputError("n_voted must name at least one number above 0")
+    n_simulations = check_positive_int(n_simulations, "n_simulations", least=20)
+    rng = as_rng(seed)
+    rows, needed = [], []
+    for value in correlations:
+        cases = _panel_cases(auc, prevalence, m, value)
+        runs = []
+        for i in range(n_simulations):
+            if i % 50 == 0:
+                progress(f"rho {value:g}: {i} of {n_simulations} simulations")
+            panels = _fit_panels(cases, n_labelled, sizes, rng, interval=i < _INTERVALS)
+            runs.append(
+                [
+                    (cases.excess(panel), panel.rho, panel.rho_low, panel.rho_high)
+                    for panel in panels
+                ]
+            )
+        results = np.moveaxis(np.array(runs), 1, 0)  # (panel, simulation, quantity)
+        settings = [(known, 0) for known in PUBLISHED]
+        settings += [(known, n) for known in (_PANEL, _SINGLE) for n in sizes]
+        rows += [
+            {"rho": value, "kappa": cases.kappa, "gap": cases.gap, "known": known, "n_voted": n}
+            | _vote_row(found, cases.gap)
+            for (known, n), found in zip(settings, results, strict=True)
+        ]
+        for known in (_PANEL, _SINGLE):
+            excess = results[[name == known for name, _ in settings], :, 0].T
+            found = _votes_needed(sizes, 1.0 - excess / cases.gap, share, rng)
+            needed.append({"rho": value, "known": known} | found)
+    title = (
+        f"Votes needed to tell how one of {m} readers votes: label AUC {auc:g}, {n_labelled:,d} "
+        f"labelled cases, {100 * prevalence:g} % positive; {n_simulations} simulations\n"
+        "rho: assumed correlation of two readers' votes on a case beyond what the probe sees\n"
+        "gap: vote NLL of the label's probability taken for a reader's, less that of the truth\n"
+        "recovered: share of the gap that is closed"
+    )
+    return VotePlan(pd.DataFrame(rows), pd.DataFrame(needed), float(share), m, title)
+
+
+class _PanelCases(NamedTuple):
+    """A law of cases at `_SCORES[::20]`: weights, label's logits, a reader's, and rho of m readers."""
+
+    weights: Float
+    label: Float
+    reader: Float
+    rho: float
+    n_raters: int
+
+    @property
+    def mean(self) -> float:
+        """Share of all votes that are positive."""
+        return float(self.weights @ expit(self.reader))
+
+    @property
+    def kappa(self) -> float:
+        """Fleiss' kappa: the variance of the vote probability over cases, over that of a vote."""
+        p, mean = expit(self.reader), self.mean
+        variance = self.weights @ (p - mean) ** 2 + self.rho * (self.weights @ (p * (1.0 - p)))
+        return float(variance / (mean * (1.0 - mean)))
+
+    @property
+    def gap(self) -> float:
+        """Vote NLL of the label's probability, beyond that of the truth."""
+        return _divergence(self.weights, expit(self.reader), expit(self.label))
+
+    def excess(self, panel: Panel) -> float:
+        """Vote NLL of a fitted panel, beyond that of the truth."""
+        claim = expit(panel.reader_logit(self.label))
+        return _divergence(self.weights, expit(self.reader), claim)
+
+
+def _panel_cases(auc: float, prevalence: float, m: int, rho: float) -> _PanelCases:
+    """Cases whose label has normal logits: those of a single reader who votes as the label falls."""
+    model = simulate(1, dim=1, n_raters=1, unexplained=0.0, auc=auc, prevalence=prevalence).model
+    scores = _SCORES[::20]
+    weights = np.exp(-0.5 * scores**2)
+    label = model.intercept + model.spread * scores
+    return _PanelCases(weights / weights.sum(), label, reader_logit(label, rho, m), rho, m)
+
+
+def _fit_panels(
+    cases: _PanelCases,
+    n_labelled: int,
+    sizes: list[int],
+    rng: np.random.Generator,
+    *,
+    interval: bool,
+) -> list[Panel]:
+    """Draw one study, and fit a panel to each state of knowledge about it."""
+    m, most = cases.n_raters, sizes[-1]
+    counts = rng.multinomial(n_labelled, cases.weights)
+    positive = rng.binomial(counts, expit(cases.label))
+    weight = np.concatenate([counts - positive, positive]).astype(np.float64)
+    seen = weight > 0.0
+    z = np.tile(cases.label, 2)[seen]
+    y = np.repeat([0.0, 1.0], len(counts))[seen]
+    weight = weight[seen]
+    where = rng.choice(len(counts), most, p=cases.weights)
+    below = np.cumsum(np.exp(vote_log_pmf(cases.reader, cases.rho, m)), axis=1)[where, :-1]
+    votes = (rng.random((most, 1)) > below).sum(axis=1).astype(np.float64)
+    one = (rng.random(most) < votes / m).astype(np.float64)
+
+    def fit(votes: Float, readers: int, n: int) -> Panel:
+        return fit_panel(
+            np.concatenate([z, cases.label[where[:n]]]),
+            np.concatenate([y, np.full(n, np.nan)]),
+            np.concatenate([np.full(len(z), np.nan), votes[:n]]),
+            readers,
+            panel_size=m,
+            sample_weight=np.concatenate([weight, np.ones(n)]),
+            interval=interval,
+        )
+
+    return [
+        *(
+            fit_panel_from_summary(
+                z, y, m, min(factor * cases.kappa, 1.0), cases.mean, sample_weight=weight
+            )
+            for factor in PUBLISHED.values()
+        ),
+        *(fit(votes, m, n) for n in sizes),
+        *(fit(one, 1, n) for n in sizes),
+    ]
+
+
+def _vote_row(results: Float, gap: float) -> dict[str, float]:
+    """Means over simulations of (excess, rho, its interval) with their Monte Carlo interval."""
+    recovered = 1.0 - results[:, 0] / gap
+    error = NORMAL_95 * float(recovered.std(ddof=1)) / np.sqrt(len(recovered))
+    middle = float(recovered.mean())
+    estimates, ends = results[:, 1], results[:, 2:]
+    ends = ends[np.isfinite(ends).all(axis=1)]
+    low, high = np.median(ends, axis=0) if len(ends) else np.quantile(estimates, [0.025, 0.975])
+    return {
+        "excess": float(results[:, 0].mean()),
+        "recovered": middle,
+        "recovered_low": middle - error,
+        "recovered_high": middle + error,
+        "rho_fitted": float(np.median(estimates)),
+        "rho_low": float(low),
+        "rho_high": float(high),
+    }
+
+
+def _votes_needed(
+    sizes: Sequence[int], recovered: Float, share: float, rng: np.random.Generator
+) -> dict[str, int | str]:
+    """Where the mean of `recovered` (simulations, sizes) first reaches `share`, by a bootstrap."""
+    n = len(recovered)
+    resampled = rng.multinomial(n, np.full(n, 1.0 / n), 1000) / n
+    curves = np.maximum.accumulate(
+        np.vstack([recovered.mean(axis=0), resampled @ recovered]), axis=1
+    )
+    found = np.exp([np.interp(share, curve, np.log(sizes)) for curve in curves])
+    low, high = np.quantile(found[1:], [0.025, 0.975])
+    bound = ""
+    if curves[0, 0] >= share:
+        bound = "at most"
+    elif curves[0, -1] < share:
+        bound = "more than"
+    return {
+        "n_voted": int(np.ceil(found[0] - 1e-9)),
+        "n_low": int(np.ceil(low - 1e-9)),
+        "n_high": int(np.ceil(high - 1e-9)),
+        "bound": bound,
+    }

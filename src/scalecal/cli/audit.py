@@ -20,6 +20,7 @@ from scalecal.cli.app import (
     given,
     say,
     split_list,
+    tell,
 )
 from scalecal.cli.report import check_run, close_run
 
@@ -121,6 +122,13 @@ def audit(
 
 @app.command()
 def plan(
+    votes: Annotated[
+        bool,
+        typer.Option(
+            "--votes",
+            help="Ask instead how many cases need readers' votes, not labels only.",
+        ),
+    ] = False,
     excess: Annotated[
         float | None, typer.Option(help="Calibration error beyond chance to detect.")
     ] = None,
@@ -129,7 +137,42 @@ def plan(
     ] = None,
     power: Annotated[float | None, typer.Option(help="Desired power.")] = None,
     readers: Annotated[
-        str | None, typer.Option(metavar="M,M,...", help="Numbers of readers to consider.")
+        str | None,
+        typer.Option(
+            metavar="M,M,...",
+            help="Numbers of readers to consider; with --votes one, behind a label (default 7).",
+        ),
+    ] = None,
+    auc: Annotated[
+        float | None, typer.Option(help="With --votes: label AUC of the probe (default 0.85).")
+    ] = None,
+    rho: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R,R,...",
+            help="With --votes: correlations of two readers' votes on a case that the probe does not "
+            "explain, to assume (default 0.05,0.15,0.3).",
+        ),
+    ] = None,
+    prevalence: Annotated[
+        float | None, typer.Option(help="With --votes: share of positive labels (default 0.5).")
+    ] = None,
+    n_labelled: Annotated[
+        int | None,
+        typer.Option("--labelled", help="With --votes: cases with a label only (default 1000)."),
+    ] = None,
+    voted: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="With --votes: numbers of cases with votes (default 0,25,50,100,200).",
+        ),
+    ] = None,
+    recover: Annotated[
+        float | None,
+        typer.Option(
+            help="With --votes: desired share of what knowing every vote buys (default 0.9)."
+        ),
     ] = None,
     n_simulations: Annotated[
         int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
@@ -137,29 +180,65 @@ def plan(
     seed: Seed = None,
     out: Out = None,
 ) -> None:
-    """Say how many cases and readers an audit needs, by simulation."""
+    """Say how many cases and readers an audit needs, by simulation.
+
+    With --votes: how many cases need readers' votes, so that a probe trained on labels can tell how
+    one reader would vote. Example: scalecal plan --votes --auc 0.9 --readers 5 --rho 0.1,0.4
+    """
+    from scalecal.checks import InputError
     from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan as run_plan
+    from scalecal.planning import plan_votes
 
     n_raters = split_list(readers, "--readers", int, what="whole numbers")
+    of_audits = {"--excess": excess, "--share": stratum_share, "--power": power}
+    of_votes = {
+        "--auc": auc,
+        "--rho": rho,
+        "--prevalence": prevalence,
+        "--labelled": n_labelled,
+        "--voted": voted,
+        "--recover": recover,
+    }
+    unused = ", ".join(given(**(of_audits if votes else of_votes)))
+    if unused:
+        raise InputError(f"{unused} cannot be used with{'' if votes else 'out'} --votes")
+    if votes and n_raters is not None and len(n_raters) > 1:
+        raise InputError(f"--votes plans for one number of readers, got --readers {readers}")
+    names = ("votes.csv", "votes_needed.csv") if votes else ("plan.csv", "plan.svg", "plan.png")
     if out is not None:
-        names = ("plan.csv", "plan.svg", "plan.png")
         check_output_folder(out, kind="plan", names=names)
-    result = run_plan(
-        **given(
-            excess=excess,
-            stratum_share=stratum_share,
-            power=power,
-            n_raters=n_raters,
-            n_simulations=n_simulations,
-            seed=seed,
+    common = given(n_simulations=n_simulations, seed=seed)
+    if votes:
+        answer = plan_votes(
+            **common,
+            **given(
+                auc=auc,
+                rho=split_list(rho, "--rho", float, what="numbers"),
+                n_raters=None if n_raters is None else n_raters[0],
+                prevalence=prevalence,
+                n_labelled=n_labelled,
+                n_voted=split_list(voted, "--voted", int, what="whole numbers"),
+                share=recover,
+            ),
+            progress=tell,
         )
-    )
-    say(str(result))
-    if out is not None:
-        from scalecal.auditing.plots import power_curve, save
+        say(str(answer))
+        if out is not None:
+            with output_folder(out, kind="plan") as folder:
+                write_csv(answer.table, folder / "votes.csv")
+                write_csv(answer.needed, folder / "votes_needed.csv")
+    else:
+        result = run_plan(
+            **common,
+            **given(excess=excess, stratum_share=stratum_share, power=power, n_raters=n_raters),
+        )
+        say(str(result))
+        if out is not None:
+            from scalecal.auditing.plots import power_curve, save
 
-        with output_folder(out, kind="plan") as folder:
-            write_csv(result.table, folder / "plan.csv")
-            save(power_curve(result.table, power=result.power), folder / "plan")
-        say(f"\nWrote plan.csv, plan.svg and plan.png to {out}")
+            with output_folder(out, kind="plan") as folder:
+                write_csv(result.table, folder / "plan.csv")
+                save(power_curve(result.table, power=result.power), folder / "plan")
+    if out is not None:
+        say(f"\nWrote {', '.join(names[:-1])} and {names[-1]} to {out}")
