@@ -227,3 +227,32 @@ def test_help_imports_nothing_heavy():
 def test_version_and_help():
     assert "scalecal" in run("--version").output
     assert run("--help").exit_code == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_file_with_both_answers(tmp_path, frame, stream):
+    file, out = tmp_path / "p.csv", tmp_path / "out"
+    z = np.log(frame["p"]) - np.log1p(-frame["p"])
+    frame["one_reader"], frame["icc"] = 1 / (1 + np.exp(-z / 1.5)), 0.1
+    frame.to_csv(file, index=False)
+    named = ("--p-reader-column", "one_reader", "--rho-column", "icc", "--resamples", 50)
+    result = run("audit", file, *named, "--out", out, *(["--stream"] if stream else []))
+    assert result.exit_code == 0, result.output
+    assert "p_reader against readers' votes" in result.output
+    assert "its probability of a reader's vote has a vote NLL of" in result.output
+    loaded = json.loads((out / "audit.json").read_text())
+    assert (loaded["meta"]["votes_judge"], loaded["meta"]["rho"]) == ("p_reader", 0.1)
+    first, votes = loaded["strata"][0], {"n_raters": 7}
+    assert first["nll"] == pytest.approx(metrics.nll(frame["label"], frame["p"]), rel=1e-4)
+    for name, options in (("vote_nll", {}), ("count_log_score", {"rho": 0.1})):
+        function = getattr(metrics, name)
+        expected = function(frame["votes"], frame["one_reader"], **votes, **options)
+        assert first[name] == pytest.approx(expected, rel=1e-4)
+    if not stream:
+        kept = pd.read_parquet(out / "predictions.parquet")
+        assert kept["p_reader"].tolist() == pytest.approx(frame["one_reader"].tolist())
+        assert set(kept["rho"]) == {0.1}
+    alone = run("audit", file, "--resamples", 50)
+    assert "p against readers' votes" in alone.output
+    assert "right for the majority of 7 readers must be surer than one reader is" in alone.output
+    assert "has a vote NLL of" in alone.output

@@ -20,7 +20,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import scalecal
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.jury import jury_logit
 from scalecal.probes import (
     PRESETS,
     SCALINGS,
@@ -29,7 +28,6 @@ from scalecal.probes import (
     Recipe,
     ScaleProbe,
     fit_many,
-    linear_logits,
     load_probe,
     with_preset,
 )
@@ -37,7 +35,7 @@ from scalecal.smoothing import piecewise
 from scalecal.splits import hold_out
 from scalecal.synthesis import BetaLevels, synthesize
 
-PUBLISHED: dict[str, Any] = {"n_anchors": 10, "n_synthetic": None, "mass": None, "jury": None}
+PUBLISHED: dict[str, Any] = {"n_anchors": 10, "n_synthetic": None, "mass": None}
 """SCALE's own options as the paper has them, beside this package's training."""
 
 
@@ -237,15 +235,13 @@ def test_several_classes() -> None:
     assert probe.n_synthetic_ == 3 * 4 * 4 * 6
 
 
-def test_jury_step() -> None:
+def test_the_panel_behind_the_labels_is_the_imagined_one() -> None:
     X, y = data()
-    plain = ScaleProbe(random_state=0, jury=None).fit(X, y)
-    jury = ScaleProbe(random_state=0, jury=0.5).fit(X, y)
-    np.testing.assert_allclose(
-        jury.decision_function(X), jury_logit(plain.decision_function(X), 7, 0.5)
-    )
-    by_panel = ScaleProbe(random_state=0, n_raters=None).fit(X, y, votes=votes_of(X), n_raters=7)
-    np.testing.assert_array_equal(by_panel.coef_, plain.coef_)
+    seven = ScaleProbe(random_state=0).fit(X, y)
+    told = ScaleProbe(random_state=0).fit(X, y, votes=votes_of(X), n_raters=7)
+    np.testing.assert_array_equal(told.coef_, seven.coef_)
+    three = ScaleProbe(random_state=0).fit(X, y, panel_size=3)
+    assert (three.coef_ != seven.coef_).any()
 
 
 # -- options --------------------------------------------------------------------------------------
@@ -341,7 +337,8 @@ def shares(votes: Any, n_raters: Any) -> Any:
         LinearProbe(scaling="l2", validation_share=0.0),
         ScaleProbe(),
         ScaleProbe(preset="paper"),
-        ScaleProbe(jury=0.5, validation_share=0.0, levels=BetaLevels(2.0, 2.0)),
+        ScaleProbe(validation_share=0.0, levels=BetaLevels(2.0, 2.0)),
+        ScaleProbe(rho=0.2),
     ],
     ids=lambda probe: str(probe)[:60],
 )
@@ -445,7 +442,6 @@ def bad_features() -> Any:
         (LinearProbe(), {"sample_weight": -np.ones(240)}, "sample_weight must not be negative"),
         (LinearProbe(), {"votes": np.ones((240, 3))}, "one column per class"),
         (LinearProbe(smoothing="confidence"), {"y": np.arange(240) % 3}, "two classes, got 3"),
-        (ScaleProbe(n_raters=None), {}, "needs votes or n_raters"),
         (ScaleProbe(anchors="sure"), {}, "anchors must be one of"),
         (ScaleProbe(n_anchors=0), {}, "n_anchors must be at least 1"),
         (ScaleProbe(mass=-1.0), {}, "mass must be a number above 0 or None, got -1"),
@@ -491,21 +487,9 @@ def test_the_papers_preset_replaces_only_what_was_left_at_its_default() -> None:
     X, y = data()
     paper = ScaleProbe(preset="paper", random_state=0).fit(X, y)
     assert (paper.n_synthetic_, len(paper.anchors_[1]), paper.calibrator_) == (600, 10, None)
-    five = ScaleProbe(preset="paper", n_anchors=5, jury=0.5, random_state=0).fit(X, y)
+    five = ScaleProbe(preset="paper", n_anchors=5, random_state=0).fit(X, y)
     assert (five.n_synthetic_, len(five.anchors_[1])) == (150, 5)
-    assert five.calibrator_ is not None
-
-
-def test_the_jury_step_chooses_its_strength_on_the_validation_part() -> None:
-    X, y = data()
-    probe = ScaleProbe(random_state=0).fit(X, y)
-    jury = probe.calibrator_.steps_[1]
-    assert 0.0 <= jury.strength_ <= 1.0
-    assert jury.n_raters == 7
-    inner = probe.calibrator_.transform(linear_logits(X, probe.coef_, probe.intercept_))
-    np.testing.assert_allclose(probe.decision_function(X), inner)
-    tiny = ScaleProbe(random_state=0).fit(X[:40], y[:40])
-    assert tiny.calibrator_ is None
+    assert five.calibrator_ is None
 
 
 def test_torch_arrays_give_the_same_probes() -> None:
@@ -526,8 +510,8 @@ def test_votes_that_a_smoothing_does_not_use_are_told():
     rng = np.random.default_rng(0)
     y = np.arange(60) % 2
     X, votes = rng.normal(size=(60, 3)) + y[:, None], np.where(y, 5, 2)
-    with pytest.warns(ScalecalWarning, match="smoothing=None does not use them"):
-        LinearProbe().fit(X, y, votes=votes, n_raters=7)
+    with pytest.warns(ScalecalWarning, match="preset='paper' does not use them"):
+        LinearProbe(preset="paper").fit(X, y, votes=votes, n_raters=7)
     LinearProbe(smoothing="fraction").fit(X, y, votes=votes, n_raters=7)
     with pytest.raises(InputError, match=r"one class only \(0 in 60 cases\)"):
         LinearProbe().fit(X, 0 * y)

@@ -1015,7 +1015,7 @@ def fit_panel(
     n_raters : int or array (n,), optional
         Readers in `votes`, per case, where `votes` is (n,); without `votes` those behind `y`.
     panel_size : int or array (n,), optional
-        Readers behind `y`; default: `n_raters` where that is the same for all voted cases.
+        Readers behind `y`; default: those in `votes`, where these are as many for every case.
     sample_weight : array (n,), optional
     prior_sd : float
         Prior standard deviation of the intercept; larger (2) for logits of a foreign model.
@@ -1044,14 +1044,15 @@ def fit_panel(
     m = counts.sum(axis=1)
     if votes is None and panel_size is None:
         panel_size = n_raters
-    sizes = _panel_sizes(len(z), panel_size, m, np.isfinite(labels))
-    reference = _commonest(sizes[np.isfinite(labels)] if np.isfinite(labels).any() else sizes)
+    labelled = np.isfinite(labels)
+    sizes = _panel_sizes(panel_size, m, labelled)
     _check_identified(z, labels, m, sizes)
+    reference = _commonest(sizes[labelled if labelled.any() else m > 0])
     if z.ndim == 2:
         return _fit_classes(z, labels, counts, sizes, reference, weight, prior_sd, interval)
     objective = _Objective(z, labels, counts[:, 1], m, sizes, reference, weight, prior_sd)
     rough = np.eye(3)
-    rough[:2, :2] = _start_covariance(z, weight * ((m > 0) | np.isfinite(labels)), prior_sd)
+    rough[:2, :2] = _start_covariance(z, weight * ((m > 0) | labelled), prior_sd)
     rough[2, 2] = 1.0 / (1.0 + 0.1 * weight[m > 1].sum())
     theta, _ = _minimise(objective, np.array([0.0, 0.0, logit(PRIOR_RHO[0])]), rough)
     covariance = _covariance(objective, theta)
@@ -1110,18 +1111,19 @@ def _observed(
     return labels, np.where(read[:, None], raw, 0.0).astype(np.int64)
 
 
-def _panel_sizes(n: int, panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool_]) -> Int:
+def _panel_sizes(panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool_]) -> Int:
+    """Readers behind each case's label: its own votes', or those of all where they are as many."""
     if panel_size is not None:
-        return check_sizes(panel_size, n, "panel_size")
+        return check_sizes(panel_size, len(m), "panel_size")
     found = np.unique(m[m > 0])
-    if len(found) == 1:
-        return np.full(n, found[0])
-    if not labelled.any() and len(found):
-        return np.full(n, _commonest(m[m > 0]))
-    raise InputError(
-        "panel_size, the number of readers behind each label, is needed"
-        + (" where the numbers of votes differ" if len(found) else "")
-    )
+    if len(found) == 1 and found[0] > 1:
+        return np.full(len(m), found[0])
+    if (labelled & (m == 0)).any():
+        raise InputError(
+            "panel_size, the number of readers behind each label, is needed: it is taken from the "
+            "votes only where these are of two or more readers, as many for every case"
+        )
+    return np.maximum(m, 1)
 
 
 def _commonest(sizes: Int) -> int:
@@ -1138,6 +1140,8 @@ def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
     if (m >= 2).any() or len(kinds) >= 2 or ((m == 1).any() and (kinds > one).any()):
         return
     message = "rho, the correlation of readers' votes, is not identified by "
+    if len(kinds) == 0 and not (m > 0).any():
+        raise InputError("nothing to fit: no case has a label or a vote")
     if len(kinds) == 0:
         raise InputError(f"{message}single reads. Give labels of three or more readers, or votes.")
     if kinds[0] <= one:
@@ -1190,15 +1194,16 @@ def _profile(objective: _Objective, theta: Float, covariance: Float | None) -> t
 def _interval(excess: Callable[[float], float], centre: float, sd: float) -> tuple[float, float]:
     """Correlations on both sides of `centre`, in logits, where `excess` passes zero."""
     ends = []
-    for side, bound in zip((-1.0, 1.0), _LOGIT_RHO, strict=True):
-        near, far = centre, centre + side * 2.0 * sd
-        while side * (bound - far) > 0 and excess(far) < 0:
-            near, far = far, far + side * sd
-        if side * (bound - far) <= 0 and (near == bound or excess(bound) < 0):
-            ends.append(0.0 if side < 0 else MOST_RHO)
-            continue
-        far = far if side * (bound - far) > 0 else bound
-        ends.append(float(expit(brentq(excess, near, far, xtol=1e-3))))
+    for side, bound, open_end in zip((-1.0, 1.0), _LOGIT_RHO, (0.0, MOST_RHO), strict=True):
+        near, far, step = centre, centre, 2.0 * sd
+        while far != bound:
+            near, far = far, side * min(side * (far + side * step), side * bound)
+            if excess(far) >= 0:
+                ends.append(float(expit(brentq(excess, near, far, xtol=1e-3))))
+                break
+            step = sd
+        else:
+            ends.append(open_end)
     return ends[0], ends[1]
 
 

@@ -95,3 +95,53 @@ def test_a_handful_of_cases_gives_no_sentence_on_left_out_votes(n):
     votes = rng.integers(3, 5, n)
     result = audit(votes > 3, rng.uniform(0.1, 0.9, n), votes=votes, n_raters=7, n_resamples=20)
     assert ("Judged by votes" in str(result)) == (result["low"]["lvo_n"] >= 10)
+
+
+def voted_row(**change):
+    """A row of all cases with votes whose true probabilities are given."""
+    first, _ = overall(lambda z: z, n=100)
+    votes = {"n_votes": 700, "vote_nll": 0.5, "vote_nll_floor": 0.49}
+    ends = {"vote_excess": 0.01, "vote_excess_low": -0.02, "vote_excess_high": 0.04}
+    gap = {"vote_gap": 0.001, "vote_gap_low": -0.02, "vote_gap_high": 0.02}
+    return first | votes | ends | gap | change
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({}, "the votes show no miscalibration of it (difference 0.010, 95 % interval -0.020 to"),
+        ({"vote_excess_low": 0.002}, "it is too sure of how a reader votes (difference 0.010"),
+        ({"vote_excess_high": -0.002}, "it is not sure enough of how a reader votes"),
+        ({"vote_gap_low": 0.0005}, "on average it is too high (mean less share of votes 0.001"),
+        ({"vote_gap_high": -0.001}, "on average it is too low"),
+        (
+            {"vote_excess_low": 0.002, "vote_gap_high": -0.001},
+            "0.002 to 0.040); on average it is too low",
+        ),
+    ],
+)
+def test_what_votes_say_of_a_readers_probability(change, kind):
+    (_, said) = sentences([voted_row(**change)], agreement=True, reader=True, n_raters=[7])
+    assert said.startswith("Against the readers' 700 votes, its probability of a reader's vote has")
+    assert "a vote NLL of 0.500, where true vote probabilities would show 0.490: " in said
+    assert kind in said
+
+
+@pytest.mark.parametrize(
+    ("n_raters", "panel"),
+    [([7], "of 7 readers"), ([0, 1, 3, 7], "of 3 to 7 readers"), ([1, 2], None), ([], None)],
+)
+def test_one_probability_cannot_be_right_for_a_vote_and_for_the_majority(n_raters, panel):
+    said = sentences([voted_row()], agreement=True, n_raters=n_raters)
+    assert "the same probability has a vote NLL of 0.500, where it would show 0.490 if" in said[1]
+    if panel is None:
+        assert len(said) == 2
+    else:
+        assert f"right for the majority {panel} must be surer than one reader is" in said[2]
+
+
+def test_left_out_votes_judge_the_readers_probability():
+    first, _ = overall(lambda z: z, n=100)
+    low = {"n": 50, "ece": 0.1, "null": 0.1, "p_null_holm": 0.5} | low_row(40.0, 0.2)
+    said = sentences([first, low], agreement=True, reader=True)
+    assert "its confidence in a reader's vote on low agreement exceeds" in said[2]

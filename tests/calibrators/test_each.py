@@ -1,5 +1,7 @@
 """Each calibrator against slow references, limits and public libraries."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,18 +15,18 @@ from scalecal.calibrators import (
     BetaCalibration,
     HistogramBinning,
     IsotonicCalibration,
-    JuryScaling,
+    PanelCalibrator,
     PlattScaling,
     TemperatureScaling,
-    choose_strength,
     fit_beta,
     fit_histogram,
     fit_platt,
     fit_temperature,
     fit_vector_scaling,
+    from_dict,
 )
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.jury import jury_logit
+from scalecal.panel import fit_panel, label_logit, reader_logit, vote_moments
 from tests.calibrators.made import log_loss, three_classes, two_classes
 
 
@@ -185,65 +187,110 @@ class TestFree:
             HistogramBinning(strategy="tall").fit(*two_classes())
 
 
-class TestJuryScaling:
-    def test_is_the_jury_map(self):
+def read_cases(n=2_000, rho=0.2, seed=0):
+    """Logits of a probe that is over-confident about the label, and votes of seven readers."""
+    rng = np.random.default_rng(seed)
+    reader = rng.normal(0, 1.5, n)
+    p = rng.beta(expit(reader) * (1 - rho) / rho, expit(-reader) * (1 - rho) / rho)
+    votes = rng.binomial(7, p)
+    return 2.0 * label_logit(reader, rho, 7), (votes >= 4).astype(int), votes, expit(reader)
+
+
+class TestPanelCalibrator:
+    def test_both_answers_are_those_of_the_panel(self):
+        z, y, votes, _ = read_cases()
+        fitted = PanelCalibrator().fit(z, y, votes=votes, n_raters=7)
+        panel = fit_panel(z, y, votes, 7)
+        assert fitted.panel_.rho == pytest.approx(panel.rho)
+        np.testing.assert_allclose(fitted.transform(z), panel.label_logit(z))
+        reader = fitted.predict_reader_proba(z)
+        np.testing.assert_allclose(reader.sum(axis=1), 1)
+        np.testing.assert_allclose(reader[:, 1], expit(panel.reader_logit(z)))
+        law = fitted.predict_votes(z)
+        np.testing.assert_allclose(law.sum(axis=1), 1)
+        np.testing.assert_allclose(law @ np.arange(8) / 7, reader[:, 1])
+        np.testing.assert_allclose(law[:, 4:].sum(axis=1), fitted.predict_proba(z)[:, 1])
+        np.testing.assert_allclose(law[:, 3:5].sum(axis=1), fitted.predict_disagreement(z))
+        assert fitted.predict_votes(z, 3).shape == (2_000, 4)
+
+    @pytest.mark.parametrize("way", ["votes", "kappa", "rho"])
+    def test_recovers_label_and_vote(self, way):
+        z, y, votes, truth = read_cases(20_000)
+        kappa, share = vote_moments(np.column_stack([7 - votes, votes]))
+        options = {"kappa": {"kappa": kappa, "vote_share": share[1]}, "rho": {"rho": 0.2}}
+        fitted = PanelCalibrator(**options.get(way, {}))
+        fitted.fit(z, y, n_raters=7, votes=votes if way == "votes" else None)
+        assert np.abs(fitted.predict_reader_proba(z)[:, 1] - truth).mean() < 0.01
+        assert np.abs(fitted.predict_proba(z)[:, 1] - expit(z / 2)).mean() < 0.01
+        assert fitted.panel_.rho == pytest.approx(0.2, abs=0.03)
+
+    def test_rho_nothing_is_the_jury_map_and_strength_goes_half_way(self):
         z, y = two_classes()
-        fitted = JuryScaling(n_raters=5, strength=0.4).fit(z, y)
-        np.testing.assert_array_equal(fitted.transform(z), jury_logit(z, 5, 0.4))
-        panel = np.random.default_rng(0).integers(1, 9, len(z))
-        np.testing.assert_array_equal(
-            fitted.transform(z, n_raters=panel), jury_logit(z, panel, 0.4)
-        )
+        full, half = (PanelCalibrator(rho=0.0, strength=s).fit(z, y, n_raters=5) for s in (1, 0.5))
+        label = full.transform(z)
+        np.testing.assert_allclose(full.reader_logits(z), reader_logit(label, 0.0, 5))
+        np.testing.assert_allclose(half.reader_logits(z), 0.5 * (label + full.reader_logits(z)))
 
-    @pytest.mark.validity
-    def test_recovers_vote_probabilities_from_labels(self):
+    def test_labels_of_another_panel(self):
+        z, y, votes, _ = read_cases()
+        fitted = PanelCalibrator().fit(z, y, votes=votes, n_raters=7)
+        sizes = np.tile([1, 3, 7, 25], 500)
+        p = fitted.transform(z, n_raters=sizes)
+        np.testing.assert_allclose(p[2::4], fitted.transform(z)[2::4])
+        np.testing.assert_allclose(p[0::4], fitted.reader_logits(z)[0::4], rtol=1e-9)
+        assert (np.abs(p[3::4]) >= np.abs(fitted.transform(z)[3::4])).all()
+
+    def test_without_readers_the_label_is_calibrated_and_the_reader_refused(self):
+        z, y = two_classes()
+        fitted = PanelCalibrator().fit(z, y)
+        assert fitted.panel_.slope < 1
+        for ask in (fitted.predict_reader_proba, fitted.predict_votes, fitted.predict_disagreement):
+            with pytest.raises(InputError, match=r"votes of some cases .* kappa"):
+                ask(z)
+        with pytest.raises(InputError, match="kappa needs the panel's size"):
+            PanelCalibrator(kappa=0.4).fit(z, y)
+
+    def test_some_votes_some_single_reads(self):
+        z, y, votes, truth = read_cases(4_000)
+        seen, m = votes.astype(float), np.full(4_000, 7.0)
+        seen[1_000:] = np.nan
         rng = np.random.default_rng(1)
-        vote = expit(rng.normal(0, 1, 20_000))
-        label = rng.binomial(7, vote) > 3
-        logits = 2.5 * np.log(vote / (1 - vote))  # a probe of the label, not yet calibrated
-        chain = BetaCalibration() | JuryScaling(n_raters=7)
-        assert np.abs(chain.fit(logits, label).predict_proba(logits)[:, 1] - vote).mean() < 0.01
+        seen[1_000:2_000] = rng.random(1_000) < votes[1_000:2_000] / 7
+        m[1_000:2_000] = 1
+        fitted = PanelCalibrator().fit(z, y, votes=seen, n_raters=m, panel_size=7)
+        assert fitted.panel_.panel_size == 7
+        assert np.abs(fitted.predict_reader_proba(z)[:, 1] - truth).mean() < 0.02
 
-    def test_auto_is_the_rule_written_out(self):
-        z, y = two_classes(300, seed=2, sharpness=1.0)
-        chosen = choose_strength(z, y.astype(float), 7)
-        losses = []
-        for k in range(21):
-            out = jury_logit(z, 7, k / 20)
-            losses.append(-(y * log_expit(out) + (1 - y) * log_expit(-out)))
-        best = losses[int(np.argmin([one.mean() for one in losses]))]
-        allowed = [
-            k / 20
-            for k, one in enumerate(losses)
-            if (one - best).mean() <= (one - best).std() / np.sqrt(300) + 1e-15
-        ]
-        assert chosen == pytest.approx(max(allowed))
-        assert 0 < chosen < 1
+    def test_saved(self):
+        z, y, votes, _ = read_cases(300)
+        for fitted in (
+            PanelCalibrator().fit(z, y, votes=votes, n_raters=7),
+            PanelCalibrator(kappa=0.4, vote_share=0.5).fit(z, y, n_raters=7),
+        ):
+            again = from_dict(json.loads(json.dumps(fitted.to_dict())))
+            np.testing.assert_array_equal(
+                again.predict_reader_proba(z), fitted.predict_reader_proba(z)
+            )
 
-    def test_auto_shrinks_as_labels_speak_louder(self):
-        def strength(n, seed):
-            chain = TemperatureScaling() | JuryScaling(strength="auto")
-            return chain.fit(*two_classes(n, seed=seed)).steps_[1].strength_
-
-        small = np.mean([strength(100, seed) for seed in range(20)])
-        large = np.mean([strength(5_000, seed) for seed in range(20)])
-        assert small > large + 0.05
-
-    def test_auto_for_many_classes_and_own_panels(self):
-        z, y = three_classes(100, sharpness=1.0)
-        panel = np.random.default_rng(0).integers(1, 6, 100)
-        fitted = JuryScaling(strength="auto").fit(z, y, n_raters=panel)
-        assert 0 <= fitted.strength_ <= 1
-        assert fitted.predict_proba(z, n_raters=panel).shape == (100, 3)
+    def test_several_classes(self):
+        rng = np.random.default_rng(0)
+        z, y = three_classes(400)
+        p = np.apply_along_axis(lambda a: rng.dirichlet(4 * a), 1, softmax(z, axis=1))
+        votes = np.array([rng.multinomial(5, row) for row in p])
+        fitted = PanelCalibrator().fit(z, y, votes=votes, panel_size=5)
+        assert fitted.predict_reader_proba(z).shape == (400, 3)
+        assert fitted.predict_votes(z).shape == (400, 3, 6)
+        np.testing.assert_allclose(fitted.predict_votes(z).sum(axis=2), 1)
+        assert ((fitted.predict_disagreement(z) >= 0) & (fitted.predict_disagreement(z) <= 1)).all()
 
     @pytest.mark.parametrize(
         ("options", "words"),
-        [({"strength": "full"}, "strength must be one of 'auto'"), ({"strength": 2.0}, "strength"),
-         ({"n_raters": 0}, "n_raters must be at least 1")],
+        [({"strength": 2.0}, "strength"), ({"rho": 1.5}, "rho must lie in"),
+         ({"kappa": 2.0}, "kappa must lie in"), ({"kappa": 0.4, "vote_share": 1.0}, "vote_share")],
     )  # fmt: skip
     def test_bad_options(self, options, words):
         with pytest.raises(InputError, match=words):
-            JuryScaling(**options).fit(*two_classes())
+            PanelCalibrator(**options).fit(*two_classes(), n_raters=7)
 
 
 @pytest.mark.filterwarnings("ignore")

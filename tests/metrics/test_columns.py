@@ -53,14 +53,14 @@ def test_every_metric_of_results_is_a_column():
     results = score_cell(cell({"none": sharp(2), "scale": sharp(1)}, n=120, n_seeds=1))
     assert set(results["metric"]) <= set(COLUMNS)
     floors = results[results["floor"].notna() & (results["floor"] != 0)]
-    assert {COLUMNS[metric].floor for metric in floors["metric"]} == {"floor"}
+    assert {COLUMNS[metric].floor for metric in floors["metric"]} == {"floor", "split_ece_floor"}
 
 
 def test_the_terminal_and_the_notebook_show_titles():
     result = AUDITS["votes"]
-    first = table(result.rows).splitlines()[0]
+    text = table(result.rows)
     for key in SHOWN:
-        assert COLUMNS[key].title in first
+        assert COLUMNS[key].title in text
     assert f">{COLUMNS['nll'].title}<" in audit_html(result)
 
 

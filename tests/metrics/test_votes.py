@@ -15,6 +15,7 @@ from scalecal.metrics import (
     ent_ce,
     split_auc,
     split_ece,
+    split_floor,
     vote_error,
     vote_floor,
     vote_nll,
@@ -134,6 +135,19 @@ def test_floors_take_weights_and_know_their_names():
     assert both == pytest.approx((2 * one + two) / 3)
     with pytest.raises(InputError, match="'dist_ce', 'ent_ce', 'vote_nll', 'vote_error'"):
         vote_floor("ece", [0.5], 3)
+
+
+def test_the_floor_of_splits_is_what_the_true_law_shows(rng):
+    mean = rng.uniform(0.05, 0.95, 150)
+    m = rng.integers(0, 8, 150)
+    seen = [
+        split_ece(rng.binomial(m, rng.beta(3 * mean, 3 * (1 - mean))), mean, n_raters=m, rho=0.25)
+        for _ in range(600)
+    ]
+    floor = split_floor(mean, m, rho=0.25)
+    assert floor == pytest.approx(np.mean(seen), abs=4 * np.std(seen) / np.sqrt(600))
+    assert split_floor(mean, m, rho=0.25, sample_weight=np.full(150, 2)) < floor
+    assert np.isnan(split_floor([0.5], 1))
 
 
 def dirichlet_multinomial(v, p, rho):

@@ -7,6 +7,7 @@ import pytest
 from scalecal.cases import Factor
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
+from scalecal.panel import vote_moments
 from scalecal.probes import LinearProbe, ScaleProbe
 from scalecal.runs.facts import best_method, compare_cell
 from scalecal.runs.fitted import fit_method
@@ -119,7 +120,7 @@ def test_the_grid_equals_the_estimators(data):
         grid.cell.predictions["vanilla-ls", 3].p, smooth.predict_proba(test)[:, 1], atol=1e-6
     )
     scale = ScaleProbe(
-        n_anchors=10, n_synthetic=None, mass=None, jury=None, preset="paper", random_state=3
+        n_anchors=10, n_synthetic=None, mass=None, preset="paper", random_state=3
     ).fit(X, y)
     np.testing.assert_allclose(
         grid.cell.predictions["scale", 3].p, scale.predict_proba(test)[:, 1], atol=1e-6
@@ -130,12 +131,14 @@ def test_scale_default_is_the_estimator(data):
     marked = Factor.of(["train"] * 300 + ["test"] * 60)
     fixed = data.with_cases(split=marked, groups=None)
     grid = run_grid(fixed, methods=["scale-default"], seeds=[1])
-    probe = ScaleProbe(random_state=1).fit(data.X[:300], data.y[:300])
-    np.testing.assert_allclose(
-        grid.cell.predictions["scale-default", 1].p,
-        probe.predict_proba(data.X[300:])[:, 1],
-        atol=1e-6,
+    kappa, share = vote_moments(data.cases.votes[:300])
+    probe = ScaleProbe(random_state=1).fit(
+        data.X[:300], data.y[:300], n_raters=7, kappa=kappa, vote_share=share[1]
     )
+    found, test = grid.cell.predictions["scale-default", 1], data.X[300:]
+    np.testing.assert_allclose(found.p, probe.predict_proba(test)[:, 1], atol=1e-6)
+    np.testing.assert_allclose(found.p_reader, probe.predict_reader_proba(test)[:, 1], atol=1e-6)
+    assert found.rho == pytest.approx(probe.panel_.rho, abs=1e-6)
 
 
 def test_methods_that_need_votes_are_left_out_with_a_reason(data):

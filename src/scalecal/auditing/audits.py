@@ -86,8 +86,13 @@ class Audit:
 
     @property
     def sentences(self) -> list[str]:
-        """Two or three plain sentences that claim no more than the tests bear."""
-        return wording.sentences(self.rows, agreement=self.meta["strata"] == "agreement")
+        """Plain sentences that claim no more than the tests bear: on the label, strata and votes."""
+        return wording.sentences(
+            self.rows,
+            agreement=self.meta["strata"] == "agreement",
+            reader=self.meta.get("votes_judge") == "p_reader",
+            n_raters=self.meta.get("n_raters", ()),
+        )
 
     def __str__(self) -> str:
         shown = [
@@ -95,7 +100,8 @@ class Audit:
             for r in self.references
             if r["stratum"] in (self.rows[0]["name"], self.rows[-1]["name"])
         ]
-        parts = [wording.table(self.rows, shown), " ".join(self.sentences)]
+        judges = self.meta.get("votes_judge", "p")
+        parts = [wording.table(self.rows, shown, judges=judges), " ".join(self.sentences)]
         if self.notes:
             parts.append("\n".join(f"Note: {note}" for note in self.notes))
         return "\n\n".join(parts)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scalecal.auditing.vote_bins import vote_reliability
+from scalecal.checks import Float
 from scalecal.io.text import number
 
 if TYPE_CHECKING:
@@ -92,60 +94,93 @@ def reliability(audit: Audit, *, most: int = 6) -> Figure:
     """Reliability diagram of every stratum: observed share, counts, consistency bars.
 
     Grey bars hold nine of ten calibrated models' points; a point outside its bar is surprising by
-    itself. Below each diagram: how many cases fall into each bin.
+    itself. Below each diagram: how many cases fall into each bin. Where votes are known a last diagram
+    holds the probability of a reader's vote against the share of readers who voted so.
     """
-    rows = [r for r in audit.rows if r["n"] > 0][:most]
+    strata = [r for r in audit.rows if r["n"] > 0][:most]
+    votes = vote_reliability(audit)[:1]
+    columns = len(strata) + len(votes)
     with style():
-        figure, axes = panels(len(rows), (2.6 * len(rows) + 0.6, 3.9), 2, height_ratios=(4, 1))
-        for j, row in enumerate(rows):
-            _panel(audit, row, axes[0, j], axes[1, j])
+        figure, axes = panels(columns, (2.6 * columns + 0.6, 3.9), 2, height_ratios=(4, 1))
+        for j, row in enumerate(strata):
+            _label_panel(audit, row, axes[0, j], axes[1, j])
         event = "positive" if audit.meta["event"] == "positive class" else "right"
         axes[0, 0].set_ylabel(f"share {event}")
         axes[1, 0].set_ylabel("cases")
+        for panel in votes:
+            _vote_panel(audit, panel, axes[0, -1], axes[1, -1])
     return figure
 
 
-def _panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
+def _label_panel(audit: Audit, row: dict[str, Any], top: Axes, below: Axes) -> None:
     table, bars = audit.reliability(row["name"])
-    n_bins = audit.meta["n_bins"]
-    filled = table.n > 0
-    x = table.mean_p[filled]
+    agreement = audit.meta["strata"] == "agreement" and row["name"] != "overall"
+    title = f"{row['name']} agreement" if agreement else row["name"]
+    null = row.get("null", float("nan"))
+    calibrated = null if np.isfinite(null) else row["floor"]
+    values = np.stack([table.mean_p, table.mean_y, table.weight, bars.lo, bars.hi, table.lo])
+    _draw_bins(top, below, *values[:, table.n > 0], n_bins=audit.meta["n_bins"])
+    _describe(top, f"{title}, n = {number(row['n'])}", row["ece"], calibrated)
+    below.set_xlabel("predicted probability")
+
+
+def _vote_panel(audit: Audit, panel: dict[str, Any], top: Axes, below: Axes) -> None:
+    keys = ("mean_p", "mean_y", "n", "bar_lo", "bar_hi", "lo")
+    values = np.array([[found[key] for found in panel["bins"]] for key in keys])
+    _draw_bins(top, below, *values, n_bins=audit.meta["n_bins"], colour=COLOURS[1])
+    title = f"{number(panel['votes'])} votes, n = {number(panel['n'])}"
+    _describe(top, title, panel["ece"], panel["null"])
+    event = "positive votes" if audit.meta["event"] == "positive class" else "votes for it"
+    top.set_ylabel(f"share of {event}")
+    below.set_xlabel(f"probability of a vote ({panel['judges']})")
+
+
+def _draw_bins(
+    top: Axes,
+    below: Axes,
+    x: Float,
+    y: Float,
+    n: Float,
+    low: Float,
+    high: Float,
+    edge: Float,
+    *,
+    n_bins: int,
+    colour: str = COLOURS[0],
+) -> None:
+    """Draw filled bins: points whose area is their number of cases, consistency bars, and the counts."""
     top.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, zorder=1)
-    top.vlines(x, bars.lo[filled], bars.hi[filled], color=BAR, linewidth=6, zorder=0)
-    # The area is the number of cases.
-    area = 12 + 90 * table.n[filled] / table.n.max()
+    top.vlines(x, low, high, color=BAR, linewidth=6, zorder=0)
     top.scatter(
         x,
-        table.mean_y[filled],
-        s=area,
-        color=COLOURS[0],
+        y,
+        s=12 + 90 * n / n.max(),
+        color=colour,
         edgecolor="white",
         linewidth=0.6,
         zorder=3,
         clip_on=False,
     )
-    agreement = audit.meta["strata"] == "agreement" and row["name"] != "overall"
-    title = f"{row['name']} agreement" if agreement else row["name"]
-    top.set_title(f"{title}, n = {number(row['n'])}")
-    null = row.get("null", float("nan"))
-    calibrated = null if np.isfinite(null) else row["floor"]
-    top.text(
-        0.03,
-        0.97,
-        f"ECE {number(row['ece'])}\nnull {number(calibrated)}",
-        transform=top.transAxes,
-        va="top",
-        fontsize=8,
-        color=INK,
-    )
-    below.bar(table.lo, table.n, width=0.9 / n_bins, align="edge", color=QUIET)
+    below.bar(edge, n, width=0.9 / n_bins, align="edge", color=QUIET)
     for axis in (top, below):
         axis.set_xlim(-0.02, 1.02)
         axis.set_xticks([0, 0.5, 1])
     top.set_ylim(-0.02, 1.02)
     top.set_yticks([0, 0.5, 1])
     top.set_aspect("equal")
-    below.set_xlabel("predicted probability")
+
+
+def _describe(top: Axes, title: str, ece: float, calibrated: float) -> None:
+    top.set_title(title)
+    top.text(
+        0.03,
+        0.97,
+        f"ECE {number(ece)}\nnull {number(calibrated)}",
+        transform=top.transAxes,
+        va="top",
+        fontsize=8,
+        color=INK,
+    )
 
 
 def power_curve(plan: pd.DataFrame, *, power: float) -> Figure:

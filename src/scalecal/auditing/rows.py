@@ -21,7 +21,8 @@ from scalecal.inference.units import NORMAL_95, Units, bootstrap_sums, interval
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.metrics.binning import bin_index, bins
 from scalecal.metrics.proper import EPS
-from scalecal.metrics.vote_scores import count_log_likelihood
+from scalecal.metrics.vote_scores import reader_logits
+from scalecal.panel import count_log_likelihood
 
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
 """Calibration tests run on every stratum; their p-values go by Holm over the strata."""
@@ -135,7 +136,7 @@ def _vote_sums(table: Float, counts: Int, rho: float, here: Units) -> dict[str, 
         "vote_gap": here.total(voted * (table[each, event] - share[each, event])),
         "vote_nll": here.total(voted * nll),
         "vote_excess": here.total(voted * (nll - entr(table).sum(axis=1))),
-        "count_log_score": here.total(-voted * count_log_likelihood(counts, table, rho)),
+        "count_log_score": here.total(-count_log_likelihood(counts, reader_logits(table), rho)),
         "vote_error": here.total(paired * error),
         "dist_ce": here.total(voted * 0.5 * np.abs(table - share).sum(axis=1)),
     }
@@ -289,7 +290,9 @@ def split_scores(
 ) -> dict[str, float]:
     """How well the law of votes tells which panels split; not within strata of agreement."""
     options: dict[str, Any] = {"rho": rho, "sample_weight": sample_weight}
+    size = votes.sum(axis=1)
     return {
         "split_auc": metrics.split_auc(votes, p, **options),
         "split_ece": metrics.split_ece(votes, p, n_bins=n_bins, **options),
+        "split_ece_floor": metrics.split_floor(p, size, n_bins=n_bins, **options),
     }

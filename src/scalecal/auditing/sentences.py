@@ -22,7 +22,7 @@ FEWEST = 10
 
 Row = Mapping[str, Any]
 
-SHOWN = (
+BY_LABELS = (
     "name",
     "n",
     "prevalence",
@@ -38,9 +38,18 @@ SHOWN = (
     "nll",
     "auc",
     "accuracy",
-    "vote_nll",
 )
-"""Columns of the table a person reads."""
+BY_VOTES = (
+    "n_votes",
+    "vote_share",
+    "vote_gap",
+    "vote_nll",
+    "vote_nll_floor",
+    "count_log_score",
+    "split_auc",
+)
+SHOWN = (*BY_LABELS, *BY_VOTES)
+"""Columns of the tables a person reads: what labels say, and what votes say."""
 
 
 def p_value(value: Any) -> str:
@@ -73,9 +82,20 @@ def shown_columns(rows: Sequence[Row], keys: Sequence[str] = SHOWN) -> list[Colu
     return [COLUMNS[k] for k in known]
 
 
-def table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
-    """Lay the strata out as text, one line each, with the reference predictors below."""
-    used = shown_columns(rows)
+def table(rows: Sequence[Row], references: Sequence[Row] = (), *, judges: str = "p") -> str:
+    """Lay the strata out as text, one line each, with the reference predictors below.
+
+    What votes say follows in a second table, where they are known; `judges` is what they judge.
+    """
+    parts = [_one_table(rows, references, BY_LABELS)]
+    if shown_columns(rows, BY_VOTES):
+        part = _one_table(rows, references, ("name", *BY_VOTES))
+        parts.append(f"{judges} against readers' votes\n{part}")
+    return "\n\n".join(parts)
+
+
+def _one_table(rows: Sequence[Row], references: Sequence[Row], keys: Sequence[str]) -> str:
+    used = shown_columns(rows, keys)
     lines = [[column.title for column in used]]
     lines += [[cell(c.key, row.get(c.key)) for c in used] for row in rows]
     lines += [[cell(c.key, row[c.key]) if c.key in row else "" for c in used] for row in references]
@@ -155,7 +175,7 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
     )
 
 
-def _left_out(rows: Sequence[Row]) -> str | None:
+def _left_out(rows: Sequence[Row], reader: bool) -> str | None:
     hard = next((r for r in rows if r["name"] == "low"), None)
     if hard is None or not hard.get("lvo_n", 0.0) >= FEWEST:
         return None
@@ -163,28 +183,85 @@ def _left_out(rows: Sequence[Row]) -> str | None:
     low, high = (hard.get(f"lvo_overconfidence_{end}", float("nan")) for end in ("low", "high"))
     known = np.isfinite(low) and np.isfinite(high)
     between = f", 95 % interval {number(low)} to {number(high)}" if known else ""
+    whose = "its confidence in a reader's vote" if reader else "its confidence"
     way = "exceeds" if gap > 0 else "falls short of"
     size = f" by {number(abs(gap))}"
     if known and low <= 0.0 <= high:
         way, size = "does not differ measurably from", ""
     return (
-        f"Judged by votes kept out of the strata, its confidence on low agreement {way} the share of "
+        f"Judged by votes kept out of the strata, {whose} on low agreement {way} the share of "
         f"readers who side with it{size} (about {number(round(hard['lvo_n']))} cases{between}, "
         f"vote NLL {number(hard['lvo_vote_nll'])})."
     )
 
 
-def sentences(rows: Sequence[Row], *, agreement: bool) -> list[str]:
-    """Two or three plain sentences on an audit's rows (the first is `overall`).
+def _votes(row: Row, reader: bool, n_raters: Sequence[int]) -> list[str]:
+    """What the votes say of a reader's probability, or of the label's where there is no other."""
+    if not row.get("n_votes"):
+        return []
+    nll, floor = number(row["vote_nll"]), number(row["vote_nll_floor"])
+    against = f"Against the readers' {number(row['n_votes'])} votes"
+    if reader:
+        return [
+            f"{against}, its probability of a reader's vote has a vote NLL of {nll}, where true vote "
+            f"probabilities would show {floor}: {_vote_kind(row)}."
+        ]
+    out = [
+        f"{against}, the same probability has a vote NLL of {nll}, where it would show {floor} if it "
+        "were right for a single reader."
+    ]
+    if panels := [m for m in n_raters if m > 2]:
+        m = " to ".join(map(str, sorted({min(panels), max(panels)})))
+        out.append(
+            f"A probability that is right for the majority of {m} readers must be surer than one reader "
+            "is, so the same number cannot be right for both: a second one, p_reader, is judged by the "
+            "votes alone."
+        )
+    return out
+
+
+def _vote_kind(row: Row) -> str:
+    """Which way a reader's probability is wrong, where an interval excludes 0."""
+
+    def between(name: str) -> str:
+        low, high = (number(row[f"{name}_{end}"]) for end in ("low", "high"))
+        return f"{number(row[name])}, 95 % interval {low} to {high}"
+
+    sure, shift = _sign(row, "vote_excess"), _sign(row, "vote_gap")
+    wrong = []
+    if sure:
+        way = "too sure" if sure > 0 else "not sure enough"
+        wrong.append(f"it is {way} of how a reader votes (difference {between('vote_excess')})")
+    if shift:
+        way = "high" if shift > 0 else "low"
+        wrong.append(f"on average it is too {way} (mean less share of votes {between('vote_gap')})")
+    if wrong:
+        return "; ".join(wrong)
+    return f"the votes show no miscalibration of it (difference {between('vote_excess')})"
+
+
+def sentences(
+    rows: Sequence[Row], *, agreement: bool, reader: bool = False, n_raters: Sequence[int] = ()
+) -> list[str]:
+    """Plain sentences on an audit's rows (the first is `overall`).
 
     The p of the first sentence is the smaller of Cox's and the consistency test's, doubled
     (Bonferroni). Which way it is wrong follows from the 95 % intervals of over-confidence and of mean p
     less prevalence.
+
+    Parameters
+    ----------
+    rows, agreement
+        As `Audit.rows`; whether the strata are of agreement.
+    reader
+        Whether votes judge a probability of their own.
+    n_raters
+        The numbers of readers behind a case that occur.
     """
     out = [_overall(rows[0])]
     if len(rows) > 1:
         out.append(_strata(rows[1:], agreement))
-        left = _left_out(rows[1:])
+        left = _left_out(rows[1:], reader)
         if left:
             out.append(left)
-    return out
+    return out + _votes(rows[0], reader, n_raters)

@@ -146,7 +146,16 @@ def _vote_columns() -> Iterator[Column]:
         "Area under the ROC curve of the probability that a panel splits (low agreement)",
         "higher",
     )
-    yield Column("split_ece", "split ECE", "ECE of the probability that a panel splits", "lower")
+    yield Column(
+        "split_ece",
+        "split ECE",
+        "ECE of the probability that a panel splits",
+        "lower",
+        "split_ece_floor",
+    )
+    yield Column(
+        "split_ece_floor", "split ECE floor", "Split ECE of the true law of votes on average"
+    )
     yield Column("lvo_n", "left-out n", "Cases of the stratum when it is made of half the votes")
     yield Column(
         "lvo_vote_nll", "left-out vote NLL", "Vote NLL on votes kept out of the strata", "lower"

@@ -33,7 +33,8 @@ from scalecal.metrics.arguments import blocks, read_probs, read_votes, read_weig
 from scalecal.metrics.calibration import ece
 from scalecal.metrics.discrimination import auc
 from scalecal.metrics.proper import EPS
-from scalecal.panel import check_rho, vote_log_pmf
+from scalecal.metrics.resampling import noise_floor
+from scalecal.panel import check_rho, count_log_likelihood, split_probability
 from scalecal.votes import STRATA, stratum_codes
 
 VoteMetric = Literal["dist_ce", "ent_ce", "vote_nll", "vote_error"]
@@ -67,6 +68,8 @@ def _average(terms: Terms, raters: Int, p: Float, w: Float | None, least: int) -
     total = mass = 0.0
     for part in blocks(len(p)):
         rows = part.start + np.flatnonzero(raters[part] >= least)
+        if len(rows) == 0:
+            continue
         values = terms(rows, raters[rows].astype(np.float64), _columns(p[rows]))
         weight = np.ones(len(rows)) if w is None else w[rows]
         total += float(values @ weight)
@@ -191,22 +194,10 @@ def vote_error(
     return _score(_squared, votes, probs, n_raters, sample_weight, least=2)
 
 
-def count_log_likelihood(counts: Int, p: Float, rho: float) -> Float:
-    r"""Log-probability of each case's counts (n, C) under the law with mean p (n, C): (n,).
-
-    .. math:: \log \frac{m!}{\prod_c v_c!} + \sum_c \sum_{i<v_c} \log((1-\rho) p_c + i\rho)
-              - \sum_{l<m} \log(1-\rho + l\rho)
-    """
+def reader_logits(p: Float) -> Float:
+    """Logits of probabilities (n, C), kept 2.2e-16 inside 0 and 1: (n,) for two classes, else (n, C)."""
     inside = np.clip(p, EPS, 1.0 - EPS)
-    m = counts.sum(axis=1)
-    total = gammaln(m + 1.0) - gammaln(counts + 1.0).sum(axis=1)
-    if rho == 0.0:
-        return np.asarray(total + (counts * np.log(inside)).sum(axis=1))
-    for i in range(int(m.max(initial=0))):
-        added = np.log((1.0 - rho) * inside + i * rho)
-        total += np.where(counts > i, added, 0.0).sum(axis=1)
-        total -= np.where(m > i, np.log1p(rho * (i - 1.0)), 0.0)
-    return np.asarray(total)
+    return np.asarray(logit(inside[:, 1]) if p.shape[1] == 2 else np.log(inside))
 
 
 def count_log_score(
@@ -247,35 +238,9 @@ def count_log_score(
     correlation = check_rho(rho)
 
     def terms(rows: NDArray[np.intp], _: Float, q: Float) -> Float:
-        return -count_log_likelihood(counts[rows], q, correlation)
+        return -count_log_likelihood(counts[rows], reader_logits(q), correlation)
 
     return _average(terms, counts.sum(axis=1), p, read_weights(sample_weight, len(p)), 1)
-
-
-def split_probability(p: Float, m: Int, rho: float) -> Float:
-    """Probability that each panel of m readers splits: low agreement, as `scalecal.votes.strata` says.
-
-    A panel that does not split has a class with more than half of the votes, which only one class can
-    have: the sum over the classes of the tails of their counts, which are beta-binomial.
-
-    Parameters
-    ----------
-    p : array (n, C)
-    m : array (n,)
-    """
-    z = logit(np.clip(p, EPS, 1.0 - EPS))
-    out = np.empty(len(p))
-    for size in np.unique(m).tolist():
-        here = np.flatnonzero(m == size)
-        k = np.arange(size + 1)
-        low = stratum_codes(np.column_stack([size - k, k])) == STRATA.index("low")
-        if p.shape[1] == 2:
-            out[here] = np.exp(vote_log_pmf(z[here, 1], rho, size)[:, low]).sum(axis=1)
-            continue
-        clear = ~low & (2 * k > size)
-        law = np.exp(vote_log_pmf(z[here].ravel(), rho, size)[:, clear])
-        out[here] = 1.0 - law.sum(axis=1).reshape(len(here), -1).sum(axis=1)
-    return np.clip(out, 0.0, 1.0)
 
 
 def _splits(
@@ -288,14 +253,19 @@ def _splits(
     """Whether each panel of two or more split, the probability that it would, and its weight."""
     counts, p = read_votes(votes, n_raters, probs)
     w = read_weights(sample_weight, len(p))
-    correlation, m = check_rho(rho), counts.sum(axis=1)
+    m = counts.sum(axis=1)
     kept = m >= 2 if w is None else (m >= 2) & (w > 0)
-    chance = np.zeros(len(p))
-    for part in blocks(len(p)):
-        rows = part.start + np.flatnonzero(kept[part])
-        chance[rows] = split_probability(_columns(p[rows]), m[rows], correlation)
     split = stratum_codes(counts[kept]) == STRATA.index("low")
-    return split, chance[kept], None if w is None else w[kept]
+    return split, _split_chance(p[kept], m[kept], rho), None if w is None else w[kept]
+
+
+def _split_chance(p: Float, m: Int, rho: float) -> Float:
+    """Probability that each panel of m >= 2 readers splits."""
+    correlation, chance = check_rho(rho), np.zeros(len(p))
+    for part in blocks(len(p)):
+        logits = reader_logits(_columns(p[part]))
+        chance[part] = split_probability(logits, correlation, m[part])
+    return np.minimum(chance, 1.0)
 
 
 def split_auc(
@@ -342,6 +312,34 @@ def split_ece(
     """
     split, chance, w = _splits(votes, probs, n_raters, rho, sample_weight)
     return ece(split, chance, n_bins=n_bins, sample_weight=w) if len(split) else float("nan")
+
+
+def split_floor(
+    probs: ArrayLike,
+    n_raters: ArrayLike,
+    *,
+    rho: float = 0.0,
+    n_bins: int = 15,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Expected `split_ece` if the law of votes with these probabilities and `rho` were true.
+
+    Parameters as `split_ece`, with the votes of each case in `n_raters`; those with fewer than two are
+    left out.
+
+    Examples
+    --------
+    >>> round(split_floor([0.5], 2), 6)
+    0.5
+    """
+    p = read_probs(probs)
+    w = read_weights(sample_weight, len(p))
+    m: Int = check_counts(np.zeros(len(p)), n_raters)[:, 0]
+    kept = m >= 2 if w is None else (m >= 2) & (w > 0)
+    if not kept.any():
+        return float("nan")
+    chance = _split_chance(p[kept], m[kept], rho)
+    return noise_floor(chance, n_bins=n_bins, sample_weight=None if w is None else w[kept])
 
 
 def _binomial(m: Float | float, v: Float | float, p: Float) -> Float:

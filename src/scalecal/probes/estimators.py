@@ -185,6 +185,13 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         by_labels = self._calibrates_labels and total >= FEWEST_TO_HOLD_OUT
         if not (about_readers or by_labels):
             calibrator = None
+        if counts is not None and calibrator is None and not job.recipe.needs_votes:
+            warnings.warn(
+                "votes were given, but preset='paper' does not use them here: take preset=None for two "
+                "answers, or smoothing 'fraction', 'piecewise', 'linear' or 'nonlinear' to train on votes",
+                ScalecalWarning,
+                stacklevel=2,
+            )
         again = CrossFit.of(job) if calibrator is not None else None
         jobs = [job, *([] if again is None else again.jobs)]
         trained, *parts = fit_many(features, jobs, X_validation=X_validation)

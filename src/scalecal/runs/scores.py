@@ -78,7 +78,8 @@ def score(
     out["n"] = (float(len(y)), nan)
     if votes is not None and splits:
         found = split_scores(votes, part.vote_p, rho=part.rho, n_bins=n_bins)
-        out |= {name: (value, nan) for name, value in found.items()}
+        out["split_auc"] = (found["split_auc"], nan)
+        out["split_ece"] = (found["split_ece"], found["split_ece_floor"])
     if brief:
         return out
     debiased = metrics.debiased_error(y, probs, n_bins=n_bins) if len(y) > 1 else nan
@@ -126,8 +127,8 @@ def score_cell(
     Returns
     -------
     DataFrame with the columns `RESULT_COLUMNS`, one row per number. `floor` is what a calibrated model
-    would show on average (for `ece`), NaN where a metric has no floor. The uncalibrated method has
-    further rows in each stratum: `null` and `p_null`.
+    would show on average (for `ece` and `split_ece`), NaN where a metric has no floor. The uncalibrated
+    method has further rows in each stratum: `null` and `p_null`.
     """
     import pandas as pd
 

@@ -274,8 +274,9 @@ def voted_sentence(voted: Mapping[str, Any]) -> str:
     """
     panel = [p for p in voted["points"] if p["reads"] == "panel" and p["share"] is not None]
     if not panel:
-        reasons = [p["reason"] for p in voted["points"]] or ["too few cases have votes"]
-        return f"What votes would buy cannot be said: {reasons[0]}."
+        reasons = [p["reason"] for p in voted["points"]]
+        why = reasons[0] if reasons else "too few cases have votes"
+        return f"What votes would buy cannot be said: {why}."
     most = max(panel, key=lambda p: float(p["share"]))
     chosen = next((p for p in panel if p["share"] >= 0.9), most)
     parts = [
