@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,15 +81,21 @@ def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
     cells = facts["cells"]
     for cell in cells:
         own = () if len(cells) == 1 else (cell["name"],)
-        for method, panels in cell["reliability"].items():
-            sheet = figures.reliability_row(
-                panels,
-                [stratum_title(p["stratum"], cell["agreement"]) for p in panels],
-                event=cell["event"],
-                role=figures.role_of(method, cell["baseline"]),
-                heading=f"{cell['name']}: {method}",
-            )
-            drawings.append((_file_name("reliability", *own, method), sheet))
+        for kind in ("reliability", "vote_reliability"):
+            for method, panels in cell[kind].items():
+                if not panels:
+                    continue
+                sheet = figures.reliability_row(
+                    panels,
+                    [stratum_title(p["stratum"], cell["agreement"]) for p in panels],
+                    event=cell["event"],
+                    role=figures.role_of(method, cell["baseline"]),
+                    heading=f"{cell['name']}: {method}",
+                )
+                drawings.append((_file_name(kind, *own, method), sheet))
+        voted = figures.voted_curve(cell) if cell["voted"] else None
+        if voted is not None:
+            drawings.append((_file_name("voted", *own), voted))
         for kind, _, drawn in frontiers(cell):
             drawings.append((_file_name(f"frontier_{kind}", *own), drawn))
         top = figures.referral_top(cell["referral"])
@@ -136,8 +142,35 @@ def _cell_tables(cell: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
             for line in method["thresholds"]
         ],
         "cases": [
-            {k: v for k, v in case.items() if k != "votes"}
+            {k: v for k, v in case.items() if k not in ("votes", "two")}
             | {f"votes_{j}": v for j, v in enumerate(case["votes"] or ())}
+            | _two_columns(case["two"])
             for case in cell["cases"]
         ],
+        "splits": [
+            {k: v for k, v in case.items() if k != "two"} | _two_columns(case["two"])
+            for case in cell["splits"]
+        ],
+        "voted": [
+            _flat_changes(point) for point in (figures.voted_points(cell) if cell["voted"] else ())
+        ],
+        "kappa": [_flat_changes(row) for row in cell["kappa_sensitivity"] or ()],
     }
+
+
+def _two_columns(two: dict[str, Any] | None) -> dict[str, Any]:
+    """A case's two answers as columns of a table."""
+    if two is None:
+        return {}
+    kept = {"label": "p", "reader": "p_reader", "split": "p_split", "n_raters": "n_raters"}
+    kept |= {"low": "expected_low", "high": "expected_high", "votes": "observed"}
+    return {name: two.get(key) for key, name in kept.items()}
+
+
+def _flat_changes(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the change of each metric in columns of its own."""
+    flat = {k: v for k, v in row.items() if k != "changes"}
+    for metric, change in row["changes"].items():
+        flat[f"{metric}_change"] = change["difference"]
+        flat |= {f"{metric}_change_{end}": change[end] for end in ("low", "high")}
+    return flat

@@ -10,11 +10,13 @@ import numpy as np
 
 from scalecal.io.text import number
 from scalecal.report.svg import Drawing, text_width
+from scalecal.runs.wording import change_text
 
 PANEL = {"width": 240, "height": 284, "left": 40, "top": 10, "side": 190, "gap": 14, "counts": 34}
 """Geometry of a reliability panel, shared with the page's script."""
 
 Row = Mapping[str, Any]
+Bounds = tuple[float, float]
 
 
 def nice_top(value: float) -> float:
@@ -69,17 +71,41 @@ def referral_top(panels: Sequence[Row]) -> float:
     return nice_top(max((max(m["yield"]) for p in panels for m in p["methods"]), default=0.5))
 
 
+def percent(value: float) -> str:
+    """Write a probability as people say it; never as a certainty that it is not.
+
+    Examples
+    --------
+    >>> percent(0.973), percent(0.9999), percent(0.002), percent(1)
+    ('97 %', '> 99 %', '< 1 %', '100 %')
+    """
+    if 0 < value < 0.005:
+        return "< 1 %"
+    return "> 99 %" if 0.995 <= value < 1 else f"{100 * value:.0f} %"
+
+
 def bin_tip(b: Row, event: str) -> str:
-    """Describe a bin in words."""
+    """Describe a bin in words; one of votes has their number."""
     what = "positive" if event == "positive class" else "right"
-    return (
-        f"predicted {number(b['mean_p'])}, {what} {number(b['mean_y'])}, {b['n']:,} cases; "
-        f"calibrated: {number(b['bar_lo'])} to {number(b['bar_hi'])}"
-    )
+    seen = f"{what} {number(b['mean_y'])}, {b['n']:,} cases"
+    if "votes" in b:
+        what = "votes positive" if event == "positive class" else "votes for it"
+        seen = f"{what} {number(b['mean_y'])}, {b['votes']:,} votes on {b['n']:,} cases"
+    calibrated = f"calibrated: {number(b['bar_lo'])} to {number(b['bar_hi'])}"
+    return f"predicted {number(b['mean_p'])}, {seen}; {calibrated}"
+
+
+def _axis_names(panel: Row, event: str) -> tuple[str, str]:
+    """Names of the axes of a reliability diagram, against labels or against votes."""
+    positive = event == "positive class"
+    if "votes" in panel:
+        return "probability of a vote", "share of votes" if positive else "share of votes for it"
+    return "predicted probability", "share positive" if positive else "share right"
 
 
 def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0: float) -> None:
     side = PANEL["side"]
+    across, up = _axis_names(panel, event)
 
     def at(p: float, q: float) -> tuple[float, float]:
         return x0 + p * side, y0 + (1 - q) * side
@@ -105,17 +131,20 @@ def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0
     sheet.line((x0, base), (x0 + side, base), stroke="rule")
     for tick in (0, 0.5, 1):
         sheet.text(x0 + tick * side, base + 14, f"{tick:g}", anchor="middle")
-    sheet.text(x0 + side / 2, base + 30, "predicted probability", anchor="middle", size=10.5)
-    what = "share positive" if event == "positive class" else "share right"
-    sheet.text(x0 - 29, y0 + side / 4, what, anchor="middle", size=10.5, turned=True)
+    sheet.text(x0 + side / 2, base + 30, across, anchor="middle", size=10.5)
+    sheet.text(x0 - 29, y0 + side / 4, up, anchor="middle", size=10.5, turned=True)
     sheet.text(x0 + side, base - PANEL["counts"] - 3, f"≤ {most:,}", anchor="end", size=10)
 
 
 def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawing:
-    """Reliability diagram of one stratum: points, consistency bars, and counts beneath."""
+    """Reliability diagram of one stratum: points, consistency bars, and counts beneath.
+
+    A panel that counts votes is of a reader's vote, against the share of readers who voted so.
+    """
+    against = " against readers’ votes" if "votes" in panel else ""
     label = (
-        f"Reliability diagram, {title}: {panel['n']:,} cases, ECE {number(panel['ece'])}; a calibrated "
-        f"model would show {calibrated_text(panel)} there."
+        f"Reliability diagram{against}, {title}: {panel['n']:,} cases, ECE {number(panel['ece'])}; "
+        f"a calibrated model would show {calibrated_text(panel)} there."
     )
     sheet = Drawing(PANEL["width"], PANEL["height"], label)
     _draw_panel(sheet, panel, event, role, PANEL["left"], PANEL["top"])
@@ -256,9 +285,198 @@ def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Draw
     return sheet
 
 
-# The trade-off: methods as labelled points against the curve of plain softening
+# Two answers: the law of votes, and what votes would buy
 
-Bounds = tuple[float, float]
+MOST_BARS = 60
+"""Numbers of votes drawn as bars; longer laws are written only."""
+
+
+def law_bars(two: Row, *, of: str) -> Drawing | None:
+    """Probability of each number of votes for a class, the observed number filled and marked.
+
+    The line beneath spans the numbers to expect. None where there is no law, or one too long to draw.
+    """
+    law = two.get("law")
+    if not law or len(law) > MOST_BARS:
+        return None
+    m, step, high = len(law) - 1, max(2.5, min(12.0, 108.0 / len(law))), 30.0
+    seen = two.get("votes")
+    each = ", ".join(f"{k}: {percent(p)}" for k, p in enumerate(law))
+    observed = "" if seen is None else f"; observed: {seen}"
+    sheet = Drawing(
+        step * len(law) + 8, high + 20, f"Votes for {of} of {m} readers, {each}{observed}"
+    )
+    most = max(law)
+    for k, p in enumerate(law):
+        height = max(high * p / most, 1.0)
+        fill = "accent" if k == seen else "rule"
+        sheet.rect(4 + k * step + 0.5, 2 + high - height, step - 1, height, fill=fill)
+    left, right = 4 + two["low"] * step, 4 + (two["high"] + 1) * step
+    sheet.line((left + 0.5, high + 4), (right - 0.5, high + 4), stroke="quiet", width=1.5)
+    if seen is not None:
+        sheet.circle(4 + (seen + 0.5) * step, high + 4, 3, fill="accent", stroke="paper")
+    sheet.text(4 + step / 2, high + 18, "0", anchor="middle", size=10)
+    sheet.text(4 + (m + 0.5) * step, high + 18, f"{m}", anchor="middle", size=10)
+    return sheet
+
+
+Placed = tuple[Row, float, float, float, float]
+"""A point with its place across, its value and the ends of its interval."""
+
+READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
+"""Kinds of reads in words, as points of a curve are described."""
+
+
+def voted_points(cell: Row) -> list[dict[str, Any]]:
+    """Points of the figure on voted cases: no vote at all, so many of each kind, all of them.
+
+    `voted` is None where all training votes were used.
+    """
+    voted, whole = cell["voted"], {}
+    for row in cell["rows"]:
+        if row["stratum"] == "overall":
+            whole[row["method"]] = row
+    ends = []
+    for key, method, n in (("published", "panel-published", 0), ("all", "panel-votes", None)):
+        if method in whole:
+            kept = {k: whole[method][k] for k in ("nll", "vote_nll", "changes")}
+            ends.append({"voted": n, "reads": key, **voted[key], **kept})
+    return [*ends[:1], *voted["points"], *ends[1:]]
+
+
+def voted_name(point: Row) -> str:
+    """A point of the figure on voted cases in words."""
+    if point["reads"] in READS:
+        return f"{point['voted']:,} cases {READS[point['reads']]}"
+    return "published numbers, no vote" if point["reads"] == "published" else "all training votes"
+
+
+def _voted_tip(point: Row) -> str:
+    parts = []
+    if _known(point["share"]):
+        ends = [f"{100 * point[k]:.0f}" for k in ("share", "low", "high")]
+        parts.append("recovers {} % ({} to {})".format(*ends))
+        if _known(point.get("draws_low")):
+            ends = [f"{100 * point[k]:.0f}" for k in ("draws_low", "draws_high")]
+            parts.append("{} to {} % over draws".format(*ends))
+    for key, name in (("vote_nll", "vote NLL"), ("nll", "label NLL")):
+        if key in point["changes"]:
+            parts.append(f"change of {name} {change_text(point['changes'][key])}")
+    return f"{voted_name(point)}: {'; '.join(parts)}"
+
+
+def voted_curve(cell: Row) -> Drawing | None:
+    """What voted cases buy: share of the gain recovered, and beneath it the change of label NLL.
+
+    Numbers of cases are on a square-root scale. Where no share is known the upper part has the change
+    of vote NLL instead. None without points.
+    """
+    points = voted_points(cell)
+    if not points:
+        return None
+    shares = any(_known(p["share"]) for p in points)
+    width, left, right, ends = 480.0, 62.0, 10.0, 44.0
+    upper, lower = (58.0, 258.0), (304.0, 384.0)
+    title = "Share of the gain recovered" if shares else "Change of vote NLL"
+    sheet = Drawing(
+        width, 428, f"{title}, and change of label NLL, by number of voted training cases."
+    )
+    most = math.sqrt(max([p["voted"] for p in points if p["voted"]], default=1))
+
+    def across(point: Row) -> float:
+        if point["voted"] is None:
+            return width - right - ends / 2
+        part = math.sqrt(point["voted"]) / most * (width - left - right - 2 * ends)
+        return left + ends / 2 + part + {"panel": -3.5, "single": 3.5}.get(point["reads"], 0.0)
+
+    def by(metric: str | None) -> list[Placed]:
+        """Points with value and interval: of the share recovered, or of a metric's change."""
+        names = ("difference" if metric else "share", "low", "high")
+        out: list[Placed] = []
+        for p in points:
+            source = p["changes"].get(metric, {}) if metric else p
+            value, low, high = (math.nan if source.get(k) is None else source[k] for k in names)
+            if math.isfinite(value):
+                out.append((p, across(p), value, low, high))
+        return out
+
+    x0, x1 = left, width - right
+    sheet.line((x1 - ends, upper[0] - 8), (x1 - ends, lower[1]), stroke="band")
+    _voted_part(sheet, by(None if shares else "vote_nll"), upper, (x0, x1), shares)
+    _voted_part(sheet, by("nll"), lower, (x0, x1), False)
+    heading = "share of the gain of training on all votes" if shares else "change of vote NLL"
+    sheet.text(8, upper[0] - 16, heading, fill="ink", size=12)
+    sheet.text(8, lower[0] - 16, "change of label NLL", fill="ink", size=12)
+    last = -1e9
+    for n in sorted({p["voted"] for p in points if p["voted"] is not None}):
+        x = across({"voted": n, "reads": ""})
+        if x - last >= text_width(f"{n:,}", 11) + 6:
+            sheet.text(x, lower[1] + 16, f"{n:,}", anchor="middle")
+            last = x
+    if any(p["voted"] is None for p in points):
+        sheet.text(x1 - ends / 2, lower[1] + 16, "all", anchor="middle")
+    name = "voted training cases, square-root scale"
+    sheet.text(x1 - ends, lower[1] + 36, name, anchor="end", fill="ink")
+    place = 8.0
+    for reads, words in (
+        ("panel", "whole panel"),
+        ("single", "one reader each"),
+        ("published", "published numbers"),
+        ("all", "all votes"),
+    ):
+        if any(p["reads"] == reads for p in points):
+            _voted_mark(sheet, reads, place + 5, 10)
+            sheet.text(place + 15, 14, words)
+            place += 34 + text_width(words, 11)
+    return sheet
+
+
+def _voted_mark(sheet: Drawing, reads: str, x: float, y: float, tip: str = "") -> None:
+    """A disc for whole panels, a ring for single reads, a square where nothing was drawn at random."""
+    if reads in READS:
+        fill = "accent" if reads == "panel" else "paper"
+        sheet.circle(x, y, 4.6, fill=fill, stroke="accent", width=1.6, tip=tip)
+    else:
+        fill = "before" if reads == "published" else "ink"
+        sheet.rect(x - 4.2, y - 4.2, 8.4, 8.4, fill=fill, stroke="paper", tip=tip)
+
+
+def _voted_part(
+    sheet: Drawing, placed: Sequence[Placed], rows: Bounds, columns: Bounds, shares: bool
+) -> None:
+    """One part of the figure: points with intervals, joined by kind of reads; far ones are clipped."""
+    values = [v for _, _, *three in placed for v in three if math.isfinite(v)]
+    low, high = min([0.0, *values]), max([1.0 if shares else 0.0, *values])
+    if shares:
+        low, high = max(low, -0.5), min(high, 2.0)
+    slack = 0.06 * (high - low) or 0.01
+    bounds = (low - slack, high + slack)
+
+    def up(value: float) -> float:
+        part = (_clip(value, bounds) - bounds[0]) / (bounds[1] - bounds[0])
+        return rows[1] - part * (rows[1] - rows[0])
+
+    step = 0.5 if shares else nice_top((bounds[1] - bounds[0]) / 5)
+    for k in range(math.ceil(bounds[0] / step), math.floor(bounds[1] / step) + 1):
+        text = f"{100 * k * step:.0f} %" if shares else f"{round(k * step, 10):+g}" if k else "0"
+        sheet.line((columns[0], up(k * step)), (columns[1], up(k * step)), stroke="band")
+        sheet.text(columns[0] - 8, up(k * step) + 4, text, anchor="end")
+    for mark in (0.0, 1.0) if shares else (0.0,):
+        sheet.line((columns[0], up(mark)), (columns[1], up(mark)), stroke="quiet", dash="3 3")
+    for reads in READS:
+        line = [(x, up(value)) for p, x, value, *_ in placed if p["reads"] == reads]
+        sheet.polyline(line, stroke="accent", dash="" if reads == "panel" else "5 3")
+    for p, x, _, least, greatest in placed:
+        if shares and _known(p.get("draws_low")):
+            bottom, top = up(p["draws_low"]), up(p["draws_high"])
+            sheet.rect(x - 3, top, 6, max(bottom - top, 1), fill="rule")
+        if math.isfinite(least) and math.isfinite(greatest):
+            sheet.line((x, up(least)), (x, up(greatest)), stroke="ink")
+    for p, x, value, *_ in placed:
+        _voted_mark(sheet, p["reads"], x, up(value), _voted_tip(p))
+
+
+# The trade-off: methods as labelled points against the curve of plain softening
 
 HEIGHT, PLOT, LEFT, TOP, BOTTOM = 400.0, 356.0, 56.0, 26.0, 44.0
 MOST_NAMES = 12  # methods written beside their points; more get numbers and a key

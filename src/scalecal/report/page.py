@@ -107,7 +107,8 @@ def _images(
     for own, cell in zip(facts["cells"], cells, strict=True):
         named = (cell.meta.get("dataset") or {}).get("data")
         folder = images if images is not None else Path(named) if named else None
-        used, notes[own["key"]] = add_images(own["cases"], folder, out, most_bytes=room)
+        listed = [*own["cases"], *own["splits"]]
+        used, notes[own["key"]] = add_images(listed, folder, out, most_bytes=room)
         room -= used
     return notes, start - room
 

@@ -9,7 +9,7 @@
   // Exact values on hover and focus: the words are in each mark's <title>, for readers without script.
   const tip = document.getElementById("tip");
   const say = (mark) => {
-    for (const lit of all("circle.lit")) lit.classList.remove("lit");
+    for (const lit of all(".lit")) lit.classList.remove("lit");
     if (!mark) { tip.style.visibility = "hidden"; return; }
     mark.classList.add("lit");
     tip.textContent = mark.dataset.tip;

@@ -96,9 +96,9 @@ class Drawing:
         """Draw a straight line from a to b."""
         self._add("line", a, b, stroke=stroke, **style)
 
-    def rect(self, x: float, y: float, w: float, h: float, *, fill: str) -> None:
+    def rect(self, x: float, y: float, w: float, h: float, *, fill: str, **style: Any) -> None:
         """Draw a filled rectangle."""
-        self._add("rect", (x, y), (max(w, 0), max(h, 0)), fill=fill)
+        self._add("rect", (x, y), (max(w, 0), max(h, 0)), fill=fill, **style)
 
     def circle(self, x: float, y: float, r: float, *, fill: str, **style: Any) -> None:
         """Draw a disc, or a ring where `fill` is "none"."""

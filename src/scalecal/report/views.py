@@ -17,7 +17,7 @@ from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
-from scalecal.runs.wording import all_sentences, change_text
+from scalecal.runs.wording import all_sentences, change_text, vote_sentences
 
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
 
@@ -57,8 +57,14 @@ def cell_view(
             what += f"; {cell['derived'][method]}"
         drawn = [_reliability_panel(cell, method, role, panel) for panel in panels]
         diagrams.append({"method": method, "role": role, "what": what, "panels": drawn})
+    by_votes = [
+        _reliability_panel(cell, method, role_of(method, cell["baseline"]), panel)
+        for method, panels in cell["vote_reliability"].items()
+        for panel in panels
+    ]
     return {
         **cell,
+        "by_votes": by_votes,
         "said": all_sentences(cell),
         "after": cell["best"]["method"] if cell["best"] else None,
         "offered": offered,
@@ -67,6 +73,7 @@ def cell_view(
         "legend": [{"name": m, "role": role_of(m, cell["baseline"])} for m in cell["shown"]],
         **_audit_view(cell),
         **_frontier_view(cell),
+        **_voted_view(cell),
         **_cases_view(cell, most_cases, image_note),
         **_referral_view(cell),
     }
@@ -77,8 +84,8 @@ def _reliability_panel(cell: Row, method: str, role: str, panel: Row) -> dict[st
     drawn = figures.reliability_panel(
         panel, title=f"{method}, {title}", event=cell["event"], role=role
     )
-    calibrated = figures.calibrated_text(panel)
-    return {**panel, "title": title, "calibrated": calibrated, "svg": svg(drawn)}
+    own = {"method": method, "role": role, "title": title}
+    return {**panel, **own, "calibrated": figures.calibrated_text(panel), "svg": svg(drawn)}
 
 
 def _audit_view(cell: Row) -> dict[str, Any]:
@@ -145,6 +152,68 @@ def _frontier_view(cell: Row) -> dict[str, Any]:
     }
 
 
+def _voted_view(cell: Row) -> dict[str, Any]:
+    """What voted cases would buy, and what an error of kappa would cost; empty where not asked for."""
+    if not cell["voted"]:
+        return {"voted_said": []}
+    drawn = figures.voted_curve(cell)
+
+    def share(row: Row, low: str = "low", high: str = "high") -> str:
+        known = [100 * v for k in ("share", low, high) if (v := row.get(k)) is not None]
+        return "{:.0f} % ({:.0f} to {:.0f})".format(*known) if len(known) == 3 else "-"
+
+    rows = []
+    for point in figures.voted_points(cell):
+        changes = (change_text(point["changes"].get(k)) for k in ("vote_nll", "nll"))
+        draws = share(point, "draws_low", "draws_high").partition("(")[2].rstrip(")") or "-"
+        numbers = number(point["vote_nll"], 4), share(point), draws
+        rows.append([figures.voted_name(point), *numbers, *changes])
+    return {
+        "voted_said": vote_sentences(cell),
+        "voted_svg": "" if drawn is None else svg(drawn),
+        "voted_rows": rows,
+        "kappa_rows": [
+            [f"{row['kappa']:.2f}", f"{row['rho']:.2f}", number(row["vote_nll"], 4), share(row)]
+            for row in cell["kappa_sensitivity"] or ()
+        ],
+    }
+
+
+def two_text(two: Row) -> str:
+    """Both answers and the votes to expect, as a person says them.
+
+    Examples
+    --------
+    >>> two = {"label": 0.97, "reader": 0.81, "n_raters": 7, "law": [1 / 8] * 8, "low": 5, "high": 7}
+    >>> two_text(two)
+    "the panel's label: 97 %; one reader: 81 %; expect 5 to 7 of 7"
+    """
+    return "; ".join(f"{name} {value}" for name, value in _two_parts(two))
+
+
+def _two_parts(two: Row) -> list[tuple[str, str]]:
+    label, reader = (figures.percent(two[k]) for k in ("label", "reader"))
+    parts = [("the panel's label:", label), ("one reader:", reader)]
+    if two.get("law"):
+        low, high, m = (two[k] for k in ("low", "high", "n_raters"))
+        parts.append(("expect", f"{low} of {m}" if low == high else f"{low} to {high} of {m}"))
+    return parts
+
+
+def _two_view(case: Row, classes: Sequence[str]) -> dict[str, Any] | None:
+    """The cell of a table with a case's two answers, or None."""
+    two = case["two"]
+    if two is None:
+        return None
+    drawn = figures.law_bars(two, of=classes[case["shown_class"]])
+    return {
+        "parts": _two_parts(two),
+        "text": two_text(two),
+        "svg": "" if drawn is None else svg(drawn),
+        "value": two["reader"],
+    }
+
+
 def _cases_view(cell: Row, most: int, image_note: str) -> dict[str, Any]:
     import pandas as pd
 
@@ -162,21 +231,48 @@ def _cases_view(cell: Row, most: int, image_note: str) -> dict[str, Any]:
                 "dots": _dots(votes, of, words),
                 "votes_value": votes[of] / sum(votes) if sum(votes) else "",
                 **{k: number(case[k]) for k in ("before", "after", "excess")},
+                "two": _two_view(case, classes),
             }
         )
+    splits = [
+        {
+            **{k: case.get(k) for k in ("id", "stratum", "thumbnail", "href")},
+            "label": classes[case["label"]],
+            "split": case["two"]["split"],
+            "split_text": figures.percent(case["two"]["split"]),
+            "two": _two_view(case, classes),
+        }
+        for case in cell["splits"][: most + most // 2]
+    ]
     keys = ("id", "stratum", "label", "votes_text", "before", "after", "excess")
     after = cell["best"]["method"] if cell["best"] else ""
     table = pd.DataFrame([[row[k] for k in keys] for row in listed])
     table.columns = ["id", "stratum", "label", "votes", cell["baseline"], after, "overconfidence"]
-    what = f"Probabilities are of class {classes[1]}."
-    if cell["event"] != "positive class":
-        what = "Probabilities are of the class the model prefers."
+    if cell["two_answers"]:
+        table["two answers"] = [row["two"]["text"] if row["two"] else "" for row in listed]
     return {
         "listed": listed,
+        "split_rows": splits,
         "thumbnails": any(case["thumbnail"] for case in listed),
+        "split_thumbnails": any(case["thumbnail"] for case in splits),
         "cases_uri": data_uri(csv_text(table)),
-        "cases_note": f"{what} {image_note}".strip(),
+        "cases_note": _cases_note(cell, image_note),
     }
+
+
+def _cases_note(cell: Row, image_note: str) -> str:
+    """Whose probabilities a list of cases has, and how to read the two answers."""
+    what = f"Probabilities are of class {cell['classes'][1]}."
+    if cell["event"] != "positive class":
+        what = "Probabilities are of the class the model prefers."
+    two = ""
+    if cell["two_answers"]:
+        two = (
+            f"Two answers, by {cell['two_answers']}: the probability of the panel’s label and that of "
+            "one reader’s vote. Bars: the probability of each number of votes; the line beneath them "
+            "spans the numbers to expect (four times in five or more), the dot is the number observed."
+        )
+    return " ".join(filter(None, (what, two, image_note)))
 
 
 def _dots(votes: Sequence[int], of: int, words: str) -> Markup | str:
@@ -215,17 +311,19 @@ def _referral_view(cell: Row) -> dict[str, Any]:
 
 # What is not of one cell
 
-EXTRA = ("nll", "vote_nll", "auc", "accuracy")
-"""Columns of the methods' table beside ECE."""
+EXTRA = ("nll", "vote_nll", "count_log_score", "auc", "accuracy")
+"""Columns of the methods' table beside ECE; of AUC and accuracy the first that is known."""
 
 
 def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
     """Everything the template shows that is not of one cell."""
     cells = facts["cells"]
     sections = [("answer", "Answer"), ("models", "Side by side"), ("difficulty", "By difficulty")]
-    sections += [("tradeoffs", "Trade-offs"), ("cases", "Cases"), ("work", "For the work")]
-    sections += [("claims", "Claims"), ("made", "How this was made")]
+    sections += [("tradeoffs", "Trade-offs"), ("votes", "Votes"), ("cases", "Cases")]
+    sections += [("work", "For the work"), ("claims", "Claims"), ("made", "How this was made")]
     absent = set() if facts["claims"] else {"claims"}
+    if not any(c["voted"] for c in cells[:n_full]):
+        absent.add("votes")
     if len(cells) == 1:
         absent.add("models")
     left_out = ""
@@ -242,7 +340,12 @@ def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
         "left_out": left_out,
         "any_seeds": any(c["n_seeds"] > 1 for c in cells),
         "dots": _dot_table(facts),
-        "more": [f"{c['name']}: {s}" if len(cells) > 1 else s for c in cells for s in c["more"]],
+        "more": [
+            f"{c['name']}: {s}" if len(cells) > 1 else s
+            for i, c in enumerate(cells)
+            for s in c["more"]
+            if i >= n_full or s not in vote_sentences(c)  # which have a section of their own
+        ],
         "n_resamples": ", ".join(f"{n:,}" for n in sorted({c["n_resamples"] for c in cells})),
         "about": list({m: text for c in cells for m, text in c["about"].items()}.items()),
         "claims": [_claim(claim) for claim in facts["claims"]],
@@ -306,7 +409,9 @@ def _dot_table(facts: Row) -> dict[str, Any]:
     cells, strata = facts["cells"], facts["strata"]
     agreement = all(c["agreement"] or not c["strata"] for c in cells)
     top = figures.ece_top(cells)
-    extra = [k for k in EXTRA if any(k in r for c in cells for r in c["rows"])]
+    extra = [k for k in EXTRA if any(r.get(k) is not None for c in cells for r in c["rows"])]
+    if "auc" in extra:
+        extra.remove("accuracy")
     rows = []
     for cell in cells:
         value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
@@ -326,12 +431,19 @@ def _dot_table(facts: Row) -> dict[str, Any]:
                     "method": method,
                     "role": role,
                     "strips": strips,
-                    "extra": [_with_change(whole, k, cell["baseline"]) for k in extra],
+                    "extra": [
+                        {"score": COLUMNS[k].title, **_with_change(whole, k, cell["baseline"])}
+                        for k in extra
+                    ],
                 }
             )
     return {
         "columns": [{"name": s, "title": stratum_title(s, agreement)} for s in strata],
-        "extra": [COLUMNS[k].title for k in extra],
+        "extra": [
+            {"title": COLUMNS[k].title, "judges": "reader’s vote" if COLUMNS[k].votes else "label"}
+            for k in extra
+        ],
+        "votes": any(COLUMNS[k].votes for k in extra),
         "top": f"{top:g}",
         "rows": rows,
     }
@@ -340,10 +452,11 @@ def _dot_table(facts: Row) -> dict[str, Any]:
 def _with_change(row: Row | None, key: str, baseline: str) -> dict[str, Any]:
     """A number of a row and, where it is not the baseline's own, its change."""
     if row is None or row.get(key) is None:
-        return {"value": "", "text": "-", "change": ""}
+        return {"value": "", "text": "-", "change": "", "interval": ""}
     change = None if row["method"] == baseline else row["changes"].get(key)
-    text = change_text(change) if change else ""
-    return {"value": row[key], "text": number(row[key]), "change": text}
+    words, bracket, rest = (change_text(change) if change else "").partition(" [")
+    interval = bracket.strip() + rest
+    return {"value": row[key], "text": number(row[key]), "change": words, "interval": interval}
 
 
 def _claim(claim: Row) -> dict[str, str]:

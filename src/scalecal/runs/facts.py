@@ -21,7 +21,7 @@ from scalecal.auditing.sentences import LEVEL
 from scalecal.calibrators import Calibrator, PanelCalibrator, PlattScaling, TemperatureScaling
 from scalecal.calibrators.base import as_logits
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
-from scalecal.inference.paired import Contrast, Drawn, contrast_of, recovered_share
+from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.io.store import plain
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.panel import split_probability, vote_log_pmf
@@ -30,7 +30,7 @@ from scalecal.runs.cells import BASELINE, Cell, Prediction
 from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import Nulls, Resampled, draw_nulls, score_cell
-from scalecal.runs.voted import PUBLISHED, READS, VOTED, VotedCurve
+from scalecal.runs.voted import PUBLISHED, READS, VOTED, Losses, VotedCurve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +178,9 @@ def compare_cell(
         "recovered": {m: _recovered(cell, drawn, m) for m in cell.methods},
         "contrasts": _contrasts(cell, drawn),
         "voted": None if voted is None else _voted(cell, drawn, voted),
+        "kappa_sensitivity": None if voted is None else _kappa_sensitivity(cell, drawn, voted),
         "reliability": {m: reliability_facts(audit) for m, audit in made.items()},
+        "vote_reliability": {m: [] for m in made},
         "frontier": _frontier(cell, rows, options),
         "referral": _referral(cell, shown),
         "two_answers": both,
@@ -317,8 +319,8 @@ def _recovered(cell: Cell, drawn: Resampled, method: str) -> dict[str, Any]:
     why = ""
     if cell.cases.votes is None:
         why = "no votes"
-    elif not {BASELINE, REFERENCE} <= set(cell.methods):
-        why = f"{BASELINE} and {REFERENCE} were not both run"
+    elif not {BASELINE, REFERENCE, method} <= set(cell.methods):
+        why = f"{BASELINE}, {REFERENCE} and {method} were not all run"
     elif _preset(cell, method) != _preset(cell, BASELINE):
         why = f"trained by another preset than {BASELINE}, so the gain is not its own"
     if why:
@@ -335,43 +337,64 @@ def _voted(cell: Cell, drawn: Resampled, curve: VotedCurve) -> dict[str, Any]:
     """
     import pandas as pd
 
-    def base(metric: str, method: str = BASELINE) -> Drawn:
-        return drawn.drawn(cell.encoder, method, "overall", metric)
-
     scores = pd.DataFrame(curve.scores)
-    start, best = base("vote_nll"), base("vote_nll", REFERENCE)
+    start = drawn.drawn(cell.encoder, BASELINE, "overall", "vote_nll")
+    best = drawn.drawn(cell.encoder, REFERENCE, "overall", "vote_nll")
     gain = start.value - best.value
     points = []
     for (n, reads), by_seed in sorted(curve.losses.items()):
-        own = {
-            metric: drawn.mean_of(
-                cell.encoder,
-                {s: (cell.predictions[VOTED, s].rows, kept[metric]) for s, kept in by_seed.items()},
-            )
-            for metric in ("vote_nll", "nll")
-        }
         here = scores[(scores["voted"] == n) & (scores["reads"] == reads)]
         table = here.pivot_table(index=["seed", "draw"], columns="metric", values="value")
         spread = (start.value - table["vote_nll"].groupby("draw").mean()) / gain
-        share = recovered_share(start, best, own["vote_nll"])
-        known = np.isfinite(share.share)
+        gains = _gains(cell, drawn, by_seed)
+        known = gains["share"] is not None
         points.append(
             {
                 "voted": n,
                 "reads": reads,
-                "share": share.share,
-                "low": share.low,
-                "high": share.high,
-                "reason": share.reason,
+                **gains,
                 "draws_low": float(spread.quantile(0.1)) if known else None,
                 "draws_high": float(spread.quantile(0.9)) if known else None,
                 **{m: float(table[m].mean()) for m in VOTED_METRICS if m in table},
-                "changes": {m: _change(contrast_of(base(m), own[m])) for m in ("nll", "vote_nll")},
             }
         )
     draws = int(scores["draw"].max()) + 1 if len(scores) else 0
     out = {"points": points, "n_draws": draws, "all": _recovered(cell, drawn, VOTED)}
     return {**out, "published": _recovered(cell, drawn, PUBLISHED)}
+
+
+def _gains(cell: Cell, drawn: Resampled, by_seed: Mapping[int, Losses]) -> Row:
+    """Share recovered, and changes against the baseline, of given losses of the test cases by seed."""
+    own = {
+        metric: drawn.mean_of(
+            cell.encoder,
+            {s: (cell.predictions[VOTED, s].rows, kept[metric]) for s, kept in by_seed.items()},
+        )
+        for metric in ("nll", "vote_nll")
+    }
+    base = {m: drawn.drawn(cell.encoder, BASELINE, "overall", m) for m in own}
+    best = drawn.drawn(cell.encoder, REFERENCE, "overall", "vote_nll")
+    share = recovered_share(base["vote_nll"], best, own["vote_nll"])
+    known = np.isfinite(share.share)
+    return {
+        **{k: getattr(share, k) if known else None for k in ("share", "low", "high")},
+        "reason": share.reason,
+        "changes": {m: _change(contrast_of(base[m], own[m])) for m in own},
+        **{m: own[m].value for m in own},
+    }
+
+
+def _kappa_sensitivity(cell: Cell, drawn: Resampled, curve: VotedCurve) -> list[Row] | None:
+    """What an error of the published kappa costs: `panel-published` at each multiple of it.
+
+    Kappa and rho are means over seeds, where these have their own.
+    """
+    out = []
+    for factor, by_seed in sorted(curve.by_kappa.items()):
+        mean = {k: np.mean([getattr(at, k) for at in by_seed.values()]) for k in ("kappa", "rho")}
+        gains = _gains(cell, drawn, {seed: at.losses for seed, at in by_seed.items()})
+        out.append({"factor": factor, **mean, **gains})
+    return out or None
 
 
 def _change(change: Contrast) -> dict[str, float]:

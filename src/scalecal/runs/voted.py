@@ -3,14 +3,15 @@
 From the training part of every seed some cases are drawn whose votes are used, by all their readers
 (``reads="panel"``) or by one of them at random (``"single"``); of the other cases only the labels are.
 Draws are nested (the 25 are among the 50) and shared by both kinds of reads, so that the points of the
-curve are paired. Zero voted cases is `panel-published`, which needs two published numbers instead.
+curve are paired. Zero voted cases is `panel-published`, which needs two published numbers instead; what
+an error of its kappa would cost is tried by wrong ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from scalecal.cases import Features
 from scalecal.checks import Float, InputError, Int
 from scalecal.probes import CrossFit, Trained
 from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample
+from scalecal.runs.cells import Prediction
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import score
 
@@ -28,6 +30,20 @@ NEEDED = ("none", "vote-fraction", PUBLISHED, VOTED)
 
 N_DRAWS = 20
 """Draws of voted cases per seed."""
+
+KAPPA_FACTORS = (0.7, 1.0, 1.3)
+"""What the published kappa is multiplied by, to see what an error of it costs."""
+
+Losses = dict[str, Float]
+"""Metric -> loss of each test case of a seed; NaN where a case has no votes."""
+
+
+class AtKappa(NamedTuple):
+    """The panel of the published numbers at one kappa, in one seed: its rho and the cases' losses."""
+
+    kappa: float
+    rho: float
+    losses: Losses
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,25 +56,34 @@ class VotedCurve:
         One per seed, draw, kind of reads, number of voted cases and metric: keys ``seed``, ``voted``,
         ``reads``, ``draw``, ``metric``, ``value``, ``floor``.
     losses : dict
-        (voted, reads) -> seed -> metric -> loss of each of the seed's test cases, mean over draws, for
-        ``vote_nll`` and ``nll``; NaN where a case has no votes.
+        (voted, reads) -> seed -> losses of ``vote_nll`` and ``nll``, means over draws.
     notes : list of str
         Which numbers were left out, and why.
+    by_kappa : dict
+        Factor -> seed -> `panel-published` with its kappa multiplied by the factor; empty where it
+        cannot be fitted.
     """
 
     scores: list[dict[str, Any]]
-    losses: dict[tuple[int, str], dict[int, dict[str, Float]]]
+    losses: dict[tuple[int, str], dict[int, Losses]]
     notes: list[str]
+    by_kappa: dict[float, dict[int, AtKappa]] = field(default_factory=dict)
 
     @classmethod
     def joined(cls, parts: Sequence[VotedCurve]) -> VotedCurve:
         """One curve of several seeds' curves."""
-        losses: dict[tuple[int, str], dict[int, dict[str, Float]]] = {}
+        losses: dict[tuple[int, str], dict[int, Losses]] = {}
+        by_kappa: dict[float, dict[int, AtKappa]] = {}
         for part in parts:
             for key, by_seed in part.losses.items():
                 losses.setdefault(key, {}).update(by_seed)
+            for factor, at in part.by_kappa.items():
+                by_kappa.setdefault(factor, {}).update(at)
         scores = [row for part in parts for row in part.scores]
-        return cls(scores, losses, list(dict.fromkeys(n for part in parts for n in part.notes)))
+        notes = list(dict.fromkeys(n for part in parts for n in part.notes))
+        # A seed's published numbers may be of no use: then the others' means would be of other cases.
+        whole = by_kappa if all(part.by_kappa for part in parts) else {}
+        return cls(scores, losses, notes, whole)
 
 
 def draw_order(votes: Int, rng: np.random.Generator) -> tuple[Int, Int]:
@@ -100,7 +125,8 @@ def voted_curve(
     assert cases.votes is not None
     assert cases.y is not None
     scores: list[dict[str, Any]] = []
-    losses: dict[tuple[int, str], dict[int, dict[str, Float]]] = {}
+    losses: dict[tuple[int, str], dict[int, Losses]] = {}
+    by_kappa: dict[float, dict[int, AtKappa]] = {}
     short: dict[int, int] = {}
     failed: set[str] = set()
     behind = readers.behind(cases)
@@ -111,7 +137,10 @@ def voted_curve(
         y, counts = cases.y[test], cases.votes[test]
         votes = cases.votes[rows]
         rng = np.random.default_rng([seed, len(rows)])
-        sums: dict[tuple[int, str], list[dict[str, Float]]] = {}
+        at_kappa = wrong_kappas(data, rows, logits, at_test, test, readers)
+        for factor, panel in at_kappa.items():
+            by_kappa.setdefault(factor, {})[seed] = panel
+        sums: dict[tuple[int, str], list[Losses]] = {}
         for draw in range(n_draws):
             order, single = draw_order(votes, rng)
             for n in sorted({n for n in voted if n > 0}):
@@ -149,10 +178,38 @@ def voted_curve(
         for n, most in short.items()
     ]
     notes += [f"Some draws of {why} were left out." for why in sorted(failed)[:3]]
-    return VotedCurve(scores, losses, notes)
+    whole = all(len(by_seed) == len(probes) for by_seed in by_kappa.values())
+    return VotedCurve(scores, losses, notes, by_kappa if whole else {})
 
 
-def case_losses(y: Int, part: Any, counts: Int) -> dict[str, Float]:
+def wrong_kappas(
+    data: Features, rows: Int, logits: Float, at_test: Float, test: Int, readers: Readers
+) -> dict[float, AtKappa]:
+    """Fit `panel-published` with its kappa multiplied by each of `KAPPA_FACTORS` (1 at most).
+
+    Empty where kappa is unknown or not positive, or a fit fails.
+    """
+    cases = data.cases
+    assert cases.y is not None
+    assert cases.votes is not None
+    kappa, share = readers.published(cases.take(rows))
+    behind = readers.behind(cases)
+    out: dict[float, AtKappa] = {}
+    if kappa is None or not kappa > 0 or behind is None:
+        return out
+    for factor in KAPPA_FACTORS:
+        wrong = replace(readers, kappa=min(factor * kappa, 1.0), vote_share=share)
+        try:
+            fitted = fit_calibrator(METHODS[PUBLISHED], data, rows, logits, wrong)
+        except InputError:
+            return {}
+        part = answers(at_test, fitted, behind[test], np.arange(len(test)))
+        own = case_losses(cases.y[test], part, cases.votes[test])
+        out[factor] = AtKappa(min(factor * kappa, 1.0), part.rho, own)
+    return out
+
+
+def case_losses(y: Int, part: Prediction, counts: Int) -> Losses:
     """Label NLL by p, and vote NLL by p_reader, of each case; NaN where a case has no votes."""
     from scalecal.metrics.proper import EPS
 

@@ -240,13 +240,18 @@ def further(facts: Facts) -> list[str]:
     best, baseline = facts["best"], facts["baseline"]
     if best and facts["presets"][best["method"]] != facts["presets"][baseline]:
         out.append(_training_sentence(best["method"], best["metric"], facts))
-    if facts.get("voted"):
-        out.append(voted_sentence(facts["voted"]))
+    out += vote_sentences(facts)
     if "plain" in facts["contrasts"]:
         out.append(_scale_sentence(facts["contrasts"]["plain"], facts["recovered"]["scale"]))
     if "control" in facts["contrasts"]:
         out.append(_control_sentence(facts["contrasts"]["control"]))
     return out
+
+
+def vote_sentences(facts: Facts) -> list[str]:
+    """What votes would buy, and what an error of the published kappa would cost, where asked for."""
+    out = [voted_sentence(facts["voted"])] if facts["voted"] else []
+    return out + ([kappa_sentence(s)] if (s := facts["kappa_sensitivity"]) else [])
 
 
 def _tenths(share: float) -> str:
@@ -285,6 +290,30 @@ def voted_sentence(voted: Mapping[str, Any]) -> str:
     if published is not None:
         parts.append(f"kappa and the share of positive votes, without a vote, {_tenths(published)}")
     return "; ".join(parts) + "."
+
+
+def kappa_sentence(sensitivity: Sequence[Mapping[str, Any]]) -> str:
+    """What an error of the published kappa costs the answer made of it.
+
+    Examples
+    --------
+    >>> kappa_sentence([{"factor": f, "kappa": f * 0.4, "share": s} for f, s in ((1, 0.9), (1.3, 0.5))])
+    'The answer from published numbers rests on kappa: with 0.40 it recovers 90 % of that gain; with one
+    30 % too high (0.52) 50 %.'
+    """
+    by_share = all(row["share"] is not None for row in sensitivity)
+    parts = []
+    # The kappa itself first, then the wrong ones.
+    for row in sorted(sensitivity, key=lambda row: abs(row["factor"] - 1)):
+        value = f"{100 * row['share']:.0f} %" if by_share else number(row["vote_nll"])
+        off = round(100 * (row["factor"] - 1))
+        if off == 0:
+            said = f"it recovers {value} of that gain" if by_share else f"its vote NLL is {value}"
+            parts.append(f"with {row['kappa']:.2f} {said}")
+        else:
+            way = "high" if off > 0 else "low"
+            parts.append(f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {value}")
+    return f"The answer from published numbers rests on kappa: {'; '.join(parts)}."
 
 
 def _training_sentence(best: str, metric: str, facts: Facts) -> str:
