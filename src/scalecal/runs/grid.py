@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scalecal.cases import Features
-from scalecal.checks import InputError, Int, library, lookup
+from scalecal.checks import InputError, Int, check_positive_int, library, lookup
 from scalecal.engines import Engine, Worker
 from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
 from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample, why_not
@@ -170,6 +170,8 @@ def run_grid(
     data = data.labelled()
     chosen = seed_list(seeds)
     known = readers or Readers()
+    for n in voted:
+        check_positive_int(n, "voted (--voted)", least=0)
     if voted and methods is not None:
         methods = list(dict.fromkeys([*methods, *NEEDED]))
     run, left_out = applicable(methods, data, known)

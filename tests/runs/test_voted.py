@@ -1,0 +1,179 @@
+"""How many votes would I need: the panel fitted to the votes of some training cases."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalecal.cases import Factor
+from scalecal.checks import InputError
+from scalecal.datasets import simulate
+from scalecal.engines import open_engine
+from scalecal.io.features import read_features
+from scalecal.runs.calibrating import Readers
+from scalecal.runs.facts import compare_cell
+from scalecal.runs.grid import run_grid, run_grid_on
+from scalecal.runs.voted import case_losses, draw_order
+from scalecal.runs.wording import voted_sentence
+from tests.test_cli_probes import run
+
+VOTED = [0, 20, 60]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return simulate(800, dim=6, n_raters=7, unexplained=0.3, seed=4)
+
+
+@pytest.fixture(scope="module")
+def grid(data):
+    return run_grid(data, methods=["none"], seeds=2, voted=VOTED, preset="default")
+
+
+@pytest.fixture(scope="module")
+def comparison(grid):
+    return compare_cell(grid.cell, n_resamples=200, voted=grid.voted)
+
+
+def test_the_methods_it_is_made_of_come_along(grid):
+    assert grid.cell.methods == ["none", "vote-fraction", "panel-published", "panel-votes"]
+
+
+def test_every_draw_is_in_the_results(comparison):
+    results = comparison.results
+    columns = ["method", "seed", "stratum", "metric", "value", "floor", "voted", "reads", "draw"]
+    assert list(results) == columns
+    curve = results[results["method"].eq("panel-votes") & results["voted"].notna()]
+    counts = curve[curve["metric"] == "vote_nll"].groupby(["voted", "reads", "seed"]).size()
+    assert set(counts) == {20}
+    assert set(counts.index) == {
+        (n, r, s) for n in (20, 60) for r in ("panel", "single") for s in (0, 1)
+    }
+    wanted = {"nll", "vote_nll", "count_log_score", "split_auc", "auc", "ece"}
+    assert wanted <= set(curve["metric"])
+    assert wanted <= set(results.loc[results["method"] == "none", "metric"])
+    zero = results[results["voted"] == 0]
+    assert set(zero["method"]) == {"panel-published"}
+    others = results[~results["method"].isin(["panel-votes", "panel-published"])]
+    assert others[["voted", "reads", "draw"]].isna().all(axis=None)
+
+
+def test_recovered_shares_are_in_the_comparison(comparison):
+    table = comparison.table
+    whole = table.set_index("method")["vote_nll"]
+    gain = whole["none"] - whole["vote-fraction"]
+    points = table[table["voted"].notna()]
+    assert points[["voted", "reads"]].apply(tuple, axis=1).tolist() == [
+        (0, "panel"), (20, "panel"), (20, "single"), (60, "panel"), (60, "single"),
+    ]  # fmt: skip
+    for _, row in points.iterrows():
+        assert row["recovered"] == pytest.approx((whole["none"] - row["vote_nll"]) / gain, rel=1e-5)
+        assert row["recovered_low"] <= row["recovered"] <= row["recovered_high"]
+        assert row["nll_change_low"] <= row["nll_change"] <= row["nll_change_high"]
+
+
+def test_the_curve_and_the_results_are_the_same_numbers(comparison):
+    results, table = comparison.results, comparison.table
+    for _, row in table[table["voted"].fillna(0) > 0].iterrows():
+        here = (results["voted"] == row["voted"]) & (results["reads"] == row["reads"])
+        for metric in ("vote_nll", "nll", "count_log_score"):
+            value = results.loc[here & (results["metric"] == metric), "value"].mean()
+            assert row[metric] == pytest.approx(value)
+
+
+def test_all_votes_are_the_limit_of_the_curve(data):
+    """Every training case voted, on every draw: panel-votes itself."""
+    few = data.take(np.arange(300))
+    marked = few.with_cases(split=Factor.of(["train"] * 200 + ["test"] * 100))
+    grid = run_grid(marked, methods=["none"], seeds=1, voted=[200], preset="default")
+    by_method = grid.cell.predictions["panel-votes", 0]
+    losses = case_losses(grid.cell.y, by_method, grid.cell.cases.votes)
+    np.testing.assert_allclose(grid.voted.losses[200, "panel"][0]["vote_nll"], losses["vote_nll"])
+
+
+def test_draws_are_nested_and_single_reads_are_one_of_the_votes():
+    rng = np.random.default_rng(0)
+    votes = rng.multinomial(5, [0.2, 0.3, 0.5], size=50)
+    votes[:10] = 0
+    order, single = draw_order(votes, rng)
+    assert sorted(order) == list(range(10, 50))
+    assert (single.sum(axis=1) == (votes.sum(axis=1) > 0)).all()
+    assert (single <= votes).all()
+    votes = np.tile([3, 1], (20_000, 1))
+    assert draw_order(votes, rng)[1][:, 1].mean() == pytest.approx(0.25, abs=0.015)
+
+
+def test_more_than_there_are_is_left_out_with_a_note(data):
+    few = data.take(np.arange(200)).with_cases(split=None)
+    grid = run_grid(few, methods=["none"], seeds=1, voted=[30, 1_000], preset="default")
+    assert {n for n, _ in grid.voted.losses} == {30}
+    assert any(
+        note.startswith("1000 voted cases are left out: the training") for note in grid.notes
+    )
+
+
+def test_it_needs_votes(data):
+    with pytest.raises(InputError, match="it needs readers' votes"):
+        run_grid(data.with_cases(votes=None), seeds=1, voted=[20])
+
+
+def test_spread_over_workers_it_is_the_same(data, tmp_path):
+    path = tmp_path / "f.npz"
+    few = data.take(np.arange(200))
+    np.savez(path, X=few.X, y=few.y, votes=few.votes, n_raters=few.n_raters)
+    options = {"methods": ["none"], "voted": VOTED, "preset": "default"}
+    with open_engine("local", workers=2) as engine:
+        spread = run_grid_on(engine, partial(read_features, path), seeds=2, **options)
+    alone = run_grid(read_features(path), seeds=2, **options)
+    pd.testing.assert_frame_equal(*(pd.DataFrame(g.voted.scores) for g in (spread, alone)))
+
+
+def test_kappa_and_share_as_published(data):
+    told = Readers(kappa=0.3, vote_share=0.4)
+    grid = run_grid(data.with_cases(votes=None, n_raters=np.full(800, 7)),
+                    methods=["none", "panel-published", "panel-votes"], seeds=1, readers=told,
+                    preset="default")  # fmt: skip
+    assert grid.left_out == {"panel-votes": "it needs readers' votes"}
+    part = grid.cell.predictions["panel-published", 0]
+    assert part.p_reader.mean() == pytest.approx(0.4, abs=0.05)
+    assert part.rho > 0
+    bare = data.with_cases(votes=None, n_raters=np.full(800, 7))
+    grid = run_grid(bare, methods=["none", "panel-published"], seeds=1)
+    assert "kappa" in grid.left_out["panel-published"]
+
+
+def test_the_sentence():
+    def point(n, reads, share):
+        return {"voted": n, "reads": reads, "share": share, "reason": ""}
+
+    points = [point(25, "panel", 0.7), point(50, "panel", 0.93), point(50, "single", 0.61)]
+    voted = {"points": points, "published": {"share": 0.84}}
+    said = voted_sentence(voted)
+    assert said.startswith(
+        "50 cases read by the whole panel would buy 9/10 of what reading everything buys"
+    )
+    assert "one reader on each of them 6/10" in said
+    assert "without a vote, 8/10" in said
+    none = [{**p, "share": None, "reason": "the reference gains nothing here"} for p in points]
+    said = voted_sentence({"points": none, "published": {"share": None}})
+    assert said == "What votes would buy cannot be said: the reference gains nothing here."
+
+
+def test_on_the_command_line(data, tmp_path):
+    np.savez(tmp_path / "f.npz", X=data.X, y=data.y, votes=data.votes, n_raters=data.n_raters)
+    asked = ("compare", tmp_path / "f.npz", "--methods", "none", "--seeds", 1, "--voted", "0,30")
+    result = run(*asked, "--preset", "default", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "would buy" in result.output
+    results = pd.read_csv(tmp_path / "out" / "results.csv")
+    assert {0, 30} == set(results["voted"].dropna())
+    facts = json.loads((tmp_path / "out" / "facts.json").read_text())
+    assert [p["voted"] for p in facts["voted"]["points"]] == [30, 30]
+    assert run("report", tmp_path / "out").exit_code == 0
+    for bad in ("x", "-3", "2.5"):
+        result = run("compare", *asked[1:-1], bad, "--out", tmp_path / "bad")
+        assert isinstance(result.exception, InputError), bad
+        assert "--voted" in str(result.exception)
+    assert not (tmp_path / "bad").exists()
