@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from scalecal.datasets import simulate
 from scalecal.report import write_report
+from scalecal.runs.facts import compare_cell
+from scalecal.runs.folder import write_run
+from scalecal.runs.grid import run_grid
 from tests.report.make_runs import CLAIMS, METHODS, make_run
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -73,6 +77,16 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     assert not trouble
 
 
+def run_on(data: Any, out: Path, **options: Any) -> Path:
+    """Run the grid on simulated cases and write its folder, as `scalecal compare` does."""
+    methods = ["none", "vote-fraction", "panel-published"]
+    grid = run_grid(data, **{"methods": methods, "seeds": 1, "dataset": "drawn", **options})
+    made = compare_cell(grid.cell, n_resamples=100, voted=grid.voted)
+    about = {"options": {"n_resamples": 100}, "notes": grid.notes, "fingerprint": "0" * 64}
+    write_run(out, made, kind="compare", command=["scalecal", "compare"], **about)
+    return out
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Run folders of both kinds."""
@@ -81,6 +95,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "compare": make_run(root / "compare", claims=CLAIMS),
         "audit": make_run(root / "audit", kind="audit", encoder=None),
         "other": make_run(root / "other", n=200, encoder="virchow", seed=1, seeds=1),
+        "voted": run_on(
+            simulate(500, dim=5, auc=0.9, unexplained=0.3, seed=0),
+            root / "voted",
+            voted=[0, 20, 80],
+            seeds=2,
+        ),
     }
 
 
@@ -93,6 +113,7 @@ def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> di
         "compare": write_report([runs["compare"]], out / "compare.html"),
         "audit": write_report([runs["audit"]], out / "audit.html"),
         "both": write_report(both, out / "both.html"),
+        "voted": write_report([runs["voted"]], out / "voted.html"),
     }
 
 

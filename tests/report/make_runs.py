@@ -16,14 +16,14 @@ from scalecal.datasets import simulate
 from scalecal.panel import reader_logit
 from scalecal.votes import strata
 
-# Name -> logits of the label to logits of the method.
+# Name -> logits of the label to logits of the method; or to (label, reader, rho) where it has two answers.
 METHODS: dict[str, Any] = {
     "none": lambda z: 1.6 * z,
     "temperature": lambda z: z,
     "vanilla-ls": lambda z: np.clip(1.2 * z, -3, 3),
     "scale": lambda z: 0.8 * z,
-    "half-jury": lambda z: 0.5 * (z + reader_logit(z, 0.0, 7)),
-    "jury": lambda z: reader_logit(z, 0.0, 7),
+    "jury": lambda z: (z, reader_logit(z, 0.0, 7), 0.0),
+    "panel-published": lambda z: (z, reader_logit(z, 0.1, 7), 0.1),
 }
 
 
@@ -64,8 +64,14 @@ def make_run(
     for s in range(1 if kind == "audit" else seeds):
         wobble = 0.15 * rng.standard_normal(n)
         for name, method in chosen.items():
-            p = expit(method(z + wobble))
-            parts.append(pd.DataFrame({"method": name, "seed": s, "id": names, "p": p}))
+            made = method(z + wobble)
+            label, reader, rho = made if isinstance(made, tuple) else (made, None, 0.0)
+            p = expit(label)
+            part = pd.DataFrame({"method": name, "seed": s, "id": names, "p": p})
+            vote_p = p if reader is None else expit(reader)
+            if reader is not None:
+                part = part.assign(p_reader=vote_p, rho=rho)
+            parts.append(part)
             if not tables:
                 continue
             for stratum in ("overall", "high", "medium", "low"):
@@ -73,7 +79,7 @@ def make_run(
                 inside = np.asarray(inside)
                 if not inside.any():
                     continue
-                y, q, v = data.y[inside], p[inside], data.votes[inside]
+                y, q, v, r = data.y[inside], p[inside], data.votes[inside], vote_p[inside]
                 ece, floor = metrics.ece(y, q), metrics.noise_floor(q)
                 found = {
                     "ece": (ece, floor),
@@ -85,9 +91,12 @@ def make_run(
                 if votes:
                     panel = data.n_raters[inside]
                     counts = np.column_stack([panel - v, v])
-                    found["vote_nll"] = (metrics.vote_nll(counts, q), np.nan)
+                    found["vote_nll"] = (metrics.vote_nll(counts, r), np.nan)
                 rows += [(name, s, stratum, m, *pair) for m, pair in found.items()]
-    pd.concat(parts).to_parquet(folder / "predictions.parquet")
+    predictions = pd.concat(parts)
+    if "rho" in predictions:
+        predictions["rho"] = predictions["rho"].fillna(0.0)
+    predictions.to_parquet(folder / "predictions.parquet")
     if tables:
         columns = ["method", "seed", "stratum", "metric", "value", "floor"]
         pd.DataFrame(rows, columns=columns).to_csv(folder / "results.csv", index=False)

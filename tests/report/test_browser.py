@@ -14,8 +14,10 @@ from scalecal import metrics
 from scalecal.auditing.sentences import number
 from scalecal.inference.selection import selection_null
 from scalecal.report import report_facts, write_report
+from scalecal.report.figures import percent
 from scalecal.report.page import MOST_BYTES, MOST_CASES, MOST_WITH_IMAGES
 from scalecal.runs.cells import read_cell
+from scalecal.runs.wording import change_text
 from tests.report.conftest import many_methods
 from tests.report.make_runs import METHODS, make_run
 
@@ -48,7 +50,7 @@ def shown(page, method: int, stratum: str, kind: str) -> float:
     return float(panel.locator(f".{kind} b").inner_text())
 
 
-@pytest.mark.parametrize("name", ["compare", "audit", "both"])
+@pytest.mark.parametrize("name", ["compare", "audit", "both", "voted"])
 @pytest.mark.parametrize("width", [390, 900, 1500])
 def test_loads_at_every_width_without_sideways_scroll(open_page, pages, name, width):
     page = open_page(pages[name], viewport={"width": width, "height": 900})
@@ -156,7 +158,23 @@ def test_keyboard_reaches_everything_and_tells_exact_values(open_page, pages, ru
     assert tip.evaluate("e => e.style.visibility") == "hidden"
 
 
-@pytest.mark.parametrize(("name", "scheme"), [("compare", "light"), ("both", "dark")])
+def test_keyboard_steps_through_the_voted_cases(open_page, pages, runs):
+    page = open_page(pages["voted"])
+    cell = report_facts([runs["voted"]])["cells"][0]
+    page.locator("#votes svg").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    told = page.locator("#tip").inner_text()
+    point = cell["voted"]["points"][1]
+    assert told.startswith(f"{point['voted']} cases read by one reader each: ")
+    assert change_text(point["changes"]["nll"]) in told
+    assert page.locator("#votes .lit").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [("compare", "light"), ("both", "dark"), ("voted", "light"), ("voted", "dark")],
+)
 def test_axe_finds_nothing(open_page, pages, name, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = open_page(pages[name], color_scheme=scheme, bypass_csp=True)
@@ -189,6 +207,9 @@ def test_export_of_the_selected_cases(open_page, pages, runs):
     assert [row[0] for row in table[1:]] == [c["id"] for c in listed]
     column = table[0].index("none")
     assert [row[column] for row in table[1:]] == [number(c["before"]) for c in listed]
+    told = [row[table[0].index("Two answers")] for row in table[1:]]
+    for text, case in zip(told, listed, strict=True):
+        assert text.startswith(f"the panel's label: {percent(case['two']['label'])}; one reader: ")
 
 
 def test_hostile_names_stay_text(open_page, tmp_path):
@@ -250,7 +271,8 @@ def test_one_case(open_page, tmp_path, kind):
     run = make_run(tmp_path / "run", n=1, kind=kind, seeds=1)
     page = open_page(write_report([run], tmp_path / "report.html"))
     slide(page, 9)
-    assert page.locator("#cases tbody tr").count() == 1
+    lists = page.locator("#cases table")
+    assert all(lists.nth(i).locator("tbody tr").count() == 1 for i in range(lists.count()))
 
 
 def test_a_hundred_methods(open_page, tmp_path):

@@ -1,0 +1,311 @@
+"""The report's two answers: diagrams against votes, laws of votes, split panels, voted cases."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from html import unescape
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import logit
+from scipy.stats import betabinom, binom
+
+from scalecal.auditing.audits import audit_predictions
+from scalecal.auditing.vote_bins import vote_reliability
+from scalecal.datasets import simulate
+from scalecal.io.text import number
+from scalecal.panel import split_probability
+from scalecal.report import export, report_facts, write_report
+from scalecal.report.figures import law_bars, percent, voted_curve, voted_points
+from scalecal.report.views import two_parts
+from scalecal.runs.calibrating import Readers
+from scalecal.runs.cells import read_cell
+from scalecal.runs.wording import kappa_sentence, voted_sentence
+from tests.report.conftest import run_on
+from tests.report.make_runs import METHODS, make_run
+from tests.report.test_facts import read_page
+
+pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+
+
+def words(page) -> str:
+    return " ".join(" ".join(read_page(page).text).split())
+
+
+@pytest.fixture(scope="module")
+def compared(runs):
+    return report_facts([runs["compare"]])["cells"][0]
+
+
+# Against votes
+
+
+def test_diagrams_against_votes_are_those_of_the_audit(compared, runs, pages):
+    cell, stored = compared, read_cell(runs["compare"])
+    assert list(cell["vote_reliability"]) == cell["shown"]
+    for method, panels in cell["vote_reliability"].items():
+        expected = vote_reliability(audit_predictions(stored.answers(method)))
+        assert [p["ece"] for p in panels] == pytest.approx([p["ece"] for p in expected])
+        two = stored.first(method).p_reader is not None
+        assert {p["judges"] for p in panels} == {"p_reader" if two else "p"}
+    text = words(pages["compare"])
+    raw = pages["compare"].read_text()
+    assert raw.count('aria-label="Reliability diagram against readers’ votes') == 2
+    for panels in cell["vote_reliability"].values():
+        assert f"{panels[0]['votes']:,} votes on {panels[0]['n']:,} cases" in text
+        assert f"ECE {number(panels[0]['ece'])} null {number(panels[0]['null'])}" in text
+
+
+def test_without_votes_there_are_no_diagrams_against_them(tmp_path):
+    run = make_run(tmp_path / "run", n=80, seeds=1, votes=False)
+    page = write_report([run], tmp_path / "page.html")
+    assert report_facts([run])["cells"][0]["vote_reliability"] == {"none": [], "temperature": []}
+    assert 'class="byvotes"' not in page.read_text()
+    assert "judged by it twice" not in words(page)
+
+
+def test_scores_say_which_answer_they_judge(pages):
+    raw = pages["compare"].read_text()
+    head = re.search(r'<table id="dots".*?</thead>', raw, re.S)[0]
+    judged = dict(re.findall(r'class="n">([^<]+)<span class="judges">([^<]+)</span>', head))
+    assert judged == {
+        "label NLL": "label’s answer",
+        "vote NLL": "reader’s answer",
+        "count NLL": "reader’s answer",
+        "AUC": "label’s answer",
+    }
+    assert "A method that has one answer is judged by it twice." in words(pages["compare"])
+
+
+# Case by case
+
+
+def test_laws_of_listed_cases_by_hand(compared, runs):
+    """Means over seeds of the beta-binomial law; the span holds four fifths and could not be shorter."""
+    cell, stored = compared, read_cell(runs["compare"])
+    method = cell["two_answers"]
+    assert method in ("jury", "panel-published")
+    names = stored.cases.names.tolist()
+    for case in cell["cases"]:
+        two, i = case["two"], names.index(case["id"])
+        laws, labels = [], []
+        for seed in (0, 1):
+            part = stored.predictions[method, seed]
+            mu, rho = part.p_reader[i], part.rho
+            a, b = mu * (1 - rho) / (rho or 1), (1 - mu) * (1 - rho) / (rho or 1)
+            law = betabinom(7, a, b) if rho else binom(7, mu)
+            laws.append(law.pmf(np.arange(8)))
+            labels.append(part.p[i])
+        law = np.mean(laws, axis=0)
+        np.testing.assert_allclose(two["law"], law, atol=1e-9)
+        assert two["label"] == pytest.approx(np.mean(labels))
+        assert two["votes"] == case["votes"][1]
+        inside = law[two["low"] : two["high"] + 1].sum()
+        assert inside >= 0.8 - 1e-9
+        width = two["high"] - two["low"]
+        assert all(law[k : k + width].sum() < 0.8 for k in range(8 - width + 1))
+
+
+def test_page_says_both_answers_of_every_case(compared, pages):
+    cell, text = compared, words(pages["compare"])
+    raw = unescape(pages["compare"].read_text())
+    for case in [*cell["cases"], *cell["splits"]]:
+        assert " ".join(f"{what} {value}" for what, value in two_parts(case["two"])) in text
+        each = ", ".join(f"{k}: {percent(p)}" for k, p in enumerate(case["two"]["law"]))
+        label = f"Votes for serrated of 7 readers, {each}; observed: {case['two']['votes']}"
+        assert f'aria-label="{label}"' in raw
+
+
+def test_the_observed_number_is_filled_and_marked():
+    law = betabinom(5, 2, 1).pmf(np.arange(6)).tolist()
+    two = {"law": law, "low": 3, "high": 5, "votes": 2}
+    marks = law_bars(two, of="a").marks
+    bars = [m for m in marks if m.kind == "rect"]
+    heights = np.array([bar.points[1][1] for bar in bars])
+    np.testing.assert_allclose(heights, np.maximum(heights.max() * np.array(law) / max(law), 1))
+    assert [bar.fill for bar in bars] == ["accent" if k == 2 else "rule" for k in range(6)]
+    (dot,) = (m for m in marks if m.kind == "circle")
+    middle = bars[2].points[0][0] + bars[2].points[1][0] / 2
+    assert dot.points[0][0] == pytest.approx(middle)
+    (line,) = (m for m in marks if m.kind == "line")
+    assert line.points[0][0] == pytest.approx(bars[3].points[0][0])
+    assert line.points[1][0] == pytest.approx(bars[5].points[0][0] + bars[5].points[1][0])
+    unseen = law_bars({**two, "votes": None}, of="a")
+    assert not [m for m in unseen.marks if m.kind == "circle" or m.fill == "accent"]
+    assert "observed" not in unseen.label
+    assert law_bars({**two, "law": [1 / 102] * 102}, of="a") is None
+    assert law_bars({"label": 0.4, "reader": 0.4}, of="a") is None
+
+
+def test_answers_in_words():
+    two = {
+        "label": 0.9999,
+        "reader": 0.81,
+        "n_raters": 5,
+        "law": [0.0] * 5 + [1.0],
+        "low": 5,
+        "high": 5,
+    }
+    assert two_parts(two, "tumour") == [
+        ("the panel's label tumour:", "> 99 %"),
+        ("one reader:", "81 %"),
+        ("expect", "5 of 5"),
+    ]
+    assert len(two_parts({"label": 0.2, "reader": 0.3})) == 2
+
+
+def test_cases_most_likely_to_split_by_hand(compared, runs, pages):
+    cell, stored = compared, read_cell(runs["compare"])
+    parts = [stored.predictions[cell["two_answers"], seed] for seed in (0, 1)]
+    chance = np.mean([split_probability(logit(p.p_reader), p.rho, 7) for p in parts], axis=0)
+    order = np.argsort(-chance, kind="stable")[:12]
+    assert [c["id"] for c in cell["splits"]] == stored.cases.names[order].tolist()
+    assert [c["two"]["split"] for c in cell["splits"]] == pytest.approx(chance[order])
+    raw = pages["compare"].read_text()
+    table = re.search(r'<table class="plain cases splits.*?</table>', raw, re.S)[0]
+    assert re.findall(r'<th scope="row">(.*?)</th>', table) == [c["id"] for c in cell["splits"]]
+
+
+def test_split_cases_have_thumbnails_too(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    names = [f"{i}.png" for i in range(60)]
+    (tmp_path / "images").mkdir()
+    for name in names:
+        image.new("RGB", (8, 8)).save(tmp_path / "images" / name)
+    run = make_run(tmp_path / "run", n=60, seeds=1, paths=names)
+    raw = write_report([run], tmp_path / "page.html", images=tmp_path / "images").read_text()
+    table = re.search(r'<table class="plain cases splits.*?</table>', raw, re.S)[0]
+    assert table.count("<img ") == table.count("<tr>") - 1 > 0
+
+
+# How many votes would I need?
+
+
+def test_what_voted_cases_buy(runs, pages, tmp_path):
+    cell, text = report_facts([runs["voted"]])["cells"][0], words(pages["voted"])
+    assert "How many votes would I need?" in text
+    assert voted_sentence(cell["voted"]) in text
+    assert kappa_sentence(cell["kappa_sensitivity"]) in text
+    assert text.count(voted_sentence(cell["voted"])) == 1
+    for row in cell["kappa_sensitivity"]:
+        assert f"{row['kappa']:.2f} {row['rho']:.2f} {row['vote_nll']:.4f}" in text
+    points = voted_points(cell)
+    assert [(p["voted"], p["reads"]) for p in points] == [
+        (0, "published"),
+        (20, "panel"),
+        (20, "single"),
+        (80, "panel"),
+        (80, "single"),
+        (None, "all"),
+    ]
+    for point in points:
+        assert f"{point['vote_nll']:.4f}" in text
+    written = export(runs["voted"], tmp_path / "figures")
+    assert {"voted.svg", "voted.png"} <= {path.name for path in written}
+    assert ET.parse(tmp_path / "figures" / "voted.svg").getroot().tag.endswith("svg")
+    export(runs["voted"], tmp_path / "tables", "tables")
+    table = pd.read_csv(tmp_path / "tables" / "voted.csv")
+    assert table["vote_nll"].tolist() == pytest.approx([p["vote_nll"] for p in points])
+    kappa = pd.read_csv(tmp_path / "tables" / "kappa.csv")
+    assert kappa["factor"].tolist() == [0.7, 1.0, 1.3]
+    splits = pd.read_csv(tmp_path / "tables" / "splits.csv")
+    assert splits["p_split"].tolist() == pytest.approx([c["two"]["split"] for c in cell["splits"]])
+
+
+def test_places_in_the_figure_of_voted_cases(runs):
+    """Points stand by the square root of their number; higher shares stand higher."""
+    cell = report_facts([runs["voted"]])["cells"][0]
+    shares = {("panel", 20): 0.5, ("single", 20): -3.0, ("panel", 80): 1.0, ("single", 80): 0.0}
+    cell["voted"]["points"] = [
+        {**p, "share": shares[p["reads"], p["voted"]], "low": -40.0, "high": 40.0}
+        for p in cell["voted"]["points"]
+    ]
+    cell["voted"]["published"] = cell["voted"]["all"] = {"share": 0.9, "low": 0.8, "high": 1.2}
+    sheet = voted_curve(cell)
+    place = {}
+    for mark in sheet.marks:
+        if mark.tip and mark.points[0][1] < 270:
+            x, y = mark.points[0]
+            if mark.kind == "rect":
+                x, y = x + mark.points[1][0] / 2, y + mark.points[1][1] / 2
+            place[mark.tip.split(":")[0]] = x, y
+    zero = place["published numbers, no vote"]
+    twenty, eighty = (place[f"{n} cases read by the whole panel"] for n in (20, 80))
+    assert (eighty[0] - zero[0] + 3.5) / (twenty[0] - zero[0] + 3.5) == pytest.approx(2.0)
+    one, other = (place[f"{n} cases read by one reader each"] for n in (20, 80))
+    unit = twenty[1] - eighty[1]  # half of the gain
+    assert other[1] - twenty[1] == pytest.approx(unit)
+    assert one[1] - other[1] == pytest.approx(6 * unit)
+    assert all(0 < y < sheet.height for mark in sheet.marks for _, y in mark.points[:1])
+    assert "recovers 50 % (-4000 to 4000)" in " ".join(m.tip for m in sheet.marks)
+
+
+def test_without_a_share_the_figure_has_the_change_of_vote_nll(runs):
+    cell = report_facts([runs["voted"]])["cells"][0]
+    none = {"share": None, "low": None, "high": None, "reason": "the reference gains nothing here"}
+    for point in cell["voted"]["points"]:
+        point.update(none, draws_low=None, draws_high=None)
+    cell["voted"] |= {"published": none, "all": none}
+    texts = {m.text for m in voted_curve(cell).marks if m.kind == "text"}
+    assert "change of vote NLL" in texts
+    assert not any("%" in text for text in texts)
+
+
+# Other shapes of data
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    root = tmp_path_factory.mktemp("odd")
+    drawn = simulate(240, dim=4, auc=0.9, n_groups=40, seed=0)
+    unread = drawn.with_cases(votes=None, n_raters=np.full(240, 7), strata=None)
+    half = drawn.cases.votes.copy()
+    half[::2] = 0
+    three = simulate(240, dim=4, n_classes=3, seed=0)
+    return {
+        "three classes": run_on(three, root / "three", voted=[0, 30]),
+        "no votes": run_on(unread, root / "unread", readers=Readers(kappa=0.4)),
+        "half read": run_on(drawn.with_cases(votes=half), root / "half", voted=[20]),
+        "thirty": run_on(simulate(30, dim=3, seed=1), root / "thirty", voted=[0]),
+        "many readers": run_on(simulate(120, dim=4, n_raters=101, seed=0), root / "many"),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["three classes", "no votes", "half read", "thirty", "many readers"]
+)
+def test_other_shapes_of_data(open_page, odd, tmp_path, name):
+    file = write_report([odd[name]], tmp_path / "page.html")
+    text, cell = words(file), report_facts([odd[name]])["cells"][0]
+    page = open_page(file, viewport={"width": 390, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert cell["two_answers"] == "panel-published"
+    assert "the panel's label" in text
+    assert cell["splits"]
+    drawn = page.locator("table.splits svg").count()
+    assert drawn == (0 if name == "many readers" else len(cell["splits"]))
+    assert ("How many votes" in text) == bool(cell["voted"])
+    if name == "no votes":
+        assert "observed" not in page.locator("#cases").inner_text()
+        assert all(case["two"]["votes"] is None for case in cell["splits"])
+    if name == "three classes":
+        first = cell["splits"][0]
+        assert f"the panel's label {first['shown_class']}:" in text
+    export(odd[name], tmp_path / "figures")
+    export(odd[name], tmp_path / "tables", "tables")
+
+
+def test_hostile_class_names_stay_text(open_page, tmp_path):
+    run = make_run(tmp_path / "run", n=60, seeds=1, methods=METHODS, tables=False)
+    about = json.loads((run / "run.json").read_text())
+    evil = ['"><img src=x onerror=alert(1)>', "</svg><script>alert(1)</script>"]
+    about["dataset"]["classes"] = evil
+    (run / "run.json").write_text(json.dumps(about))
+    file = write_report([run], tmp_path / "page.html")
+    page = open_page(file)
+    assert page.locator("main img, main script").count() == 0
+    label = page.locator("table.splits svg").first.get_attribute("aria-label")
+    assert evil[1] in label
