@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from scalecal.auditing.sentences import SHOWN, cell, shown_columns
+from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.io.text import number
 from scalecal.report import figures
 from scalecal.report.svg import COLOURS, colour_rules
@@ -19,11 +20,13 @@ _MOST_PANELS = 6
 
 
 def _panels(audit: Audit) -> str:
-    """Reliability diagrams of the first strata, as SVG."""
+    """Reliability diagrams of the first strata, and that against votes, as SVG."""
     drawn = []
     agreement = audit.meta["strata"] == "agreement"
-    for panel in reliability_facts(audit)[:_MOST_PANELS]:
+    for panel in (*reliability_facts(audit)[:_MOST_PANELS], *vote_reliability(audit)[:1]):
         title = stratum_title(panel["stratum"], agreement)
+        if "votes" in panel:
+            title = "one reader’s vote"
         svg = figures.reliability_panel(
             panel, title=title, event=audit.meta["event"], role="accent"
         )

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from scalecal.auditing.sentences import SHOWN, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
 from scalecal.io.text import csv_text, number
-from scalecal.metrics import COLUMNS, Column
+from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
@@ -444,18 +444,18 @@ def _dot_table(facts: Row) -> dict[str, Any]:
             }
             for k in extra
         ],
-        "judged": _judged([COLUMNS[k] for k in extra]),
+        "judged": _judged(extra),
         "top": f"{top:g}",
         "rows": rows,
     }
 
 
-def _judged(columns: Sequence[Column]) -> str:
+def _judged(keys: Sequence[str]) -> str:
     """Which of the two answers each score of the methods' table judges; "" where there are no votes."""
-    by_votes = [c.title for c in columns if c.votes]
+    by_votes = [COLUMNS[k].title for k in keys if COLUMNS[k].votes]
     if not by_votes:
         return ""
-    by_labels = [c.title for c in columns if not c.votes]
+    by_labels = [COLUMNS[k].title for k in keys if not COLUMNS[k].votes]
     return (
         f"Beside ECE, {' and '.join(by_labels)} judge the label’s answer (the probability of the panel’s "
         f"label), {' and '.join(by_votes)} the reader’s (the probability of one vote). A method that has "
