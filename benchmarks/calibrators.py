@@ -16,7 +16,7 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from scalecal.calibrators import fit_beta, fit_isotonic, fit_platt, fit_temperature
-from scalecal.jury import jury_logit
+from scalecal.panel import reader_logit
 
 Float = np.ndarray
 
@@ -34,7 +34,8 @@ def peers() -> dict[tuple[str, str], Callable[[Float, Float], object]]:
         ("beta", "scalecal"): fit_beta,
         ("isotonic", "scalecal"): fit_isotonic,
         ("isotonic", "scikit-learn"): lambda z, y: IsotonicRegression().fit(z, y),
-        ("jury map", "scalecal"): lambda z, _: jury_logit(z, 7),
+        ("panel map, rho 0", "scalecal"): lambda z, _: reader_logit(z, 0.0, 7),
+        ("panel map, rho 0.2", "scalecal"): lambda z, _: reader_logit(z, 0.2, 7),
     }
     if importlib.util.find_spec("netcal"):
         from netcal.scaling import BetaCalibration, TemperatureScaling

@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import scalecal
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.jury import jury_logit
+from scalecal.panel import reader_logit
 from scalecal.probes import (
     PRESETS,
     SCALINGS,
@@ -241,8 +241,9 @@ def test_jury_step() -> None:
     X, y = data()
     plain = ScaleProbe(random_state=0, jury=None).fit(X, y)
     jury = ScaleProbe(random_state=0, jury=0.5).fit(X, y)
+    label = plain.decision_function(X)
     np.testing.assert_allclose(
-        jury.decision_function(X), jury_logit(plain.decision_function(X), 7, 0.5)
+        jury.decision_function(X), 0.5 * (label + reader_logit(label, 0.0, 7))
     )
     by_panel = ScaleProbe(random_state=0, n_raters=None).fit(X, y, votes=votes_of(X), n_raters=7)
     np.testing.assert_array_equal(by_panel.coef_, plain.coef_)

@@ -811,7 +811,7 @@ class _Objective:
         weight: Float,
         prior_sd: float,
     ) -> None:
-        self.reference, self.prior_sd = _odd(reference), prior_sd
+        self.reference, self.prior_sd, self.sd_rho = _odd(reference), prior_sd, PRIOR_RHO[1]
         odd = panel_size - (panel_size % 2 == 0)
         labelled = (m == 0) & np.isfinite(y)
         direct = labelled & (odd == self.reference)
@@ -892,7 +892,7 @@ class _Objective:
         value, gradient = self.log_likelihood(theta[0], theta[1], min(rho, MOST_RHO))
         gradient[2] *= rho * (1.0 - rho) if rho < MOST_RHO else 0.0
         centre = np.array([0.0, 0.0, logit(PRIOR_RHO[0])])
-        scale = np.array([self.prior_sd, PRIOR_SD_LOG_SLOPE, PRIOR_RHO[1]])
+        scale = np.array([self.prior_sd, PRIOR_SD_LOG_SLOPE, self.sd_rho])
         off = (theta - centre) / scale
         return float(0.5 * off @ off - value), off / scale - gradient
 
@@ -967,12 +967,12 @@ def fit_panel(
     n_raters : int or array (n,), optional
         Readers in `votes`, per case, where `votes` is (n,); without `votes` those behind `y`.
     panel_size : int or array (n,), optional
-        Readers behind `y`; default: `n_raters` where that is the same for all voted cases.
+        Readers behind `y`; default: those in `votes`, where these are as many for every case.
     sample_weight : array (n,), optional
     prior_sd : float
         Prior standard deviation of the intercept; larger (2) for logits of a foreign model.
     interval : bool
-        Whether to give rho a 95 % interval, by its profile.
+        Whether to give rho a 95 % interval, from its profile likelihood.
 
     Raises
     ------
@@ -996,22 +996,24 @@ def fit_panel(
     m = counts.sum(axis=1)
     if votes is None and panel_size is None:
         panel_size = n_raters
-    sizes = _panel_sizes(len(z), panel_size, m, np.isfinite(labels))
-    reference = _commonest(sizes[np.isfinite(labels)] if np.isfinite(labels).any() else sizes)
+    labelled = np.isfinite(labels)
+    sizes = _panel_sizes(panel_size, m, labelled)
     _check_identified(z, labels, m, sizes)
+    reference = _commonest(sizes[labelled if labelled.any() else m > 0])
     if z.ndim == 2:
         return _fit_classes(z, labels, counts, sizes, reference, weight, prior_sd, interval)
     objective = _Objective(z, labels, counts[:, 1], m, sizes, reference, weight, prior_sd)
     rough = np.eye(3)
-    rough[:2, :2] = _start_covariance(z, weight * ((m > 0) | np.isfinite(labels)), prior_sd)
+    rough[:2, :2] = _start_covariance(z, weight * ((m > 0) | labelled), prior_sd)
     rough[2, 2] = 1.0 / (1.0 + 0.1 * weight[m > 1].sum())
     theta, _ = _minimise(objective, np.array([0.0, 0.0, logit(PRIOR_RHO[0])]), rough)
     covariance = _covariance(objective, theta)
+    rho = float(min(expit(theta[2]), MOST_RHO))
     low, high = _profile(objective, theta, covariance) if interval else (np.nan, np.nan)
     return Panel(
         intercept=float(theta[0]),
         slope=float(np.exp(theta[1])),
-        rho=float(min(expit(theta[2]), MOST_RHO)),
+        rho=rho,
         panel_size=reference,
         covariance=covariance,
         rho_low=low,
@@ -1062,18 +1064,19 @@ def _observed(
     return labels, np.where(read[:, None], raw, 0.0).astype(np.int64)
 
 
-def _panel_sizes(n: int, panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool_]) -> Int:
+def _panel_sizes(panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool_]) -> Int:
+    """Readers behind each case's label: its own votes', or those of all where they are as many."""
     if panel_size is not None:
-        return check_sizes(panel_size, n, "panel_size")
+        return check_sizes(panel_size, len(m), "panel_size")
     found = np.unique(m[m > 0])
-    if len(found) == 1:
-        return np.full(n, found[0])
-    if not labelled.any() and len(found):
-        return np.full(n, _commonest(m[m > 0]))
-    raise InputError(
-        "panel_size, the number of readers behind each label, is needed"
-        + (" where the numbers of votes differ" if len(found) else "")
-    )
+    if len(found) == 1 and found[0] > 1:
+        return np.full(len(m), found[0])
+    if (labelled & (m == 0)).any():
+        raise InputError(
+            "panel_size, the number of readers behind each label, is needed: it is taken from the "
+            "votes only where these are of two or more readers, as many for every case"
+        )
+    return np.maximum(m, 1)
 
 
 def _commonest(sizes: Int) -> int:
@@ -1090,6 +1093,8 @@ def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
     if (m >= 2).any() or len(kinds) >= 2 or ((m == 1).any() and (kinds > one).any()):
         return
     message = "rho, the correlation of readers' votes, is not identified by "
+    if len(kinds) == 0 and not (m > 0).any():
+        raise InputError("nothing to fit: no case has a label or a vote")
     if len(kinds) == 0:
         raise InputError(f"{message}single reads. Give labels of three or more readers, or votes.")
     if kinds[0] <= one:
@@ -1122,35 +1127,36 @@ _LOGIT_RHO = (-9.0, float(logit(MOST_RHO)))
 
 
 def _profile(objective: _Objective, theta: Float, covariance: Float | None) -> tuple[float, float]:
-    """95 % interval of rho, from the profile of the posterior."""
-    best = objective(theta)[0]
-    joint = np.eye(3) if covariance is None else covariance
-    inner = theta[:2].copy()
-    inverse = np.linalg.inv(np.linalg.inv(joint)[:2, :2])
+    """95 % interval of rho from its profile likelihood, without its prior, which would pull it."""
+    objective.sd_rho = np.inf
+    rough = np.eye(3) if covariance is None else covariance
+    (*inner, centre), best = _minimise(objective, theta, rough)
+    inverse = np.linalg.inv(np.linalg.inv(rough)[:2, :2])
 
     def excess(logit_rho: float) -> float:
         def fixed(ab: Float) -> tuple[float, Float]:
             value, gradient = objective(np.array([ab[0], ab[1], logit_rho]))
             return value, gradient[:2]
 
-        inner[:], value = _minimise(fixed, inner, inverse)
+        inner[:], value = _minimise(fixed, np.array(inner), inverse)
         return value - best - _DROP
 
-    return _interval(excess, theta[2], float(np.sqrt(joint[2, 2])))
+    return _interval(excess, centre, float(np.sqrt(rough[2, 2])))
 
 
 def _interval(excess: Callable[[float], float], centre: float, sd: float) -> tuple[float, float]:
     """Correlations on both sides of `centre`, in logits, where `excess` passes zero."""
     ends = []
-    for side, bound in zip((-1.0, 1.0), _LOGIT_RHO, strict=True):
-        near, far = centre, centre + side * 2.0 * sd
-        while side * (bound - far) > 0 and excess(far) < 0:
-            near, far = far, far + side * sd
-        if side * (bound - far) <= 0 and (near == bound or excess(bound) < 0):
-            ends.append(0.0 if side < 0 else MOST_RHO)
-            continue
-        far = far if side * (bound - far) > 0 else bound
-        ends.append(float(expit(brentq(excess, near, far, xtol=1e-3))))
+    for side, bound, open_end in zip((-1.0, 1.0), _LOGIT_RHO, (0.0, MOST_RHO), strict=True):
+        far, step = float(np.clip(centre, *_LOGIT_RHO)), 2.0 * sd
+        while far != bound:
+            near, far = far, side * min(side * (far + side * step), side * bound)
+            if excess(far) >= 0:
+                ends.append(float(expit(brentq(excess, near, far, xtol=1e-3))))
+                break
+            step = sd
+        else:
+            ends.append(open_end)
     return ends[0], ends[1]
 
 
@@ -1217,19 +1223,26 @@ def _fit_classes(
         if other.any():
             log_label = label_logit(reader_logit(q[other], rho, reference), rho, sizes[other])
             value += float(weight[other] @ np.take_along_axis(log_label, chosen, axis=1)[:, 0])
-        return 0.5 * ((logit_rho - logit(PRIOR_RHO[0])) / PRIOR_RHO[1]) ** 2 - value
+        return -value
 
-    best = minimize_scalar(loss, bounds=_LOGIT_RHO, method="bounded", options={"xatol": 1e-4})
+    def posterior(logit_rho: float) -> float:
+        return loss(logit_rho) + 0.5 * ((logit_rho - logit(PRIOR_RHO[0])) / PRIOR_RHO[1]) ** 2
+
+    def least(function: Callable[[float], float]) -> tuple[float, float]:
+        found = minimize_scalar(
+            function, bounds=_LOGIT_RHO, method="bounded", options={"xatol": 1e-4}
+        )
+        return float(found.x), float(found.fun)
+
+    rho = min(float(expit(least(posterior)[0])), MOST_RHO)
     low = high = float("nan")
     if interval:
-        step = 0.05
-        bend = (loss(best.x + step) + loss(best.x - step) - 2.0 * best.fun) / step**2
-        sd = 1.0 / np.sqrt(max(bend, 1.0))
-        low, high = _interval(lambda x: loss(x) - best.fun - _DROP, float(best.x), float(sd))
+        centre, best = least(loss)
+        low, high = _interval(lambda x: loss(x) - best - _DROP, centre, 0.5)
     return Panel(
         intercept=a,
         slope=b,
-        rho=min(float(expit(best.x)), MOST_RHO),
+        rho=rho,
         panel_size=reference,
         shift=np.zeros(n_classes),
         rho_low=low,

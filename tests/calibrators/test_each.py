@@ -24,7 +24,7 @@ from scalecal.calibrators import (
     fit_vector_scaling,
 )
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.jury import jury_logit
+from scalecal.panel import reader_logit
 from tests.calibrators.made import log_loss, three_classes, two_classes
 
 
@@ -185,15 +185,17 @@ class TestFree:
             HistogramBinning(strategy="tall").fit(*two_classes())
 
 
+def between(z, n_raters, strength):
+    return (1 - strength) * z + strength * reader_logit(z, 0.0, n_raters)
+
+
 class TestJuryScaling:
     def test_is_the_jury_map(self):
         z, y = two_classes()
         fitted = JuryScaling(n_raters=5, strength=0.4).fit(z, y)
-        np.testing.assert_array_equal(fitted.transform(z), jury_logit(z, 5, 0.4))
+        np.testing.assert_array_equal(fitted.transform(z), between(z, 5, 0.4))
         panel = np.random.default_rng(0).integers(1, 9, len(z))
-        np.testing.assert_array_equal(
-            fitted.transform(z, n_raters=panel), jury_logit(z, panel, 0.4)
-        )
+        np.testing.assert_array_equal(fitted.transform(z, n_raters=panel), between(z, panel, 0.4))
 
     @pytest.mark.validity
     def test_recovers_vote_probabilities_from_labels(self):
@@ -209,7 +211,7 @@ class TestJuryScaling:
         chosen = choose_strength(z, y.astype(float), 7)
         losses = []
         for k in range(21):
-            out = jury_logit(z, 7, k / 20)
+            out = between(z, 7, k / 20)
             losses.append(-(y * log_expit(out) + (1 - y) * log_expit(-out)))
         best = losses[int(np.argmin([one.mean() for one in losses]))]
         allowed = [

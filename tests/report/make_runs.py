@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 from scalecal import metrics
 from scalecal.auditing.audits import audit
 from scalecal.datasets import simulate
-from scalecal.jury import jury_logit
+from scalecal.panel import reader_logit
 from scalecal.votes import strata
 
 # Name -> logits of the label to logits of the method.
@@ -22,8 +22,8 @@ METHODS: dict[str, Any] = {
     "temperature": lambda z: z,
     "vanilla-ls": lambda z: np.clip(1.2 * z, -3, 3),
     "scale": lambda z: 0.8 * z,
-    "half-jury": lambda z: jury_logit(z, 7, 0.5),
-    "jury": lambda z: jury_logit(z, 7),
+    "half-jury": lambda z: 0.5 * (z + reader_logit(z, 0.0, 7)),
+    "jury": lambda z: reader_logit(z, 0.0, 7),
 }
 
 

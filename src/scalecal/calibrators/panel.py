@@ -10,7 +10,7 @@ from scipy.special import log_expit, log_softmax
 
 from scalecal.calibrators.base import Calibrator
 from scalecal.checks import Float, check_choice, check_positive_int, check_unit
-from scalecal.jury import jury_logit
+from scalecal.panel import reader_logit
 
 
 def choose_strength(
@@ -39,14 +39,21 @@ def choose_strength(
     1.0
     """
     strengths = np.linspace(0.0, 1.0, 21)
-    label, vote = jury_logit(logits, n_raters, 0.0), jury_logit(logits, n_raters, 1.0)
-    losses = np.stack([_log_loss((1.0 - s) * label + s * vote, targets) for s in strengths])
+    vote = reader_logit(logits, 0.0, n_raters)
+    losses = np.stack([_log_loss(_between(logits, vote, s), targets) for s in strengths])
     w = np.full(len(logits), 1.0) if weights is None else weights
     w = w / w.sum()
     difference = losses - losses[int(np.argmin(losses @ w))]
     mean = difference @ w
     error = np.sqrt(((difference - mean[:, None]) ** 2) @ w**2)
     return float(strengths[mean <= error + 1e-15].max())
+
+
+def _between(label: Float, vote: Float, strength: float) -> Float:
+    if label.ndim == 1:
+        return (1.0 - strength) * label + strength * vote
+    label = log_softmax(label, axis=1)
+    return np.asarray(log_softmax((1.0 - strength) * label + strength * vote, axis=1))
 
 
 def _log_loss(z: Float, targets: Float) -> Float:
@@ -59,7 +66,7 @@ class JuryScaling(Calibrator):
     """Turn calibrated probabilities of a panel's label into those of one reader's vote.
 
     Put it after a calibrator of the label: ``TemperatureScaling() | JuryScaling()``. See
-    `scalecal.jury` for the map.
+    `scalecal.panel` for the map, here without correlation.
 
     Parameters
     ----------
@@ -97,7 +104,7 @@ class JuryScaling(Calibrator):
             self.strength_ = check_unit(self.strength, "strength")
 
     def _transform(self, z: Float, n_raters: ArrayLike | None) -> Float:
-        return jury_logit(z, self._panel(n_raters), self.strength_)
+        return _between(z, reader_logit(z, 0.0, self._panel(n_raters)), self.strength_)
 
     def _panel(self, n_raters: ArrayLike | None) -> ArrayLike:
         return check_positive_int(self.n_raters, "n_raters") if n_raters is None else n_raters

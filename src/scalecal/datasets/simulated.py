@@ -40,7 +40,7 @@ from scalecal.checks import (
     check_same_length,
     check_unit,
 )
-from scalecal.jury import jury_probability
+from scalecal.panel import label_logit
 from scalecal.votes import majority
 
 # The integrands are analytic near the real line, where the trapezoid rule converges faster than any
@@ -192,7 +192,8 @@ def majority_share(law: Float) -> Float:
 def _plurality(shares: Float, n_raters: int) -> Float:
     """P(class k gets the most of m multinomial votes), ties split evenly, along the last axis."""
     flat = shares.reshape(-1, shares.shape[-1])
-    return jury_probability(flat, n_raters).reshape(shares.shape)
+    logs = np.log(np.maximum(flat, np.finfo(np.float64).tiny))
+    return np.exp(label_logit(logs, 0.0, n_raters)).reshape(shares.shape)
 
 
 def solve_intercept(model: ReaderModel, prevalence: float) -> float:

@@ -378,7 +378,7 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
 
     from scalecal.calibrators.base import as_logits
     from scalecal.calibrators.temperature import fit_temperature
-    from scalecal.jury import jury_logit
+    from scalecal.panel import reader_logit
 
     base = cell.first(cell.baseline)
     y, logits = cell.y[base.rows], as_logits(base.p)
@@ -410,7 +410,8 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
         panel = cell.cases.votes[base.rows].sum(axis=1)
         if panel.min() >= 3:
             name = "temperature + half jury"
-            added[name, seed] = Prediction(base.rows, probs(jury_logit(scaled, panel, 0.5)))
+            half = 0.5 * (scaled + reader_logit(scaled, 0.0, panel))
+            added[name, seed] = Prediction(base.rows, probs(half))
             words[name] = (
                 "the same temperature, then half the step from the panel's majority to a single vote"
             )
