@@ -16,7 +16,7 @@ from scalecal.runs.calibrating import Readers
 from scalecal.runs.facts import compare_cell
 from scalecal.runs.grid import run_grid, run_grid_on
 from scalecal.runs.voted import case_losses, draw_order
-from scalecal.runs.wording import voted_sentence
+from scalecal.runs.wording import kappa_sentence, voted_sentence
 from tests.test_cli_probes import run
 
 VOTED = [0, 20, 60]
@@ -128,6 +128,12 @@ def test_spread_over_workers_it_is_the_same(data, tmp_path):
         spread = run_grid_on(engine, partial(read_features, path), seeds=2, **options)
     alone = run_grid(read_features(path), seeds=2, **options)
     pd.testing.assert_frame_equal(*(pd.DataFrame(g.voted.scores) for g in (spread, alone)))
+    assert list(spread.voted.by_kappa) == list(alone.voted.by_kappa) == [0.7, 1.0, 1.3]
+    for factor, by_seed in alone.voted.by_kappa.items():
+        for seed, at in by_seed.items():
+            other = spread.voted.by_kappa[factor][seed]
+            assert at[:2] == other[:2]
+            np.testing.assert_array_equal(at.losses["vote_nll"], other.losses["vote_nll"])
 
 
 def test_kappa_and_share_as_published(data):
@@ -142,6 +148,64 @@ def test_kappa_and_share_as_published(data):
     bare = data.with_cases(votes=None, n_raters=np.full(800, 7))
     grid = run_grid(bare, methods=["none", "panel-published"], seeds=1)
     assert "kappa" in grid.left_out["panel-published"]
+
+
+def test_a_wrong_kappa_is_the_published_panel_told_of_it(data):
+    """Each factor equals a run that was given that kappa."""
+    known = Readers(kappa=0.4, vote_share=0.45)
+    shared = {"seeds": 2, "preset": "default"}
+    grid = run_grid(data, methods=["none"], voted=[20], readers=known, **shared)
+    facts = compare_cell(grid.cell, n_resamples=100, voted=grid.voted).facts
+    told = facts["kappa_sensitivity"]
+    assert [row["factor"] for row in told] == [0.7, 1.0, 1.3]
+    assert [row["kappa"] for row in told] == pytest.approx([0.28, 0.4, 0.52])
+    for row in told:
+        readers = Readers(kappa=row["kappa"], vote_share=0.45)
+        other = run_grid(data, methods=["none", "panel-published"], readers=readers, **shared).cell
+        own = compare_cell(other, n_resamples=100).facts["rows"]
+        expected = next(
+            r for r in own if (r["method"], r["stratum"]) == ("panel-published", "overall")
+        )
+        assert row["vote_nll"] == pytest.approx(expected["vote_nll"], rel=1e-9)
+        assert row["nll"] == pytest.approx(expected["nll"], rel=1e-9)
+        assert row["rho"] == pytest.approx(np.mean(
+            [other.predictions["panel-published", seed].rho for seed in (0, 1)]
+        ))  # fmt: skip
+    assert told[0]["rho"] < told[1]["rho"] < told[2]["rho"]
+    published = facts["recovered"]["panel-published"]
+    assert told[1]["share"] == pytest.approx(published["share"])
+    assert told[1]["low"] == pytest.approx(published["low"], rel=1e-3)  # single precision
+    assert kappa_sentence(told) in facts["more"]
+
+
+def test_kappas_that_cannot_be_tried(data):
+    """None above 1, and none where kappa is not positive."""
+    few = data.take(np.arange(200)).with_cases(split=None)
+    options = {"methods": ["none"], "seeds": 1, "voted": [20], "preset": "default"}
+    grid = run_grid(few, readers=Readers(kappa=0.9), **options)
+    assert [at[0].kappa for at in grid.voted.by_kappa.values()] == pytest.approx([0.63, 0.9, 1.0])
+    told = compare_cell(grid.cell, n_resamples=50, voted=grid.voted).facts["kappa_sensitivity"]
+    assert "11 % too high (1.00)" in kappa_sentence(told)
+    grid = run_grid(few, readers=Readers(kappa=-0.1), **options)
+    facts = compare_cell(grid.cell, n_resamples=50, voted=grid.voted).facts
+    assert facts["kappa_sensitivity"] is None
+    assert not any("kappa:" in sentence for sentence in facts["more"])
+
+
+def test_no_number_but_the_published_ones(data):
+    few = data.take(np.arange(200)).with_cases(split=None)
+    grid = run_grid(few, methods=["none"], seeds=1, voted=[0], preset="default")
+    facts = compare_cell(grid.cell, n_resamples=50, voted=grid.voted).facts
+    assert facts["voted"]["points"] == []
+    published = {"share": 0.83, "reason": ""}
+    assert voted_sentence({"points": [], "published": published}) == (
+        "Kappa and the share of positive votes, without a vote, would buy 8/10 of what reading "
+        "everything buys, judged by one reader's vote."
+    )
+    unknown = {"share": None, "reason": "the reference gains nothing here"}
+    assert "the reference gains nothing here" in voted_sentence(
+        {"points": [], "published": unknown}
+    )
 
 
 def test_the_sentence():

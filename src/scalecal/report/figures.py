@@ -447,8 +447,9 @@ def _voted_part(
     """One part of the figure: points with intervals, joined by kind of reads; far ones are clipped."""
     values = [v for _, _, *three in placed for v in three if math.isfinite(v)]
     low, high = min([0.0, *values]), max([1.0 if shares else 0.0, *values])
-    if shares:
-        low, high = max(low, -0.5), min(high, 2.0)
+    if shares:  # long intervals are cut, points are not
+        own = [value for _, _, value, *_ in placed]
+        low, high = max(low, min(-0.5, *own)), min(high, max(2.0, *own))
     slack = 0.06 * (high - low) or 0.01
     bounds = (low - slack, high + slack)
 
@@ -456,7 +457,8 @@ def _voted_part(
         part = (_clip(value, bounds) - bounds[0]) / (bounds[1] - bounds[0])
         return rows[1] - part * (rows[1] - rows[0])
 
-    step = 0.5 if shares else nice_top((bounds[1] - bounds[0]) / 5)
+    step = nice_top((bounds[1] - bounds[0]) / 5)
+    step = 0.5 if shares and step < 0.8 else step
     for k in range(math.ceil(bounds[0] / step), math.floor(bounds[1] / step) + 1):
         text = f"{100 * k * step:.0f} %" if shares else f"{round(k * step, 10):+g}" if k else "0"
         sheet.line((columns[0], up(k * step)), (columns[1], up(k * step)), stroke="band")

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from scalecal.auditing.sentences import SHOWN, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
 from scalecal.io.text import csv_text, number
-from scalecal.metrics import COLUMNS
+from scalecal.metrics import COLUMNS, Column
 from scalecal.report import figures
 from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
@@ -179,21 +179,17 @@ def _voted_view(cell: Row) -> dict[str, Any]:
     }
 
 
-def two_text(two: Row) -> str:
-    """Both answers and the votes to expect, as a person says them.
+def two_parts(two: Row, of: str = "") -> list[tuple[str, str]]:
+    """Both answers and the votes to expect, as a person says them: (what, value); `of` is the class.
 
     Examples
     --------
     >>> two = {"label": 0.97, "reader": 0.81, "n_raters": 7, "law": [1 / 8] * 8, "low": 5, "high": 7}
-    >>> two_text(two)
-    "the panel's label: 97 %; one reader: 81 %; expect 5 to 7 of 7"
+    >>> two_parts(two)
+    [("the panel's label:", '97 %'), ('one reader:', '81 %'), ('expect', '5 to 7 of 7')]
     """
-    return "; ".join(f"{name} {value}" for name, value in _two_parts(two))
-
-
-def _two_parts(two: Row) -> list[tuple[str, str]]:
     label, reader = (figures.percent(two[k]) for k in ("label", "reader"))
-    parts = [("the panel's label:", label), ("one reader:", reader)]
+    parts = [(f"the panel's label{of and f' {of}'}:", label), ("one reader:", reader)]
     if two.get("law"):
         low, high, m = (two[k] for k in ("low", "high", "n_raters"))
         parts.append(("expect", f"{low} of {m}" if low == high else f"{low} to {high} of {m}"))
@@ -201,14 +197,15 @@ def _two_parts(two: Row) -> list[tuple[str, str]]:
 
 
 def _two_view(case: Row, classes: Sequence[str]) -> dict[str, Any] | None:
-    """The cell of a table with a case's two answers, or None."""
-    two = case["two"]
+    """The cell of a table with a case's two answers, or None; of several classes, one is named."""
+    two, of = case["two"], classes[case["shown_class"]]
     if two is None:
         return None
-    drawn = figures.law_bars(two, of=classes[case["shown_class"]])
+    drawn = figures.law_bars(two, of=of)
+    parts = two_parts(two, of if len(classes) > 2 else "")
     return {
-        "parts": _two_parts(two),
-        "text": two_text(two),
+        "parts": parts,
+        "text": "; ".join(f"{what} {value}" for what, value in parts),
         "svg": "" if drawn is None else svg(drawn),
         "value": two["reader"],
     }
@@ -270,7 +267,8 @@ def _cases_note(cell: Row, image_note: str) -> str:
         two = (
             f"Two answers, by {cell['two_answers']}: the probability of the panel’s label and that of "
             "one reader’s vote. Bars: the probability of each number of votes; the line beneath them "
-            "spans the numbers to expect (four times in five or more), the dot is the number observed."
+            "spans the numbers to expect (four times in five or more)"
+            f"{', the dot is the number observed' if cell['votes'] else ''}."
         )
     return " ".join(filter(None, (what, two, image_note)))
 
@@ -440,13 +438,29 @@ def _dot_table(facts: Row) -> dict[str, Any]:
     return {
         "columns": [{"name": s, "title": stratum_title(s, agreement)} for s in strata],
         "extra": [
-            {"title": COLUMNS[k].title, "judges": "reader’s vote" if COLUMNS[k].votes else "label"}
+            {
+                "title": COLUMNS[k].title,
+                "judges": "reader’s answer" if COLUMNS[k].votes else "label’s answer",
+            }
             for k in extra
         ],
-        "votes": any(COLUMNS[k].votes for k in extra),
+        "judged": _judged([COLUMNS[k] for k in extra]),
         "top": f"{top:g}",
         "rows": rows,
     }
+
+
+def _judged(columns: Sequence[Column]) -> str:
+    """Which of the two answers each score of the methods' table judges; "" where there are no votes."""
+    by_votes = [c.title for c in columns if c.votes]
+    if not by_votes:
+        return ""
+    by_labels = [c.title for c in columns if not c.votes]
+    return (
+        f"Beside ECE, {' and '.join(by_labels)} judge the label’s answer (the probability of the panel’s "
+        f"label), {' and '.join(by_votes)} the reader’s (the probability of one vote). A method that has "
+        "one answer is judged by it twice."
+    )
 
 
 def _with_change(row: Row | None, key: str, baseline: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import numpy as np
 from scalecal import metrics
 from scalecal.auditing.audits import Audit, audit_predictions
 from scalecal.auditing.sentences import LEVEL
+from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.calibrators import Calibrator, PanelCalibrator, PlattScaling, TemperatureScaling
 from scalecal.calibrators.base import as_logits
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
@@ -180,7 +181,7 @@ def compare_cell(
         "voted": None if voted is None else _voted(cell, drawn, voted),
         "kappa_sensitivity": None if voted is None else _kappa_sensitivity(cell, drawn, voted),
         "reliability": {m: reliability_facts(audit) for m, audit in made.items()},
-        "vote_reliability": {m: [] for m in made},
+        "vote_reliability": {m: vote_reliability(audit) for m, audit in made.items()},
         "frontier": _frontier(cell, rows, options),
         "referral": _referral(cell, shown),
         "two_answers": both,

@@ -273,22 +273,24 @@ def voted_sentence(voted: Mapping[str, Any]) -> str:
     tenths of it, or else the number that buys most.
     """
     panel = [p for p in voted["points"] if p["reads"] == "panel" and p["share"] is not None]
+    published = voted["published"]["share"]
+    bought = "what reading everything buys, judged by one reader's vote"
+    unread = "kappa and the share of positive votes, without a vote,"
+    if not panel and published is not None:
+        return f"{unread.capitalize()} would buy {_tenths(published)} of {bought}."
     if not panel:
-        reasons = [p["reason"] for p in voted["points"]]
-        why = reasons[0] if reasons else "too few cases have votes"
-        return f"What votes would buy cannot be said: {why}."
+        first = voted["points"][0] if voted["points"] else voted["published"]
+        return f"What votes would buy cannot be said: {first['reason']}."
     most = max(panel, key=lambda p: float(p["share"]))
     chosen = next((p for p in panel if p["share"] >= 0.9), most)
     parts = [
-        f"{chosen['voted']} cases read by the whole panel would buy {_tenths(chosen['share'])} of what "
-        "reading everything buys, judged by one reader's vote"
+        f"{chosen['voted']} cases read by the whole panel would buy {_tenths(chosen['share'])} of {bought}"
     ]
     for point in voted["points"]:
         if point["reads"] == "single" and point["voted"] == chosen["voted"]:
             parts.append(f"one reader on each of them {_tenths(point['share'])}")
-    published = voted["published"]["share"]
     if published is not None:
-        parts.append(f"kappa and the share of positive votes, without a vote, {_tenths(published)}")
+        parts.append(f"{unread} {_tenths(published)}")
     return "; ".join(parts) + "."
 
 
@@ -302,17 +304,18 @@ def kappa_sentence(sensitivity: Sequence[Mapping[str, Any]]) -> str:
     30 % too high (0.52) 50 %.'
     """
     by_share = all(row["share"] is not None for row in sensitivity)
-    parts = []
     # The kappa itself first, then the wrong ones.
-    for row in sorted(sensitivity, key=lambda row: abs(row["factor"] - 1)):
-        value = f"{100 * row['share']:.0f} %" if by_share else number(row["vote_nll"])
-        off = round(100 * (row["factor"] - 1))
-        if off == 0:
-            said = f"it recovers {value} of that gain" if by_share else f"its vote NLL is {value}"
-            parts.append(f"with {row['kappa']:.2f} {said}")
-        else:
-            way = "high" if off > 0 else "low"
-            parts.append(f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {value}")
+    own, *wrong = sorted(sensitivity, key=lambda row: abs(row["factor"] - 1))
+
+    def value(row: Mapping[str, Any]) -> str:
+        return f"{100 * row['share']:.0f} %" if by_share else number(row["vote_nll"], 4)
+
+    said = f"it recovers {value(own)} of that gain" if by_share else f"its vote NLL is {value(own)}"
+    parts = [f"with {own['kappa']:.2f} {said}"]
+    for row in wrong:
+        off = round(100 * (row["kappa"] / own["kappa"] - 1))
+        way = "high" if off > 0 else "low"
+        parts.append(f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {value(row)}")
     return f"The answer from published numbers rests on kappa: {'; '.join(parts)}."
 
 
