@@ -51,10 +51,14 @@ def test_compare_writes_the_contract(features, tmp_path):
     )
     assert result.exit_code == 0, result.output
     predictions = pd.read_parquet(out / "predictions.parquet")
-    assert list(predictions.columns) == ["method", "seed", "id", "p"]
+    assert list(predictions.columns) == ["method", "seed", "id", "p", "p_reader"]
+    single = predictions["method"] != "jury"
+    assert predictions.loc[single, "p_reader"].isna().all()
+    assert predictions.loc[~single, "p_reader"].between(0, 1).all()
     assert set(predictions["method"]) == {"none", "scale", "vote-fraction", "jury"}
     results = pd.read_csv(out / "results.csv")
-    assert list(results.columns) == ["method", "seed", "stratum", "metric", "value", "floor"]
+    columns = ["method", "seed", "stratum", "metric", "value", "floor", "voted", "reads", "draw"]
+    assert list(results.columns) == columns
     assert set(results["stratum"]) == {"overall", "high", "medium", "low"}
     assert {"ece", "nll", "brier", "auc", "accuracy", "vote_nll"} <= set(results["metric"])
     part = predictions[(predictions["method"] == "none") & (predictions["seed"] == 0)]
@@ -167,6 +171,7 @@ def test_a_case_without_votes_has_the_usual_panel(features, tmp_path):
             done = run("predict", out, bare, *votes, "--out", file)
             assert done.exit_code == 0, done.exception
             probs[name, bool(votes)] = pd.read_csv(file)["p"].to_numpy()
+            assert ("p_reader" in pd.read_csv(file)) == (name == "with")
         np.testing.assert_array_equal(probs[name, True][n // 2 :], probs[name, False][n // 2 :])
         assert (out / "probe.safetensors").stat().st_mode == (out / "probe.json").stat().st_mode
     np.testing.assert_array_equal(probs["without", True], probs["without", False])
@@ -181,6 +186,65 @@ def test_the_number_of_readers_is_heeded_without_labels_too(features, tmp_path):
         out = tmp_path / f"p{len(more)}.csv"
         assert run("predict", tmp_path / "probe", bare, *more, "--out", out).exit_code == 0
     assert (pd.read_csv(tmp_path / "p0.csv")["p"] != pd.read_csv(tmp_path / "p2.csv")["p"]).any()
+
+
+def test_predict_writes_both_answers_and_the_law(features, tmp_path):
+    fit = ("fit", features, "--method", "panel-votes", "--preset", "default")
+    result = run(*fit, "--out", tmp_path / "probe")
+    assert result.exit_code == 0, result.output
+    assert "Panel of 7: votes on a case correlate by rho = " in result.output
+    out = tmp_path / "p.csv"
+    result = run("predict", tmp_path / "probe", features, "--votes-law", "--out", out)
+    assert result.exit_code == 0, result.output
+    frame = pd.read_csv(out)
+    law = frame[[f"p_votes_{k}" for k in range(8)]].to_numpy()
+    np.testing.assert_allclose(law.sum(axis=1), 1)
+    np.testing.assert_allclose(law[:, 4:].sum(axis=1), frame["p"], atol=1e-9)
+    np.testing.assert_allclose(law @ np.arange(8) / 7, frame["p_reader"], atol=1e-9)
+    np.testing.assert_allclose(law[:, 3:5].sum(axis=1), frame["p_split"], atol=1e-9)
+    assert frame["rho"].min() == frame["rho"].max()
+    audited = run("audit", out, "--out", tmp_path / "audit")
+    assert audited.exit_code == 0, audited.exception
+    row = json.loads((tmp_path / "audit" / "audit.json").read_text())["strata"][0]
+    counts = np.column_stack([7 - frame["votes"], frame["votes"]])
+    assert row["vote_nll"] == pytest.approx(metrics.vote_nll(counts, frame["p_reader"]))
+    assert row["nll"] == pytest.approx(metrics.nll(frame["label"], frame["p"]))
+    # A panel of three, of whom nothing was said.
+    other = tmp_path / "three.csv"
+    bare = tmp_path / "bare.npz"
+    np.savez(bare, X=np.load(features)["X"])
+    asked = ("predict", tmp_path / "probe", bare, "--n-raters", 3, "--votes-law", "--out", other)
+    assert run(*asked).exit_code == 0
+    three = pd.read_csv(other)
+    assert "p_votes_3" in three
+    assert "p_votes_4" not in three
+    np.testing.assert_allclose(three[["p_votes_2", "p_votes_3"]].sum(axis=1), three["p"], atol=1e-9)
+    # One answer has no law.
+    assert run("fit", features, "--method", "none", "--out", tmp_path / "plain").exit_code == 0
+    result = run(
+        "predict", tmp_path / "plain", features, "--votes-law", "--out", tmp_path / "x.csv"
+    )
+    assert isinstance(result.exception, InputError)
+    assert not (tmp_path / "x.csv").exists()
+
+
+def test_published_numbers_on_the_command_line(features, tmp_path):
+    stored = dict(np.load(features))
+    np.savez(tmp_path / "f.npz", X=stored["X"], y=stored["y"], id=stored["id"])
+    fit = ("fit", tmp_path / "f.npz", "--method", "panel-published", "--preset", "default")
+    told = ("--kappa", 0.4, "--vote-share", 0.5, "--n-raters", 7)
+    result = run(*fit, *told, "--out", tmp_path / "probe")
+    assert result.exit_code == 0, result.output
+    assert "rho = " in result.output
+    assert run(*fit, *told[:4], "--panel-size", 7, "--out", tmp_path / "other").exit_code == 0
+    one, two = ((tmp_path / d / "probe.json").read_text() for d in ("probe", "other"))
+    assert json.loads(one)["calibrator"]["fitted"] == json.loads(two)["calibrator"]["fitted"]
+    for missing in (told[2:], told[:4]):
+        result = run(*fit, *missing, "--out", tmp_path / "no")
+        assert isinstance(result.exception, InputError)
+    result = run(*fit, *told, "--vote-share", "x", "--out", tmp_path / "no")
+    assert isinstance(result.exception, InputError)
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize("part", ["weights", "temperature"])
@@ -425,11 +489,13 @@ def test_the_number_of_readers_alone_is_enough_for_the_jury_map(features, tmp_pa
     result = run("compare", features, *asked[2:], "--out", tmp_path / "with")
     assert result.exit_code == 0, result.output
     known = pd.read_parquet(tmp_path / "with" / "predictions.parquet")
-    pair = [f[f["method"] == "jury"]["p"].to_numpy() for f in (predictions, known)]
-    np.testing.assert_allclose(*pair, atol=1e-9)
+    for answer in ("p", "p_reader"):
+        pair = [f[f["method"] == "jury"][answer].to_numpy() for f in (predictions, known)]
+        np.testing.assert_allclose(*pair, atol=1e-9)
     result = run("fit", path, "--method", "jury", *more, "--out", tmp_path / "probe")
     assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / "probe" / "probe.json").read_text())["fitted"]["n_raters_"] == 7
+    about = json.loads((tmp_path / "probe" / "probe.json").read_text())
+    assert about["calibrator"]["fitted"]["panel"]["panel_size"] == 7
 
 
 def test_a_number_of_readers_that_is_none_is_refused(tmp_path):

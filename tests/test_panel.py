@@ -557,6 +557,16 @@ class TestFit:
         assert panel.rho > 0.97
         assert panel.rho_high == MOST_RHO
 
+    @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+    @pytest.mark.parametrize("agreed", [True, False])
+    def test_any_logits_can_be_fitted(self, scale, agreed):
+        base = np.random.default_rng(0).normal(size=200)
+        y = (base > 0).astype(float)
+        k = np.where(np.arange(200) < 50, 7 * y if agreed else 1 + 4 * y, np.nan)
+        panel = fit_panel(scale * base, y, k, 7)
+        assert 0 <= panel.rho_low <= panel.rho <= panel.rho_high <= MOST_RHO
+        assert np.isfinite(panel.reader_logit(scale * base)).all()
+
     @pytest.mark.validity
     @pytest.mark.parametrize(("rho", "m"), [(0.05, 7), (0.2, 7), (0.5, 3)])
     def test_the_interval_covers(self, rho, m):
@@ -661,6 +671,7 @@ class TestRefusals:
             ({"votes": None, "n_raters": None}, "panel_size.*is needed"),
             ({"votes": None, "y": None}, "nothing to fit"),
             ({"panel_size": 0}, "panel_size must be whole numbers of at least 1"),
+            ({"prior_sd": 0.0}, "prior_sd must be a number > 0"),
             ({"sample_weight": [1, -1, 1]}, "sample_weight must not be negative"),
             ({"logits": np.zeros((3, 2))}, r"logits of two classes must be \(n,\)"),
             ({"logits": np.zeros((3, 3))}, r"votes must have the shape \(3, 3\)"),

@@ -372,7 +372,7 @@ def test_the_sentence_is_about_the_correlation_that_needs_most(votes_plan):
     assert alone.sentence.startswith("With rho 0.4 it takes at most 50 cases")
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.9])
+@pytest.mark.parametrize("rho", [0.0, 0.7])
 def test_votes_are_planned_at_the_ends_of_rho(rho):
     result = plan_votes(0.7, [rho], n_raters=3, n_labelled=200, n_voted=[20], n_simulations=20)
     numbers = result.table.select_dtypes("number").to_numpy()
@@ -423,6 +423,7 @@ def test_the_interval_of_the_needed_votes_covers():
         ({"auc": 0.99}, "at most 0.98"),
         ({"rho": []}, "at least one correlation"),
         ({"rho": [1.0]}, "rho must lie in"),
+        ({"rho": [0.1, 0.99]}, "with rho 0.99 the label's probability is a reader's"),
         ({"prevalence": 0.0}, "prevalence must lie strictly"),
         ({"share": 1.0}, "share must lie strictly"),
         ({"n_raters": 1}, "label of 1 reader is as likely as one reader's vote"),

@@ -457,7 +457,7 @@ def _newton(q: Float, rho: float, m: int, start: Float | None = None) -> Float:
         high[active[above]] = here[above]
         low[active[~above]] = here[~above]
         new = here - gap / _label_slope(factors, weights)
-        outside = ~((new >= low[active]) & (new <= high[active]))
+        outside = ~((new > low[active]) & (new < high[active])) & (new != here)
         new[outside] = 0.5 * (low[active[outside]] + high[active[outside]])
         z[active] = new
         # Newton squares the error: after a step this small the next would be lost in rounding.
@@ -673,7 +673,8 @@ class Panel:
         Of (intercept, log slope, logit rho), from the curvature at the estimate; two classes and
         votes only.
     rho_low, rho_high : float
-        95 % interval of `rho`; NaN where it was not estimated from votes.
+        95 % interval of `rho`, from its likelihood alone (widened to `rho` itself where the prior
+        took that outside); NaN where it was not estimated from votes.
     note : str
         What a user should know about the fit.
 
@@ -949,8 +950,9 @@ class _Objective:
 
         def loss(ab: Float) -> tuple[float, Float]:
             value, gradient = self.log_likelihood(ab[0], ab[1], max(rho, 1e-9))
-            off = ab / [self.prior_sd, PRIOR_SD_LOG_SLOPE]
-            return float(0.5 * off @ off - value), off / [self.prior_sd, 1.0] - gradient[:2]
+            scale = np.array([self.prior_sd, PRIOR_SD_LOG_SLOPE])
+            off = ab / scale
+            return float(0.5 * off @ off - value), off / scale - gradient[:2]
 
         z = np.concatenate([self.label_z, self.z])
         weight = np.concatenate([self.label_weight, self.weight])
@@ -1039,7 +1041,7 @@ def fit_panel(
     """
     z = _panel_logits(logits)
     labels, counts = _observed(z, y, votes, n_raters)
-    weight = _weights(sample_weight, len(z))
+    weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
     labels[weight == 0], counts[weight == 0] = np.nan, 0
     m = counts.sum(axis=1)
     if votes is None and panel_size is None:
@@ -1057,7 +1059,10 @@ def fit_panel(
     theta, _ = _minimise(objective, np.array([0.0, 0.0, logit(PRIOR_RHO[0])]), rough)
     covariance = _covariance(objective, theta)
     rho = float(min(expit(theta[2]), MOST_RHO))
-    low, high = _profile(objective, theta, covariance) if interval else (np.nan, np.nan)
+    low = high = float("nan")
+    if interval:
+        low, high = _profile(objective, theta, covariance)
+        low, high = min(low, rho), max(high, rho)
     return Panel(
         intercept=float(theta[0]),
         slope=float(np.exp(theta[1])),
@@ -1076,6 +1081,12 @@ def _panel_logits(logits: ArrayLike) -> Float:
             "logits of two classes must be (n,): of the positive class against the other"
         )
     return z
+
+
+def _check_prior(prior_sd: float) -> float:
+    if not 0.0 < prior_sd < np.inf:
+        raise InputError(f"prior_sd must be a number > 0, got {prior_sd!r}")
+    return float(prior_sd)
 
 
 def _weights(sample_weight: ArrayLike | None, n: int) -> Float:
@@ -1287,6 +1298,7 @@ def _fit_classes(
     if interval:
         centre, best = least(loss)
         low, high = _interval(lambda x: loss(x) - best - _DROP, centre, 0.5)
+        low, high = min(low, rho), max(high, rho)
     return Panel(
         intercept=a,
         slope=b,
@@ -1346,7 +1358,7 @@ def fit_panel_from_summary(
     z = _panel_logits(logits)
     labels, _ = _observed(z, y, None, None)
     sizes = check_sizes(n_raters, len(z))
-    weight = _weights(sample_weight, len(z))
+    weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
     if not -1.0 <= kappa <= 1.0:
         raise InputError(f"kappa must lie in [-1, 1], got {kappa!r}")
     known = np.isfinite(labels) & (weight > 0)

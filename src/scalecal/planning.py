@@ -399,6 +399,7 @@ PUBLISHED = {
 
 _PANEL, _SINGLE = "votes of the whole panel", "votes of one reader"
 _MOST_AUC = 0.98  # of a probe; beyond it labels are all but certain
+_LEAST_GAP = 1e-5  # nats; below it a share of the gap means nothing
 _INTERVALS = 40  # simulations in which rho gets its interval, which takes longer than the fit
 
 
@@ -560,13 +561,19 @@ def plan_votes(
         raise InputError("n_voted must name at least one number above 0")
     n_simulations = check_positive_int(n_simulations, "n_simulations", least=20)
     rng = as_rng(seed)
+    laws = [_panel_cases(auc, prevalence, m, value) for value in correlations]
+    for cases in laws:
+        if cases.gap < _LEAST_GAP:
+            raise InputError(
+                f"with rho {cases.rho:g} the label's probability is a reader's to within "
+                f"{cases.gap:.1g} nats: votes have nothing to add. Give a smaller rho"
+            )
     rows, needed = [], []
-    for value in correlations:
-        cases = _panel_cases(auc, prevalence, m, value)
+    for cases in laws:
         runs = []
         for i in range(n_simulations):
             if i % 50 == 0:
-                progress(f"rho {value:g}: {i} of {n_simulations} simulations")
+                progress(f"rho {cases.rho:g}: {i} of {n_simulations} simulations")
             panels = _fit_panels(cases, n_labelled, sizes, rng, interval=i < _INTERVALS)
             runs.append(
                 [
@@ -578,14 +585,14 @@ def plan_votes(
         settings = [(known, 0) for known in PUBLISHED]
         settings += [(known, n) for known in (_PANEL, _SINGLE) for n in sizes]
         rows += [
-            {"rho": value, "kappa": cases.kappa, "gap": cases.gap, "known": known, "n_voted": n}
+            {"rho": cases.rho, "kappa": cases.kappa, "gap": cases.gap, "known": known, "n_voted": n}
             | _vote_row(found, cases.gap)
             for (known, n), found in zip(settings, results, strict=True)
         ]
         for known in (_PANEL, _SINGLE):
             excess = results[[name == known for name, _ in settings], :, 0].T
             found = _votes_needed(sizes, 1.0 - excess / cases.gap, share, rng)
-            needed.append({"rho": value, "known": known} | found)
+            needed.append({"rho": cases.rho, "known": known} | found)
     title = (
         f"Votes needed to tell how one of {m} readers votes: label AUC {auc:g}, {n_labelled:,d} "
         f"labelled cases, {100 * prevalence:g} % positive; {n_simulations} simulations\n"

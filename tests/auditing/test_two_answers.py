@@ -112,6 +112,8 @@ def test_every_number_on_votes_is_that_of_its_function(made):
     overall = result["overall"]
     assert overall["split_auc"] == pytest.approx(metrics.split_auc(votes, reader, rho=RHO))
     assert overall["split_ece"] == pytest.approx(metrics.split_ece(votes, reader, rho=RHO))
+    floor = metrics.split_floor(reader, votes.sum(axis=1), rho=RHO)
+    assert overall["split_ece_floor"] == pytest.approx(floor)
     assert np.isnan([row["split_auc"] for row in result.rows[1:]]).all()
 
 

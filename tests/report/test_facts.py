@@ -171,8 +171,8 @@ def test_results_inside_the_page_are_the_results(runs, pages):
 
 
 def test_remedies_for_an_audit_are_fitted_on_other_cases(runs):
-    """The temperature of a fold equals that fitted by hand on the other folds."""
-    from scalecal.calibrators import fit_temperature
+    """The temperature of a fold equals that fitted by hand on the other folds; so does the panel."""
+    from scalecal.calibrators import PanelCalibrator, fit_temperature
 
     cell, derived = with_remedies(read_cell(runs["audit"]))
     assert set(derived) == {"temperature", "platt", "panel"}
@@ -182,6 +182,14 @@ def test_remedies_for_an_audit_are_fitted_on_other_cases(runs):
     assert 1 < len(values) <= 5 + 3  # one temperature per fold, and rounding
     fold = ratio.round(9) == values[0]
     assert fit_temperature(logit(p[~fold]), cell.y[~fold]) == pytest.approx(values[0], rel=1e-6)
+    votes, both = cell.cases.votes, cell.first("panel")
+    panel = PanelCalibrator(prior_sd=2.0).fit(
+        logit(p[~fold]), cell.y[~fold], votes=votes[~fold], panel_size=votes[~fold].sum(axis=1)
+    )
+    np.testing.assert_allclose(both.p[fold], panel.predict_proba(logit(p[fold]))[:, 1], rtol=1e-5)
+    np.testing.assert_allclose(
+        both.p_reader[fold], panel.predict_reader_proba(logit(p[fold]))[:, 1], rtol=1e-5
+    )
 
 
 def test_referral_counts_by_hand(tmp_path):

@@ -21,7 +21,7 @@ from scalecal.inference.units import NORMAL_95, Units, bootstrap_sums, interval
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.metrics.binning import bin_index, bins
 from scalecal.metrics.proper import EPS
-from scalecal.metrics.vote_scores import reader_logits
+from scalecal.metrics.vote_scores import reader_logits, split_events
 from scalecal.panel import count_log_likelihood
 
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
@@ -289,10 +289,11 @@ def split_scores(
     votes: Int, p: Float, *, rho: float, n_bins: int, sample_weight: Float | None = None
 ) -> dict[str, float]:
     """How well the law of votes tells which panels split; not within strata of agreement."""
-    options: dict[str, Any] = {"rho": rho, "sample_weight": sample_weight}
-    size = votes.sum(axis=1)
+    split, chance, w = split_events(votes, p, None, rho, sample_weight)
+    if len(split) == 0:
+        return dict.fromkeys(("split_auc", "split_ece", "split_ece_floor"), float("nan"))
     return {
-        "split_auc": metrics.split_auc(votes, p, **options),
-        "split_ece": metrics.split_ece(votes, p, n_bins=n_bins, **options),
-        "split_ece_floor": metrics.split_floor(p, size, n_bins=n_bins, **options),
+        "split_auc": metrics.auc(split, chance, sample_weight=w),
+        "split_ece": metrics.ece(split, chance, n_bins=n_bins, sample_weight=w),
+        "split_ece_floor": metrics.noise_floor(chance, n_bins=n_bins, sample_weight=w),
     }

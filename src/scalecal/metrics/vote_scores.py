@@ -243,7 +243,7 @@ def count_log_score(
     return _average(terms, counts.sum(axis=1), p, read_weights(sample_weight, len(p)), 1)
 
 
-def _splits(
+def split_events(
     votes: ArrayLike,
     probs: ArrayLike,
     n_raters: ArrayLike | None,
@@ -288,7 +288,7 @@ def split_auc(
     >>> split_auc([4, 7, 0, 3], [0.5, 0.9, 0.1, 0.7], n_raters=7)
     1.0
     """
-    split, chance, w = _splits(votes, probs, n_raters, rho, sample_weight)
+    split, chance, w = split_events(votes, probs, n_raters, rho, sample_weight)
     return auc(split, chance, sample_weight=w) if len(split) else float("nan")
 
 
@@ -310,7 +310,7 @@ def split_ece(
     >>> round(split_ece([4, 3], [0.5, 0.5], n_raters=7), 6)      # says 35 / 64, both do
     0.453125
     """
-    split, chance, w = _splits(votes, probs, n_raters, rho, sample_weight)
+    split, chance, w = split_events(votes, probs, n_raters, rho, sample_weight)
     return ece(split, chance, n_bins=n_bins, sample_weight=w) if len(split) else float("nan")
 
 
