@@ -156,7 +156,8 @@ def test_a_job_is_what_the_estimator_does() -> None:
     probe = ScaleProbe(**PUBLISHED, random_state=4).fit(X[shuffled], y[shuffled])
     np.testing.assert_allclose(inside.coef, probe.coef_, atol=1e-9)
     np.testing.assert_array_equal(inside.plan.anchors[1], shuffled[probe.anchors_[1]])  # type: ignore[union-attr]
-    np.testing.assert_allclose(inside.logits(X), probe.decision_function(X), atol=1e-9)
+    raw = linear_logits(X, probe.coef_, probe.intercept_)
+    np.testing.assert_allclose(inside.logits(X), raw, atol=1e-9)
 
 
 # -- targets --------------------------------------------------------------------------------------
