@@ -179,12 +179,7 @@ def predict_features(probe: LinearProbe | ScaleProbe, data: Features) -> Predict
 
 def readers_behind(cases: Cases, probe: LinearProbe | ScaleProbe) -> Int | None:
     """Readers behind each case's label; the probe's own panel where a case has none."""
-    own = None if probe.panel_ is None else probe.panel_.panel_size
-    if own is None:
-        return None
-    if cases.readers is None:
-        return np.full(cases.n, own)
-    return np.where(cases.readers > 0, cases.readers, own)
+    return cases.panel_sizes(None if probe.panel_ is None else probe.panel_.panel_size)
 
 
 def predictions_table(
