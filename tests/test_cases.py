@@ -112,3 +112,15 @@ def test_cases_without_ids_keep_their_row_numbers():
     part = cases.take(np.array([11, 3, 7]))
     assert part.names.tolist() == ["11", "3", "7"]
     assert part.take(slice(1, None)).names.tolist() == ["3", "7"]
+
+
+def test_a_case_without_readers_has_the_usual_number():
+    votes = np.array([[0, 3], [0, 0], [2, 3], [4, 1]])
+    cases = Cases(n=4, classes=("a", "b"), votes=votes)
+    assert cases.usual_readers == 5
+    assert cases.panel_sizes(cases.usual_readers).tolist() == [3, 5, 5, 5]
+    alone = Cases(n=2, classes=("a", "b"))
+    assert alone.usual_readers is None
+    assert alone.panel_sizes(None) is None
+    assert alone.panel_sizes(7).tolist() == [7, 7]
+    assert Cases(n=1, classes=("a", "b"), votes=votes[1:2]).usual_readers is None

@@ -10,6 +10,7 @@ from scalecal.checks import InputError, ScalecalWarning
 from scalecal.datasets import simulate
 from scalecal.panel import vote_moments
 from scalecal.probes import CrossFit, Job, LinearProbe, Recipe, ScaleProbe, fit_many, load_probe
+from scalecal.runs.fitted import predict_features
 
 QUICK = {"max_epochs": 30, "min_steps": 300}
 PROBES = [LinearProbe(**QUICK), ScaleProbe(**QUICK)]
@@ -124,6 +125,19 @@ def test_rho_may_be_fixed(data):
     label, reader = jury.predict_proba(data.X)[:, 1], jury.predict_reader_proba(data.X)[:, 1]
     assert (np.abs(reader - 0.5) <= np.abs(label - 0.5) + 1e-12).all()
     np.testing.assert_allclose(one.predict_reader_proba(data.X), one.predict_proba(data.X))
+    unknown = LinearProbe(rho=0.0, **QUICK).fit(data.X, data.y)  # of how many readers
+    answers = predict_features(unknown, data)
+    np.testing.assert_array_equal(answers.p, unknown.predict_proba(data.X)[:, 1])
+    assert answers.p_reader is None
+
+
+def test_too_few_groups_of_a_class_cost_the_calibration_not_the_probe(data):
+    probe, groups = ScaleProbe(validation_share=0.0, **QUICK), data.y  # one group per class
+    with pytest.warns(ScalecalWarning, match=r"not calibrated.*too few"):
+        probe.fit(data.X, data.y, groups=groups)
+    assert probe.calibrator_ is None
+    with pytest.raises(InputError, match="too few"):
+        probe.fit(data.X, data.y, groups=groups, n_raters=7, kappa=0.4)
 
 
 def test_both_answers_survive_saving(data, tmp_path):

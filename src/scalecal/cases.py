@@ -178,6 +178,19 @@ class Cases:
         return self.n_raters if self.votes is None else np.asarray(self.votes.sum(axis=1))
 
     @property
+    def usual_readers(self) -> int | None:
+        """Median number of readers behind the cases that have any; None where none has."""
+        size = self.readers
+        return None if size is None or not (size > 0).any() else int(np.median(size[size > 0]))
+
+    def panel_sizes(self, usual: int | None) -> Int | None:
+        """How many readers stand behind each label, `usual` where a case has none; None without it."""
+        if usual is None:
+            return None
+        size = self.readers
+        return np.full(self.n, usual) if size is None else np.where(size > 0, size, usual)
+
+    @property
     def stratum_names(self) -> tuple[str, ...]:
         """Names of the strata, easiest first; no "overall"."""
         return () if self.strata is None else self.strata.names

@@ -966,7 +966,9 @@ def _start_covariance(z: Float, weight: Float, prior_sd: float) -> Float:
     known = weight * expit(z) * expit(-z)
     design = np.column_stack([np.ones_like(z), z])
     return np.asarray(
-        np.linalg.inv(design.T @ (known[:, None] * design) + np.diag([prior_sd**-2, 1.0]))
+        np.linalg.inv(
+            design.T @ (known[:, None] * design) + np.diag([prior_sd**-2, PRIOR_SD_LOG_SLOPE**-2])
+        )
     )
 
 
@@ -1144,7 +1146,7 @@ def _commonest(sizes: Int) -> int:
 
 
 def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
-    """Refuse where nothing tells rho; `labels` of one panel size alone never do."""
+    """Refuse where nothing identifies rho; `labels` of one panel size alone never do."""
     only_label = (m == 0) & np.isfinite(labels)
     alike = (sizes[only_label] + 1) // 2 if z.ndim == 1 else np.maximum(sizes[only_label], 2)
     kinds = np.unique(alike)  # panels with the same law of the label
@@ -1238,7 +1240,10 @@ def _fit_class_labels(
     # As if all classes were equally likely, for a scale only.
     known = float(weight.sum()) / n_classes
     rough = 1.0 / np.array(
-        [*[known + prior_sd**-2] * n_classes, known * z.var(axis=1).mean() + 1.0]
+        [
+            *[known + prior_sd**-2] * n_classes,
+            known * z.var(axis=1).mean() + PRIOR_SD_LOG_SLOPE**-2,
+        ]
     )
     theta, _ = _minimise(loss, np.zeros(n_classes + 1), np.diag(rough))
     return theta[:-1], float(np.exp(theta[-1]))
@@ -1387,7 +1392,7 @@ def fit_panel_from_summary(
 
     note = ""
     if excess(0.0) >= 0:
-        rho, note = 0.0, "the features explain as much agreement as kappa tells of: rho is 0"
+        rho, note = 0.0, "the features explain as much agreement as kappa states: rho is 0"
     elif excess(MOST_RHO) <= 0:
         rho, note = MOST_RHO, f"kappa is higher than a rho of {MOST_RHO} reaches"
     else:
@@ -1425,12 +1430,14 @@ def _label_coefficients(
     none = np.zeros(len(z), dtype=np.int64)
     objective = _Objective(z, labels, none, none, sizes, reference, weight, prior_sd)
 
-    @lru_cache(maxsize=1 if objective.other_labels else None)
-    def two_classes(rho: float) -> tuple[float, float]:
+    def at(rho: float) -> tuple[float, float]:
         a, log_b = objective.at_rho(rho)
         return a, float(np.exp(log_b))
 
-    return two_classes if objective.other_labels else lambda _: two_classes(0.0)
+    if objective.other_labels:
+        return at
+    same_for_all = at(0.0)
+    return lambda _: same_for_all
 
 
 def _solve_shift(z: Float, share: Float, weight: Float) -> Float:
@@ -1509,7 +1516,7 @@ def fit_labels(
     if z.ndim == 2:
         a, b = _fit_class_labels(z, targets, weight, prior_sd)
     elif sizes is None or rho is None:
-        # Without rho labels of several panel sizes cannot be told apart: one line for all.
+        # Without rho the labels of different panel sizes cannot be related: one line for all.
         one = np.ones(len(z), dtype=np.int64)
         a, b = _label_coefficients(z, targets, one, 1, weight, prior_sd)(0.0)
     else:

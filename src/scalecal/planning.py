@@ -417,11 +417,11 @@ class VotePlan:
         ``recovered_low``, ``recovered_high``; ``rho_fitted``, ``rho_low``, ``rho_high``: medians of
         the estimate and of its 95 % interval (of published numbers: where 95 % of estimates lie).
     needed : DataFrame
-        One row per ``rho`` and kind of vote: ``known``, ``n_voted`` for the wanted share with its
+        One row per ``rho`` and kind of vote: ``known``, ``n_voted`` for the desired share with its
         95 % Monte Carlo interval ``n_low``, ``n_high``, and ``bound``: ``"at most"`` or
         ``"more than"`` where that lies outside the numbers simulated, which end the interval too.
     share : float
-        The wanted share.
+        The desired share.
     n_raters : int
         Readers in the panel.
     title : str

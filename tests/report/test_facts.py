@@ -341,3 +341,22 @@ def test_links_inside_the_folder_of_images_are_followed_and_paths_out_of_it_are_
     assert ["thumbnail" in case for case in cases] == [True] * len(inside) + [False] * len(outside)
     assert cases[0]["href"] == "images/link.png"
     assert note.startswith(f"{len(outside)} image files were not found")
+
+
+def test_a_case_without_votes_has_the_usual_panel_and_an_untested_one_is_not_listed():
+    few = 9
+    made = cell({"none": sharp(2), "panel-votes": sharp(1)}, n=400, n_seeds=1)
+    votes = np.where(np.arange(400)[:, None] < 100, made.cases.votes, 0)  # most have none
+    none, own = (made.predictions[name, 0] for name in ("none", "panel-votes"))
+    own = replace(own, p_reader=0.3 + 0.4 * own.p, rho=0.1).take(np.arange(200, 200 + few))
+    some = replace(
+        made,
+        cases=replace(made.cases, votes=votes),
+        predictions={("none", 0): none, ("panel-votes", 0): own},
+    )
+    listed = compare_cell(some, n_resamples=50).facts["splits"]
+    assert [case["id"] for case in listed] == [
+        f"c{200 + i:05d}" for i in np.argsort(np.abs(own.p_reader - 0.5), kind="stable")
+    ]
+    assert {case["two"]["n_raters"] for case in listed} == {7}
+    assert all(case["two"]["votes"] is None for case in listed)

@@ -1,6 +1,7 @@
 """How many votes would I need: the panel fitted to the votes of some training cases."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,7 @@ from scalecal.engines import open_engine
 from scalecal.io.features import read_features
 from scalecal.runs.calibrating import Readers
 from scalecal.runs.facts import compare_cell
-from scalecal.runs.grid import run_grid, run_grid_on
+from scalecal.runs.grid import _together, run_grid, run_grid_on
 from scalecal.runs.voted import case_losses, draw_order
 from scalecal.runs.wording import kappa_sentence, voted_sentence
 from tests.test_cli_probes import run
@@ -117,6 +118,10 @@ def test_more_than_there_are_is_left_out_with_a_note(data):
 def test_it_needs_votes(data):
     with pytest.raises(InputError, match="it needs readers' votes"):
         run_grid(data.with_cases(votes=None), seeds=1, voted=[20])
+    split = Factor.of(np.where(np.arange(800) < 600, "train", "test"))
+    votes = np.where(np.arange(800)[:, None] < 600, data.cases.votes, 0)
+    with pytest.raises(InputError, match="no test case has votes"):
+        run_grid(data.with_cases(votes=votes, split=split), seeds=1, voted=[20])
 
 
 def test_spread_over_workers_it_is_the_same(data, tmp_path):
@@ -128,6 +133,8 @@ def test_spread_over_workers_it_is_the_same(data, tmp_path):
         spread = run_grid_on(engine, partial(read_features, path), seeds=2, **options)
     alone = run_grid(read_features(path), seeds=2, **options)
     pd.testing.assert_frame_equal(*(pd.DataFrame(g.voted.scores) for g in (spread, alone)))
+    without = replace(alone, left_out={"panel-votes": "of a reason"}, voted=None)
+    assert _together([alone, without], partial(read_features, path)).voted is None
     assert list(spread.voted.by_kappa) == list(alone.voted.by_kappa) == [0.7, 1.0, 1.3]
     for factor, by_seed in alone.voted.by_kappa.items():
         for seed, at in by_seed.items():

@@ -23,7 +23,7 @@ from scalecal.calibrators.logistic import (
     fit_platt,
     fit_vector_scaling,
 )
-from scalecal.calibrators.readers import PanelCalibrator
+from scalecal.calibrators.panels import PanelCalibrator
 from scalecal.calibrators.temperature import TemperatureScaling, fit_temperature
 from scalecal.checks import lookup
 

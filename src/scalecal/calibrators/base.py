@@ -82,7 +82,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         sample_weight : array (n,), optional
             Weights of the cases.
         n_raters : int or array (n,), optional
-            Readers behind each label; only a jury step looks at it.
+            Readers behind each label; only the panel looks at it.
         """
         z = check_logits(logits)
         n_classes = 2 if z.ndim == 1 else z.shape[1]

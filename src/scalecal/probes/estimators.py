@@ -192,7 +192,17 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 ScalecalWarning,
                 stacklevel=2,
             )
-        again = CrossFit.of(job) if calibrator is not None else None
+        again = None
+        if calibrator is not None:
+            try:
+                again = CrossFit.of(job)
+            except InputError as error:
+                if about_readers:
+                    raise
+                warnings.warn(
+                    f"The label is not calibrated: {error}", ScalecalWarning, stacklevel=2
+                )
+                calibrator = None
         jobs = [job, *([] if again is None else again.jobs)]
         trained, *parts = fit_many(features, jobs, X_validation=X_validation)
         self._store(trained)

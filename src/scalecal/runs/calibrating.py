@@ -50,21 +50,13 @@ class Readers:
 
     def usual(self, cases: Cases) -> int | None:
         """The usual number of readers behind a label (the median over cases that have any), or None."""
-        if self.panel_size is not None:
-            return self.panel_size
-        size = cases.readers
-        if size is None or not (size > 0).any():
-            return None
-        return int(np.median(size[size > 0]))
+        return cases.usual_readers if self.panel_size is None else self.panel_size
 
     def behind(self, cases: Cases) -> Int | None:
         """Readers behind each label (n,): its votes, the usual number where it has none; or None."""
-        usual, size = self.usual(cases), cases.readers
-        if usual is None:
-            return None
-        if self.panel_size is not None or size is None:
-            return np.full(cases.n, usual)
-        return np.where(size > 0, size, usual)
+        if self.panel_size is not None:
+            return np.full(cases.n, self.panel_size)
+        return cases.panel_sizes(cases.usual_readers)
 
 
 def why_not(method: Method, cases: Cases, readers: Readers) -> str:
@@ -104,14 +96,13 @@ def fit_calibrator(
     fitted: Calibrator = clone(method.calibrator)
     if not isinstance(fitted, PanelCalibrator):
         return fitted.fit(logits, data.y[rows])
-    told: dict[str, Any] = {"panel_size": readers.behind(cases), "interval": interval}
+    sizes, counts = readers.behind(cases), None
     if method.readers == "votes":
-        told["votes"] = cases.votes if votes is None else votes
-    elif method.readers == "published":
+        counts = cases.votes if votes is None else votes
+    elif method.readers == "published" and sizes is not None:
         kappa, share = readers.published(cases)
-        known = kappa if told["panel_size"] is not None else None
-        fitted.set_params(kappa=known, vote_share=None if known is None else share)
-    return fitted.fit(logits, data.y[rows], **told)
+        fitted.set_params(kappa=kappa, vote_share=None if kappa is None else share)
+    return fitted.fit(logits, data.y[rows], votes=counts, panel_size=sizes, interval=interval)
 
 
 def out_of_sample(
@@ -140,7 +131,7 @@ def answers(
     if calibrator is None:
         return Prediction(rows, _form(probabilities(logits)))
     p = _form(calibrator.predict_proba(logits, n_raters=n_raters))
-    if not (isinstance(calibrator, PanelCalibrator) and calibrator.knows_readers):
+    if not (isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers):
         return Prediction(rows, p)
     reader = _form(calibrator.predict_reader_proba(logits))
     return Prediction(rows, p, reader, rho=calibrator.panel_.rho)

@@ -705,11 +705,8 @@ def _law_of_votes(cell: Cell, method: str, i: int, c: int) -> Row | None:
     Means over the seeds that tested the case; probabilities and votes are of class `c`. `low` to `high`
     holds at least 80 % of the law, the least likely ends left out.
     """
-    votes, m = cell.cases.votes, 0
-    if votes is not None:
-        m = int(votes[i].sum()) or int(np.median(votes.sum(axis=1)))
-    elif cell.cases.n_raters is not None:
-        m = int(cell.cases.n_raters[i])
+    votes, size = cell.cases.votes, cell.cases.readers
+    m = 0 if size is None else int(size[i]) or cell.cases.usual_readers or 0
     label, reader, laws, split = [], [], [], []
     for seed in cell.seeds(method):
         part = cell.predictions[method, seed]
@@ -754,23 +751,21 @@ def _span(law: Float, mass: float = 0.8) -> tuple[int, int]:
 
 def _likely_splits(cell: Cell, method: str) -> list[Row]:
     """The cases whose panel is most likely to split, by a method's two answers."""
-    votes = cell.cases.votes
-    if votes is None and cell.cases.n_raters is None:
+    size = cell.cases.panel_sizes(cell.cases.usual_readers)
+    if size is None:
         return []
-    size = cell.cases.readers
-    assert size is not None
-    size = np.where(size > 0, size, int(np.median(size[size > 0])) if (size > 0).any() else 0)
     values = []
     for seed in cell.seeds(method):
         part = cell.predictions[method, seed]
-        if part.p_reader is None or (size < 2).all():
+        if part.p_reader is None:
             return []
         values.append(
             (part.rows, split_probability(as_logits(part.p_reader), part.rho, size[part.rows]))
         )
-    chance = np.nan_to_num(_means(cell, values), nan=-1.0)
+    chance = _means(cell, values)
+    likely = np.argsort(-chance, kind="stable")[: np.isfinite(chance).sum()]  # NaN comes last
     out = []
-    for i in np.argsort(-chance, kind="stable")[:SPLITS_LISTED].tolist():
+    for i in likely[:SPLITS_LISTED].tolist():
         shown = 1 if len(cell.cases.classes) == 2 else int(cell.y[i])
         paths = cell.cases.paths
         out.append(

@@ -156,14 +156,14 @@ def predict_features(probe: LinearProbe | ScaleProbe, data: Features) -> Predict
         raise InputError(
             f"the features are of encoder {own}, but the probe was fitted to {expected}"
         )
-    both = probe.panel_ is not None and np.isfinite(probe.panel_.rho)
-    readers = readers_behind(cases, probe) if both else None
+    panel = probe.panel_ if probe.panel_ is not None and probe.panel_.knows_readers else None
+    readers = None if panel is None else readers_behind(cases, probe)
     labels, votes = [], []
     for start in range(0, len(data), CHUNK_ROWS):
         part = slice(start, start + CHUNK_ROWS)
         m = None if readers is None else readers[part]
         labels.append(probe.predict_proba(data.X[part], n_raters=m))
-        if both:
+        if panel is not None:
             votes.append(probe.predict_reader_proba(data.X[part]))
     if not cases.classes:
         cases = replace(cases, classes=tuple(map(str, probe.classes_.tolist())))
@@ -172,19 +172,14 @@ def predict_features(probe: LinearProbe | ScaleProbe, data: Features) -> Predict
         np.concatenate([np.empty((0, width)), *values])[:, 1 if width == 2 else slice(None)]
         for values in (labels, votes)
     )
-    if probe.panel_ is None or not both:
+    if panel is None:
         return Predictions(cases, p)
-    return Predictions(cases, p, reader, rho=probe.panel_.rho)
+    return Predictions(cases, p, reader, rho=panel.rho)
 
 
 def readers_behind(cases: Cases, probe: LinearProbe | ScaleProbe) -> Int | None:
     """Readers behind each case's label; the probe's own panel where a case has none."""
-    own = None if probe.panel_ is None else probe.panel_.panel_size
-    if own is None:
-        return None
-    if cases.readers is None:
-        return np.full(cases.n, own)
-    return np.where(cases.readers > 0, cases.readers, own)
+    return cases.panel_sizes(None if probe.panel_ is None else probe.panel_.panel_size)
 
 
 def predictions_table(

@@ -189,6 +189,8 @@ def run_grid(
     tested: dict[int, Int] = {}
     for seed in chosen:
         train, val, tested[seed] = parts(data, seed)
+        if voted and data.cases.votes is not None and not data.cases.votes[tested[seed]].any():
+            raise InputError("the numbers of voted cases cannot be tried: no test case has votes")
         shared = shared_arrays(data, train, val)
         for name, method in run.items():
             own = [Job(recipe=recipe, seed=seed, **shared) for recipe in recipes[name]]
@@ -338,7 +340,7 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
     cell = joined_cell(
         [grid.cell for grid in grids], open_features().labelled().cases.names.tolist()
     )
-    curves = [grid.voted for grid in grids if grid.voted is not None]
+    curves = [g.voted for g in grids if g.voted is not None and VOTED not in left_out]
     # Methods are compared over the same seeds: what one worker left out is left out of all.
     kept = {key: value for key, value in cell.predictions.items() if key[0] not in left_out}
     return Grid(

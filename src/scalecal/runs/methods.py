@@ -259,7 +259,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
         "jury": Method(
             label="Jury map",
-            about="A reader's vote as if the features told all that readers see: the panel with rho = 0.",
+            about="A reader's vote as if the features held all that readers see: the panel with rho = 0.",
             calibrator=PanelCalibrator(rho=0.0),
             needs_panel=True,
         ),

@@ -19,6 +19,7 @@ from scalecal.checks import (
     check_weights,
 )
 from scalecal.panel import (
+    PRIOR_SD_INTERCEPT,
     Panel,
     fit_labels,
     fit_panel,
@@ -71,7 +72,7 @@ class PanelCalibrator(Calibrator):
         kappa: float | None = None,
         vote_share: ArrayLike | None = None,
         strength: float = 1.0,
-        prior_sd: float = 0.3,
+        prior_sd: float = PRIOR_SD_INTERCEPT,
     ) -> None:
         self.rho = rho
         self.kappa = kappa
@@ -148,11 +149,6 @@ class PanelCalibrator(Calibrator):
             return reader
         mixed = (1.0 - self.strength) * self.panel_.label_logit(z) + self.strength * reader
         return np.asarray(mixed if mixed.ndim == 1 else log_softmax(mixed, axis=1))
-
-    @property
-    def knows_readers(self) -> bool:
-        """Whether there is a reader's answer."""
-        return self.panel_.knows_readers
 
     def predict_reader_proba(self, logits: ArrayLike) -> Float:
         """Return the probability that one reader votes for each class, (n, C)."""
