@@ -28,6 +28,7 @@ from scalecal.probes import (
     Recipe,
     ScaleProbe,
     fit_many,
+    linear_logits,
     load_probe,
     with_preset,
 )
@@ -44,6 +45,11 @@ def data(n: int = 240, d: int = 6, classes: int = 2, seed: int = 0) -> tuple[Any
     X = rng.normal(size=(n, d))
     y = (2 * X[:, :classes] + rng.gumbel(size=(n, classes))).argmax(axis=1)
     return X, y
+
+
+def raw_logits(probe: Any, X: Any) -> Any:
+    """What the probe says before it is calibrated."""
+    return linear_logits(X, probe.coef_, probe.intercept_)
 
 
 def votes_of(X: Any, seed: int = 0) -> Any:
@@ -156,8 +162,7 @@ def test_a_job_is_what_the_estimator_does() -> None:
     probe = ScaleProbe(**PUBLISHED, random_state=4).fit(X[shuffled], y[shuffled])
     np.testing.assert_allclose(inside.coef, probe.coef_, atol=1e-9)
     np.testing.assert_array_equal(inside.plan.anchors[1], shuffled[probe.anchors_[1]])  # type: ignore[union-attr]
-    raw = linear_logits(X, probe.coef_, probe.intercept_)
-    np.testing.assert_allclose(inside.logits(X), raw, atol=1e-9)
+    np.testing.assert_allclose(inside.logits(X), raw_logits(probe, X), atol=1e-9)
 
 
 # -- targets --------------------------------------------------------------------------------------
@@ -215,7 +220,7 @@ def test_wide_scale_and_mass() -> None:
     light = ScaleProbe(**{**PUBLISHED, "mass": 1e-6}, **options).fit(X, y)
     plain = LinearProbe(**options).fit(X, y)
     heavy = ScaleProbe(**{**PUBLISHED, "mass": 3.0}, **options).fit(X, y)
-    spread = [np.abs(p.decision_function(X)).mean() for p in (plain, light, heavy)]
+    spread = [np.abs(raw_logits(p, X)).mean() for p in (plain, light, heavy)]
     assert spread[2] < 0.9 * spread[0]
     assert spread[1] == pytest.approx(spread[0], rel=0.1)
 
