@@ -185,7 +185,7 @@ class TestCrossFit:
         groups = np.arange(900) // 6
         job = Job(recipe=Recipe(**QUICK), rows=np.arange(900), y=data.y, groups=groups, seed=3)
         cross = CrossFit.of(job)
-        assert np.bincount(cross.fold).tolist() == pytest.approx([180] * 5, abs=12)
+        assert np.bincount(cross.fold).tolist() == pytest.approx([90] * 10, abs=12)
         trained = fit_many(data.X, cross.jobs)
         logits = cross.logits(data.X, trained)
         for k, probe in enumerate(trained):
