@@ -27,11 +27,11 @@ from scalecal.io.store import plain
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.panel import split_probability, vote_log_pmf
 from scalecal.runs import wording
-from scalecal.runs.cells import BASELINE, Cell, Prediction
+from scalecal.runs.cells import BASELINE, PUBLISHED, VOTED, Cell, Prediction
 from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import Nulls, Resampled, draw_nulls, score_cell
-from scalecal.runs.voted import PUBLISHED, READS, VOTED, Losses, VotedCurve
+from scalecal.runs.voted import READS, Losses, VotedCurve
 
 if TYPE_CHECKING:
     import pandas as pd
