@@ -17,6 +17,7 @@ import numpy as np
 
 from scalecal.cases import Features
 from scalecal.checks import Float, InputError, Int
+from scalecal.metrics.arguments import as_table
 from scalecal.metrics.proper import EPS
 from scalecal.probes import CrossFit, Trained
 from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample
@@ -205,8 +206,7 @@ def case_losses(y: Int, part: Prediction, counts: Int) -> Losses:
     """Label NLL by p, and vote NLL by p_reader, of each case; NaN where a case has no votes."""
 
     def table(p: Float) -> Float:
-        both = np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
-        return np.asarray(np.log(np.clip(both, EPS, 1.0 - EPS)))
+        return np.asarray(np.log(np.clip(as_table(p), EPS, 1.0 - EPS)))
 
     m = counts.sum(axis=1)
     share = counts / np.where(m > 0, m, np.nan)[:, None]
