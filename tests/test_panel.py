@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -689,7 +690,6 @@ class TestRefusals:
             ({"kappa": np.nan}, "kappa must lie in"),
             ({"vote_share": 0.0}, "vote_share must lie between 0 and 1"),
             ({"vote_share": [0.5, 0.5]}, "vote_share must be one number"),
-            ({"n_raters": 2}, "a panel of 2 has the label of one reader"),
             ({"y": [np.nan] * 3}, "y has no label"),
             ({"logits": np.zeros((3, 3)), "vote_share": 0.4}, "one entry for each of 3 classes"),
             ({"logits": np.zeros((3, 3)), "vote_share": [0.4] * 3}, "must add up to 1"),
@@ -702,6 +702,13 @@ class TestRefusals:
 
 
 class TestSummary:
+    def test_two_readers_label_as_one_votes(self):
+        """T_2 is the identity; kappa still fixes how far two votes go together."""
+        z, y, _ = draw(500, 3, 0.2)
+        panel = fit_panel_from_summary(z, y, 2, 0.6)
+        np.testing.assert_allclose(panel.reader_logit(z), panel.label_logit(z))
+        assert 0 < panel.rho < 1
+
     @pytest.mark.parametrize(("m", "rho"), [(7, 0.05), (7, 0.3), (5, 0.5), (4, 0.2)])
     def test_recovers_the_correlation(self, m, rho):
         z, y, k = draw(8000, m, rho)
@@ -881,7 +888,7 @@ class TestPanel:
         ("change", "words"),
         [
             ({"rho": 1.5}, "rho must lie in"),
-            ({"rho": None}, "rho must be finite"),
+            ({"rho": "some"}, "rho must be finite"),
             ({"slope": float("nan")}, "slope must be finite"),
             ({"slope": -1.0}, "slope must be positive"),
             ({"slope": "steep"}, "slope must be finite"),
@@ -900,3 +907,8 @@ class TestPanel:
             Panel.from_dict({**self.three.to_dict(), **change})
         with pytest.raises(InputError, match="a panel has the entries"):
             Panel.from_dict({})
+
+    def test_an_unknown_correlation_is_stored_as_none(self):
+        stored = replace(self.two, rho=float("nan")).to_dict()
+        assert stored["rho"] is None
+        assert not Panel.from_dict(stored).knows_readers

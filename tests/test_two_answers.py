@@ -103,6 +103,8 @@ def test_no_panel_is_assumed_where_none_is_known(data):
                 ask(data.X)
     with pytest.raises(InputError, match="kappa needs the panel's size"):
         LinearProbe(**QUICK).fit(data.X, data.y, kappa=0.4)
+    with pytest.raises(InputError, match="vote_share is used beside kappa"):
+        LinearProbe(**QUICK).fit(data.X, data.y, n_raters=7, vote_share=0.4)
     with pytest.raises(InputError, match="no case has any"):
         LinearProbe(**QUICK).fit(data.X, data.y, votes=np.full(900, np.nan), n_raters=7)
 

@@ -773,17 +773,13 @@ class Panel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the panel as numbers and lists that JSON can hold; NaN as None."""
-        return {
-            "intercept": np.asarray(self.intercept).tolist(),
-            "slope": self.slope,
-            "rho": None if np.isnan(self.rho) else self.rho,
-            "panel_size": self.panel_size,
-            "shift": np.asarray(self.shift).tolist(),
-            "covariance": None if self.covariance is None else self.covariance.tolist(),
-            "rho_low": None if np.isnan(self.rho_low) else self.rho_low,
-            "rho_high": None if np.isnan(self.rho_high) else self.rho_high,
-            "note": self.note,
-        }
+        stored: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            unknown = isinstance(value, float) and np.isnan(value)
+            stored[name] = None if unknown else value
+            if isinstance(value, np.ndarray):
+                stored[name] = value.tolist()
+        return stored
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Panel:

@@ -18,7 +18,7 @@ from scipy.special import entr
 from scalecal import metrics
 from scalecal.checks import Float, Int
 from scalecal.inference.units import NORMAL_95, Units, bootstrap_sums, interval
-from scalecal.metrics.arguments import read_hard_event
+from scalecal.metrics.arguments import as_table, read_hard_event
 from scalecal.metrics.binning import bin_index, bins
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.vote_scores import reader_logits, split_events
@@ -68,10 +68,6 @@ def _auc_terms(y: NDArray[Any], p: Float, times: Float | None) -> Float:
     return np.where(positive, (above[row] - area) * n / n1, (beneath[row] - area) * n / n0) + area
 
 
-def _table(p: Float) -> Float:
-    return np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
-
-
 def case_sums(
     y: Int,
     probs: Float,
@@ -94,7 +90,7 @@ def case_sums(
 
     def terms(part: slice, here: Units) -> dict[str, Float]:
         p, residual = event.p[part], event.p[part] - event.y[part]
-        table = _table(p) if binary else probs[part]
+        table = as_table(p) if binary else probs[part]
         each = np.arange(len(table))
         top = (p >= 0.5).astype(np.int64) if binary else table.argmax(axis=1)
         right = (top == y[part]).astype(np.float64)
@@ -111,7 +107,7 @@ def case_sums(
             "accuracy": here.total(right),
         }
         if counts is not None:
-            own = table if reader is None else _table(reader[part])
+            own = table if reader is None else as_table(reader[part])
             sums |= _vote_sums(own, counts[part], rho, here)
         return sums if areas is None else sums | {"auc": here.total(areas[part])}
 

@@ -119,7 +119,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
     -------
     list of dict
         ``stratum, n`` (cases with votes), ``votes``, ``judges`` ("p_reader" or "p"), ``rho`` (the
-        correlation behind the bars), ``ece, floor, null, null_low, null_high`` (of the bins, and what
+        correlation behind the bars), ``ece, null, null_low, null_high`` (of the bins, and what
         calibrated probabilities would show: mean, 5th and 95th percentile) and ``bins``: for each
         filled bin ``lo, hi, mean_p, mean_y`` (mean share of positive votes), ``n, votes, bar_lo,
         bar_hi`` (the central `level` of calibrated ones).
@@ -172,7 +172,6 @@ def _facts(found: VoteBins, level: float) -> dict[str, Any]:
         "votes": int(found.votes.sum()),
         "rho": found.rho,
         "ece": table.ece,
-        "floor": float(errors.mean()),
         "null": float(errors.mean()),
         "null_low": float(low),
         "null_high": float(high),

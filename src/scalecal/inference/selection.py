@@ -27,7 +27,7 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.inference.units import NORMAL_95
-from scalecal.metrics.arguments import blocks, read_counts, read_votes
+from scalecal.metrics.arguments import as_table, blocks, read_counts, read_votes
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES
@@ -258,7 +258,7 @@ def leave_votes_out(
     counts, p = read_votes(votes, n_raters, probs)
     n = len(p)
     unit = check_groups(groups, n)
-    table = np.column_stack([1 - p, p]) if p.ndim == 1 else p
+    table = as_table(p)
     times = read_counts(sample_weight, n)
     usable = counts.sum(axis=1) >= 3
     all_splits = table.shape[1] == 2 and (times is not None or n > EXACT_CASES)

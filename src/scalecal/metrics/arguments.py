@@ -240,3 +240,14 @@ def group_by_p(event: Event) -> Groups:
     else:
         weight = np.add.reduceat(weights, starts)
     return Groups(p[starts], weight, np.add.reduceat(positive, starts))
+
+
+def as_table(probs: Float) -> Float:
+    """Probabilities of each class (n, C), from either form.
+
+    Examples
+    --------
+    >>> as_table(np.array([0.25])).tolist()
+    [[0.75, 0.25]]
+    """
+    return np.column_stack([1.0 - probs, probs]) if probs.ndim == 1 else probs

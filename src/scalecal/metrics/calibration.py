@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.checks import Float, check_labels, check_positive_int, check_targets
-from scalecal.metrics.arguments import group_by_p, read_event, read_probs
+from scalecal.metrics.arguments import as_table, group_by_p, read_event, read_probs
 from scalecal.metrics.binning import Binning, bin_sums, binner, bins, mass_cuts, residual_sums
 
 GRID = 4096  # cells of [0, 1] in `smece`; a power of two, so that p * GRID is exact
@@ -111,9 +111,7 @@ def classwise_ece(
     >>> round(classwise_ece([0, 2], [[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]]), 6)
     0.333333
     """
-    p = read_probs(probs)
-    if p.ndim == 1:
-        p = np.column_stack([1.0 - p, p])
+    p = as_table(read_probs(probs))
     errors = [
         ece(target, p[:, c], n_bins=n_bins, binning=binning, sample_weight=sample_weight)
         for c, target in enumerate(_one_against_rest(y, p.shape[1]))

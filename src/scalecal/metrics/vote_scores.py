@@ -29,7 +29,7 @@ from scalecal.checks import (
     check_counts,
     check_positive_int,
 )
-from scalecal.metrics.arguments import blocks, read_probs, read_votes, read_weights
+from scalecal.metrics.arguments import as_table, blocks, read_probs, read_votes, read_weights
 from scalecal.metrics.calibration import ece
 from scalecal.metrics.discrimination import auc
 from scalecal.metrics.proper import EPS
@@ -39,10 +39,6 @@ from scalecal.votes import STRATA, stratum_codes
 
 VoteMetric = Literal["dist_ce", "ent_ce", "vote_nll", "vote_error"]
 Terms = Callable[[NDArray[np.intp], Float, Float], Float]  # of rows, votes cast and probs (n, C)
-
-
-def _columns(p: Float) -> Float:
-    return np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
 
 
 def _distance(f: Float, m: Float, p: Float) -> Float:  # noqa: ARG001
@@ -70,7 +66,7 @@ def _average(terms: Terms, raters: Int, p: Float, w: Float | None, least: int) -
         rows = part.start + np.flatnonzero(raters[part] >= least)
         if len(rows) == 0:
             continue
-        values = terms(rows, raters[rows].astype(np.float64), _columns(p[rows]))
+        values = terms(rows, raters[rows].astype(np.float64), as_table(p[rows]))
         weight = np.ones(len(rows)) if w is None else w[rows]
         total += float(values @ weight)
         mass += float(weight.sum())
@@ -263,7 +259,7 @@ def _split_chance(p: Float, m: Int, rho: float) -> Float:
     """Probability that each panel of m >= 2 readers splits."""
     correlation, chance = check_rho(rho), np.zeros(len(p))
     for part in blocks(len(p)):
-        logits = reader_logits(_columns(p[part]))
+        logits = reader_logits(as_table(p[part]))
         chance[part] = split_probability(logits, correlation, m[part])
     return np.minimum(chance, 1.0)
 

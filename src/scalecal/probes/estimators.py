@@ -152,6 +152,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
+        if vote_share is not None and kappa is None:
+            raise InputError("vote_share is used beside kappa only: give kappa, or no vote_share")
         features = self._features(X, "X", reset=True)
         codes, soft = self._labels(y)
         check_same_length(X=features, y=codes)

@@ -10,6 +10,7 @@ import numpy as np
 
 from scalecal.io.text import number
 from scalecal.report.svg import Drawing, text_width
+from scalecal.runs.cells import PUBLISHED, VOTED
 from scalecal.runs.wording import change_text
 
 PANEL = {"width": 240, "height": 284, "left": 40, "top": 10, "side": 190, "gap": 14, "counts": 34}
@@ -337,7 +338,7 @@ def voted_points(cell: Row) -> list[dict[str, Any]]:
         if row["stratum"] == "overall":
             whole[row["method"]] = row
     ends = []
-    for key, method, n in (("published", "panel-published", 0), ("all", "panel-votes", None)):
+    for key, method, n in (("published", PUBLISHED, 0), ("all", VOTED, None)):
         if method in whole:
             kept = {k: whole[method][k] for k in ("nll", "vote_nll", "changes")}
             ends.append({"voted": n, "reads": key, **voted[key], **kept})

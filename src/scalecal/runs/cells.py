@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BASELINE = "none"
+PUBLISHED, VOTED = "panel-published", "panel-votes"
+"""The panel without a vote, and with those of some cases."""
 """Name of the method that leaves a probe as it is."""
 
 

@@ -24,14 +24,14 @@ from scalecal.calibrators.base import as_logits
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.io.store import plain
-from scalecal.metrics.arguments import read_hard_event
+from scalecal.metrics.arguments import as_table, read_hard_event
 from scalecal.panel import split_probability, vote_log_pmf
 from scalecal.runs import wording
-from scalecal.runs.cells import BASELINE, Cell, Prediction
+from scalecal.runs.cells import BASELINE, PUBLISHED, VOTED, Cell, Prediction
 from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import Nulls, Resampled, draw_nulls, score_cell
-from scalecal.runs.voted import PUBLISHED, READS, VOTED, Losses, VotedCurve
+from scalecal.runs.voted import READS, Losses, VotedCurve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -677,8 +677,7 @@ def _yield(y: Any, p: Float) -> Row:
 def _mean_probs(cell: Cell, method: str) -> Float:
     """Mean over the seeds of each case's probabilities, (n, C); NaN where it was in no test set."""
     parts = [cell.predictions[method, seed] for seed in cell.seeds(method)]
-    tables = [np.column_stack([1 - a.p, a.p]) if a.p.ndim == 1 else a.p for a in parts]
-    return _means(cell, [(a.rows, t) for a, t in zip(parts, tables, strict=True)])
+    return _means(cell, [(part.rows, as_table(part.p)) for part in parts])
 
 
 def _means(cell: Cell, values: Sequence[tuple[Int, Float]]) -> Float:

@@ -15,9 +15,9 @@ from scalecal.checks import InputError, Int, check_positive_int, library, lookup
 from scalecal.engines import Engine, Worker
 from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
 from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample, why_not
-from scalecal.runs.cells import Cell, Prediction, joined_cell
+from scalecal.runs.cells import VOTED, Cell, Prediction, joined_cell
 from scalecal.runs.methods import METHODS, Method
-from scalecal.runs.voted import NEEDED, VOTED, VotedCurve, voted_curve
+from scalecal.runs.voted import NEEDED, VotedCurve, voted_curve
 from scalecal.splits import split
 
 SHARES = (0.7, 0.1, 0.2)

@@ -288,17 +288,18 @@ class Resampled:
 
         A case whose value is NaN does not count.
         """
-        values, samples, cases = {}, [], set()
+        values, samples, cases, count = {}, [], set(), self._units.count
+        used = np.zeros(count, dtype=bool)
         for seed, (rows, numbers) in by_seed.items():
             known = np.isfinite(numbers)
             unit = self._units.code[self._rows[encoder][rows[known]]]
-            count = self._units.count
+            used[unit] = True
             total = np.bincount(unit, numbers[known], count), np.bincount(unit, minlength=count)
             values[seed] = float(numbers[known].mean())
             sums = self._weights @ np.column_stack(total).astype(np.float32)
             samples.append((sums[:, 0] / sums[:, 1]).astype(np.float64))
             cases.update(rows[known].tolist())
-        return Drawn(values, np.mean(samples, axis=0), len(cases), self._units.count)
+        return Drawn(values, np.mean(samples, axis=0), len(cases), int(used.sum()))
 
     def averaged(
         self, encoders: Iterable[str], method: str, stratum: str = "overall", metric: str = "ece"

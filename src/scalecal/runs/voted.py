@@ -17,14 +17,15 @@ import numpy as np
 
 from scalecal.cases import Features
 from scalecal.checks import Float, InputError, Int
+from scalecal.metrics.arguments import as_table
+from scalecal.metrics.proper import EPS
 from scalecal.probes import CrossFit, Trained
 from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample
-from scalecal.runs.cells import Prediction
+from scalecal.runs.cells import PUBLISHED, VOTED, Prediction
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import score
 
 READS = ("panel", "single")
-PUBLISHED, VOTED = "panel-published", "panel-votes"
 NEEDED = ("none", "vote-fraction", PUBLISHED, VOTED)
 """Methods that the curve is made of or compared with."""
 
@@ -103,8 +104,6 @@ def voted_curve(
     tested: Mapping[int, Int],
     voted: Sequence[int],
     readers: Readers,
-    *,
-    n_draws: int = N_DRAWS,
 ) -> VotedCurve:
     """Fit the panel to the votes of some training cases, many times, and score it on the test cases.
 
@@ -118,8 +117,6 @@ def voted_curve(
         Numbers of voted cases; 0 is left to `panel-published`.
     readers
         What is known of the readers beside the votes.
-    n_draws
-        Draws of voted cases per seed.
     """
     cases = data.cases
     assert cases.votes is not None
@@ -135,13 +132,14 @@ def voted_curve(
         test = tested[seed]
         at_test = probe.logits(data.X, test)
         y, counts = cases.y[test], cases.votes[test]
+        sizes = None if behind is None else behind[test]
         votes = cases.votes[rows]
         rng = np.random.default_rng([seed, len(rows)])
         at_kappa = wrong_kappas(data, rows, logits, at_test, test, readers)
         for factor, panel in at_kappa.items():
             by_kappa.setdefault(factor, {})[seed] = panel
         sums: dict[tuple[int, str], list[Losses]] = {}
-        for draw in range(n_draws):
+        for draw in range(N_DRAWS):
             order, single = draw_order(votes, rng)
             for n in sorted({n for n in voted if n > 0}):
                 if n > len(order):
@@ -158,12 +156,7 @@ def voted_curve(
                     except InputError as error:
                         failed.add(f"{n} cases ({reads} reads): {error}")
                         continue
-                    part = answers(
-                        at_test,
-                        fitted,
-                        None if behind is None else behind[test],
-                        np.arange(len(test)),
-                    )
+                    part = answers(at_test, fitted, sizes, np.arange(len(test)))
                     head = {"seed": seed, "voted": n, "reads": reads, "draw": draw}
                     for metric, (value, floor) in score(y, part, counts, brief=True).items():
                         scores.append({**head, "metric": metric, "value": value, "floor": floor})
@@ -211,16 +204,13 @@ def wrong_kappas(
 
 def case_losses(y: Int, part: Prediction, counts: Int) -> Losses:
     """Label NLL by p, and vote NLL by p_reader, of each case; NaN where a case has no votes."""
-    from scalecal.metrics.proper import EPS
 
     def table(p: Float) -> Float:
-        both = np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
-        return np.asarray(np.log(np.clip(both, EPS, 1.0 - EPS)))
+        return np.asarray(np.log(np.clip(as_table(p), EPS, 1.0 - EPS)))
 
     m = counts.sum(axis=1)
-    reader = part.p if part.p_reader is None else part.p_reader
     share = counts / np.where(m > 0, m, np.nan)[:, None]
     return {
         "nll": -table(part.p)[np.arange(len(y)), y],
-        "vote_nll": -(share * table(reader)).sum(axis=1),
+        "vote_nll": -(share * table(part.vote_p)).sum(axis=1),
     }

@@ -14,6 +14,7 @@ import numpy as np
 from scalecal.auditing.sentences import LEVEL, lay_out
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, holm
+from scalecal.runs.cells import PUBLISHED, VOTED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +49,11 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
     for method in facts["methods"]:
         seeds = value.get((method, "overall"), {}).get("seeds", 0)
         line: dict[str, Any] = {"method": method, "seeds": seeds}
-        line["voted"] = 0 if method == "panel-published" else None
-        line["reads"] = "panel" if method == "panel-published" else None
+        line |= (
+            {"voted": 0, "reads": "panel"}
+            if method == PUBLISHED
+            else {"voted": None, "reads": None}
+        )
         for stratum in strata:
             row = value.get((method, stratum), {})
             suffix = "" if stratum == "overall" else f"_{stratum}"
@@ -68,7 +72,7 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
         line |= {f"recovered_{key}": share[key] for key in ("low", "high", "reason")}
         lines.append(line)
     for point in (facts.get("voted") or {}).get("points", ()):
-        line = {"method": "panel-votes", "voted": point["voted"], "reads": point["reads"]}
+        line = {"method": VOTED, "voted": point["voted"], "reads": point["reads"]}
         line |= {m: point[m] for m in POINTS if m in point} | {"recovered": point["share"]}
         line |= {f"recovered_{key}": point[key] for key in ("low", "high", "reason")}
         for metric, change in point["changes"].items():
