@@ -1394,7 +1394,14 @@ def fit_panel_from_summary(
     else:
         rho = float(brentq(excess, 0.0, MOST_RHO, xtol=1e-8))
     a, b, shift, _ = solved(rho)
-    return Panel(intercept=a, slope=b, rho=rho, panel_size=reference, shift=shift, note=note)
+    panel = Panel(intercept=a, slope=b, rho=rho, panel_size=reference, shift=shift, note=note)
+    if share is None:
+        return panel
+    check = (
+        f"the majority of the predicted votes differs from the label's probability by "
+        f"{panel.mismatch(z):.3f} on average"
+    )
+    return replace(panel, note="; ".join(filter(None, [note, check])))
 
 
 def _check_share(vote_share: ArrayLike, z: Float) -> Float:
