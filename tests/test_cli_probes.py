@@ -228,6 +228,23 @@ def test_predict_writes_both_answers_and_the_law(features, tmp_path):
     assert not (tmp_path / "x.csv").exists()
 
 
+def test_two_answers_of_three_classes_are_audited(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3))
+    votes = np.array([rng.multinomial(5, p / p.sum()) for p in np.exp(X)])
+    y = np.array(["a", "b", "c"])[(votes + 0.1 * rng.random(votes.shape)).argmax(axis=1)]
+    np.savez(tmp_path / "f.npz", X=X, y=y, votes=votes)
+    probe, out = tmp_path / "probe", tmp_path / "p.csv"
+    fit = ("fit", tmp_path / "f.npz", "--method", "panel-votes", "--out", probe)
+    assert run(*fit).exit_code == 0
+    predict = ("predict", probe, tmp_path / "f.npz", "--votes-law", "--out", out)
+    assert run(*predict).exit_code == 0
+    assert {"p_split", "p_votes_a_0"} <= set(pd.read_csv(out).columns)
+    result = run("audit", out, "--resamples", 50)
+    assert result.exit_code == 0, result.exception
+    assert "p_reader against readers' votes" in result.output
+
+
 def test_published_numbers_on_the_command_line(features, tmp_path):
     stored = dict(np.load(features))
     np.savez(tmp_path / "f.npz", X=stored["X"], y=stored["y"], id=stored["id"])
