@@ -245,6 +245,23 @@ def test_two_answers_of_three_classes_are_audited(tmp_path):
     assert "p_reader against readers' votes" in result.output
 
 
+def test_compare_where_few_cases_have_votes(features, tmp_path):
+    stored, votes, out = np.load(features), tmp_path / "votes.csv", tmp_path / "out"
+    bare = tmp_path / "bare.npz"
+    np.savez(bare, X=stored["X"], y=stored["y"], id=stored["id"])
+    known = {k: stored[k][::4] for k in ("id", "votes", "n_raters")}
+    pd.DataFrame(known).to_csv(votes, index=False)
+    result = run(
+        *("compare", bare, "--votes", votes, "--methods", "none,panel-votes", "--seeds", 1),
+        *("--out", out),
+    )
+    assert result.exit_code == 0, result.exception
+    splits = json.loads((out / "facts.json").read_text())["splits"]
+    assert splits
+    assert all(case["two"]["n_raters"] == 7 for case in splits)
+    assert "Most likely to split the panel" in (out / "report.html").read_text()
+
+
 def test_published_numbers_on_the_command_line(features, tmp_path):
     stored = dict(np.load(features))
     np.savez(tmp_path / "f.npz", X=stored["X"], y=stored["y"], id=stored["id"])

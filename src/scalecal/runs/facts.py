@@ -707,7 +707,8 @@ def _law_of_votes(cell: Cell, method: str, i: int, c: int) -> Row | None:
     """
     votes, m = cell.cases.votes, 0
     if votes is not None:
-        m = int(votes[i].sum()) or int(np.median(votes.sum(axis=1)))
+        size = votes.sum(axis=1)
+        m = int(size[i]) or int(np.median(size[size > 0]))
     elif cell.cases.n_raters is not None:
         m = int(cell.cases.n_raters[i])
     label, reader, laws, split = [], [], [], []
@@ -770,7 +771,8 @@ def _likely_splits(cell: Cell, method: str) -> list[Row]:
         )
     chance = np.nan_to_num(_means(cell, values), nan=-1.0)
     out = []
-    for i in np.argsort(-chance, kind="stable")[:SPLITS_LISTED].tolist():
+    ranked = np.argsort(-chance, kind="stable")[:SPLITS_LISTED]
+    for i in ranked[chance[ranked] >= 0].tolist():
         shown = 1 if len(cell.cases.classes) == 2 else int(cell.y[i])
         paths = cell.cases.paths
         out.append(
