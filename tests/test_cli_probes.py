@@ -225,7 +225,19 @@ def test_predict_writes_both_answers_and_the_law(features, tmp_path):
         "predict", tmp_path / "plain", features, "--votes-law", "--out", tmp_path / "x.csv"
     )
     assert isinstance(result.exception, InputError)
+    assert "--method panel-votes" in str(result.exception)
     assert not (tmp_path / "x.csv").exists()
+
+
+def test_the_law_is_of_the_panel_whose_split_is_told(features, tmp_path):
+    probe, out, five = tmp_path / "probe", tmp_path / "p.csv", tmp_path / "five.npz"
+    assert run("fit", features, "--method", "panel-votes", "--out", probe).exit_code == 0
+    np.savez(five, X=np.load(features)["X"], votes=np.full(300, 2), n_raters=np.full(300, 5))
+    assert run("predict", probe, five, "--votes-law", "--out", out).exit_code == 0
+    frame = pd.read_csv(out)
+    law = frame[[f"p_votes_{k}" for k in range(6)]].to_numpy()
+    np.testing.assert_allclose(law[:, 2:4].sum(axis=1), frame["p_split"], atol=1e-9)
+    np.testing.assert_allclose(law[:, 3:].sum(axis=1), frame["p"], atol=1e-9)
 
 
 def test_two_answers_of_three_classes_are_audited(tmp_path):
