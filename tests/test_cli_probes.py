@@ -225,7 +225,53 @@ def test_predict_writes_both_answers_and_the_law(features, tmp_path):
         "predict", tmp_path / "plain", features, "--votes-law", "--out", tmp_path / "x.csv"
     )
     assert isinstance(result.exception, InputError)
+    assert "--method panel-votes" in str(result.exception)
     assert not (tmp_path / "x.csv").exists()
+
+
+def test_the_law_is_of_the_panel_whose_split_is_told(features, tmp_path):
+    probe, out, five = tmp_path / "probe", tmp_path / "p.csv", tmp_path / "five.npz"
+    assert run("fit", features, "--method", "panel-votes", "--out", probe).exit_code == 0
+    np.savez(five, X=np.load(features)["X"], votes=np.full(300, 2), n_raters=np.full(300, 5))
+    assert run("predict", probe, five, "--votes-law", "--out", out).exit_code == 0
+    frame = pd.read_csv(out)
+    law = frame[[f"p_votes_{k}" for k in range(6)]].to_numpy()
+    np.testing.assert_allclose(law[:, 2:4].sum(axis=1), frame["p_split"], atol=1e-9)
+    np.testing.assert_allclose(law[:, 3:].sum(axis=1), frame["p"], atol=1e-9)
+
+
+def test_two_answers_of_three_classes_are_audited(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3))
+    votes = np.array([rng.multinomial(5, p / p.sum()) for p in np.exp(X)])
+    y = np.array(["a", "b", "c"])[(votes + 0.1 * rng.random(votes.shape)).argmax(axis=1)]
+    np.savez(tmp_path / "f.npz", X=X, y=y, votes=votes)
+    probe, out = tmp_path / "probe", tmp_path / "p.csv"
+    fit = ("fit", tmp_path / "f.npz", "--method", "panel-votes", "--out", probe)
+    assert run(*fit).exit_code == 0
+    predict = ("predict", probe, tmp_path / "f.npz", "--votes-law", "--out", out)
+    assert run(*predict).exit_code == 0
+    assert {"p_split", "p_votes_a_0"} <= set(pd.read_csv(out).columns)
+    result = run("audit", out, "--resamples", 50)
+    assert result.exit_code == 0, result.exception
+    assert "p_reader against readers' votes" in result.output
+
+
+def test_compare_where_few_cases_have_votes(features, tmp_path):
+    stored, votes, out = np.load(features), tmp_path / "votes.csv", tmp_path / "out"
+    bare = tmp_path / "bare.npz"
+    np.savez(bare, X=stored["X"], y=stored["y"], id=stored["id"])
+    known = {k: stored[k][::4] for k in ("id", "votes", "n_raters")}
+    pd.DataFrame(known).to_csv(votes, index=False)
+    result = run(
+        *("compare", bare, "--votes", votes, "--methods", "none,panel-votes", "--seeds", 1),
+        *("--out", out),
+    )
+    assert result.exit_code == 0, result.exception
+    splits = json.loads((out / "facts.json").read_text())["splits"]
+    assert splits
+    assert all(case["two"]["n_raters"] == 7 for case in splits)
+    assert "Most likely to split the panel" in (out / "report.html").read_text()
 
 
 def test_published_numbers_on_the_command_line(features, tmp_path):

@@ -912,3 +912,17 @@ class TestPanel:
         stored = replace(self.two, rho=float("nan")).to_dict()
         assert stored["rho"] is None
         assert not Panel.from_dict(stored).knows_readers
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"kappa": "high"}, "kappa must be numbers"),
+        ({"kappa": [0.4, 0.5]}, "kappa must lie in"),
+        ({"kappa": np.nan}, "kappa must lie in"),
+        ({"kappa": 0.4, "vote_share": np.nan}, "vote_share must lie between 0 and 1"),
+    ],
+)
+def test_published_numbers_must_be_numbers(told, message):
+    with pytest.raises(InputError, match=message):
+        fit_panel_from_summary([-1.0, 1.0], [0, 1], 5, **told)

@@ -215,6 +215,34 @@ class TestCrossFit:
         with pytest.raises(InputError, match="too few to calibrate on out-of-sample logits"):
             LinearProbe(validation_share=0.0).fit(X, y, n_raters=7, kappa=0.4)
 
+    def test_too_few_groups_are_told(self, data):
+        with pytest.raises(InputError, match="900 cases in 1 group are too few"):
+            LinearProbe(**QUICK).fit(data.X, data.y, n_raters=7, kappa=0.4, groups=np.zeros(900))
+
+
+def test_one_reader_cannot_split(data):
+    probe = LinearProbe(rho=0.1, **QUICK).fit(data.X, data.y, n_raters=7)
+    for m in (1, np.where(np.arange(900) < 9, 1, 7)):
+        with pytest.raises(InputError, match="one reader cannot split"):
+            probe.predict_disagreement(data.X, n_raters=m)
+
+
+def test_what_is_missing_is_named(data):
+    first = np.minimum(data.votes, 1).astype(float)
+    probe = LinearProbe(**QUICK)
+    with pytest.raises(InputError, match=r"single reads alone: .* panel_size"):
+        probe.fit(data.X, data.y, votes=first, n_raters=1, panel_size=7)
+    first[100:] = np.nan
+    with pytest.raises(InputError, match=r"votes are of one reader, .* give panel_size"):
+        probe.fit(data.X, data.y, votes=first, n_raters=1)
+    with pytest.raises(InputError, match="rho needs the panel's size"):
+        LinearProbe(rho=0.1, **QUICK).fit(data.X, data.y)
+
+
+def test_votes_of_the_other_class_are_told(data):
+    with pytest.warns(ScalecalWarning, match="900 of 900 cases the label is not what most readers"):
+        LinearProbe(**QUICK).fit(data.X, data.y, votes=7 - data.votes, n_raters=7)
+
 
 def test_expit_is_what_the_label_says(data):
     probe = LinearProbe(**QUICK).fit(data.X, data.y, votes=data.votes, n_raters=7)

@@ -6,6 +6,7 @@ Every message says what was found, what was expected and, where it can, what to 
 from __future__ import annotations
 
 import importlib
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -157,7 +158,7 @@ def check_choice(value: T, choices: Iterable[T], name: str) -> T:
 def check_positive_int(value: Any, name: str, *, least: int = 1) -> int:
     """Return `value` as an int of at least `least`."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise InputError(f"{name} must be a whole number, got {value!r}")
+        raise InputError(f"{name} must be a whole number, got {reprlib.repr(value)}")
     if value < least:
         raise InputError(f"{name} must be at least {least}, got {value}")
     return int(value)

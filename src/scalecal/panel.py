@@ -19,6 +19,7 @@ classes, or (n, C), whose answers are normalised log-probabilities.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -42,6 +43,7 @@ from scalecal.checks import (
     Float,
     InputError,
     Int,
+    ScalecalWarning,
     as_float,
     check_counts,
     check_finite,
@@ -1047,6 +1049,7 @@ def fit_panel(
     labelled = np.isfinite(labels)
     sizes = _panel_sizes(panel_size, m, labelled)
     _check_identified(z, labels, m, sizes)
+    _check_sides(labels, counts, sizes)
     reference = _commonest(sizes[labelled if labelled.any() else m > 0])
     if z.ndim == 2:
         return _fit_classes(z, labels, counts, sizes, reference, weight, prior_sd, interval)
@@ -1153,7 +1156,11 @@ def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
     if len(kinds) == 0 and not (m > 0).any():
         raise InputError("nothing to fit: no case has a label or a vote")
     if len(kinds) == 0:
-        raise InputError(f"{message}single reads. Give labels of three or more readers, or votes.")
+        raise InputError(
+            f"{message}single reads alone: a case that has a vote counts by it, not by its label. Give two "
+            "or more votes on some cases, or leave some that have a label of three or more readers (their "
+            "number is panel_size) without a vote, or give the readers' kappa and no votes."
+        )
     if kinds[0] <= one:
         raise InputError(f"{message}labels of one or two readers. Give votes of some cases.")
     low, high = panel_range(z[only_label], labels[only_label], sizes[only_label])
@@ -1162,6 +1169,21 @@ def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
         f"{low.rho:.2f} to {high.rho:.2f} (panel_range gives both panels). Give votes of some cases, "
         "or the readers' kappa (fit_panel_from_summary)."
     )
+
+
+def _check_sides(labels: Float, counts: Int, sizes: Int) -> None:
+    """Warn where most labels are not what most readers of a case said: votes of another class."""
+    ordered = np.sort(counts, axis=1)
+    clear = np.isfinite(labels) & (ordered[:, -1] > ordered[:, -2]) & (ordered.sum(axis=1) == sizes)
+    against = int((counts.argmax(axis=1) != labels)[clear].sum())
+    if 2 * against > clear.sum():
+        warnings.warn(
+            f"in {against} of {clear.sum()} cases the label is not what most readers said: votes count "
+            "the readers who chose the positive class (the last of the sorted classes), or have one column "
+            "per class in sorted order",
+            ScalecalWarning,
+            stacklevel=3,
+        )
 
 
 def _covariance(objective: _Objective, theta: Float, step: float = 1e-4) -> Float | None:
@@ -1360,7 +1382,8 @@ def fit_panel_from_summary(
     labels, _ = _observed(z, y, None, None)
     sizes = check_sizes(n_raters, len(z))
     weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
-    if not -1.0 <= kappa <= 1.0:
+    told = as_float(kappa, "kappa")
+    if told.ndim or not -1.0 <= told <= 1.0:
         raise InputError(f"kappa must lie in [-1, 1], got {kappa!r}")
     known = np.isfinite(labels) & (weight > 0)
     if not known.any():
@@ -1394,16 +1417,23 @@ def fit_panel_from_summary(
     else:
         rho = float(brentq(excess, 0.0, MOST_RHO, xtol=1e-8))
     a, b, shift, _ = solved(rho)
-    return Panel(intercept=a, slope=b, rho=rho, panel_size=reference, shift=shift, note=note)
+    panel = Panel(intercept=a, slope=b, rho=rho, panel_size=reference, shift=shift, note=note)
+    if share is None:
+        return panel
+    check = (
+        f"the majority of the predicted votes differs from the label's probability by "
+        f"{panel.mismatch(z):.3f} on average"
+    )
+    return replace(panel, note="; ".join(filter(None, [note, check])))
 
 
 def _check_share(vote_share: ArrayLike, z: Float) -> Float:
     """Shares of votes for the positive class, (), or for each class, (C,)."""
-    share = check_finite(as_float(vote_share, "vote_share"), "vote_share")
+    share = as_float(vote_share, "vote_share")
     if share.shape != z.shape[1:]:
         expected = "one number" if z.ndim == 1 else f"one entry for each of {z.shape[1]} classes"
         raise InputError(f"vote_share must be {expected}, got shape {share.shape}")
-    if ((share <= 0) | (share >= 1)).any():
+    if not ((share > 0) & (share < 1)).all():
         raise InputError(f"vote_share must lie between 0 and 1, got {vote_share!r}")
     if share.ndim == 1 and abs(share.sum() - 1.0) > 1e-3:
         raise InputError(f"vote_share must add up to 1, got {share.sum():g}")

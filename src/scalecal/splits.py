@@ -143,7 +143,8 @@ def _assign(
     parts = np.flatnonzero(shares > 0)
     n_units, units = (len(classes), "cases") if group is None else (int(group.max()) + 1, "groups")
     if n_units < len(parts):
-        raise InputError(f"{n_units} {units} cannot fill {len(parts)} parts: give more {units}")
+        held = units if n_units != 1 else units.removesuffix("s")
+        raise InputError(f"{n_units} {held} cannot fill {len(parts)} parts: give more {units}")
     strata = classes if stratify else np.zeros_like(classes)
     if group is None:
         code = _deal(strata, shares[parts], rng)

@@ -185,7 +185,11 @@ def predict(
     group_column: Column = None,
     votes_law: Annotated[
         bool,
-        typer.Option("--votes-law", help="Add the probabilities of k of m positive votes."),
+        typer.Option(
+            "--votes-law",
+            help="Add the probabilities of k of m positive votes; m is --n-raters, else the readers of "
+            "all cases where they are as many, else the probe's panel.",
+        ),
     ] = False,
 ) -> None:
     """Predict with a saved probe; the file written can be given to `audit`.
@@ -196,6 +200,7 @@ def predict(
     options = given(**locals()) | {"ties": ties or "drop"}
     import numpy as np
 
+    from scalecal.checks import InputError
     from scalecal.io.store import check_output_file
     from scalecal.probes import load_probe
     from scalecal.runs.fitted import (
@@ -211,13 +216,17 @@ def predict(
     data = read(features, options, classes=tuple(fitted.classes_.tolist()))
     if n_raters is not None and data.n_raters is None:  # also of cases that have no label yet
         data = data.with_cases(n_raters=np.full(len(data), n_raters))
-    law = None
+    behind, law = readers_behind(data.cases, fitted), None
     if votes_law:
-        fitted.predict_votes(data.X[:1], n_raters)  # says what is missing where it cannot
-        law = n_raters or fitted.panel_.panel_size  # type: ignore[union-attr]
-    table = predictions_table(
-        predict_features(fitted, data), n_raters=readers_behind(data.cases, fitted), votes_law=law
-    )
+        if fitted.panel_ is None or not fitted.panel_.knows_readers:
+            raise InputError(
+                f"{probe} has no reader's answer, so --votes-law has nothing to add: fit it with --method "
+                "panel-votes, or panel-published and --kappa"
+            )
+        assert behind is not None
+        sizes = np.unique(behind)
+        law = n_raters or (int(sizes[0]) if len(sizes) == 1 else fitted.panel_.panel_size)
+    table = predictions_table(predict_features(fitted, data), n_raters=behind, votes_law=law)
     write_table(table, out, inputs=inputs)
     for note in data.cases.notes:
         tell(f"Note: {note}")

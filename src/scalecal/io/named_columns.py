@@ -261,6 +261,8 @@ def _plays(role: str, name: str, column: str) -> bool:
         return column.startswith(name) and column[len(name) :].isdigit()
     if role == "p" and f"{column}_".startswith(f"{ROLES['p_reader']}_"):
         return False  # a reader's probability, not that of a class called "reader"
+    if role == "p" and (column == "p_split" or column.startswith("p_votes_")):
+        return False  # of a panel's votes, as `scalecal predict` writes them
     return role in SPREAD_ROLES and column.startswith(f"{name}_") and len(column) > len(name) + 1
 
 

@@ -182,6 +182,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             validation_y=validation_y,
         )
         calibrator = self.calibrator(kappa, vote_share)
+        if calibrator is not None and self.rho is not None and size is None:
+            raise InputError("rho needs the panel's size: give n_raters, the readers per label")
         about_readers = not (votes is None and kappa is None and self.rho is None)
         total = len(codes) if weights is None else float(weights.sum())
         by_labels = self._calibrates_labels and total >= FEWEST_TO_HOLD_OUT
@@ -356,7 +358,14 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_raters : int or array (n,), optional
             Readers of the panel; default: those behind `y`.
         """
-        return _usable(self._readers().predict_disagreement(self._logits(X), n_raters))
+        readers = self._readers()
+        split = readers.predict_disagreement(self._logits(X), n_raters)
+        size = np.asarray(readers.panel_.panel_size if n_raters is None else n_raters)
+        if (size < 2).any():
+            raise InputError(
+                "one reader cannot split: give n_raters, the readers of a panel of two or more"
+            )
+        return _usable(split)
 
     def _readers(self) -> PanelCalibrator:
         """The panel, where it has a reader's answer."""
@@ -696,6 +705,11 @@ def _panel_size(
             raise InputError(
                 f"cases have {read.min()} to {read.max()} votes, so that it is unknown how many readers are "
                 "behind each label: give panel_size (one number, or one per case)"
+            )
+        if read[0] == 1 and (counts.sum(axis=1) == 0).any():
+            raise InputError(
+                "votes are of one reader, and cases without a vote have a label: give panel_size, the number "
+                "of readers behind the labels"
             )
         return np.full(n, read[0])
     return None if n_raters is None else check_sizes(n_raters, n)

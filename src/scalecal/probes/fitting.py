@@ -285,10 +285,11 @@ class CrossFit:
                 fold[present] = folds(y, k, groups=groups, seed=job.seed)
         jobs = [_without(job, (fold == j) | (fold < 0)) for j in range(k)]
         if k < 2 or any(len(np.unique(part.y)) < len(np.unique(y)) for part in jobs):
-            among = "" if groups is None else f" in {len(np.unique(groups))} groups"
+            n, what = len(np.unique(units)), "cases" if groups is None else "groups"
+            among = "" if groups is None else f" in {n} group{'s' * (n > 1)}"
             raise InputError(
-                f"{len(present)} cases{among} are too few to calibrate on out-of-sample logits: some "
-                "class has too few of them"
+                f"{len(present)} cases{among} are too few to calibrate on out-of-sample logits: with part "
+                f"of the {what} held out every class must be left, and the rarest class has {fewest} of them"
             )
         return cls(job, jobs, fold)
 

@@ -67,7 +67,9 @@ def why_not(method: Method, cases: Cases, readers: Readers) -> str:
     if method.needs_votes and cases.votes is None:
         return "it needs readers' votes"
     if method.needs_panel and (panel is None or panel < 2):
-        return "it needs to know how many readers are behind each label"
+        return (
+            "it needs to know how many readers, two or more, are behind each label (--panel-size)"
+        )
     if method.needs_panel and method.readers == "published" and readers.published(cases)[0] is None:
         return "it needs the readers' kappa (--kappa), or votes to take it from"
     if len(cases.classes) > 2 and any(r.smoothing == "confidence" for r in method.recipes()):

@@ -62,7 +62,17 @@ class Grid:
                 notes[-1] += (
                     " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
                 )
+        if self.stand_in:
+            notes.append(
+                f"Kappa and the share of positive votes of {' and '.join(self.stand_in)} are those of the "
+                "training votes, standing in for published ones (--kappa, --vote-share)."
+            )
         return [*notes, *(self.voted.notes if self.voted else ())]
+
+    @property
+    def stand_in(self) -> list[str]:
+        """Methods that were told the training votes' kappa instead of a published one."""
+        return list(self.cell.meta.get("stand_in") or ())
 
 
 def seed_list(seeds: int | Sequence[int]) -> list[int]:
@@ -259,6 +269,9 @@ def run_grid(
         meta["variants"] = variants
     if preset is not None:
         meta["preset"] = preset
+    told = [name for name in used if name in METHODS and METHODS[name].readers == "published"]
+    if told and known.kappa is None and data.cases.votes is not None:
+        meta["stand_in"] = sorted(told)
     tested_cases = data.cases.take(cases).stratified()
     cell = Cell(dataset, data.encoder or "embeddings", tested_cases, order, meta)
     curve = None

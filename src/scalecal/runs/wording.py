@@ -182,7 +182,7 @@ def help_sentence(facts: Facts) -> str:
                 "There is one set of predictions and no remedy to judge: scalecal compare measures "
                 "remedies side by side."
             )
-        return "No method that needs no readers improves on the model without raising label NLL."
+        return "No method that is not trained on votes improves on the model without raising label NLL."
     name, metric = best["method"], best["metric"]
     row, base = _row(facts, name), _row(facts, facts["baseline"])
     what, change = NAMES[metric], change_text(row["changes"][metric])
@@ -195,7 +195,7 @@ def help_sentence(facts: Facts) -> str:
         does = "helps" if best["sure"] else "does not improve on the model beyond chance"
         text = f"The one method tried, {name}, {does}, judged by the {judge}: {what} {values}"
     else:
-        text = f"Of {best['tried']} methods that need no readers, "
+        text = f"Of {best['tried']} methods that are not trained on votes, "
         if best["sure"]:
             text += f"{name} helps most{unharmed}, judged by the {judge}: {what} {values}"
         else:
