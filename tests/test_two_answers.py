@@ -10,7 +10,6 @@ from scalecal.checks import InputError, ScalecalWarning
 from scalecal.datasets import simulate
 from scalecal.panel import vote_moments
 from scalecal.probes import CrossFit, Job, LinearProbe, Recipe, ScaleProbe, fit_many, load_probe
-from scalecal.runs.fitted import predict_features
 
 QUICK = {"max_epochs": 30, "min_steps": 300}
 PROBES = [LinearProbe(**QUICK), ScaleProbe(**QUICK)]
@@ -127,10 +126,8 @@ def test_rho_may_be_fixed(data):
     label, reader = jury.predict_proba(data.X)[:, 1], jury.predict_reader_proba(data.X)[:, 1]
     assert (np.abs(reader - 0.5) <= np.abs(label - 0.5) + 1e-12).all()
     np.testing.assert_allclose(one.predict_reader_proba(data.X), one.predict_proba(data.X))
-    unknown = LinearProbe(rho=0.0, **QUICK).fit(data.X, data.y)  # of how many readers
-    answers = predict_features(unknown, data)
-    np.testing.assert_array_equal(answers.p, unknown.predict_proba(data.X)[:, 1])
-    assert answers.p_reader is None
+    with pytest.raises(InputError, match="rho needs the panel's size"):
+        LinearProbe(rho=0.0, **QUICK).fit(data.X, data.y)
 
 
 def test_too_few_groups_of_a_class_cost_the_calibration_not_the_probe(data):
