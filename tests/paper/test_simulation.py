@@ -81,8 +81,8 @@ def test_every_setting_can_be_drawn_and_differs_from_base_in_what_its_name_says(
 def test_telling_the_truth_has_no_error():
     data = simulate(1000, seed=3)
     vote, label = data.expected_vote_probability, data.label_probability
-    as_vote = score_against_truth(vote, vote, label, data.y, label)
-    as_label = score_against_truth(label, vote, label, data.y, label)
+    as_vote = score_against_truth(vote, vote, vote, label, data.y, label)
+    as_label = score_against_truth(label, label, vote, label, data.y, label)
     assert as_vote["vote_distance"] == 0
     assert as_label["label_error"] == 0
     # The truth has the lowest expected log loss of its own target, and it is its entropy.
@@ -98,7 +98,7 @@ def test_scores_are_what_ever_more_labels_tend_to():
     data = simulate(400, seed=1)
     vote, label = data.expected_vote_probability, data.label_probability
     probs = np.clip(label + 0.1, 0.01, 0.99)
-    scores = score_against_truth(probs, vote, label, data.y, label)
+    scores = score_against_truth(probs, probs, vote, label, data.y, label)
     y = np.random.default_rng(0).random((4000, 400)) < label
     drawn = -np.where(y, np.log(probs), np.log1p(-probs)).mean()
     assert scores["label_nll"] == pytest.approx(drawn, abs=0.002)
