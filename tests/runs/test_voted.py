@@ -128,7 +128,7 @@ def test_spread_over_workers_it_is_the_same(data, tmp_path):
     path = tmp_path / "f.npz"
     few = data.take(np.arange(200))
     np.savez(path, X=few.X, y=few.y, votes=few.votes, n_raters=few.n_raters)
-    options = {"methods": ["none"], "voted": VOTED, "preset": "default"}
+    options = {"methods": ["none"], "voted": VOTED, "preset": "paper"}
     with open_engine("local", workers=2) as engine:
         spread = run_grid_on(engine, partial(read_features, path), seeds=2, **options)
     alone = run_grid(read_features(path), seeds=2, **options)
