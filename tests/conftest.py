@@ -16,10 +16,12 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 
@@ -71,3 +73,18 @@ guard_torchvision()
 # A busy machine must not fail a property by its clock, and continuous checks must repeat.
 settings.register_profile("checks", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("checks")
+
+
+@pytest.fixture(scope="module")
+def brief_training() -> Iterator[None]:
+    """Probes of this process train for 500 steps: for tests of what is done with them, not of them."""
+    from scalecal.probes import fitting
+
+    full = fitting.train
+
+    def brief(*args: Any, **options: Any) -> Any:
+        return full(*args, **{**options, "min_steps": min(options["min_steps"], 500)})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "train", brief)
+        yield

@@ -14,7 +14,10 @@ from scalecal.datasets import simulate
 from scalecal.engines.local import cores
 
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning"),
+    pytest.mark.usefixtures("brief_training"),
+]
 
 
 @pytest.mark.parametrize("options", [("--workers", "2")], ids=["processes"])

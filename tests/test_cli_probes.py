@@ -14,7 +14,10 @@ from scalecal.runs.methods import METHODS
 
 runner = CliRunner()
 # Tiny data under the paper's preset give rise to warnings that are right and expected.
-pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning"),
+    pytest.mark.usefixtures("brief_training"),
+]
 
 
 def run(*arguments):

@@ -18,7 +18,10 @@ from scalecal.datasets import simulate
 from scalecal.features import import_features, load_features
 from scalecal.io.feature_store import StoreWriter
 
-pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning"),
+    pytest.mark.usefixtures("brief_training"),
+]
 
 
 def run(*arguments):

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scipy.special import betainc, expit, log_softmax, logit, softmax
 from scipy.stats import betabinom, binom, dirichlet_multinomial, kstest
 
-from scalecal.checks import InputError
+from scalecal.checks import MOST_RHO, InputError
 from scalecal.panel import (
-    MOST_RHO,
     Panel,
     _Objective,
     count_log_likelihood,

@@ -208,6 +208,9 @@ def _check_cases(array: NDArray[Any], name: str) -> None:
 SUM_TOLERANCE = 1e-4
 """How far from 1 the probabilities of a case may sum."""
 
+MOST_RHO = 0.99
+"""The largest correlation of readers considered: at 1 all agree and nothing is left to estimate."""
+
 
 def check_probs(probs: ArrayLike, name: str = "probs") -> Float:
     """Return probabilities as float64: (n,) of the positive class, or (n, C) with rows summing to 1.

@@ -40,6 +40,7 @@ from scipy.special import (
 )
 
 from scalecal.checks import (
+    MOST_RHO,
     Float,
     InputError,
     Int,
@@ -63,9 +64,6 @@ __all__ = [
     "split_probability",
     "vote_log_pmf",
 ]
-
-MOST_RHO = 0.99
-"""The largest correlation considered: at 1 all readers agree and nothing is left to estimate."""
 
 _BLOCK = 8192
 

@@ -26,7 +26,7 @@ _MOST_STEPS = 300  # moves or swaps of groups after that
 _SWAPS = 20_000  # random pairs of groups tried when no move helps
 _CLOSE = 0.01  # mean misfit per cell that is good enough: one case where a hundred are due
 _LEAST = 1e-9  # a gain below this is rounding
-_LACKING = 10.0  # price of a missing class, in multiples of the part's size
+_LACKING = 1e3  # price of a missing class, in multiples of the part's size
 _EMPTY = 1e15  # price of an empty part
 
 
@@ -254,8 +254,8 @@ def _totals(code: Int, counts: Float, n_parts: int) -> Float:
 def _misfit(totals: Float, target: Float) -> Float:
     """How far parts are from their targets: chi-squares of class counts and of the size.
 
-    Last axis: classes; a part that lacks a class pays more than any misfit of counts could, and an
-    empty part more than all parts could for lacking classes.
+    Last axis: classes; a part that lacks a class pays more than one thirty times its size would, and
+    an empty part more than all parts could for lacking classes.
     """
     size, size_target = totals.sum(axis=-1), target.sum(axis=-1)
     lacking = (totals <= 0.0).sum(axis=-1)

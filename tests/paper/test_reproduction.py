@@ -39,7 +39,10 @@ from tests.runs.made import sharp
 
 METHODS = ["none", "temperature", "vanilla-ls", "scale", "scale-shuffled"]
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning"),
+    pytest.mark.usefixtures("brief_training"),
+]
 
 
 def source(name="simulated", encoder="a", n=220, dim=5, seed=0):

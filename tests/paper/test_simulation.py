@@ -29,6 +29,8 @@ from scalecal.paper.simulation import (
     write_study,
 )
 
+pytestmark = pytest.mark.usefixtures("brief_training")
+
 SMALL = {
     "base": Setting(dim=4, n_train=200, n_test=300),
     "n_raters=3": Setting(dim=4, n_train=200, n_test=300, n_raters=3),

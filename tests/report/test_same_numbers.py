@@ -21,7 +21,10 @@ from scalecal.report import report_facts, write_report
 from scalecal.runs.folder import read_runs, store_facts
 
 # Tiny data under the paper's preset give rise to warnings that are right and expected.
-pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning"),
+    pytest.mark.usefixtures("brief_training"),
+]
 
 METHODS = "none,temperature,vanilla-ls,scale,scale-shuffled,scale-default,half-jury,vote-fraction"
 NUMBER = re.compile(r"[+-]?\d+\.\d+")

@@ -28,7 +28,10 @@ from tests.report.conftest import run_on
 from tests.report.make_runs import METHODS, make_run
 from tests.report.test_facts import read_page
 
-pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning"),
+    pytest.mark.usefixtures("brief_training"),
+]
 
 
 def words(page) -> str:

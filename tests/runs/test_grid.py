@@ -16,6 +16,8 @@ from scalecal.runs.methods import METHODS
 from scalecal.runs.wording import help_sentence, lead
 from scalecal.splits import hold_out
 
+pytestmark = pytest.mark.usefixtures("brief_training")
+
 PROMISED = [
     "none",
     "temperature",

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import logit
 
-from scalecal.checks import Float, Int, as_rng
+from scalecal.checks import MOST_RHO, Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, event_probs, read_event
 from scalecal.metrics.binning import Bins, bin_index, bins
 from scalecal.metrics.proper import EPS
-from scalecal.panel import MOST_RHO, vote_log_pmf
+from scalecal.panel import vote_log_pmf
 
 if TYPE_CHECKING:
     from scalecal.auditing.audits import Audit

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Predictions, left_out_note
 from scalecal.checks import (
+    MOST_RHO,
     SUM_TOLERANCE,
     Float,
     InputError,
@@ -40,7 +41,6 @@ from scalecal.io.named_columns import (
 )
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
-from scalecal.panel import MOST_RHO
 from scalecal.votes import TIES, Ties, from_long, majority, tied_error
 
 if TYPE_CHECKING:

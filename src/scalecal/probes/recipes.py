@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scalecal.checks import InputError, check_choice, check_positive_int, check_unit, lookup
+from scalecal.checks import (
+    InputError,
+    ScalecalWarning,
+    check_choice,
+    check_positive_int,
+    check_unit,
+    lookup,
+)
 from scalecal.smoothing import SMOOTHINGS, Smoothing
 from scalecal.solvers import LOSSES
+from scalecal.synthesis import plan
 
 SCALINGS: dict[str, str] = {
     "rms": "all features divided by one number, their root mean square over the training part",
@@ -118,6 +127,11 @@ max_epochs, min_steps, patience, decay, validation_share
         for name in ("gamma", "decay"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        if self.synthesis is not None:
+            # A plan of four cases: what `plan` refuses is refused before the first probe is trained.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ScalecalWarning)
+                plan([0, 0, 1, 1], [-2.0, -1.0, 1.0, 2.0], **self.synthesis)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
