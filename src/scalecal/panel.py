@@ -654,7 +654,9 @@ class Panel:
     """A fitted panel: from a probe's logit to the label's and to a reader's probability.
 
     With z the probe's logit, the label of a panel of `panel_size` readers has the logit
-    ``intercept + slope * z``; a reader's is its inverse under `rho`, plus `shift`.
+    ``intercept + slope * z``; a reader's is its inverse under `rho`, plus `shift`. Where the labels
+    fitted were not the votes' majorities, a reader's is the inverse of ``voted[0] + voted[1] * z``
+    instead, and the label's answer is not bent to the votes.
 
     Attributes
     ----------
@@ -669,8 +671,10 @@ class Panel:
     shift : float or array (C,)
         How much more readily a reader says positive than the label's probability implies, in logits;
         0 where votes were fitted.
+    voted : (float, float) or None
+        Intercept and slope of the label that the votes imply; None: those of the label.
     covariance : array (3, 3) or None
-        Of (intercept, log slope, logit rho), from the curvature at the estimate; two classes and
+        Of the votes' (intercept, log slope, logit rho), from the curvature at the estimate; two classes and
         votes only.
     rho_low, rho_high : float
         95 % interval of `rho`, from its likelihood alone (widened to `rho` itself where the prior
@@ -694,6 +698,7 @@ class Panel:
     rho: float
     panel_size: int | None
     shift: float | Float = 0.0
+    voted: tuple[float, float] | None = None
     covariance: Float | None = None
     rho_low: float = float("nan")
     rho_high: float = float("nan")
@@ -736,6 +741,8 @@ class Panel:
     def reader_logit(self, logits: ArrayLike) -> Float:
         """Logit of the probability that one reader votes positive, or for each class."""
         label = self.label_logit(logits)
+        if self.voted is not None:
+            label = self.voted[0] + self.voted[1] * check_logits(logits)
         return _shifted(reader_logit(label, self.rho, self._size()), self.shift)
 
     def vote_pmf(self, logits: ArrayLike, n_raters: int | None = None) -> Float:
@@ -751,7 +758,7 @@ class Panel:
     def mismatch(self, logits: ArrayLike) -> float:
         """Mean distance between the label's probability and the tail of the law of votes.
 
-        Zero without a shift; with one it says how far the two answers are from one model.
+        Zero where one fit serves both; else it says how far the two answers are from one model.
         """
         label = self.label_logit(logits)
         tail = label_logit(self.reader_logit(logits), self.rho, self._size())
@@ -801,8 +808,9 @@ class Panel:
 
         several = np.shape(np.asarray(stored["intercept"], dtype=object))
         slope = number("slope", ())
-        if slope <= 0:
-            raise InputError(f"a panel's slope must be positive, got {slope:g}")
+        voted = None if stored["voted"] is None else tuple(number("voted", (2,)).tolist())
+        if min(slope, slope if voted is None else voted[1]) <= 0:
+            raise InputError("a panel's slope must be positive")
         covariance = stored["covariance"]
         return cls(
             intercept=number("intercept", several if len(several) == 1 else ()),
@@ -814,6 +822,7 @@ class Panel:
                 else check_positive_int(stored["panel_size"], "a panel's panel_size")
             ),
             shift=number("shift", several, ()),
+            voted=voted,
             covariance=None if covariance is None else number("covariance", (3, 3)),
             rho_low=optional("rho_low"),
             rho_high=optional("rho_high"),
@@ -998,8 +1007,11 @@ def fit_panel(
 ) -> Panel:
     """Fit a panel to any mix of voted, singly read and labelled cases, by maximum a posteriori.
 
-    A case with votes enters by them (its label is made of them), one with a label only by its label.
-    The logits must be out of sample: of a validation part or cross-fitted.
+    For rho and the reader's answer a case with votes enters by them, one with a label only by its
+    label. Where labels are the majority of the votes, one fit serves both answers, and the label's is
+    the upper tail of the law of votes. Where some are not (ties broken by a rating, a consensus) and
+    no fewer cases have a label than votes, the label's answer is fitted to the labels alone. The
+    logits must be out of sample: of a validation part or cross-fitted.
 
     With more than two classes the fit has two steps: intercepts and slope from the labels (of voted
     cases too), then rho from the votes and from labels of other panel sizes.
@@ -1047,7 +1059,7 @@ def fit_panel(
     labelled = np.isfinite(labels)
     sizes = _panel_sizes(panel_size, m, labelled)
     _check_identified(z, labels, m, sizes)
-    _check_sides(labels, counts, sizes)
+    majorities = _are_majorities(labels, counts, sizes)
     reference = _commonest(sizes[labelled if labelled.any() else m > 0])
     if z.ndim == 2:
         return _fit_classes(z, labels, counts, sizes, reference, weight, prior_sd, interval)
@@ -1062,11 +1074,18 @@ def fit_panel(
     if interval:
         low, high = _profile(objective, theta, covariance)
         low, high = min(low, rho), max(high, rho)
+    by_votes = float(theta[0]), float(np.exp(theta[1]))
+    by_labels = None
+    if not majorities and labelled.sum() >= (m > 0).sum():
+        known = (part[labelled] for part in (z, labels, sizes))
+        by_labels = _label_coefficients(*known, reference, weight[labelled], prior_sd)(rho)
+    intercept, slope = by_labels or by_votes
     return Panel(
-        intercept=float(theta[0]),
-        slope=float(np.exp(theta[1])),
+        intercept=intercept,
+        slope=slope,
         rho=rho,
         panel_size=reference,
+        voted=None if by_labels is None else by_votes,
         covariance=covariance,
         rho_low=low,
         rho_high=high,
@@ -1169,10 +1188,14 @@ def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
     )
 
 
-def _check_sides(labels: Float, counts: Int, sizes: Int) -> None:
-    """Warn where most labels are not what most readers of a case said: votes of another class."""
+def _are_majorities(labels: Float, counts: Int, sizes: Int) -> bool:
+    """Whether every label of a voted case is what most of its readers said; warns where most are not.
+
+    Ties count as not: something else decided them.
+    """
     ordered = np.sort(counts, axis=1)
-    clear = np.isfinite(labels) & (ordered[:, -1] > ordered[:, -2]) & (ordered.sum(axis=1) == sizes)
+    whole = np.isfinite(labels) & (ordered.sum(axis=1) == sizes)
+    clear = whole & (ordered[:, -1] > ordered[:, -2])
     against = int((counts.argmax(axis=1) != labels)[clear].sum())
     if 2 * against > clear.sum():
         warnings.warn(
@@ -1182,6 +1205,7 @@ def _check_sides(labels: Float, counts: Int, sizes: Int) -> None:
             ScalecalWarning,
             stacklevel=3,
         )
+    return against == 0 and int(clear.sum()) == int(whole.sum())
 
 
 def _covariance(objective: _Objective, theta: Float, step: float = 1e-4) -> Float | None:
