@@ -1077,8 +1077,10 @@ def fit_panel(
     by_votes = float(theta[0]), float(np.exp(theta[1]))
     by_labels = None
     if not majorities and labelled.sum() >= (m > 0).sum():
-        known = (part[labelled] for part in (z, labels, sizes))
-        by_labels = _label_coefficients(*known, reference, weight[labelled], prior_sd)(rho)
+        at = _label_coefficients(
+            z[labelled], labels[labelled], sizes[labelled], reference, weight[labelled], prior_sd
+        )
+        by_labels = at(rho)
     intercept, slope = by_labels or by_votes
     return Panel(
         intercept=intercept,
