@@ -191,6 +191,11 @@ class Cases:
         return np.full(self.n, usual) if size is None else np.where(size > 0, size, usual)
 
     @property
+    def group_codes(self) -> Int | None:
+        """Number of each case's group, (n,); None without groups."""
+        return None if self.groups is None else self.groups.codes
+
+    @property
     def stratum_names(self) -> tuple[str, ...]:
         """Names of the strata, easiest first; no "overall"."""
         return () if self.strata is None else self.strata.names

@@ -211,3 +211,50 @@ def test_the_interval_on_left_out_votes_covers_the_truth(size):
         low = leave_votes_out(votes, p, 7, groups=groups)["low"]
         covered.append(low.overconfidence_low <= truth <= low.overconfidence_high)
     assert 0.89 < np.mean(covered) < 0.99
+
+
+def test_null_of_groups_of_one_case_is_the_null_without_groups():
+    rng = np.random.default_rng(11)
+    p = rng.random(300)
+    y, codes = (rng.random(300) < p).astype(int), rng.integers(3, size=300)
+    options = {"n_strata": 3, "n_resamples": 40}
+    alone = selection_null(y, p, codes, **options)
+    np.testing.assert_array_equal(
+        selection_null(y, p, codes, groups=np.arange(300), **options), alone
+    )
+
+
+def test_null_is_undefined_in_a_stratum_of_too_few_groups():
+    rng = np.random.default_rng(12)
+    p = rng.random(400)
+    y, groups = (rng.random(400) < p).astype(int), np.arange(400) // 10
+    codes = (groups < 5).astype(int)
+    null = selection_null(y, p, codes, groups=groups, n_strata=2, n_resamples=30)
+    assert np.isfinite(null[:, 0]).all()
+    assert np.isnan(null[:, 1]).all()
+
+
+def test_normal_limit_of_the_null_of_groups_agrees_with_drawing(monkeypatch):
+    rng = np.random.default_rng(13)
+    groups = np.repeat(np.arange(60), 100)
+    x = 2 * rng.normal(size=6000)
+    effect = rng.normal(size=60)[groups]
+    votes = rng.binomial(7, sigmoid(x + 1.5 * effect))
+    y, p = (votes >= 4).astype(int), sigmoid(1.1 * x)
+    codes = stratum_codes(np.column_stack([7 - votes, votes]))
+    options = {"n_strata": 3, "n_resamples": 600}
+    plain = selection_null(y, p, codes, **options)
+    exact = selection_null(y, p, codes, groups=groups, **options)
+    monkeypatch.setattr("scalecal.inference.selection.EXACT_CASES", 10)
+    limit = selection_null(y, p, codes, groups=groups, **options)
+    np.testing.assert_allclose(limit.mean(axis=0), exact.mean(axis=0), rtol=0.06)
+    np.testing.assert_allclose(limit.std(axis=0), exact.std(axis=0), rtol=0.25)
+    assert (exact.std(axis=0) > 1.5 * plain.std(axis=0)).all()
+
+
+def test_left_out_votes_of_few_groups_have_no_interval():
+    rng = np.random.default_rng(14)
+    votes, p = rng.binomial(7, 0.4, 200), rng.uniform(0.05, 0.95, 200)
+    few = leave_votes_out(votes, p, 7, groups=np.arange(200) % 5)["overall"]
+    assert np.isnan([few.overconfidence_low, few.overconfidence_high]).all()
+    assert np.isfinite(few.overconfidence)

@@ -36,6 +36,7 @@ from scalecal.inference.selection import leave_votes_out, selection_null
 from scalecal.inference.units import MOST_UNITS, Units
 from scalecal.io.store import plain, write_text
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
+from scalecal.metrics.grouping import too_few
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho
 from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha
@@ -147,9 +148,10 @@ class Audit:
         inside = self.predictions.cases.within(stratum)
         here, n_bins = self.predictions.take(inside), self.meta["n_bins"]
         w = None if self.times is None else self.times[inside]
-        table = metrics.bins(labels_of(here.cases), here.p, n_bins=n_bins, sample_weight=w)
+        y, groups = labels_of(here.cases), here.cases.group_codes
+        table = metrics.bins(y, here.p, n_bins=n_bins, sample_weight=w)
         bars = metrics.consistency_bars(
-            here.p, n_bins=n_bins, seed=self.meta["seed"], sample_weight=w
+            here.p, y=y, groups=groups, n_bins=n_bins, seed=self.meta["seed"], sample_weight=w
         )
         return table, bars
 
@@ -192,7 +194,8 @@ def audit(
         A stratum name per case, or a function of (y, probs, counts) that returns them. An empty name is no
         stratum.
     groups
-        Patient, slide, ... of each case: intervals then resample groups, not cases.
+        Patient, slide, ... of each case: floors, nulls, tests and intervals then take groups as
+        independent, not cases (`scalecal.metrics.grouping`).
     p_reader
         Probabilities that one reader votes so, in the form of `probs`.
     rho
@@ -200,7 +203,7 @@ def audit(
     n_bins
         Bins of equal width for ECE.
     n_resamples, seed
-        For floors, nulls and intervals.
+        For nulls and tests.
 
     Returns
     -------
@@ -284,12 +287,7 @@ def audit_predictions(
     predictions = _checked(predictions)
     cases, p = predictions.cases, predictions.p
     y = labels_of(cases)
-    units = Units.of(
-        cases.n,
-        groups=None if cases.groups is None else cases.groups.codes,
-        seed=seed,
-        sample_weight=sample_weight,
-    )
+    units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     rows: list[dict[str, Any]] = []
     for name in ("overall", *cases.stratum_names):
@@ -315,9 +313,10 @@ def audit_predictions(
             predictions.vote_p,
             rho=predictions.rho,
             n_bins=n_bins,
+            groups=units.group,
             sample_weight=units.times,
         )
-    _add_null(rows, predictions, units.times, options)
+    _add_null(rows, predictions, units, options)
     _add_left_out_votes(rows, predictions, units.times, seed)
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
@@ -373,10 +372,7 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _add_null(
-    rows: list[dict[str, Any]],
-    predictions: Predictions,
-    times: Float | None,
-    options: dict[str, Any],
+    rows: list[dict[str, Any]], predictions: Predictions, units: Units, options: dict[str, Any]
 ) -> None:
     strata = predictions.cases.strata
     if strata is None:
@@ -387,7 +383,8 @@ def _add_null(
         event.p,
         strata.codes,
         n_strata=len(strata.names),
-        sample_weight=times,
+        groups=units.group,
+        sample_weight=units.times,
         **options,
     )
     for row, column in zip(rows[1:], drawn.T, strict=True):
@@ -413,7 +410,7 @@ def _add_left_out_votes(
     scores = leave_votes_out(
         cases.votes,
         predictions.vote_p,
-        groups=None if cases.groups is None else cases.groups.codes,
+        groups=cases.group_codes,
         n_splits=20 if cases.n <= EXACT_CASES else 1,
         seed=seed,
         sample_weight=times,
@@ -471,7 +468,7 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
         "classes": list(cases.classes),
         "event": "positive class" if p.ndim == 1 else "top class is right",
         "strata": "none" if cases.strata is None else "agreement" if cases.agreement else "given",
-        "resampled": "cases" if cases.groups is None else "groups",
+        "resampled": "cases" if units.group is None else "groups",
         "n_groups": None if units.group is None else int(units.group.max()) + 1,
         "data_sha256": digest.hexdigest(),
     }
@@ -508,10 +505,15 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
     if predictions.p_reader is not None and cases.votes is None:
         notes.append("There are no votes, so p_reader is not judged.")
-    if cases.groups is not None:
+    if units.group is not None and not too_few(units.group):
         notes.append(
-            "Intervals resample groups; floors, nulls and tests take cases as independent given the model."
+            "Cases of one group are not taken as independent: floors, nulls, tests and intervals are of "
+            f"{rows[0]['n_groups']:,} groups."
         )
+    scarce = [r for r in rows if r["n"] and r.get("reason")]
+    for why in dict.fromkeys(r["reason"] for r in scarce):
+        names = ", ".join(r["name"] for r in scarce if r["reason"] == why)
+        notes.append(f"In {names}: {why}.")
     if n > EXACT_CASES:
         notes.append(
             f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."

@@ -50,7 +50,8 @@ def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 1000, seed: int = 0
     """Compare two models on the same cases: every difference b - a with its paired bootstrap.
 
     Differences of the same cases share those cases' noise, so that a bootstrap of them is sound even
-    for ECE, whose own bootstrap is not. Cases, or groups where there are any, are resampled.
+    for ECE, whose own bootstrap is not. Cases, or groups where there are any, are resampled; fewer than
+    eight of them have no interval and no p-value.
 
     Returns
     -------
@@ -70,8 +71,7 @@ def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 1000, seed: int = 0
     import pandas as pd
 
     cases = _same_cases(a, b)
-    groups = None if cases.groups is None else cases.groups.codes
-    units = Units.of(cases.n, groups=groups, seed=seed)
+    units = Units.of(cases.n, groups=cases.group_codes, seed=seed)
     out = []
     for name in ("overall", *cases.stratum_names):
         inside = cases.within(name)

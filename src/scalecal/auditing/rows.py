@@ -1,9 +1,9 @@
 """The numbers of one stratum: point values, floors, intervals and tests.
 
-`case_sums` lays down what every case adds to every sum, by resampling unit; `sum_values` turns sums
-into metrics. The same two functions give a point value, its bootstrap, and the bootstrap of a
-difference between two models on the same cases. Labels judge one probability, votes the same or, where
-a model gives one, the probability of a reader's vote.
+`case_sums` lays down what every case adds to every sum, by unit (a case, or its group); `sum_values`
+turns sums into metrics. The same two functions give a point value, its interval, and the bootstrap of
+a difference between two models on the same cases. Floors and tests keep groups whole. Labels judge
+one probability, votes the same or, where a model gives one, the probability of a reader's vote.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ from scipy.special import entr
 
 from scalecal import metrics
 from scalecal.checks import Float, Int
-from scalecal.inference.units import NORMAL_95, Units, bootstrap_sums, interval
+from scalecal.inference.units import (
+    Scale,
+    Units,
+    bootstrap_sums,
+    standard_errors,
+    stretched,
+    unit_interval,
+)
 from scalecal.metrics.arguments import as_table, read_hard_event
 from scalecal.metrics.binning import bin_index, bins
+from scalecal.metrics.grouping import FEWEST_GROUPS, too_few
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.vote_scores import reader_logits, split_events
 from scalecal.panel import count_log_likelihood
@@ -27,24 +35,28 @@ from scalecal.panel import count_log_likelihood
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
 """Calibration tests run on every stratum; their p-values go by Holm over the strata."""
 
-INTERVALS = (
-    "gap",
-    "overconfidence",
-    "brier",
-    "nll",
-    "auc",
-    "accuracy",
-    "vote_gap",
-    "vote_nll",
-    "vote_excess",
-    "count_log_score",
-    "vote_error",
-    "dist_ce",
-)
-"""Metrics that are sums over cases, so that a bootstrap of them is honest (one of ECE is not)."""
+INTERVALS: dict[str, Scale] = {
+    "gap": "plain",
+    "overconfidence": "plain",
+    "brier": "log",
+    "nll": "log",
+    "auc": "logit",
+    "accuracy": "logit",
+    "vote_gap": "plain",
+    "vote_nll": "log",
+    "vote_excess": "plain",
+    "count_log_score": "log",
+    "vote_error": "plain",
+    "dist_ce": "log",
+}
+"""Metrics that are sums over cases and so have an interval (an honest one of ECE there is not), with
+the scale on which it is symmetric."""
 
-VOTED = ("vote_gap", "vote_nll", "vote_excess", "count_log_score", "dist_ce")
-"""Those that are means over the cases with a vote."""
+PER = {
+    **dict.fromkeys(("vote_gap", "vote_nll", "vote_excess", "count_log_score", "dist_ce"), "voted"),
+    "vote_error": "paired",
+}
+"""Those that are means over the cases with a vote, or with two; the others are over all cases."""
 
 
 def _auc_terms(y: NDArray[Any], p: Float, times: Float | None) -> Float:
@@ -141,23 +153,62 @@ def _vote_sums(table: Float, counts: Int, rho: float, here: Units) -> dict[str, 
 def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
     """Metrics from (resampled) sums: name -> (resamples, m) in, name -> (resamples,) out."""
     n = sums["n"][:, 0]
-    per = dict.fromkeys(VOTED, "voted") | {"vote_error": "paired"}
     out: dict[str, Float] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
         out["ece"] = np.abs(sums["bins"]).sum(axis=1) / n
         for name in INTERVALS:
             if name in sums:
-                out[name] = sums[name][:, 0] / sums[per.get(name, "n")][:, 0]
+                out[name] = sums[name][:, 0] / sums[PER.get(name, "n")][:, 0]
     return out
+
+
+def _point(sums: Mapping[str, Float]) -> dict[str, float]:
+    whole = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
+    return {name: float(value[0]) for name, value in whole.items()}
 
 
 def values_and_draws(
     sums: Mapping[str, Float], *, n_resamples: int, seed: int
 ) -> tuple[dict[str, float], dict[str, Float]]:
-    """Metrics from the sums of `case_sums`: their values, and their bootstrap (n_resamples,)."""
-    whole = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
+    """Metrics from the sums of `case_sums`: their values, and their bootstrap (n_resamples,).
+
+    The bootstrap is widened as few or unequal units demand.
+    """
     drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
-    return {name: float(value[0]) for name, value in whole.items()}, drawn
+    size = sums["n"][:, 0]
+    return _point(sums), {name: stretched(values, size) for name, values in drawn.items()}
+
+
+def values_and_intervals(sums: Mapping[str, Float], perfect: float) -> dict[str, float]:
+    """Metrics from the sums of `case_sums`, with their 95 % intervals: name, name_low, name_high.
+
+    AUC's are by the placements of DeLong, DeLong and Clarke-Pearson (1988), summed over groups
+    (Obuchowski, 1997, Biometrics 53), on the logit scale; `perfect` is what `perfect_auc_worth` says.
+    """
+    out: dict[str, float] = {}
+    for name, value in _point(sums).items():
+        if name not in INTERVALS:
+            continue
+        size = sums[PER.get(name, "n")][:, 0]
+        total = float(size.sum())
+        parts = (sums[name][:, 0] - value * size) / total if total else size
+        worth = perfect if name == "auc" else None
+        low, high = unit_interval(value, parts, size, scale=INTERVALS[name], worth=worth)
+        out |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    return out
+
+
+def perfect_auc_worth(y: NDArray[Any], units: Units) -> float:
+    """Number of cases that are worth as much for a share near 1 as these are for an AUC near 1.
+
+    With m positive and n negative cases Hanley and McNeil's (1982) variance of an area A near 1 is
+    ``(1 - A) (m + n + 2) / (4 m n)``. Of groups each counts once on either side.
+    """
+    if units.times is not None:
+        counts = [float(units.times[y == label].sum()) for label in (0, 1)]
+    else:
+        counts = [float(len(np.unique(units.code[y == label]))) for label in (0, 1)]
+    return 4.0 * counts[0] * counts[1] / (sum(counts) + 2.0)
 
 
 def debiased_interval(
@@ -171,6 +222,7 @@ def debiased_interval(
     sum_b (n_b / N) (S_b^2 - sum s^2) / (n_b^2 - sum m^2): without groups, `metrics.debiased_error`.
     The interval is by the jackknife over units. Where the model is calibrated the jackknife
     overstates the variance of such a statistic (by about two), so the interval errs on the wide side.
+    Few units, or unequal ones, widen it as they do any interval (`standard_errors`).
     """
     event = read_hard_event(y, probs)
     residual = event.p - event.y
@@ -198,10 +250,10 @@ def debiased_interval(
     present = size.sum(axis=1) > 0
     count = int(present.sum())
     without = _pair_product(*(s.sum(axis=0) - s[present] for s in sums))
-    if count < 10 or not np.isfinite(without).all():
+    if count < FEWEST_GROUPS or not np.isfinite(without).all():
         return float(value), float("nan"), float("nan")
-    spread = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
-    half = NORMAL_95 * spread
+    spread = float(np.sqrt(((without - without.mean()) ** 2).sum()))
+    half = (count - 1) / count * spread * standard_errors(size.sum(axis=1))
     return float(value), float(value) - half, float(value) + half
 
 
@@ -227,13 +279,13 @@ def score(
     rho: float = 0.0,
 ) -> dict[str, Any]:
     """All numbers of one stratum that depend on its own cases alone; arguments as `case_sums`."""
-    w = units.times
+    w, groups = units.times, units.group
     event = read_hard_event(y, probs, w)
-    draws: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    draws: dict[str, Any] = {"groups": groups, "n_resamples": n_resamples, "seed": seed}
     debiased, low, high = debiased_interval(y, probs, units=units, n_bins=n_bins)
     row: dict[str, Any] = {
         "n": units.n,
-        "n_groups": None if units.group is None else len(np.unique(units.group)),
+        "n_groups": None if groups is None else len(np.unique(groups)),
         "prevalence": float(np.average(event.y, weights=w)),
         "mean_p": float(np.average(event.p, weights=w)),
         "ece": metrics.ece(y, probs, n_bins=n_bins, sample_weight=w),
@@ -243,26 +295,30 @@ def score(
         "smece": metrics.smece(y, probs, sample_weight=w),
     }
     sums = case_sums(y, probs, counts, units=units, n_bins=n_bins, reader=reader, rho=rho)
-    point, drawn = values_and_draws(sums, n_resamples=n_resamples, seed=seed)
-    for name in INTERVALS:
-        if name in point:
-            row[name] = point[name]
-            row[f"{name}_low"], row[f"{name}_high"] = interval(drawn[name])
-            if name == "auc":  # resampled by its linear terms, which may leave [0, 1]
-                for end in ("auc_low", "auc_high"):
-                    row[end] = float(np.clip(row[end], 0.0, 1.0))
+    row |= values_and_intervals(sums, perfect_auc_worth(event.y, units))
     for name in TESTS:
-        options = draws if name == "consistency" else {}
+        options = draws | {"n_bins": n_bins} if name == "consistency" else draws
         result = getattr(metrics, name)(y, probs, sample_weight=w, **options)
         row[f"p_{name}"] = result.p_value
         for key in ("intercept", "slope") if name == "cox" else ():
             row[f"cox_{key}"] = result.details.get(key, float("nan"))
         if name == "consistency":
             row |= {key: result.details[key] for key in ("floor", "floor_high")}
+    if why := _why_undefined(units):
+        row["reason"] = why
     row["excess"] = row["ece"] - row["floor"]
     if counts is not None and (counts.sum(axis=1) > 0).any():
         row |= _vote_extras(probs if reader is None else reader, counts, w)
     return row
+
+
+def _why_undefined(units: Units) -> str:
+    """Why a stratum has no intervals, and with groups no floor and no test; "" where it has."""
+    if why := too_few(units.group):
+        return f"{why} for a floor, a test or an interval"
+    if units.n < FEWEST_GROUPS:
+        return f"too few cases ({units.n}, at least {FEWEST_GROUPS} are needed) for an interval"
+    return ""
 
 
 def _vote_extras(p: Float, votes: Int, times: Float | None) -> dict[str, float]:
@@ -282,14 +338,23 @@ def _vote_extras(p: Float, votes: Int, times: Float | None) -> dict[str, float]:
 
 
 def split_scores(
-    votes: Int, p: Float, *, rho: float, n_bins: int, sample_weight: Float | None = None
+    votes: Int,
+    p: Float,
+    *,
+    rho: float,
+    n_bins: int,
+    groups: Int | None = None,
+    sample_weight: Float | None = None,
 ) -> dict[str, float]:
     """How well the law of votes tells which panels split; not within strata of agreement."""
     split, chance, w = split_events(votes, p, None, rho, sample_weight)
     if len(split) == 0:
         return dict.fromkeys(("split_auc", "split_ece", "split_ece_floor"), float("nan"))
+    own = None if groups is None else groups[votes.sum(axis=1) >= 2]
     return {
         "split_auc": metrics.auc(split, chance, sample_weight=w),
         "split_ece": metrics.ece(split, chance, n_bins=n_bins, sample_weight=w),
-        "split_ece_floor": metrics.noise_floor(chance, n_bins=n_bins, sample_weight=w),
+        "split_ece_floor": metrics.noise_floor(
+            chance, y=split, groups=own, n_bins=n_bins, sample_weight=w
+        ),
     }

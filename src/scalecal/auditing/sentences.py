@@ -116,10 +116,12 @@ def lay_out(lines: Sequence[Sequence[str]], *, rules: Set[int] = frozenset({0}))
 
 def _overall(row: Row) -> str:
     cases = "1 case" if row["n"] == 1 else f"{number(row['n'])} cases"
-    start = (
-        f"Overall ECE is {number(row['ece'])} on {cases}, where a calibrated model would show "
-        f"{number(row['floor'])} on average"
-    )
+    if groups := row.get("n_groups"):
+        cases += " of 1 group" if groups == 1 else f" of {number(groups)} groups"
+    start = f"Overall ECE is {number(row['ece'])} on {cases}"
+    if not np.isfinite(row["floor"]):
+        return f"{start}. There is no verdict: {row['reason']}."
+    start += f", where a calibrated model would show {number(row['floor'])} on average"
     tests = [row[k] for k in ("p_cox", "p_consistency") if np.isfinite(row[k])]
     if not tests:
         return start + "; no test of calibration is defined here."
@@ -158,7 +160,9 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
     the, what = ("", "agreement") if agreement else ("the ", "stratum")
     judged = [r for r in rows if np.isfinite(r.get("p_null_holm", float("nan")))]
     if not judged:
-        return "No stratum can be judged against a calibrated model."
+        whys = dict.fromkeys(r["reason"] for r in rows if r["n"] and r.get("reason"))
+        because = f": {'; '.join(whys)}" if whys else ""
+        return f"No stratum can be judged against a calibrated model{because}."
     failing = [r for r in judged if r["p_null_holm"] < LEVEL]
     if failing:
         listed = "; ".join(
@@ -181,17 +185,17 @@ def _left_out(rows: Sequence[Row], reader: bool) -> str | None:
         return None
     gap = hard["lvo_overconfidence"]
     low, high = (hard.get(f"lvo_overconfidence_{end}", float("nan")) for end in ("low", "high"))
-    known = np.isfinite(low) and np.isfinite(high)
-    between = f", 95 % interval {number(low)} to {number(high)}" if known else ""
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return None
     whose = "its confidence in a reader's vote" if reader else "its confidence"
     way = "exceeds" if gap > 0 else "falls short of"
     size = f" by {number(abs(gap))}"
-    if known and low <= 0.0 <= high:
+    if low <= 0.0 <= high:
         way, size = "does not differ measurably from", ""
     return (
         f"Judged by votes kept out of the strata, {whose} on low agreement {way} the share of "
-        f"readers who side with it{size} (about {number(round(hard['lvo_n']))} cases{between}, "
-        f"vote NLL {number(hard['lvo_vote_nll'])})."
+        f"readers who side with it{size} (about {number(round(hard['lvo_n']))} cases, 95 % interval "
+        f"{number(low)} to {number(high)}, vote NLL {number(hard['lvo_vote_nll'])})."
     )
 
 
@@ -227,6 +231,8 @@ def _vote_kind(row: Row) -> str:
         low, high = (number(row[f"{name}_{end}"]) for end in ("low", "high"))
         return f"{number(row[name])}, 95 % interval {low} to {high}"
 
+    if not np.isfinite(row["vote_excess_low"]):
+        return f"there is no verdict, {row.get('reason') or 'too few cases have votes'}"
     sure, shift = _sign(row, "vote_excess"), _sign(row, "vote_gap")
     wrong = []
     if sure:

@@ -39,7 +39,10 @@ FEW_CASES = 500
 
 UNUSED = {
     "id": "The ids in the file are not used: a case that is there twice counts twice.",
-    "group": "The groups in the file are not used: a stream does not know them.",
+    "group": (
+        "The groups in the file are not used: a stream takes cases as independent, and so claims too much "
+        "where several come from one patient. Audit without streaming to respect groups."
+    ),
     "split": "The split in the file is not used: cases marked train, if any, are audited too.",
 }
 """Columns that a whole audit uses and a stream does not, and the note about it."""
@@ -56,9 +59,9 @@ class StreamingAudit:
     to rounding, those of strata, NLL and Brier score to 1e-6, AUC, debiased error and tests to about
     1e-5, p-values of the Kuiper test to a per cent on large data.
     Nulls are other draws of the same law; above 100,000 cases they come from its normal limit, some
-    per cent off in a stratum of a few hundred cases. Intervals take cases as independent: groups are
-    not known here. Probabilities of a reader's vote are compressed beside those of the label, each with
-    counts of its own: no number needs both.
+    per cent off in a stratum of a few hundred cases. Floors, nulls, tests and intervals take cases as
+    independent: groups are not known here. Probabilities of a reader's vote are compressed beside those
+    of the label, each with counts of its own: no number needs both.
 
     Parameters
     ----------
@@ -255,8 +258,8 @@ class StreamingAudit:
         # Of the counts by stratum, votes, label and cell: the order of the cases is no matter.
         result.meta.update(streamed=True, counts_sha256=digest.hexdigest())
         result.notes[:0] = [
-            "Streamed: probabilities are rounded to the means of some 70,000 cells, and intervals "
-            "take cases as independent."
+            "Streamed: probabilities are rounded to the means of some 70,000 cells, and floors, nulls, "
+            "tests and intervals take cases as independent."
         ]
         small = [r["name"] for r in result.rows[1:] if 0 < r["n"] < FEW_CASES]
         if self._kinds and self._kinds[2] and counts.n_classes != 2:

@@ -2,6 +2,7 @@
 
 The votes of one case go together beyond what its probability explains, so cases are the units: each
 adds its share of positive votes. How far they go together is estimated from the cases themselves.
+Where cases come in groups, these are the units.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from scipy.special import logit
 from scalecal.checks import MOST_RHO, Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, event_probs, read_event
 from scalecal.metrics.binning import Bins, bin_index, bins
+from scalecal.metrics.grouping import flipped, group_totals, pooled, read_groups, too_few
 from scalecal.metrics.proper import EPS
 from scalecal.panel import vote_log_pmf
 
@@ -58,6 +60,7 @@ def vote_bins(
     votes: Int,
     probs: Float,
     *,
+    groups: Int | None = None,
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
@@ -67,14 +70,15 @@ def vote_bins(
 
     For calibrated probabilities the votes of a case are drawn from the beta-binomial law with their
     mean and the correlation of `vote_correlation`, from the mixture of the laws of a bin's cases with
-    as many readers, which is a little wider than each case's own.
+    as many readers, which is a little wider than each case's own. With groups, what each adds to the bins
+    gets a random sign instead (`scalecal.metrics.grouping`); too few of them give NaN.
 
     Parameters
     ----------
     votes : array (n, C)
     probs : array (n,) or (n, C)
         With more than two classes the event is a vote for the top class.
-    n_bins, n_resamples, seed, sample_weight
+    groups, n_bins, n_resamples, seed, sample_weight
         As `scalecal.metrics.resampled_residuals`.
 
     Examples
@@ -91,7 +95,14 @@ def vote_bins(
     p, share = event_probs(probs[some]), read_event(shares, probs[some]).y
     cell = bin_index(p, n_bins=n_bins)
     rho = vote_correlation(share, p, m, cell, w)
+    counted = np.rint(np.bincount(cell, w * m, n_bins)).astype(np.int64)
     rng, drawn = as_rng(seed), np.zeros((n_resamples, n_bins))
+    unit = read_groups(None if groups is None else groups[some], len(p))
+    if unit is not None:
+        if too_few(unit):
+            return VoteBins(table, counted, np.full_like(drawn, np.nan), rho)
+        sums = group_totals(p - share, pooled(unit, rng), cell, n_bins)
+        return VoteBins(table, counted, flipped(sums, n_resamples, rng), rho)
     for size in np.unique(m).tolist():
         law = np.zeros((n_bins, size + 1))
         here = np.flatnonzero(m == size)
@@ -105,7 +116,6 @@ def vote_bins(
             count = int(np.rint(law[b].sum()))
             seen = rng.multinomial(count, law[b] / law[b].sum(), size=n_resamples)
             drawn[:, b] += count * (law[b] @ of_share) / law[b].sum() - seen @ of_share
-    counted = np.rint(np.bincount(cell, w * m, n_bins)).astype(np.int64)
     return VoteBins(table, counted, drawn, rho)
 
 
@@ -149,6 +159,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
         found = vote_bins(
             votes,
             predictions.vote_p[inside],
+            groups=None if cases.group_codes is None else cases.group_codes[inside],
             n_bins=meta["n_bins"],
             n_resamples=meta["n_resamples"],
             seed=meta["seed"],

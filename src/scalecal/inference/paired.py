@@ -86,8 +86,9 @@ class Drawn:
 class Contrast:
     """A difference method - reference, with both kinds of noise.
 
-    `low`, `high` and `p_cases` come from the paired bootstrap over cases or groups; `p_seeds` from the
-    paired t-test across seeds (NaN with fewer than two). `n` counts cases, `units` what was resampled.
+    `low`, `high` and `p_cases` come from the paired bootstrap over cases or groups (NaN where these are
+    too few); `p_seeds` from the paired t-test across seeds (NaN with fewer than two). `n` counts cases,
+    `units` what was resampled.
     """
 
     difference: float
@@ -108,9 +109,11 @@ class Contrast:
 
     @property
     def p_value(self) -> float:
-        """The larger of both p-values: a difference counts if it outlasts both kinds of noise."""
-        known = [p for p in (self.p_cases, self.p_seeds) if np.isfinite(p)]
-        return max(known) if known else float("nan")
+        """The larger of both p-values: a difference counts if it outlasts both kinds of noise.
+
+        NaN where the noise of the cases is unknown, whatever the seeds say.
+        """
+        return float(np.fmax(self.p_cases, self.p_seeds)) if np.isfinite(self.p_cases) else np.nan
 
 
 def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Contrast:
@@ -177,6 +180,9 @@ def recovered_share(
     """
     gain, nan = baseline.value - reference.value, float("nan")
     to_reference = baseline.samples - reference.samples
+    if not np.isfinite(to_reference).any():
+        few = "too few cases or groups to judge the reference's gain"
+        return RecoveredShare(nan, nan, nan, gain, baseline.n, few)
     if gain <= 1e-12 or interval(to_reference, level)[0] <= 0:
         chance = "the reference's gain may be chance"
         reason = "the reference gains nothing here" if gain <= 1e-12 else chance

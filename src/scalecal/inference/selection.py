@@ -10,7 +10,7 @@ votes that had no part in forming the strata.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,17 +20,17 @@ from scalecal.checks import (
     InputError,
     Int,
     as_rng,
-    check_groups,
     check_labels,
     check_positive_int,
     check_probs,
     check_same_length,
 )
-from scalecal.inference.units import NORMAL_95
+from scalecal.inference.units import NORMAL_95, standard_errors
 from scalecal.metrics.arguments import as_table, blocks, read_counts, read_votes
 from scalecal.metrics.binning import bin_index
+from scalecal.metrics.grouping import draw_uniforms, pair_covariance, read_groups, too_few
 from scalecal.metrics.proper import EPS
-from scalecal.metrics.resampling import EXACT_CASES
+from scalecal.metrics.resampling import EXACT_CASES, draw_normal, read_dependence
 from scalecal.votes import STRATA, split_panel, stratum_codes
 
 _LOGIT_BOUND = 36.0  # beyond it a float64 probability is 0 or 1
@@ -75,6 +75,7 @@ def selection_null(
     codes: ArrayLike,
     *,
     n_strata: int,
+    groups: ArrayLike | None = None,
     n_bins: int = 15,
     n_neighbours: int = 20,
     n_resamples: int = 1000,
@@ -85,7 +86,9 @@ def selection_null(
 
     Draw y* ~ Bernoulli(p); give the case the stratum of a random one of the `n_neighbours` cases
     with label y* nearest to it in logit p; compute each stratum's ECE; repeat. Nothing is assumed
-    about the readers. Above `EXACT_CASES` cases the bin sums are drawn from their normal limit.
+    about the readers. Above `EXACT_CASES` cases the bin sums are drawn from their normal limit. With
+    groups the drawn labels go together within a group as far as the labels do
+    (`scalecal.metrics.grouping`).
 
     Parameters
     ----------
@@ -93,12 +96,15 @@ def selection_null(
         Labels 0 / 1 and positive-class probabilities, (n,).
     codes
         Stratum number of each case, -1 for none.
+    groups
+        Patient, slide, ... of each case.
     sample_weight
         How many cases each row stands for.
 
     Returns
     -------
-    (n_resamples, n_strata) array; NaN where a draw left a stratum empty.
+    (n_resamples, n_strata) array; NaN where a draw left a stratum empty, and in a stratum of too few
+    groups.
 
     Examples
     --------
@@ -117,15 +123,23 @@ def selection_null(
         raise InputError("selection_null takes positive-class probabilities, shape (n,)")
     times = read_counts(sample_weight, n)
     rng = as_rng(seed)
-    if labels.min() == labels.max():
-        return np.full((n_resamples, n_strata), np.nan)
+    unit, (share, _) = read_dependence(p, labels, groups, n_bins=n_bins, sample_weight=times)
+    if unit is not None:
+        scarce = np.array([bool(too_few(unit[code == s])) for s in range(n_strata)])
+    else:
+        scarce = np.zeros(n_strata, dtype=bool)
+    out = np.full((n_resamples, n_strata), np.nan)
+    if labels.min() == labels.max() or scarce.all():
+        return out
     if (n if times is None else times.sum()) > EXACT_CASES:
-        mean, variance, size = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours)
-        out = np.full((n_resamples, n_strata), np.nan)
-        for s in np.flatnonzero(size > 0):
-            spread = np.sqrt(np.maximum(variance[s], 0.0))
-            sums = mean[s] + spread * rng.standard_normal((n_resamples, n_bins))
-            out[:, s] = np.abs(sums).sum(axis=1) / size[s]
+        limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours)
+        cell = bin_index(p, n_bins=n_bins)
+        for s in np.flatnonzero((limit.size > 0) & ~scarce):
+            spread = np.diag(np.maximum(limit.variance[s], 0.0))
+            if unit is not None and share > 0.0:
+                spread += share * pair_covariance(p, unit, cell, n_bins, limit.slope[s])
+            sums = draw_normal(limit.mean[s], spread, n_resamples, rng)
+            out[:, s] = np.abs(sums).sum(axis=1) / limit.size[s]
         return out
     if times is not None:
         labels, p, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, code))
@@ -138,10 +152,9 @@ def selection_null(
         k = min(n_neighbours, len(order))
         neighbours.append((code[order], _nearest_window(place[order], place, k), k))
     bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
-    out = np.empty((n_resamples, n_strata))
     for part in blocks(n_resamples, max(1, 1_000_000 // len(p))):
         b = part.stop - part.start
-        drawn = rng.random((b, len(p))) < p
+        drawn = draw_uniforms(b, len(p), unit, share, rng) < p
         step = rng.random((b, len(p)))
         by_label = [c[start + (step * k).astype(np.int64)] for c, start, k in neighbours]
         own = np.where(drawn, by_label[1], by_label[0])
@@ -152,8 +165,21 @@ def selection_null(
         residual = np.bincount(flat, weights=(p - drawn).ravel(), minlength=b * width)
         count = np.bincount(flat, minlength=b * width).reshape(shape)[:, :n_strata].sum(axis=2)
         error = np.abs(residual.reshape(shape)[:, :n_strata]).sum(axis=2)
-        out[part] = np.where(count > 0, error / np.maximum(count, 1), np.nan)
+        filled = (count > 0) & ~scarce
+        out[part] = np.where(filled, error / np.maximum(count, 1), np.nan)
     return out
+
+
+class _Limit(NamedTuple):
+    """Normal limit of the strata's bin sums: (strata, bins), and each stratum's expected size.
+
+    `slope` (strata, cases) is how much less a case adds on average where its label is drawn 1.
+    """
+
+    mean: Float
+    variance: Float
+    size: Float
+    slope: Float
 
 
 def _limit_sums(
@@ -164,8 +190,8 @@ def _limit_sums(
     n_strata: int,
     n_bins: int,
     n_neighbours: int,
-) -> tuple[Float, Float, Float]:
-    """Mean and variance of every stratum's bin sums, (strata, bins), and its expected size.
+) -> _Limit:
+    """Normal limit of every stratum's bin sums.
 
     Cases of equal p are as one: the neighbours of a case are drawn from all those of its p, or from
     those nearest to it where that are fewer than `n_neighbours`.
@@ -182,7 +208,7 @@ def _limit_sums(
         k = int(min(n_neighbours, own.sum()))
         windows.append((np.cumsum(own), _nearest_window(place[some], place, k, ends), k))
     mean, variance = np.zeros((2, n_strata, n_bins))
-    size = np.zeros(n_strata)
+    size, slope = np.zeros(n_strata), np.zeros((n_strata, len(p)))
     for s in range(n_strata):
         share = []
         for label, (ends, start, k) in enumerate(windows):
@@ -198,7 +224,8 @@ def _limit_sums(
         mean[s] = np.bincount(bin_of, mass * first, n_bins)
         variance[s] = np.bincount(bin_of, mass * (second - first**2), n_bins)
         size[s] = mass @ (value * q1 + (1.0 - value) * q0)
-    return mean, variance, size
+        slope[s] = (value * q0 + (1.0 - value) * q1)[row]
+    return _Limit(mean, variance, size, slope)
 
 
 @dataclass(frozen=True)
@@ -206,8 +233,8 @@ class LeftOut:
     """Scores of one stratum on votes that had no part in forming it, averaged over splits.
 
     `gap` is the mean of p minus the share of held-out votes for the positive class;
-    `overconfidence` is the same for whichever class the model prefers, with a normal 95 % interval
-    over cases, or over groups where there are groups.
+    `overconfidence` is the same for whichever class the model prefers, with a 95 % interval: normal
+    over cases, by Student's t over groups where there are groups (NaN where these are too few).
     """
 
     n: float = 0.0
@@ -257,7 +284,7 @@ def leave_votes_out(
     """
     counts, p = read_votes(votes, n_raters, probs)
     n = len(p)
-    unit = check_groups(groups, n)
+    unit = read_groups(groups, n)
     table = as_table(p)
     times = read_counts(sample_weight, n)
     usable = counts.sum(axis=1) >= 3
@@ -285,16 +312,18 @@ def leave_votes_out(
         else:  # by group only once all cases are in
             for j, k in np.ndindex(own.shape[:2]):
                 by_group[j, k] += np.bincount(unit[part], own[j, k], by_group.shape[2])
+    steps = np.full(len(names), NORMAL_95)
     if by_group is not None:
         squares = _squares(by_group, np.ones(by_group.shape[2]))
+        steps = np.array([standard_errors(by_group[j, 0]) for j in range(len(names))])
     out = dict.fromkeys(names, LeftOut())
-    for name, total, square in zip(names, sums, squares, strict=True):
+    for name, total, square, step in zip(names, sums, squares, steps, strict=True):
         if total[0] == 0:
             continue
         nll, gap, over = (float(v) for v in total[1:] / total[0])
         # A ratio of sums over units: differences, and how often they were counted.
         variance = square[2] - 2.0 * over * square[1] + over**2 * square[0]
-        half = NORMAL_95 * float(np.sqrt(max(variance, 0.0)) / total[0])
+        half = float(step * np.sqrt(max(variance, 0.0)) / total[0])
         out[name] = LeftOut(float(total[0]), nll, gap, over, over - half, over + half)
     return out
 

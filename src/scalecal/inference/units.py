@@ -6,18 +6,25 @@ slide) where there are any; beyond `MOST_UNITS` units they are pooled at random,
 which leaves the variance of sums as it was and the cost independent of the number of cases. Of
 weighted cases only the mean and covariance of such pools are needed: they are drawn from the normal
 law that has both.
+
+Intervals of single metrics need no bootstrap: `unit_interval` has them from what each unit adds. With
+few units, or units of very different size, both kinds widen by Student's t with the number of equal
+units that would be worth as much (`effective_units`); below `FEWEST_GROUPS` units there is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit, stdtrit
 
-from scalecal.checks import Float, InputError, Int, as_rng, check_groups
+from scalecal.checks import Float, InputError, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
+from scalecal.metrics.grouping import FEWEST_GROUPS, read_groups
 
 NORMAL_95 = 1.959963984540054
 """Standard errors to either side of a normal 95 % interval."""
@@ -25,13 +32,16 @@ NORMAL_95 = 1.959963984540054
 MOST_UNITS = 2_000
 """Units resampled at most; more are pooled at random into this many."""
 
+Scale = Literal["plain", "log", "logit"]
+"""Scale on which an interval is symmetric: of differences, of positive losses, of shares."""
+
 
 @dataclass(frozen=True)
 class Units:
     """What is resampled: `code[i]` is the unit of case i, `count` their number.
 
-    `group` is the group of each case before any pooling, or None where there are no groups; `times`
-    is how many cases each row stands for, or None where that is one.
+    `group` is the group of each case before any pooling, or None where there are no groups or every
+    case is alone in its own; `times` is how many cases each row stands for, or None where that is one.
 
     Examples
     --------
@@ -55,9 +65,8 @@ class Units:
         sample_weight: ArrayLike | None = None,
     ) -> Units:
         """Units of n cases: the cases, or their groups, pooled when they are too many."""
-        group, times = check_groups(groups, n), read_counts(sample_weight, n)
-        if group is not None and times is not None:
-            raise InputError("sample_weight counts independent cases: it cannot go with groups")
+        times = read_counts(sample_weight, n)
+        group = read_groups(groups, n, times)
         code = np.arange(n, dtype=np.int64) if group is None else group
         if times is not None:
             return cls(code, min(int(times.sum()), MOST_UNITS), None, times, seed)
@@ -213,6 +222,108 @@ def centred(samples: Float, value: float) -> Float:
     if len(finite) == 0 or not np.isfinite(value):
         return samples
     return np.asarray(samples + (value - finite.mean()))
+
+
+def effective_units(size: Float) -> float:
+    """Number of equal units worth as much as units of these sizes: ``(sum n)^2 / sum n^2`` (Kish, 1965).
+
+    Examples
+    --------
+    >>> effective_units(np.array([5.0, 5.0, 0.0])), effective_units(np.array([9.0, 1.0, 1.0]))
+    (2.0, 1.4578313253012047)
+    """
+    squares = float((size**2).sum())
+    return float(size.sum()) ** 2 / squares if squares > 0 else 0.0
+
+
+def standard_errors(size: Float, degrees: float = np.inf, level: float = 0.95) -> float:
+    """How many standard errors to either side an interval over units of these sizes has.
+
+    Student's t with ``effective_units - 1`` degrees of freedom, or fewer where `degrees` says so, and
+    the correction of a variance that was divided by the number of units. NaN below `FEWEST_GROUPS`.
+
+    Examples
+    --------
+    >>> round(standard_errors(np.ones(10)), 3), round(standard_errors(np.ones(1000)), 3)
+    (2.385, 1.963)
+    >>> standard_errors(np.ones(3))
+    nan
+    """
+    if int((size > 0).sum()) < FEWEST_GROUPS:
+        return float("nan")
+    worth = effective_units(size)
+    least = max(1.0, min(degrees, worth - 1.0))
+    return float(stdtrit(least, (1 + level) / 2) * np.sqrt(worth / (worth - 1.0)))
+
+
+def unit_interval(
+    value: float,
+    parts: Float,
+    size: Float,
+    *,
+    scale: Scale = "plain",
+    worth: float | None = None,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    r"""Interval of a statistic to whose error each unit adds its part.
+
+    For a ratio of sums, :math:`\theta = \sum a_g / \sum n_g`, the parts are
+    :math:`d_g = (a_g - \theta n_g) / \sum n_g` and the squared standard error is :math:`\sum d_g^2`. Its
+    own noise is that of about :math:`2 (\sum d^2)^2 / (\sum d^4 - (\sum d^2)^2 / G)` degrees of freedom
+    (Satterthwaite, 1946), few where a few units make most of the error, as where AUC is near 1.
+
+    Parameters
+    ----------
+    value
+        The statistic.
+    parts, size
+        (units,) what each adds to its error, summing to zero, and how many cases it has.
+    scale
+        A share that no case contradicts (0 or 1) has the end of Wilson's interval instead.
+    worth
+        Independent cases that such a share is worth; None: one to a unit.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=100)
+    >>> low, high = unit_interval(x.mean(), (x - x.mean()) / 100, np.ones(100))
+    >>> bool(abs((high - low) / 2 / (x.std(ddof=1) / 10) - 1.98) < 0.01)
+    True
+    """
+    count = int((size > 0).sum())
+    if not np.isfinite(value) or np.isnan(standard_errors(size)):
+        return float("nan"), float("nan")
+    if scale == "logit" and not 0.0 < value < 1.0:
+        end = 1.0 / (1.0 + standard_errors(size) ** 2 / (count if worth is None else worth))
+        return (end, 1.0) if value >= 1.0 else (0.0, 1.0 - end)
+    second, fourth = float((parts**2).sum()), float((parts**4).sum())
+    noise = fourth - second**2 / count
+    degrees = 2.0 * second**2 / noise if noise > 0 else np.inf
+    half = standard_errors(size, degrees, level) * float(np.sqrt(second))
+    if scale == "logit":
+        middle, reach = logit(value), half / (value * (1.0 - value))
+        return float(expit(middle - reach)), float(expit(middle + reach))
+    if scale == "log" and value > 0.0:
+        factor = float(np.exp(min(half / value, 700.0)))
+        return value / factor, value * factor
+    return value - half, value + half
+
+
+def stretched(samples: Float, size: Float) -> Float:
+    """Widen resampled values about their mean as few or unequal units demand; NaN below `FEWEST_GROUPS`.
+
+    A bootstrap of G units has a variance smaller by 1 / G, and its percentiles are normal ones.
+
+    Examples
+    --------
+    >>> stretched(np.array([-1.0, 1.0]), np.ones(10)).round(3).tolist()
+    [-1.217, 1.217]
+    """
+    finite = samples[np.isfinite(samples)]
+    if len(finite) == 0:
+        return samples
+    middle = finite.mean()
+    return np.asarray(middle + (samples - middle) * standard_errors(size) / NORMAL_95)
 
 
 def interval(samples: Float, level: float = 0.95) -> tuple[float, float]:

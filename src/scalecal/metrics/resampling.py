@@ -5,6 +5,9 @@ residual sums. Their mean absolute value needs no draws: `noise_floor` has it in
 percentiles labels are drawn; above `EXACT_CASES` cases a bin's residual sum is drawn from its normal
 limit with variance ``sum p (1 - p)``, at a cost that no longer depends on n.
 
+Where cases come in groups the drawn labels go together within a group as far as the labels themselves
+do (`scalecal.metrics.grouping`), so `y` is needed beside `groups`; too few groups give NaN.
+
 References
 ----------
 Broecker, Smith (2007), Weather and Forecasting (consistency resampling).
@@ -17,9 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, InputError, as_rng, check_positive_int
-from scalecal.metrics.arguments import Event, blocks, event_probs, read_counts
-from scalecal.metrics.binning import Binner, Binning, bin_sums, binner
+from scalecal.checks import Float, InputError, Int, as_rng, check_positive_int
+from scalecal.metrics.arguments import Event, blocks, event_probs, read_counts, read_hard_event
+from scalecal.metrics.binning import Binner, Binning, bin_index, bin_sums, binner
+from scalecal.metrics.grouping import Dependence, dependence, draw_uniforms, read_groups, too_few
 
 EXACT_CASES = 100_000
 """Cases above which bin sums are drawn from their normal limit."""
@@ -88,9 +92,33 @@ def _mean_deviations(p: Float, weights: Float | None, index: Binner, n_bins: int
     return out
 
 
+def read_dependence(
+    probs: ArrayLike,
+    y: ArrayLike | None,
+    groups: ArrayLike | None,
+    *,
+    n_bins: int,
+    binning: Binning = "width",
+    sample_weight: Float | None = None,
+) -> tuple[Int | None, Dependence]:
+    """Return the groups, None where every case is alone, and how far labels of one go together."""
+    p = event_probs(probs)
+    code, none = read_groups(groups, len(p), sample_weight), np.zeros((n_bins, n_bins))
+    if code is None or too_few(code):
+        return code, Dependence(0.0, none)
+    if y is None:
+        raise InputError(
+            "groups need y as well: the labels say how far cases of one group go together"
+        )
+    cell = bin_index(p, n_bins=n_bins, binning=binning)
+    return code, dependence(read_hard_event(y, probs).y, p, code, cell, n_bins)
+
+
 def noise_floor(
     probs: ArrayLike,
     *,
+    y: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
     sample_weight: ArrayLike | None = None,
@@ -100,12 +128,17 @@ def noise_floor(
     The sum over bins of the mean absolute deviation of the number of positives, a Poisson binomial
     variable, over the number of cases. Exact (by the characteristic function) in bins whose
     variance ``sum p (1 - p)`` is below 9; elsewhere a normal limit corrected for skewness, kurtosis
-    and the lattice, which is then within 2e-4 of it.
+    and the lattice, which is then within 2e-4 of it. With groups each bin's deviation is larger by the
+    square root of its design effect (Kish, 1965), the factor by which dependence raises its variance.
 
     Parameters
     ----------
     probs : array of shape (n,) or (n, C)
         For more than two classes the floor is that of the top label's ECE.
+    y : array of shape (n,), optional
+        Labels; needed with groups alone.
+    groups : array of shape (n,), optional
+        Patient, slide, ... of each case. NaN where these are too few (`FEWEST_GROUPS`).
     n_bins : int
     binning : {"width", "mass"}
     sample_weight : array of shape (n,), optional
@@ -122,12 +155,24 @@ def noise_floor(
     w = read_counts(sample_weight, len(p))
     index = binner(p, n_bins, binning, w)
     total = len(p) if w is None else float(w.sum())
-    return float(_mean_deviations(p, w, index, n_bins).sum() / total)
+    deviation = _mean_deviations(p, w, index, n_bins)
+    code, (share, pairs) = read_dependence(
+        probs, y, groups, n_bins=n_bins, binning=binning, sample_weight=w
+    )
+    if too_few(code):
+        return float("nan")
+    if share > 0.0:
+        variance = _cumulants(p, w, index, n_bins)[2]
+        spread = np.where(variance > 0, variance, 1.0)
+        deviation = deviation * np.sqrt(1.0 + share * np.diag(pairs) / spread)
+    return float(deviation.sum() / total)
 
 
 def resampled_residuals(
     probs: ArrayLike,
     *,
+    y: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
     n_resamples: int = 1000,
@@ -138,7 +183,7 @@ def resampled_residuals(
 
     Parameters
     ----------
-    probs, n_bins, binning, sample_weight
+    probs, y, groups, n_bins, binning, sample_weight
         As `noise_floor`.
     n_resamples : int
     seed : int or Generator
@@ -153,9 +198,14 @@ def resampled_residuals(
     check_positive_int(n_resamples, "n_resamples")
     rng = as_rng(seed)
     index = binner(p, n_bins, binning, w)
+    code, (share, pairs) = read_dependence(
+        probs, y, groups, n_bins=n_bins, binning=binning, sample_weight=w
+    )
+    if too_few(code):
+        return np.full((n_resamples, n_bins), np.nan)
     if (len(p) if w is None else w.sum()) > EXACT_CASES:
         variance = _cumulants(p, w, index, n_bins)[2]
-        return np.asarray(rng.standard_normal((n_resamples, n_bins)) * np.sqrt(variance))
+        return draw_normal(np.zeros(n_bins), np.diag(variance) + share * pairs, n_resamples, rng)
     # One column per bin that holds a case; single precision counts exactly up to 2^24 cases.
     filled, column = np.unique(index(p), return_inverse=True)
     indicator = np.zeros((len(p), len(filled)), dtype=np.float32)
@@ -167,16 +217,34 @@ def resampled_residuals(
     for part in blocks(n_resamples, max(1, DRAWS_AT_ONCE // len(p))):
         shape = (part.stop - part.start, len(p))
         if w is None:
-            happened = (rng.random(shape, dtype=np.float32) < threshold).astype(np.float32)
+            happened = (draw_uniforms(*shape, code, share, rng) < threshold).astype(np.float32)
         else:
             happened = rng.binomial(w.astype(np.int64), p, size=shape).astype(np.float32)
         out[part, filled] = expected - (happened @ indicator).astype(np.float64)
     return out
 
 
+def draw_normal(
+    mean: Float, covariance: Float, n_resamples: int, rng: np.random.Generator
+) -> Float:
+    """Draw normal vectors, (n_resamples, m); rounding may make the covariance a little indefinite.
+
+    Examples
+    --------
+    >>> drawn = draw_normal(np.ones(2), np.ones((2, 2)), 3, np.random.default_rng(0))
+    >>> bool(np.allclose(drawn[:, 0], drawn[:, 1]))
+    True
+    """
+    level, axes = np.linalg.eigh(covariance)
+    root = (axes * np.sqrt(np.maximum(level, 0.0))) @ axes.T
+    return np.asarray(mean + rng.standard_normal((n_resamples, len(mean))) @ root)
+
+
 def resampled_ece(
     probs: ArrayLike,
     *,
+    y: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
     n_resamples: int = 1000,
@@ -194,7 +262,9 @@ def resampled_ece(
     """
     p = event_probs(probs)
     sums = resampled_residuals(
-        p,
+        probs,
+        y=y,
+        groups=groups,
         n_bins=n_bins,
         binning=binning,
         n_resamples=n_resamples,
@@ -216,6 +286,8 @@ def consistency_bars(
     probs: ArrayLike,
     *,
     level: float = 0.9,
+    y: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
     n_resamples: int = 1000,
@@ -231,7 +303,7 @@ def consistency_bars(
     ----------
     level : float
         Between 0 and 1.
-    probs, n_bins, binning, n_resamples, seed, sample_weight
+    probs, y, groups, n_bins, binning, n_resamples, seed, sample_weight
         As `resampled_residuals`.
 
     References
@@ -250,7 +322,14 @@ def consistency_bars(
     w = read_counts(sample_weight, len(p))
     mass, mean = _cumulants(p, w, binner(p, n_bins, binning, w), n_bins)[:2]
     sums = resampled_residuals(
-        p, n_bins=n_bins, binning=binning, n_resamples=n_resamples, seed=seed, sample_weight=w
+        probs,
+        y=y,
+        groups=groups,
+        n_bins=n_bins,
+        binning=binning,
+        n_resamples=n_resamples,
+        seed=seed,
+        sample_weight=w,
     )
     # Positives are expected less residual, so the residual's upper tail is the bar's lower end.
     tails = np.quantile(sums, [0.5 + level / 2, 0.5 - level / 2], axis=0)

@@ -3,6 +3,10 @@
 Each test asks whether the labels could have come from the probabilities as they stand. For more
 than two classes it tests the event "the top label is right". Labels must be hard: a share of an
 event has no chance of its own.
+
+Where cases come in groups (patients, slides) the tests take groups as independent, not cases: Cox's,
+Kuiper's and Spiegelhalter's by flipping the signs of what whole groups add to their statistics, the
+consistency test by labels drawn with the groups' dependence (`scalecal.metrics.grouping`).
 """
 
 from __future__ import annotations
@@ -16,9 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, xlogy
 
-from scalecal.checks import Float, InputError, as_float
+from scalecal.checks import Float, InputError, Int, as_float, as_rng, check_positive_int
 from scalecal.metrics.arguments import Event, group_by_p, read_counts, read_hard_event
-from scalecal.metrics.binning import Binning, binner, residual_sums
+from scalecal.metrics.binning import Binning, bin_index, binner, residual_sums
+from scalecal.metrics.grouping import flipped, group_totals, pooled, rank_p, read_groups, too_few
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.resampling import EXACT_CASES, noise_floor, resampled_ece
 
@@ -53,17 +58,29 @@ def _certain(name: str, contradicted: bool) -> CalibrationTest:
 
 
 def spiegelhalter(
-    y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    n_resamples: int = 1000,
+    seed: int | np.random.Generator | None = 0,
+    sample_weight: ArrayLike | None = None,
 ) -> CalibrationTest:
     """Spiegelhalter's Z: is the Brier score what the probabilities say it should be?
 
     ``Z = sum (y - p)(1 - 2p) / sqrt(sum (1 - 2p)^2 p (1 - p))``, two-sided, standard normal. Blind
-    to shifts that leave the Brier score as expected.
+    to shifts that leave the Brier score as expected. With groups the variance is the sum of the
+    squares of what each adds, and the p-value is by flipping their signs.
 
     Parameters
     ----------
     y : array of shape (n,)
     probs : array of shape (n,) or (n, C)
+    groups : array of shape (n,), optional
+        Patient, slide, ... of each case.
+    n_resamples : int
+    seed : int or Generator
+        For flipping signs, with groups alone.
     sample_weight : array of shape (n,), optional
         How many cases each row stands for.
 
@@ -83,6 +100,16 @@ def spiegelhalter(
     ).tolist()
     if variance == 0.0:
         return _certain("spiegelhalter", total != 0.0)
+    code = read_groups(groups, len(event.p), event.weights)
+    if code is not None:
+        if reason := too_few(code):
+            return CalibrationTest("spiegelhalter", nan, nan, reason=reason)
+        rng = as_rng(seed)
+        terms = (event.y - event.p) * (1.0 - 2.0 * event.p)
+        sums = group_totals(terms, pooled(code, rng))
+        drawn = np.abs(flipped(sums, check_positive_int(n_resamples, "n_resamples"), rng)[:, 0])
+        z = total / sqrt(float((sums**2).sum()))
+        return CalibrationTest("spiegelhalter", z, rank_p(drawn, abs(total)))
     z = total / sqrt(variance)
     return CalibrationTest("spiegelhalter", z, erfc(abs(z) / sqrt(2.0)))
 
@@ -111,8 +138,18 @@ def brownian_range_sf(x: float) -> float:
     return min(1.0, max(0.0, 4.0 * tail))
 
 
+KUIPER_STEPS = 256
+"""Places at which Kuiper's walk is looked at where cases come in groups."""
+
+
 def kuiper(
-    y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    n_resamples: int = 1000,
+    seed: int | np.random.Generator | None = 0,
+    sample_weight: ArrayLike | None = None,
 ) -> CalibrationTest:
     """Kuiper's test: how far do residuals, added up in the order of p, wander?
 
@@ -120,6 +157,8 @@ def kuiper(
     sum of ``y - p``, over ``sqrt(sum p (1 - p))``. Under calibration it tends to the range of a
     Brownian motion (the end is free, so not of a bridge). Cases of equal p are added in one step.
     A walk of few steps has a smaller range than its limit, so on few cases the test is cautious.
+    With groups the walk is looked at after each of at most 256 steps of equal mass, and the p-value is
+    by flipping the signs of what each group adds to the steps.
 
     Parameters as `spiegelhalter`.
 
@@ -134,15 +173,29 @@ def kuiper(
     (0.671, 1.0)
     """
     event = read_hard_event(y, probs, sample_weight)
-    groups = group_by_p(event)
-    scale = sqrt(float((groups.weight * groups.p) @ (1.0 - groups.p)))
-    walk = groups.positive - groups.weight * groups.p
-    np.cumsum(walk, out=walk)
-    spread = max(float(walk.max()), 0.0) - min(float(walk.min()), 0.0)
+    code = read_groups(groups, len(event.p), event.weights)
+    by_p = group_by_p(event)
+    scale = sqrt(float((by_p.weight * by_p.p) @ (1.0 - by_p.p)))
+    spread = float(_range((by_p.positive - by_p.weight * by_p.p)[None])[0])
     if scale == 0.0:
         return _certain("kuiper", spread > 0.0)
-    statistic = spread / scale
-    return CalibrationTest("kuiper", statistic, brownian_range_sf(statistic))
+    if code is None:
+        statistic = spread / scale
+        return CalibrationTest("kuiper", statistic, brownian_range_sf(statistic))
+    if reason := too_few(code):
+        return CalibrationTest("kuiper", nan, nan, reason=reason)
+    rng = as_rng(seed)
+    cell = bin_index(event.p, n_bins=KUIPER_STEPS, binning="mass")
+    sums = group_totals(event.y - event.p, pooled(code, rng), cell, KUIPER_STEPS)
+    spread = float(_range(sums.sum(axis=0, keepdims=True))[0])
+    drawn = _range(flipped(sums, check_positive_int(n_resamples, "n_resamples"), rng))
+    return CalibrationTest("kuiper", spread / scale, rank_p(drawn, spread))
+
+
+def _range(steps: Float) -> Float:
+    """Range of each walk, its start included, from its steps: (walks, steps) in, (walks,) out."""
+    walk = np.cumsum(steps, axis=1)
+    return np.asarray(np.maximum(walk.max(axis=1), 0.0) - np.minimum(walk.min(axis=1), 0.0))
 
 
 # In what follows the "probabilities" of the event are the logits z of the predictions.
@@ -216,8 +269,47 @@ def _boundary(event: Event) -> float | None:
     return float(xlogy(ones, ones / n) + xlogy(zeros, zeros / n))
 
 
+def _flip_scores(
+    event: Event, groups: Int, n_resamples: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    r"""Score statistic of a = 0, b = 1 for cases in groups, and its p-value by flipping signs.
+
+    With :math:`U_g = \sum_{i \in g} (y_i - p_i) (1, z_i)` the statistic is :math:`U' V^{-1} U`,
+    :math:`U = \sum_g U_g`. V is a working covariance (Liang, Zeger, 1986) in which the residuals of one
+    group have one correlation, estimated from their products: it weighs intercept against slope, and
+    since flipping signs leaves it as it is, the test holds where it is wrong. Scores divided by their
+    own covariance (Hotelling's T-squared) reject too often where groups are few: V is then estimated
+    from as many vectors, and the scores of the slope are skewed.
+    """
+    z = event.p
+    p = expit(z)
+    residual, sd = event.y - p, np.sqrt(p * (1.0 - p))
+    line = np.column_stack([np.ones(len(z)), z])
+    sums, spread = (
+        np.column_stack([group_totals(v * column, groups)[:, 0] for column in line.T])
+        for v in (residual, sd)
+    )
+    alone = (line * (sd**2)[:, None]).T @ line
+    pairs = float((spread[:, 0] ** 2).sum() - (sd**2).sum())
+    products = float((sums[:, 0] ** 2).sum() - (residual**2).sum())
+    rho = float(np.clip(products / pairs, 0.0, 1.0)) if pairs > 0.0 else 0.0
+    weight = np.linalg.pinv((1.0 - rho) * alone + rho * spread.T @ spread, hermitian=True)
+    pool = pooled(np.arange(len(sums)), rng)
+    by_pool = np.column_stack([group_totals(column, pool)[:, 0] for column in sums.T])
+    drawn = flipped(by_pool, n_resamples, rng)
+    total = sums.sum(axis=0)
+    statistic = float(total @ weight @ total)
+    return statistic, rank_p(((drawn @ weight) * drawn).sum(axis=1), statistic)
+
+
 def cox(
-    y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    n_resamples: int = 1000,
+    seed: int | np.random.Generator | None = 0,
+    sample_weight: ArrayLike | None = None,
 ) -> CalibrationTest:
     """Cox's test: does ``logit q = a + b logit p`` fit better than a = 0, b = 1?
 
@@ -229,11 +321,15 @@ def cox(
     taken against that, and a and b are NaN. Where all p are equal the slope plays no part and
     there is one degree of freedom. With one class only the answer is NaN.
 
+    With groups the statistic is that of the score test with a working correlation within groups, and its
+    p-value is by flipping the signs of the groups' scores; a and b are the same.
+
     Parameters as `spiegelhalter`.
 
     References
     ----------
-    Cox (1958), Biometrika 45, 562-565.
+    Cox (1958), Biometrika 45, 562-565. Liang, Zeger (1986), Biometrika 73, 13-22. Hemerik, Goeman,
+    Finos (2020), JRSS B 82, 841-864.
 
     Examples
     --------
@@ -242,6 +338,7 @@ def cox(
     (0.941, 0.785)
     """
     event = read_hard_event(y, probs, sample_weight)
+    code = read_groups(groups, len(event.p), event.weights)
     if event.weights is not None and not event.weights.all():
         used = event.weights > 0
         event = Event(event.y[used], event.p[used], event.weights[used])
@@ -261,10 +358,17 @@ def cox(
         if z.min() == z.max():
             degrees, reason = 1, "all probabilities are equal: only the intercept is tested"
             a = float(np.log(positives / (event.total - positives)) - z[0])
+    details = {"intercept": a, "slope": b, "degrees": float(degrees)}
+    if code is not None:
+        if few := too_few(code):
+            return CalibrationTest("cox", nan, nan, details, few)
+        draws = check_positive_int(n_resamples, "n_resamples")
+        return CalibrationTest(
+            "cox", *_flip_scores(event, code, draws, as_rng(seed)), details, reason
+        )
     statistic = max(0.0, 2.0 * (best - claimed))
     # Chi-square tails in closed form, for one and two degrees of freedom.
     p_value = exp(-0.5 * statistic) if degrees == 2 else erfc(sqrt(0.5 * statistic))
-    details = {"intercept": a, "slope": b, "degrees": float(degrees)}
     return CalibrationTest("cox", statistic, p_value, details, reason)
 
 
@@ -272,6 +376,7 @@ def consistency(
     y: ArrayLike,
     probs: ArrayLike,
     *,
+    groups: ArrayLike | None = None,
     n_bins: int = 15,
     binning: Binning = "width",
     n_resamples: int = 1000,
@@ -283,11 +388,11 @@ def consistency(
     Labels are drawn from the probabilities `n_resamples` times;
     ``p = (1 + #{ECE* >= ECE}) / (n_resamples + 1)``. ``details`` holds the noise floor, the 95th
     percentile of ECE*, and whether every label was drawn (1) or, above 100,000 cases, the bins'
-    normal limit (0).
+    normal limit (0). With groups the drawn labels go together within a group (`noise_floor`).
 
     Parameters
     ----------
-    y, probs, sample_weight
+    y, probs, groups, sample_weight
         As `spiegelhalter`.
     n_bins : int
     binning : {"width", "mass"}
@@ -307,22 +412,17 @@ def consistency(
     weights = read_counts(event.weights, len(event.p))
     index = binner(event.p, n_bins, binning, weights)
     error = float(np.abs(residual_sums(event, index, n_bins)).sum() / event.total)
-    draws = resampled_ece(
-        event.p,
-        n_bins=n_bins,
-        binning=binning,
-        n_resamples=n_resamples,
-        seed=seed,
-        sample_weight=weights,
-    )
-    # Few cases make ties between ECE* and ECE, which rounding must not break.
-    p_value = (1 + int((draws >= error - 1e-9).sum())) / (n_resamples + 1)
+    options: dict[str, Any] = {"n_bins": n_bins, "binning": binning, "sample_weight": weights}
+    options |= {"y": event.y, "groups": groups}
+    draws = resampled_ece(event.p, n_resamples=n_resamples, seed=seed, **options)
     details = {
-        "floor": noise_floor(event.p, n_bins=n_bins, binning=binning, sample_weight=weights),
+        "floor": noise_floor(event.p, **options),
         "floor_high": float(np.quantile(draws, 0.95)),
         "exact": float(event.total <= EXACT_CASES),
     }
-    return CalibrationTest("consistency", error, p_value, details)
+    if reason := too_few(read_groups(groups, len(event.p), weights)):
+        return CalibrationTest("consistency", error, nan, details, reason)
+    return CalibrationTest("consistency", error, rank_p(draws, error), details)
 
 
 def holm(p_values: ArrayLike) -> Float:

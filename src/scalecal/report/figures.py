@@ -92,8 +92,10 @@ def bin_tip(b: Row, event: str) -> str:
     if "votes" in b:
         what = "votes positive" if event == "positive class" else "votes for it"
         seen = f"{what} {number(b['mean_y'])}, {b['votes']:,} votes on {b['n']:,} cases"
-    calibrated = f"calibrated: {number(b['bar_lo'])} to {number(b['bar_hi'])}"
-    return f"predicted {number(b['mean_p'])}, {seen}; {calibrated}"
+    text = f"predicted {number(b['mean_p'])}, {seen}"
+    if not _known(b["bar_lo"]):
+        return text
+    return f"{text}; calibrated: {number(b['bar_lo'])} to {number(b['bar_hi'])}"
 
 
 def _axis_names(panel: Row, event: str) -> tuple[str, str]:
@@ -118,9 +120,10 @@ def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0
     most = max(b["n"] for b in panel["bins"])
     base = y0 + side + PANEL["gap"] + PANEL["counts"]
     for b in panel["bins"]:
-        x, high = at(b["mean_p"], b["bar_hi"])
-        low = at(0, b["bar_lo"])[1]
-        sheet.rect(x - 3.5, high, 7, max(low - high, 1), fill="rule")
+        if _known(b["bar_lo"]):
+            x, high = at(b["mean_p"], b["bar_hi"])
+            low = at(0, b["bar_lo"])[1]
+            sheet.rect(x - 3.5, high, 7, max(low - high, 1), fill="rule")
         height = PANEL["counts"] * b["n"] / most
         left = x0 + b["lo"] * side
         width = (b["hi"] - b["lo"]) * side

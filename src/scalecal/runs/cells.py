@@ -143,6 +143,11 @@ class Cell:
         numbers = np.array([*(place.get(name, -1) for name in self.cases.strata.names), -1])
         return np.asarray(numbers[self.cases.strata.codes])
 
+    def groups_of(self, index: Int) -> Int | None:
+        """Return the groups of the cases at `index` as codes, or None without groups."""
+        codes = self.cases.group_codes
+        return None if codes is None else codes[index]
+
     @property
     def hardest(self) -> str | None:
         """The stratum whose cases are hardest: low agreement, or the last one."""

@@ -23,6 +23,7 @@ from scalecal.calibrators import Calibrator, PanelCalibrator, PlattScaling, Temp
 from scalecal.calibrators.base import as_logits
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
+from scalecal.inference.units import NORMAL_95
 from scalecal.io.store import plain
 from scalecal.metrics.arguments import as_table, read_hard_event
 from scalecal.panel import split_probability, vote_log_pmf
@@ -292,7 +293,8 @@ def _bands(by_seed: Sequence[Float | None]) -> dict[str, float]:
 def _changes(cell: Cell, drawn: Resampled) -> Changes:
     """Every method's changes against the baseline: cases (or groups) resampled, means over seeds.
 
-    `p` is the larger p-value of both kinds of noise, `sd` the change's spread over resamples.
+    `p` is the larger p-value of both kinds of noise, `sd` the change's spread over resamples, `units` what
+    was resampled. Too few groups leave the difference alone.
     """
     base = cell.baseline
     out: Changes = {}
@@ -308,9 +310,11 @@ def _changes(cell: Cell, drawn: Resampled) -> Changes:
                     change = contrast_of(a, b)
                 except InputError:
                     continue  # not defined here: no votes, more than two classes, an empty stratum
-                if np.isfinite([change.difference, change.low, change.high]).all():
-                    sd = float(np.nanstd(b.samples - a.samples, ddof=1))
-                    by_metric[metric] = {**_change(change), "sd": sd}
+                if np.isfinite(change.difference):
+                    drawn_change = b.samples - a.samples
+                    known = np.isfinite(drawn_change).any()
+                    sd = float(np.nanstd(drawn_change, ddof=1)) if known else float("nan")
+                    by_metric[metric] = {**_change(change), "sd": sd, "units": change.units}
             out[method][stratum] = by_metric
     return out
 
@@ -445,7 +449,7 @@ def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict
     >>> best_method({"jury": {"overall": {"nll": change}}}, {"jury"})["sure"]
     True
     """
-    from scipy.stats import norm
+    from scipy.special import stdtrit
 
     overall = {m: by["overall"] for m, by in changes.items() if m in candidates and by["overall"]}
     metric = "vote_nll" if any("vote_nll" in c for c in overall.values()) else "nll"
@@ -455,7 +459,10 @@ def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict
         return None
     method = min(harmless, key=lambda m: known[m][metric]["difference"])
     change = known[method][metric]
-    half = float(norm.ppf(1 - LEVEL / len(known) / 2)) * change["sd"]
+    # The resamples are as wide as Student's t makes a 95 % interval; a wider one needs more of it.
+    degrees = max(1.0, change.get("units", np.inf) - 1.0)
+    wanted, had = (stdtrit(degrees, 1 - LEVEL / k / 2) for k in (len(known), 1))
+    half = NORMAL_95 * float(wanted / had) * change["sd"]
     low, high = change["difference"] - half, change["difference"] + half
     return {
         "method": method,
@@ -558,7 +565,9 @@ def reliability_facts(audit: Audit) -> list[Row]:
         panel = {"stratum": row["name"], **{k: row[k] for k in ("n", "ece", "floor")}}
         if row["name"] == "overall":
             event = read_hard_event(audit.predictions.cases.y, audit.predictions.p)  # type: ignore[arg-type]
-            panel |= _bands([metrics.resampled_ece(event.p, **options)])
+            groups = audit.predictions.cases.group_codes
+            drawn = metrics.resampled_ece(event.p, y=event.y, groups=groups, **options)
+            panel |= _bands([drawn])
             panel["null"] = row["floor"]
         else:
             panel |= {k: row.get(k) for k in ("null", "null_low", "null_high")}

@@ -3,8 +3,8 @@
 One bootstrap of a data set's cases (of its groups, where there are any) serves all its cells: the same
 draws for every encoder, method and seed, so that any difference, and any average over encoders, is
 paired. A seed's sums count the drawn cases that are in its test set; the metric is taken per seed and
-then averaged over seeds. A single ECE has no interval (it would be wrong), only differences between
-methods on the same cases.
+then averaged over seeds, and widened where the units are few or unequal (`stretched`). A single ECE has
+no interval (it would be wrong), only differences between methods on the same cases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scalecal.auditing.rows import case_sums, split_scores, sum_values
 from scalecal.checks import Float, InputError, Int
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
 from scalecal.inference.selection import selection_null
-from scalecal.inference.units import Units, weights
+from scalecal.inference.units import Units, stretched, weights
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.runs.cells import BASELINE, Cell, Prediction
 
@@ -59,13 +59,15 @@ def score(
     part: Prediction,
     votes: Int | None,
     *,
+    groups: Int | None = None,
     n_bins: int = 15,
     brief: bool = False,
     splits: bool = True,
 ) -> dict[str, tuple[float, float]]:
     """Metric -> (value, floor) of some cases; the floor is NaN where a metric has none.
 
-    `brief` leaves out what is no sum over cases; `splits` asks for the scores of split panels.
+    `groups` number the cases' groups, which floors respect; `brief` leaves out what is no sum over
+    cases; `splits` asks for the scores of split panels.
     """
     nan, probs = float("nan"), part.p
     whole = Units(np.zeros(len(y), dtype=np.int64), 1)
@@ -73,11 +75,12 @@ def score(
         case_sums(y, probs, votes, units=whole, n_bins=n_bins, reader=part.p_reader, rho=part.rho)
     )
     out = {k: (float(sums[k][0]), nan) for k in _KEPT if k in sums}
-    out["ece"] = (out["ece"][0], metrics.noise_floor(probs, n_bins=n_bins))
+    floor = metrics.noise_floor(probs, y=y, groups=groups, n_bins=n_bins)
+    out["ece"] = (out["ece"][0], floor)
     out["entropy"] = (float(entropy(probs).mean()), nan)
     out["n"] = (float(len(y)), nan)
     if votes is not None and splits:
-        found = split_scores(votes, part.vote_p, rho=part.rho, n_bins=n_bins)
+        found = split_scores(votes, part.vote_p, rho=part.rho, n_bins=n_bins, groups=groups)
         out["split_auc"] = (found["split_auc"], nan)
         out["split_ece"] = (found["split_ece"], found["split_ece_floor"])
     if brief:
@@ -95,8 +98,8 @@ def draw_nulls(
     """Draw the ECEs of a calibrated model, overall and by stratum, for every seed of a method.
 
     Overall the labels are drawn from the predictions. In strata the selection-aware null is drawn,
-    since agreement and label come from the same votes. Seeds share `n_resamples`, `LEAST_DRAWS` at
-    least to each.
+    since agreement and label come from the same votes. Labels of one group go together. Seeds share
+    `n_resamples`, `LEAST_DRAWS` at least to each.
     """
     seeds, names = cell.seeds(method), cell.stratum_names
     share = max(min(n_resamples, LEAST_DRAWS), -(-n_resamples // len(seeds)))
@@ -105,10 +108,11 @@ def draw_nulls(
     for trained in seeds:
         part = cell.predictions[method, trained]
         event = read_hard_event(cell.y[part.rows], part.p)
-        out[trained] = {"overall": metrics.resampled_ece(event.p, **options)}
+        own = options | {"groups": cell.groups_of(part.rows)}
+        out[trained] = {"overall": metrics.resampled_ece(event.p, y=event.y, **own)}
         if names:
             codes = cell.codes[part.rows]
-            drawn = selection_null(event.y, event.p, codes, n_strata=len(names), **options)
+            drawn = selection_null(event.y, event.p, codes, n_strata=len(names), **own)
             out[trained] |= {
                 name: column[np.isfinite(column)]
                 for j, (name, column) in enumerate(zip(names, drawn.T, strict=True))
@@ -149,6 +153,7 @@ def score_cell(
                 cell.y[inside.rows],
                 inside,
                 votes,
+                groups=cell.groups_of(inside.rows),
                 n_bins=n_bins,
                 brief=brief,
                 splits=stratum == "overall",
@@ -252,6 +257,7 @@ class Resampled:
             here = parts[0][1].rows
             present, code = np.unique(self._units.code[place[here]], return_inverse=True)
             units = Units(code.astype(np.int64), len(present))
+            size = np.bincount(code).astype(np.float64)
             cases.update(here.tolist())
             used.update(present.tolist())
             counts = None if cell.cases.votes is None else cell.cases.votes[here]
@@ -277,7 +283,7 @@ class Resampled:
                 split = np.split(block, np.cumsum(widths)[:-1], axis=1)
                 for name, values in sum_values(dict(zip(names, split, strict=True))).items():
                     by_seed.setdefault(name, {})[seed] = float(point[name][0])
-                    samples.setdefault(name, []).append(values)
+                    samples.setdefault(name, []).append(stretched(values, size))
         return {
             name: Drawn(by_seed[name], np.mean(parts, axis=0), len(cases), len(used))
             for name, parts in samples.items()
@@ -297,7 +303,8 @@ class Resampled:
             total = np.bincount(unit, numbers[known], count), np.bincount(unit, minlength=count)
             values[seed] = float(numbers[known].mean())
             sums = self._weights @ np.column_stack(total).astype(np.float32)
-            samples.append((sums[:, 0] / sums[:, 1]).astype(np.float64))
+            drawn = (sums[:, 0] / sums[:, 1]).astype(np.float64)
+            samples.append(stretched(drawn, total[1].astype(np.float64)))
             cases.update(rows[known].tolist())
         return Drawn(values, np.mean(samples, axis=0), len(cases), int(used.sum()))
 

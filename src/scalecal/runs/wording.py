@@ -189,6 +189,11 @@ def help_sentence(facts: Facts) -> str:
     judge = "readers' votes" if metric == "vote_nll" else "labels"
     over = f", means over {facts['n_seeds']} seeds" if facts["n_seeds"] > 1 else ""
     values = f"{number(row[metric])} against {number(base[metric])}, change {change}{over}"
+    if row["changes"][metric]["low"] is None:
+        return (
+            f"No remedy can be judged: too few {facts['resampled']} to resample. The lowest {what} is "
+            f"that of {name}: {values}."
+        )
     costly = best["costly"]
     unharmed = " without raising label NLL" if costly else ""
     if best["tried"] == 1:
@@ -233,7 +238,7 @@ def _price(facts: Facts, name: str) -> str:
         where = where or f"on {row['stratum']}{' agreement' if facts['agreement'] else ''}"
         for metric in ("ece", "nll") if row["stratum"] == "overall" else ("ece",):
             change = row["changes"].get(metric)
-            if change and change["low"] > 0:
+            if change and _above(change["low"]):
                 worse.append(f"{NAMES[metric]} {change_text(change)} {where}")
     return f" The price: {'; '.join(worse)}." if worse else ""
 
@@ -334,10 +339,20 @@ def _training_sentence(best: str, metric: str, facts: Facts) -> str:
     return f"{text}, so the gain need not be its own: a run with {TRAINED_ALIKE} would show it."
 
 
+def _above(low: float | None) -> bool:
+    """Whether an interval's lower end is known and above 0."""
+    return low is not None and low > 0
+
+
+def _below(high: float | None) -> bool:
+    """Whether an interval's upper end is known and below 0."""
+    return high is not None and high < 0
+
+
 def _difference(contrast: Mapping[str, Any]) -> str:
     """The difference with its interval over cases; and over seeds, where only they leave it open."""
     text = f"difference {change_text(contrast)}"
-    sure_by_cases = contrast["low"] > 0 or contrast["high"] < 0
+    sure_by_cases = _above(contrast["low"]) or _below(contrast["high"])
     if sure_by_cases and (contrast["p_seeds"] or 0.0) >= LEVEL:
         text += f" over cases, but p = {contrast['p_seeds']:.2f} over seeds"
     return text
@@ -345,7 +360,7 @@ def _difference(contrast: Mapping[str, Any]) -> str:
 
 def _control_sentence(control: Mapping[str, Any]) -> str:
     what, change = NAMES[control["metric"]], _difference(control)
-    if control["high"] < 0 and control["p_value"] < LEVEL:
+    if _below(control["high"]) and control["p_value"] < LEVEL:
         return f"SCALE's labels matter: with them permuted {what} is worse ({change})."
     return (
         f"SCALE's negative control, the same synthetic cases with their labels permuted, is not clearly "
@@ -356,9 +371,9 @@ def _control_sentence(control: Mapping[str, Any]) -> str:
 def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any]) -> str:
     if plain["difference"] is None:
         word = "cannot be compared with"
-    elif plain["high"] < 0 and plain["p_value"] < LEVEL:
+    elif _below(plain["high"]) and plain["p_value"] < LEVEL:
         word = "is better than"
-    elif plain["low"] > 0 and plain["p_value"] < LEVEL:
+    elif _above(plain["low"]) and plain["p_value"] < LEVEL:
         word = "is worse than"
     else:
         word = "does not clearly differ from"

@@ -1,0 +1,271 @@
+"""How often tests reject what is true and intervals miss it: the tables of docs/validity.md.
+
+A check draws one study, as `Check.study`, and says of each thing measured whether it happened. Run all
+of them, or those whose names contain one of the words given, and print a table of each kind:
+
+    SCALECAL_SLOW=1 python scripts/validity.py [WORD ...]
+
+200 studies each, 2,000 where SCALECAL_SLOW=1. tests/test_validity_table.py holds the same checks to
+`LIMITS`. To add one, write a function of a random generator and name it in `CHECKS`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from scipy.special import expit, logit, ndtri
+from scipy.stats import binom
+
+from scalecal import audit, compare_audits, metrics
+
+RUNS = 2000 if os.environ.get("SCALECAL_SLOW") == "1" else 200
+LEVEL = 0.05
+DRAWS = 199  # so that 5 % of the draws and what was observed are a whole number
+
+Outcome = Mapping[tuple[str, str], bool]
+"""(table, column) -> whether it happened in this study; a column may be missing in some studies."""
+
+REJECTED = "Calibrated models that are rejected (level .05)"
+COVERED = "95 % intervals that hold the truth"
+FOUND = "Miscalibrated models that are found (level .05)"
+
+LIMITS = {REJECTED: (0.0, 0.07), COVERED: (0.92, 1.0), FOUND: (0.0, 1.0)}
+"""Between which rates a table's numbers must lie, Monte Carlo error apart."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row of the tables: a law of studies, and what is measured in each."""
+
+    study: Callable[[np.random.Generator], Outcome]
+    runs: int = RUNS
+
+
+def rates(check: Check, runs: int | None = None, seed: int = 0) -> dict[tuple[str, str], float]:
+    """How often each outcome happened."""
+    seen: dict[tuple[str, str], list[bool]] = {}
+    for run in range(check.runs if runs is None else runs):
+        for key, happened in check.study(np.random.default_rng([seed, run])).items():
+            seen.setdefault(key, []).append(bool(happened))
+    return {key: float(np.mean(values)) for key, values in seen.items()}
+
+
+# Studies of a panel of seven readers, in groups
+
+
+READERS = 7
+
+
+@cache
+def _majority(noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """The chance that a majority says yes, for a grid of seen logits x; noise is not seen."""
+    x = np.linspace(-40, 40, 8001)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(61)
+    chance = expit(x[:, None] + noise * nodes)
+    return x, (binom.sf(READERS // 2, READERS, chance) * weights).sum(axis=1) / weights.sum()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Cases in groups, whose readers vote by what is seen of them (x) and by what is not.
+
+    `sizes` are the numbers of cases of the groups; both parts of a reader's logit have a share that
+    the cases of a group have in common. The model knows x and is calibrated: p is the chance that the
+    majority says yes given x, whatever else goes together in a group.
+    """
+
+    sizes: tuple[int, ...]
+    spread: float = 1.6
+    noise: float = 1.0
+    shared: float = 0.3
+    together: float = 0.5
+
+    def draw(
+        self, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Labels, probabilities, votes and groups."""
+        groups = np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+        def normal(common: float) -> np.ndarray:
+            both = rng.normal(size=len(self.sizes))[groups], rng.normal(size=len(groups))
+            return np.sqrt(common) * both[0] + np.sqrt(1 - common) * both[1]
+
+        x = self.spread * normal(self.shared) - 0.5
+        votes = rng.binomial(READERS, expit(x + self.noise * normal(self.together)))
+        p = np.interp(x, *_majority(self.noise))
+        return (votes > READERS / 2).astype(int), p, votes, groups
+
+    def truth(self) -> dict[str, float]:
+        """What the intervals should hold."""
+        return _truth(self.spread, self.noise)
+
+
+@cache
+def _truth(spread: float, noise: float) -> dict[str, float]:
+    x = spread * ndtri((np.arange(400_000) + 0.5) / 400_000) - 0.5
+    p = np.interp(x, *_majority(noise))
+    q = 1 - p
+    # Cases in the order of p: a positive is above the negatives before it, and half of its own.
+    below = np.cumsum(q) - 0.5 * q
+    return {
+        "gap": 0.0,
+        "overconfidence": 0.0,
+        "brier": float((p * q).mean()),
+        "nll": float(-(p * np.log(p) + q * np.log(q)).mean()),
+        "auc": float((p @ below) / (p.sum() * q.sum())),
+        "accuracy": float(np.maximum(p, q).mean()),
+        "softer": float(_mean_nll(p, expit(0.7 * logit(p))) - _mean_nll(p, p)),
+    }
+
+
+def _mean_nll(truth: np.ndarray, p: np.ndarray) -> float:
+    return float(-(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean())
+
+
+TITLES = {
+    "gap": "gap",
+    "overconfidence": "over-conf.",
+    "brier": "Brier",
+    "nll": "label NLL",
+    "auc": "AUC",
+    "accuracy": "acc.",
+}
+
+
+def calibrated(panel: Panel) -> Callable[[np.random.Generator], Outcome]:
+    """Audit a calibrated model: what is rejected, and what the intervals hold."""
+
+    def study(rng: np.random.Generator) -> Outcome:
+        y, p, votes, groups = panel.draw(rng)
+        alone = len(groups) == len(panel.sizes)
+        result = _audit(y, p, votes, None if alone else groups)
+        out = {(REJECTED, key): value for key, value in _rejections(result).items()}
+        if not alone:
+            naive = metrics.cox(y, p).p_value
+            out[REJECTED, "Cox, groups ignored"] = naive <= LEVEL
+        row, truth = result["overall"], panel.truth()
+        for key, title in TITLES.items():
+            if np.isfinite(row[f"{key}_low"]):
+                out[COVERED, title] = row[f"{key}_low"] <= truth[key] <= row[f"{key}_high"]
+        return out
+
+    return study
+
+
+def wrong(
+    panel: Panel, change: Callable[[np.ndarray], np.ndarray]
+) -> Callable[[np.random.Generator], Outcome]:
+    """Audit the same model with its logits changed."""
+
+    def study(rng: np.random.Generator) -> Outcome:
+        y, p, votes, groups = panel.draw(rng)
+        alone = len(groups) == len(panel.sizes)
+        off = expit(change(logit(np.clip(p, 1e-12, 1 - 1e-12))))
+        result = _audit(y, off, votes, None if alone else groups)
+        return {(FOUND, key): value for key, value in _rejections(result).items()}
+
+    return study
+
+
+def _audit(y, p, votes, groups):  # type: ignore[no-untyped-def]
+    return audit(y, p, votes=votes, n_raters=READERS, groups=groups, n_resamples=DRAWS)
+
+
+def _rejections(result) -> dict[str, bool]:  # type: ignore[no-untyped-def]
+    row = result["overall"]
+    tests = ("cox", "consistency", "kuiper", "spiegelhalter")
+    out = {name.capitalize(): row[f"p_{name}"] <= LEVEL for name in tests}
+    out['"it is miscalibrated"'] = "it is miscalibrated" in result.sentences[0]
+    strata = [
+        r["p_null_holm"] for r in result.rows[1:] if np.isfinite(r.get("p_null_holm", np.nan))
+    ]
+    out["a stratum against its null"] = bool(strata) and min(strata) <= LEVEL
+    return out
+
+
+def paired(panel: Panel) -> Callable[[np.random.Generator], Outcome]:
+    """Compare a model with itself softened: the paired interval of the change of label NLL."""
+
+    def study(rng: np.random.Generator) -> Outcome:
+        y, p, _, groups = panel.draw(rng)
+        alone = len(groups) == len(panel.sizes)
+        own = None if alone else groups
+        audits = [audit(y, q, groups=own, n_resamples=20) for q in (p, expit(0.7 * logit(p)))]
+        change = compare_audits(*audits, n_resamples=399).set_index("metric").loc["nll"]
+        truth = panel.truth()["softer"]
+        return {(COVERED, "change of NLL"): change["low"] <= truth <= change["high"]}
+
+    return study
+
+
+def _unequal(count: int, mean: int) -> tuple[int, ...]:
+    """Sizes of groups of which the largest are many times the smallest: quantiles of a log-normal."""
+    size = np.exp(ndtri((np.arange(count) + 0.5) / count))
+    return tuple(np.maximum(1, np.round(size * count * mean / size.sum())).astype(int).tolist())
+
+
+LAYOUTS = {
+    "164 cases": (1,) * 164,
+    "977 cases": (1,) * 977,
+    "98 groups of 10": (10,) * 98,
+    "40 groups of 25": (25,) * 40,
+    "16 groups of 60": (60,) * 16,
+    "40 unequal groups, 1 to 120 cases": _unequal(40, 25),
+    "16 groups of 10": (10,) * 16,
+    "10 groups of 16": (16,) * 10,
+    "8 groups of 20": (20,) * 8,
+}
+
+SHARP = ("164 cases", "977 cases", "98 groups of 10", "16 groups of 60")
+FIVE = ("164 cases", "977 cases", "98 groups of 10", "40 groups of 25", "16 groups of 60")
+
+
+def _checks() -> Iterator[tuple[str, Check]]:
+    for name, sizes in LAYOUTS.items():
+        yield name, Check(calibrated(Panel(sizes)))
+    for name in SHARP:
+        for spread, area in ((5.0, "AUC .97"), (12.0, "AUC .99")):
+            panel = Panel(LAYOUTS[name], spread=spread)
+            yield f"{name}, {area}", Check(calibrated(panel))
+    for name in FIVE:
+        yield f"{name}, paired", Check(paired(Panel(LAYOUTS[name])))
+    for name in FIVE:
+        yield f"{name}, logits times 1.5", Check(wrong(Panel(LAYOUTS[name]), lambda z: 1.5 * z))
+        yield f"{name}, logits plus 0.5", Check(wrong(Panel(LAYOUTS[name]), lambda z: z + 0.5))
+
+
+CHECKS: dict[str, Check] = dict(_checks())
+"""Every row of the tables, by name."""
+
+
+def tables(measured: Mapping[str, Mapping[tuple[str, str], float]]) -> str:
+    """Lay the rates out as Markdown, one table of each kind."""
+    parts = []
+    kinds = dict.fromkeys(kind for row in measured.values() for kind, _ in row)
+    for kind in kinds:
+        rows = {name: row for name, row in measured.items() if any(k == kind for k, _ in row)}
+        columns = dict.fromkeys(c for row in rows.values() for k, c in row if k == kind)
+        lines = [f"| {kind} | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+        for name, row in rows.items():
+            cells = (f"{row[kind, c]:.3f}".lstrip("0") if (kind, c) in row else "" for c in columns)
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def main(words: list[str]) -> None:
+    chosen = {n: c for n, c in CHECKS.items() if not words or any(w in n for w in words)}
+    measured = {}
+    for name, check in chosen.items():
+        measured[name] = rates(check)
+        print(f"{name}: {check.runs} studies done", file=sys.stderr, flush=True)
+    print(tables(measured))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,206 @@
+"""Cases that come in groups: several from one patient, slide or site.
+
+Cases of one group go together beyond what their probabilities explain, so that whatever takes them as
+independent is too sure. Two tools keep groups whole here. Neither changes anything where every case is
+a group of its own.
+
+Floors and nulls of ECE draw labels whose law is that of the probabilities case by case, and which go
+together within a group: a case takes a random number of its own or, with chance sqrt(tau), its group's,
+and is positive where that lies below p. Two cases of one group are then correlated by
+``tau (min(p, p') - p p')``. The labels themselves say how large tau is (`Dependence`).
+
+Tests on sums of residuals flip the signs of what whole groups add (`flipped`): for a calibrated model
+these sums have mean zero and are independent between groups, whatever their law within.
+
+References
+----------
+Lunn, Davies (1998), Biometrika 85, 487-490 (correlated binary variables from shared ones).
+Hemerik, Goeman, Finos (2020), JRSS B 82, 841-864 (tests by flipping the signs of scores).
+Cameron, Gelbach, Miller (2008), Review of Economics and Statistics 90, 414-427 (the same for groups).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal.checks import Float, InputError, Int, check_groups
+from scalecal.metrics.arguments import blocks
+
+FEWEST_GROUPS = 8
+"""Groups below which there is no floor, null, test or interval; of cases likewise no interval."""
+
+MOST_GROUPS = 2_000
+"""Groups whose signs are flipped at most; more are pooled at random into this many."""
+
+
+def read_groups(groups: ArrayLike | None, n: int, weights: Float | None = None) -> Int | None:
+    """Return the groups of n cases as codes, or None where there are none or every case is alone.
+
+    Examples
+    --------
+    >>> read_groups(["b", "a", "b"], 3)
+    array([1, 0, 1])
+    >>> read_groups(["b", "a", "c"], 3) is None
+    True
+    """
+    code = check_groups(groups, n)
+    if code is None:
+        return None
+    if weights is not None:
+        raise InputError("sample_weight counts independent cases: it cannot go with groups")
+    return None if int(code.max()) + 1 == n else code
+
+
+def too_few(groups: Int | None) -> str:
+    """Say why so few groups have no floor, null, test or interval; "" where there are enough.
+
+    Groups of one case each are independent cases, of which any number will do.
+
+    Examples
+    --------
+    >>> too_few(np.array([0, 0, 1, 2]))
+    'too few groups (3, at least 8 are needed)'
+    >>> too_few(np.array([0, 1, 2]))
+    ''
+    """
+    count = 0 if groups is None else len(np.unique(groups))
+    if groups is None or count >= FEWEST_GROUPS or count == len(groups):
+        return ""
+    return f"too few groups ({count}, at least {FEWEST_GROUPS} are needed)"
+
+
+def group_totals(values: Float, groups: Int, cell: Int | None = None, n_cells: int = 1) -> Float:
+    """Sum values over the cases of each group, and of each cell (bin) within it: (groups, n_cells)."""
+    count = int(groups.max()) + 1
+    index = groups if cell is None else groups * n_cells + cell
+    flat = np.bincount(index, weights=values, minlength=count * n_cells)
+    return flat.astype(np.float64, copy=False).reshape(count, n_cells)
+
+
+def pair_covariance(
+    p: Float, groups: Int, cell: Int, n_cells: int, weight: Float | None = None
+) -> Float:
+    """Sum ``w w' (min(p, p') - p p')`` over ordered pairs of cases of one group: (n_cells, n_cells).
+
+    Entry (a, b) is of the pairs whose first case lies in cell a and the second in cell b. Cells must
+    be in the order of p, as bins are.
+    """
+    w = np.ones(len(p)) if weight is None else weight
+    below, above = w * p, w * (1.0 - p)  # the smaller of two p counts as p, the larger as 1 - p
+    across = group_totals(below, groups, cell, n_cells).T @ group_totals(
+        above, groups, cell, n_cells
+    )
+    out = np.triu(across, 1)
+    out += out.T
+    order = np.lexsort((p, cell, groups))
+    run = (groups * n_cells + cell)[order]
+    first = np.flatnonzero(np.append(True, run[1:] != run[:-1]))
+    total = np.cumsum(below[order])
+    before = total - below[order]  # of the cases ahead, less those ahead of the own run
+    before -= np.repeat(before[first], np.diff(first, append=len(p)))
+    out[np.diag_indices(n_cells)] = 2.0 * np.bincount(cell[order], before * above[order], n_cells)
+    return out
+
+
+class Dependence(NamedTuple):
+    """How far labels of one group go together.
+
+    `share` is tau of the module's text, between 0 and 1; `pairs` is `pair_covariance` by bins, so that
+    ``share * pairs`` is what dependence adds to the covariance of the bins' sums of residuals.
+    """
+
+    share: float
+    pairs: Float
+
+
+def dependence(y: NDArray[np.generic], p: Float, groups: Int, cell: Int, n_bins: int) -> Dependence:
+    r"""Estimate how far labels of one group go together, by moments.
+
+    The products of residuals of two cases of one group, less those of two cases of different groups in
+    the same bins, which miscalibration makes but dependence does not:
+
+    .. math:: \tau = \sum_{ab} (W_{ab} - N_{ab} D_{ab} / M_{ab}) / \sum_{ab} K_{ab}
+
+    with W, D the sums of products over pairs of cases of one group and of different groups in bins a and
+    b, N, M the numbers of these pairs, and K as `pair_covariance`. Kept between 0 and 1.
+
+    Examples
+    --------
+    >>> y, p = np.array([0, 0, 1, 1] * 20), np.full(80, 0.5)
+    >>> dependence(y, p, np.arange(80) // 2, np.zeros(80, int), 1).share
+    1.0
+    >>> dependence(y, p, np.arange(80) // 4, np.zeros(80, int), 1).share
+    0.0
+    """
+    residual = p - np.asarray(y, dtype=np.float64)
+    sums = group_totals(residual, groups, cell, n_bins)
+    size = group_totals(np.ones(len(p)), groups, cell, n_bins)
+    own, total = sums.T @ sums, sums.sum(axis=0)
+    same, n = size.T @ size, size.sum(axis=0)
+    others = np.outer(n, n) - same
+    rival = np.where(others > 0, np.outer(total, total) - own, 0.0) / np.maximum(others, 1.0)
+    within = own - np.diag(np.bincount(cell, residual**2, n_bins))
+    excess = float((within - (same - np.diag(n)) * rival).sum())
+    pairs = pair_covariance(p, groups, cell, n_bins)
+    most = float(pairs.sum())
+    return Dependence(float(np.clip(excess / most, 0.0, 1.0)) if most > 0 else 0.0, pairs)
+
+
+def draw_uniforms(
+    n_draws: int, n: int, groups: Int | None, share: float, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Draw uniform numbers (n_draws, n); with chance sqrt(share) a case takes its group's.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> drawn = draw_uniforms(9000, 3, np.array([0, 0, 1]), 0.25, rng)
+    >>> np.corrcoef(drawn.T).round(2).tolist()[0]
+    [1.0, 0.25, -0.01]
+    """
+    own = rng.random((n_draws, n), dtype=np.float32)
+    if groups is None or share == 0.0:
+        return own
+    common = rng.random((n_draws, int(groups.max()) + 1), dtype=np.float32)
+    takes = rng.random((n_draws, n), dtype=np.float32) < np.sqrt(share)
+    return np.where(takes, common[:, groups], own)
+
+
+def pooled(groups: Int, rng: np.random.Generator) -> Int:
+    """Return the groups, or at most `MOST_GROUPS` random pools of whole groups."""
+    count = int(groups.max()) + 1
+    if count <= MOST_GROUPS:
+        return groups
+    return np.asarray((rng.permutation(count) % MOST_GROUPS)[groups])
+
+
+def flipped(sums: Float, n_resamples: int, rng: np.random.Generator) -> Float:
+    """Add up what groups add, each with a random sign: (groups, m) in, (n_resamples, m) out.
+
+    Examples
+    --------
+    >>> flipped(np.array([[1.0], [2.0]]), 5, np.random.default_rng(0)).ravel().tolist()
+    [3.0, -1.0, -3.0, -3.0, 1.0]
+    """
+    out = np.empty((n_resamples, sums.shape[1]))
+    for part in blocks(n_resamples, max(1, 4_000_000 // len(sums))):
+        shape = (part.stop - part.start, len(sums))
+        out[part] = (2.0 * rng.integers(2, size=shape) - 1.0) @ sums
+    return out
+
+
+def rank_p(drawn: Float, observed: float) -> float:
+    """Return the share of draws as large as what was observed, itself counted among them.
+
+    Few cases or groups make ties, which rounding must not break.
+
+    Examples
+    --------
+    >>> rank_p(np.arange(99.0), 95.0)
+    0.05
+    """
+    near = 1e-9 * max(1.0, abs(observed))
+    return (1 + int((drawn >= observed - near).sum())) / (len(drawn) + 1)

@@ -1,0 +1,31 @@
+"""The checks of scripts/validity.py hold their limits. Small by default; SCALECAL_SLOW=1 makes them large."""
+
+import os
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPT = runpy.run_path(str(Path(__file__).parent.parent / "scripts" / "validity.py"))
+CHECKS, LIMITS = SCRIPT["CHECKS"], SCRIPT["LIMITS"]
+RUNS = 1000 if os.environ.get("SCALECAL_SLOW") == "1" else 30
+IGNORED = "groups ignored"  # columns that show what the package does not do
+
+
+@pytest.mark.validity
+@pytest.mark.parametrize("name", CHECKS)
+def test_rates_are_within_their_limits(name):
+    measured = SCRIPT["rates"](CHECKS[name], RUNS)
+    assert measured
+    for (table, column), rate in measured.items():
+        if IGNORED in column:
+            continue
+        low, high = LIMITS[table]
+        errors = [np.sqrt(end * (1 - end) / RUNS) for end in (low, high)]
+        assert low - 3.5 * errors[0] <= rate <= high + 3.5 * errors[1], (table, column)
+
+
+def test_the_document_has_a_row_for_every_check():
+    document = (Path(__file__).parent.parent / "docs" / "validity.md").read_text(encoding="utf-8")
+    assert [name for name in CHECKS if f"| {name} |" not in document] == []
