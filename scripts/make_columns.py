@@ -16,9 +16,9 @@ order of the tables. `python scripts/make_columns.py` writes this page from `sca
 Labels judge the probability of the label, `p`; where the last column says so, votes judge the probability
 of a reader's vote, `p_reader` (`p` where there is none).
 
-Where cases come in groups (patients, slides), floors, nulls, p-values and intervals take groups as independent, not
-cases. With fewer than eight groups they are missing, and so are intervals with fewer than eight cases: `reason` says so.
-[docs/validity.md](validity.md) has what was measured of them.
+Where cases come in groups (patients, slides), floors, nulls, p-values and intervals take groups as
+independent, not cases. With fewer than eight groups they are missing, and so are intervals with fewer
+than eight cases: `reason` says so. [docs/validity.md](validity.md) has what was measured of them.
 
 | key | title | meaning | better | floor | judge |
 |---|---|---|---|---|---|

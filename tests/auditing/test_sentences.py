@@ -70,8 +70,9 @@ def low_row(n, gap, *interval):
         (low_row(1.0, -0.165), None),
         (low_row(9.9, 0.3, 0.1, 0.5), None),
         (low_row(0.0, np.nan), None),
+        (low_row(1065.3, 0.21), None),  # too few groups for an interval
         (
-            low_row(1065.3, 0.21),
+            low_row(1065.3, 0.21, 0.2, 0.22),
             "exceeds the share of readers who side with it by 0.210 (about 1,065",
         ),
         (low_row(40.0, 0.21, 0.1, 0.3), "by 0.210 (about 40 cases, 95 % interval 0.100 to 0.300"),
@@ -142,6 +143,6 @@ def test_one_probability_cannot_be_right_for_a_vote_and_for_the_majority(n_rater
 
 def test_left_out_votes_judge_the_readers_probability():
     first, _ = overall(lambda z: z, n=100)
-    low = {"n": 50, "ece": 0.1, "null": 0.1, "p_null_holm": 0.5} | low_row(40.0, 0.2)
+    low = {"n": 50, "ece": 0.1, "null": 0.1, "p_null_holm": 0.5} | low_row(40.0, 0.2, 0.1, 0.3)
     said = sentences([first, low], agreement=True, reader=True)
     assert "its confidence in a reader's vote on low agreement exceeds" in said[2]

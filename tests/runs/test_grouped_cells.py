@@ -55,7 +55,7 @@ def test_too_few_groups_leave_differences_without_a_verdict():
 
 
 def test_the_choice_of_a_method_allows_for_few_units():
-    change = {"difference": -0.05, "low": -0.06, "high": -0.04, "sd": 0.018}
+    change = {"difference": -0.05, "low": -0.06, "high": -0.04, "sd": 0.019}
     changes = {name: {"overall": {"nll": change}} for name in ("a", "b", "c", "d")}
     assert best_method(changes, set(changes))["sure"]
     few = {name: {"overall": {"nll": change | {"units": 8}}} for name in changes}
