@@ -263,7 +263,7 @@ class NeighbourCheck(Checked):
         )
 
 
-def check_neighbours(data: Embeddings) -> NeighbourCheck:
+def check_neighbours(data: Embeddings, *, n_resamples: int = 500) -> NeighbourCheck:
     """Check whether the real cases next to an interpolate are as contested as it is said to be.
 
     All pairs of anchors at the levels k / n_raters; the `NEIGHBOURS` nearest by Euclidean distance
@@ -295,4 +295,6 @@ def check_neighbours(data: Embeddings) -> NeighbourCheck:
         np.bincount(code, values[near].mean(axis=1)) / np.bincount(code)
         for values in (share, 4 * share * (1 - share))
     )
-    return NeighbourCheck(slope(np.ones(n)), _bootstrap(slope, n), n, levels, means, disagreement)
+    return NeighbourCheck(
+        slope(np.ones(n)), _bootstrap(slope, n, n_resamples), n, levels, means, disagreement
+    )
