@@ -6,18 +6,16 @@ import json
 
 import numpy as np
 import pytest
-from scipy.special import bdtr, expit
+from scipy.special import expit
 
 from scalecal.cases import Cases
 from scalecal.io.store import write_json
 from scalecal.paper.claims import CLAIMS, claims_json, claims_table, judge
-from scalecal.paper.decisions import low_over_high
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
-from scalecal.paper.verdicts import VERDICTS, Verdict, lower, lower_everywhere
+from scalecal.paper.verdicts import VERDICTS, Verdict
 from scalecal.runs.cells import Cell, Prediction
-from scalecal.runs.scores import Contrast
 from tests.runs.made import cell, sharp, votes
 
 ENCODERS = ("uni", "plip")
@@ -38,54 +36,6 @@ def evidence_of(methods, encoders=ENCODERS, **options):
     return Evidence(cells, n_resamples=400, **extra)
 
 
-def contrast(difference, half, *, p, n=500, reference=0.2, p_seeds=0.001, units=500):
-    return Contrast(
-        difference=difference,
-        low=difference - half,
-        high=difference + half,
-        p_cases=p,
-        p_seeds=p_seeds,
-        value=reference + difference,
-        reference=reference,
-        n=n,
-        units=units,
-        n_seeds=10,
-    )
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (contrast(-0.05, 0.02, p=0.002), "holds"),
-        (contrast(0.05, 0.02, p=0.002), "does not hold"),
-        (contrast(0.0, 0.002, p=0.9), "does not hold"),  # nothing, and surely nothing
-        (contrast(-0.001, 0.0005, p=0.002), "does not hold"),  # surely lower, by next to nothing
-        (contrast(-0.05, 0.08, p=0.2), "inconclusive"),
-        (contrast(-0.05, 0.02, p=0.002, p_seeds=0.3), "inconclusive"),  # unsteady over seeds
-        (contrast(-0.05, 0.02, p=0.002, n=12), "inconclusive"),
-        (contrast(-0.05, 0.02, p=0.002, units=4), "inconclusive"),
-    ],
-)
-def test_the_rule_for_a_difference(found, expected):
-    assert lower(found, "x").verdict == expected
-
-
-def test_one_failing_encoder_fails_a_claim_on_all_of_them_and_is_named():
-    good, bad = contrast(-0.05, 0.02, p=0.002), contrast(0.05, 0.02, p=0.002)
-    assert lower_everywhere({"uni": good, "plip": good}, "x").verdict == "holds"
-    found = lower_everywhere({"uni": good, "plip": bad}, "x")
-    assert found.verdict == "does not hold"
-    assert "PLIP" in found.reason
-    assert "UNI" not in found.reason
-
-
-def test_holm_over_encoders():
-    borderline = contrast(-0.05, 0.049, p=0.03)
-    assert lower_everywhere({"uni": borderline}, "x").verdict == "holds"
-    eight = {str(k): borderline for k in range(8)}
-    assert lower_everywhere(eight, "x").verdict == "inconclusive"
-
-
 def test_a_method_that_truly_helps():
     found = evidence_of(
         {
@@ -98,6 +48,27 @@ def test_a_method_that_truly_helps():
     for claim in ("scale-below-none", "scale-below-temperature", "beats-softening-votes"):
         assert verdict(claim, found).verdict == "holds", verdict(claim, found)
     assert verdict("auc-preserved", found).verdict == "holds"
+
+
+def test_a_gain_must_be_as_large_as_half_of_what_is_printed():
+    """Any fall is no proof of a large one."""
+    methods = {"none": sharp(2.6), "scale": sharp(2.4), "temperature": sharp(2.0)}
+    found = evidence_of(methods, n=4000, jitter=0.02)
+    told = verdict("scale-below-none", found)
+    assert told.verdict == "does not hold"
+    low, high = (float(end) for end in told.measured.partition("(")[2].rstrip(")").split(" to "))
+    assert -14.6 < low < high < 0  # lower, though
+    assert verdict("temperature-below-none", found).verdict == "holds"
+    for name, gain in {
+        "scale-below-none": 29.2,
+        "vanilla-below-none": 20.8,
+        "temperature-below-none": 8.1,
+        "real-below-none": 35.2,
+        "pcam-ece": 20.4,
+        "breakhis-ece": 18.0,
+    }.items():
+        assert CLAIMS[name].paper == f"-{gain} %"
+        assert f"by at least {gain / 2:.1f} %, half of what is printed" in CLAIMS[name].claim
 
 
 def test_a_method_that_does_nothing():
@@ -120,7 +91,8 @@ def test_a_method_that_only_softens_does_not_beat_softening():
 
 def test_a_method_that_ruins_the_ranking():
     def ruined(seen, hidden, y, rng):  # noqa: ARG001
-        return 0.5 * seen + 2 * rng.normal(size=len(seen))
+        # Shuffled: the first seed draws what the cases were drawn from.
+        return 0.5 * seen + 2 * rng.permutation(rng.normal(size=len(seen)))
 
     found = evidence_of({"none": sharp(1.7), "scale": ruined})
     assert verdict("auc-preserved", found).verdict == "does not hold"
@@ -150,12 +122,17 @@ def test_generalisation_is_judged_encoder_by_encoder():
         return cell(methods, n=3000, dataset="pcam", panel=False, encoder=encoder)
 
     both = Evidence([cells("uni", 1.4), cells("plip", 1.4)], n_resamples=400)
-    assert verdict("pcam-ece", both).verdict == "holds"
-    assert verdict("pcam-vanilla", both).verdict == "holds"
+    for claim in ("pcam-ece", "pcam-none", "pcam-vanilla", "pcam-between"):
+        assert verdict(claim, both).verdict == "holds", verdict(claim, both)
     one = Evidence([cells("uni", 1.4), cells("plip", 3.4)], n_resamples=400)
-    found = verdict("pcam-vanilla", one)
-    assert found.verdict == "does not hold"
-    assert "fails for PLIP" in found.reason
+    for claim in ("pcam-none", "pcam-vanilla"):
+        found = verdict(claim, one)
+        assert found.verdict == "does not hold"
+        assert "fails for PLIP" in found.reason
+    worse = Evidence([cells("uni", 2.8)], n_resamples=400)
+    between = verdict("pcam-between", worse)
+    assert between.verdict == "does not hold"
+    assert "fails for above SCALE" in between.reason
     assert verdict("breakhis-ece", one).verdict == "inconclusive"
 
 
@@ -165,6 +142,45 @@ def test_a_plateau_and_a_slope():
     for methods, expected in ((flat, "holds"), (steep, "does not hold")):
         found = evidence_of({"none": sharp(2.2), **methods}, jitter=0.0)
         assert verdict("k-plateau", found).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("factors", "expected"),
+    [((1.3, 1.1), "holds"), ((1.1, 1.1), "does not hold"), ((2.1, 1.1), "does not hold")],
+)
+def test_five_anchors_are_slightly_worse(factors, expected):
+    """Not as good and much worse are both something else."""
+    methods = {f"scale@K={k}": sharp(f) for k, f in zip((5, 10), factors, strict=True)}
+    found = evidence_of({"none": sharp(2.2), **methods}, n=3000, jitter=0.0)
+    assert verdict("k-five", found).verdict == expected
+
+
+def test_the_best_smoothing_is_that_of_the_largest_share():
+    """A lower error is no larger share where real agreement gains more, too."""
+    real = {"real-piecewise": sharp(0.6), "real-linear": sharp(1.4), "real-nonlinear": sharp(1.4)}
+    own = {"scale": sharp(1.3), "scale-linear": sharp(1.5), "scale-nonlinear": sharp(1.5)}
+    found = evidence_of({"none": sharp(2.6), **real, **own}, n=3000, jitter=0.02)
+    assert verdict("piecewise-lowest", found).verdict == "holds"
+    assert verdict("piecewise-best", found).verdict == "does not hold"
+    better = {**own, "scale": sharp(0.7), "scale-linear": sharp(2.0), "scale-nonlinear": sharp(2.0)}
+    found = evidence_of({"none": sharp(2.6), **real, **better}, n=3000, jitter=0.02)
+    assert verdict("piecewise-best", found).verdict == "holds"
+    assert (
+        verdict("piecewise-best", evidence_of({"none": sharp(2)}, n=99)).verdict == "inconclusive"
+    )
+
+
+def test_every_method_of_the_paper_must_keep_its_ranking():
+    def ruined(seen, hidden, y, rng):  # noqa: ARG001
+        return 0.5 * seen + 2 * rng.permutation(rng.normal(size=len(seen)))
+
+    fine = {"none": sharp(1.7), "scale": sharp(1.5)}
+    found = evidence_of({**fine, "vanilla-ls": ruined})
+    told = verdict("auc-preserved", found)
+    assert told.verdict == "does not hold"
+    assert "fails for Vanilla LS" in told.reason
+    for other in ("mine", "jury"):  # no method of the paper
+        assert verdict("auc-preserved", evidence_of({**fine, other: ruined})).verdict == "holds"
 
 
 def test_time_and_replication():
@@ -179,29 +195,11 @@ def test_time_and_replication():
     assert verdict("replication", tuned).verdict == "does not hold"
 
 
-def calibrated(seen, hidden, y, rng):  # noqa: ARG001
-    """P(majority of seven | features) for the readers of `votes`, by quadrature."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-    chance = expit(seen[:, None] + nodes)
-    p = (1 - bdtr(3, 7, chance)) @ (weights / weights.sum())
-    return np.log(p) - np.log1p(-p)
-
-
-@pytest.mark.validity
-def test_a_calibrated_model_is_not_worse_than_selection_gives():
-    """It looks worse on low agreement, beyond finite numbers, but rarely beyond selection."""
-    noise, selection = 0, 0
-    trials = 20
-    for seed in range(trials):
-        made = cell({"none": calibrated}, n=977, n_seeds=1, jitter=0.0, seed=seed)
-        noise += low_over_high(made, "noise", n_resamples=200).p_value < 0.05
-        selection += low_over_high(made, "selection", n_resamples=200).p_value < 0.05
-    assert noise >= 0.8 * trials
-    assert selection <= 0.2 * trials
-
-
 def stratified(n_low, n_high, overconfidence, rng):
-    """A cell whose logits are calibrated in the high stratum and too large in the low one."""
+    """A cell whose logits are calibrated in the high stratum and too large in the low one.
+
+    Seeds differ by a little.
+    """
     z = rng.normal(0, 2, n_low + n_high)
     low = np.arange(len(z)) < n_low
     y = (rng.random(len(z)) < expit(np.where(low, z / overconfidence, z))).astype(np.int64)
@@ -210,20 +208,10 @@ def stratified(n_low, n_high, overconfidence, rng):
     cases = Cases(
         n=len(z), classes=("a", "b"), y=y, votes=np.column_stack([7 - positive, positive])
     )
-    return Cell("made", "one", cases.stratified(), {("none", 0): Prediction(rows, expit(z))})
-
-
-@pytest.mark.validity
-@pytest.mark.parametrize(("n_low", "n_high", "times"), [(40, 100, 2.0), (90, 90, 1.35)])
-def test_a_true_gap_is_seldom_refuted(n_low, n_high, times):
-    """An estimate below the null's mean is no evidence against a gap."""
-    rng = np.random.default_rng(0)
-    trials = 60
-    wrong = 0
-    for _ in range(trials):
-        found = Evidence([stratified(n_low, n_high, times, rng)], n_resamples=10)
-        wrong += verdict("low-above-high", found).verdict == "does not hold"
-    assert wrong <= 0.1 * trials  # 0.05, and two standard errors
+    seeds = {
+        ("none", s): Prediction(rows, expit(z + 0.02 * rng.normal(size=len(z)))) for s in range(3)
+    }
+    return Cell("made", "one", cases.stratified(), seeds)
 
 
 def test_a_gap_is_refuted_where_the_data_exclude_one_that_matters():
@@ -243,13 +231,13 @@ def test_an_overconfident_model_is_worse_than_selection_gives():
     assert verdict("high-stays-low", found).verdict in VERDICTS
 
 
-def test_few_cases_do_not_refute_a_bound_that_calibrated_models_miss_too():
-    few = evidence_of({"none": sharp(1.7)}, n=200, n_seeds=1, encoders=("uni",))
+def test_what_selection_gives_a_calibrated_model_is_not_held_against_a_bound():
+    few = evidence_of({"none": sharp(1.7)}, n=200, n_seeds=3, encoders=("uni",))
     told = verdict("high-stays-low", few)
     assert float(told.measured.split()[0]) > 0.035
     assert told.verdict == "inconclusive"
-    floor = few.mean("mhist", "uni", "none", "ece", "high", column="floor")
-    assert f"floor {floor:.3f}" in told.reason  # the one of the tables
+    null = few.mean("mhist", "uni", "none", "null", "high")
+    assert f"a calibrated model would show {null:.3f}" in told.reason  # as the tables say
     assert verdict("high-stays-low", evidence_of({"none": sharp(0.2)}, n=900)).verdict == (
         "does not hold"
     )
@@ -282,7 +270,7 @@ def test_the_premise_fails_where_the_axis_knows_the_label_alone():
     data = embedded(label_only, n=3000)
     axis = check_axis(data)
     assert axis.overall > 0.5  # the label's part
-    assert abs(axis.within) < 0.06
+    assert abs(axis.value) < 0.06
     found = evidence_of(
         {"none": sharp(2.0)}, n=100, encoders=("uni",), embeddings={("mhist", "uni"): data}
     )
@@ -290,7 +278,7 @@ def test_the_premise_fails_where_the_axis_knows_the_label_alone():
     near = check_neighbours(data)
     flat = embedded(lambda seen, y, rng: rng.normal(size=len(y)))  # noqa: ARG005
     none = check_neighbours(flat)
-    assert near.slope > 0.5 > none.high
+    assert near.value > 0.5 > none.interval()[1]
     # Between two clusters there are clear cases of both kinds, no hard ones.
     hard = check_neighbours(embedded(lambda seen, y, rng: seen))  # noqa: ARG005
     assert hard.disagreement[3] > near.disagreement[3] + 0.1
@@ -322,7 +310,16 @@ def test_every_claim_has_a_verdict_with_n_and_reason_whatever_is_missing(tmp_pat
         listed = claims_json(judge(evidence))
         assert [one["id"] for one in listed] == list(CLAIMS)
         for one in listed:
-            assert list(one) == ["id", "claim", "paper", "measured", "n", "verdict", "reason"]
+            assert list(one) == [
+                "id",
+                "kind",
+                "claim",
+                "paper",
+                "measured",
+                "n",
+                "verdict",
+                "reason",
+            ]
             assert one["verdict"] in VERDICTS
             assert one["reason"]
             assert isinstance(one["n"], int)
@@ -330,7 +327,7 @@ def test_every_claim_has_a_verdict_with_n_and_reason_whatever_is_missing(tmp_pat
         assert json.loads((tmp_path / "claims.json").read_text()) == listed
         text = claims_table(listed)
         assert max(map(len, text.splitlines())) <= 100
-    decided = [one for one in claims_json(judge(Evidence([]))) if "fact" not in one["id"]]
+    decided = [one for one in claims_json(judge(Evidence([]))) if one["kind"] == "claim"]
     assert {one["verdict"] for one in decided} == {"inconclusive"}
 
 
@@ -338,4 +335,15 @@ def test_the_table_wraps_long_words_and_counts_verdicts():
     found = {name: Verdict("x" * 60, 10**6, "holds", "because") for name in CLAIMS}
     text = claims_table(claims_json(found))
     assert max(map(len, text.splitlines())) <= 100
-    assert f"holds {len(CLAIMS)}" in text
+    assert f"holds {len(CLAIMS) - len(FACTS)}, does not hold 0, inconclusive 0" in text
+
+
+def test_facts_are_listed_apart_and_not_counted():
+    text = claims_table(claims_json(judge(Evidence([]))))
+    table, apart, facts = text.partition("Statements of the paper that public sources contradict")
+    assert apart
+    assert f"holds 0, does not hold 0, inconclusive {len(CLAIMS) - len(FACTS)}" in table
+    for one in FACTS:
+        assert one.claim[:20] not in table
+        assert one.claim[:20] in facts
+        assert one.public[:20] in facts

@@ -94,6 +94,14 @@ def test_the_sweep_over_anchors_covers_three_smoothings(tmp_path):
     assert set(SWEEP) <= set(cell.methods)
 
 
+def test_every_seed_sweeps_over_anchors(tmp_path, monkeypatch):
+    from scalecal.paper import reproduction
+
+    monkeypatch.setattr(reproduction, "SWEEP", {"scale@K=5": SWEEP["scale@K=5"]})
+    cell = train(source(), tmp_path, seeds=[0, 1, 2, 3], methods=["none"], progress=quiet)
+    assert cell.seeds("scale@K=5") == [0, 1, 2, 3]
+
+
 def test_encoders_join_to_an_ensemble():
     cells = []
     for encoder in ("a", "b"):

@@ -5,10 +5,18 @@ import io
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from scalecal.paper import printed as paper
 from scalecal.paper.evidence import ENSEMBLE, Evidence
-from scalecal.paper.paper_tables import TABLES, Table, latex, markdown, write_tables
+from scalecal.paper.paper_tables import (
+    TABLES,
+    Table,
+    combined_p,
+    latex,
+    markdown,
+    write_tables,
+)
 from tests.runs.made import cell, sharp
 
 METHODS = {
@@ -73,7 +81,24 @@ def test_the_audit_is_the_results_mean(evidence, tables):
         debiased = part.loc[part["metric"] == "debiased_error", "value"]
         assert row["debiased"] == pytest.approx(debiased.mean())
         assert row["paper"] == paper.printed("mhist", "uni", "none", "ece", row["stratum"])[0]
+        if row["stratum"] != "overall":
+            p = part.loc[part["metric"] == "p_null", "value"]
+            assert len(p) == 3
+            assert row["p(null)"] == pytest.approx(min(1.0, 2 * p.mean()))
     assert sum(r["n"] for r in rows[1:]) == rows[0]["n"] == 300
+
+
+@pytest.mark.validity
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.95, 1.0])
+def test_joined_p_values_are_p_values(shared):
+    """However much the seeds have in common."""
+    rng = np.random.default_rng(0)
+    runs = 4000
+    common, own = rng.normal(size=(runs, 1)), rng.normal(size=(runs, 10))
+    p = ndtr(np.sqrt(shared) * common + np.sqrt(1 - shared) * own)
+    joined = np.array([combined_p(one) for one in p])
+    for level in (0.01, 0.05, 0.2):
+        assert (joined <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / runs)
 
 
 def test_the_main_table_averages_encoders_without_the_ensemble(evidence, tables):

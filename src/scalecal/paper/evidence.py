@@ -146,8 +146,22 @@ class Evidence:
         column: str = "value",
     ) -> Float:
         """Values of a number in the results, one per seed."""
-        pairs = self._values.get((dataset, encoder, method, stratum, metric), [])
-        return np.array([pair[column == "floor"] for pair in pairs], dtype=np.float64)
+        values = self.of_seeds(dataset, encoder, method, metric, stratum, column=column)
+        return np.array(list(values.values()), dtype=np.float64)
+
+    def of_seeds(
+        self,
+        dataset: str,
+        encoder: str,
+        method: str,
+        metric: str,
+        stratum: str = "overall",
+        *,
+        column: str = "value",
+    ) -> dict[int, float]:
+        """Seed -> value of a number in the results."""
+        pairs = self._values.get((dataset, encoder, method, stratum, metric), {})
+        return {seed: pair[column == "floor"] for seed, pair in pairs.items()}
 
     def mean(self, *key: str, column: str = "value") -> float:
         """Mean over seeds of what `by_seed` returns; NaN where there is none."""
@@ -155,14 +169,14 @@ class Evidence:
         return float(values.mean()) if len(values) else float("nan")
 
     @cached_property
-    def _values(self) -> dict[tuple[str, ...], list[tuple[float, float]]]:
-        """(data set, encoder, method, stratum, metric) -> (value, floor) of every seed."""
+    def _values(self) -> dict[tuple[str, ...], dict[int, tuple[float, float]]]:
+        """(data set, encoder, method, stratum, metric) -> seed -> (value, floor)."""
         frame = self.results
         keys = zip(*(frame[c] for c in _KEYS), strict=True)
         pairs = zip(frame["value"], frame["floor"], strict=True)
-        out: dict[tuple[str, ...], list[tuple[float, float]]] = {}
-        for key, pair in zip(keys, pairs, strict=True):
-            out.setdefault(key, []).append(pair)
+        out: dict[tuple[str, ...], dict[int, tuple[float, float]]] = {}
+        for key, seed, pair in zip(keys, frame["seed"], pairs, strict=True):
+            out.setdefault(key, {})[int(seed)] = pair
         return out
 
 

@@ -140,31 +140,48 @@ def read_anchors(folder: str | Path) -> Embeddings | None:
         )
 
 
-def _bootstrap(
-    statistic: Callable[[Float], float], n: int, n_resamples: int = 500
-) -> tuple[float, float]:
-    """95 % interval of a statistic of weighted cases, by bootstrap over the n cases."""
+def _bootstrap(statistic: Callable[[Float], float], n: int, n_resamples: int = 500) -> Float:
+    """A statistic of weighted cases on resamples of the n cases."""
     rng = np.random.default_rng(0)
     drawn = [
         statistic(np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64))
         for _ in range(n_resamples)
     ]
-    return interval(np.array(drawn))
+    return np.array(drawn)
 
 
-@dataclass(frozen=True)
-class AxisCheck:
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """A number that the premise is judged by, of `n` real cases, with its bootstrap over cases."""
+
+    value: float
+    samples: Float
+    n: int
+
+    def interval(self, outside: float = 0.05) -> tuple[float, float]:
+        """Interval that the number is outside of in a share `outside` of the samples, half each way."""
+        return interval(self.samples, 1 - outside)
+
+    @property
+    def text(self) -> str:
+        """The number with its 95 % interval."""
+        low, high = self.interval()
+        return f"{self.value:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+@dataclass(frozen=True, eq=False)
+class AxisCheck(Checked):
     """Rank correlation of votes with position on the anchor axis.
 
-    `overall` includes the label's part; `within` is what remains inside the classes, and `low`, `high`
-    its 95 % interval by bootstrap over cases.
+    `value` is what remains inside the classes; `overall` includes the label's part.
     """
 
     overall: float
-    within: float
-    low: float
-    high: float
-    n: int
+
+    @property
+    def text(self) -> str:
+        """The correlation within classes with its interval, and the overall one."""
+        return f"{super().text}, {self.overall:+.2f} overall"
 
 
 def _within(ranks: Float, y: Int, weight: Float) -> Float:
@@ -194,7 +211,7 @@ def check_axis(data: Embeddings, *, n_resamples: int = 500) -> AxisCheck:
     >>> X = np.column_stack([t, rng.normal(size=400)])
     >>> order = np.argsort(t)
     >>> counts, anchors = np.column_stack([7 - v, v]), {0: order[:5], 1: order[-5:]}
-    >>> check_axis(Embeddings(X, (v >= 4).astype(int), counts, anchors)).within > 0.3
+    >>> check_axis(Embeddings(X, (v >= 4).astype(int), counts, anchors)).value > 0.3
     True
     """
     from scipy.stats import rankdata
@@ -204,7 +221,7 @@ def check_axis(data: Embeddings, *, n_resamples: int = 500) -> AxisCheck:
     label = check_labels(np.asarray(data.y).astype(np.int64))[kept]
     n = len(t)
     if n < 3:
-        return AxisCheck(*(float("nan"),) * 4, n)
+        return AxisCheck(float("nan"), np.full(1, np.nan), n, float("nan"))
     one = np.ones(n)
     a, b = rankdata(t), rankdata(share)
     overall = _correlation(a - a.mean(), b - b.mean(), one)
@@ -218,29 +235,35 @@ def check_axis(data: Embeddings, *, n_resamples: int = 500) -> AxisCheck:
             _within(inner_a, label, weight), _within(inner_b, label, weight), weight
         )
 
-    return AxisCheck(overall, within(one), *_bootstrap(within, n, n_resamples), n)
+    return AxisCheck(within(one), _bootstrap(within, n, n_resamples), n, overall)
 
 
 @dataclass(frozen=True, eq=False)
-class NeighbourCheck:
+class NeighbourCheck(Checked):
     """Vote share of the real cases nearest to each interpolate, against the share it stands for.
 
-    `slope` is that of the neighbours' vote share on the interpolate's own (1: they agree; 0: it says
-    nothing), `low` and `high` its 95 % interval by bootstrap over real cases. `levels` and `shares`
-    are its means by level; `disagreement` the neighbours' mean 4 f (1 - f) there: near zero in the
-    middle means that clear cases of both kinds are mixed, not that the neighbours are hard cases.
+    `value` is the slope of the neighbours' vote share on the interpolate's own (1: they agree; 0: it
+    says nothing). `levels` and `shares` are its means by level; `disagreement` the neighbours' mean
+    4 f (1 - f) there: near zero in the middle means that clear cases of both kinds are mixed, not that
+    the neighbours are hard cases.
     """
 
-    slope: float
-    low: float
-    high: float
-    n: int
     levels: Float
     shares: Float
     disagreement: Float
 
+    @property
+    def text(self) -> str:
+        """The slope with its interval, and how contested the neighbours are."""
+        middle = float(self.disagreement[len(self.levels) // 2])
+        ends = float((self.disagreement[0] + self.disagreement[-1]) / 2)
+        return (
+            f"{super().text}; neighbours' disagreement {middle:.2f} in the middle, "
+            f"{ends:.2f} at the ends"
+        )
 
-def check_neighbours(data: Embeddings) -> NeighbourCheck:
+
+def check_neighbours(data: Embeddings, *, n_resamples: int = 500) -> NeighbourCheck:
     """Check whether the real cases next to an interpolate are as contested as it is said to be.
 
     All pairs of anchors at the levels k / n_raters; the `NEIGHBOURS` nearest by Euclidean distance
@@ -252,8 +275,8 @@ def check_neighbours(data: Embeddings) -> NeighbourCheck:
     n = len(share)
     levels = np.arange(1, data.n_raters) / data.n_raters
     if n < NEIGHBOURS:
-        nan, empty = float("nan"), np.full(len(levels), np.nan)
-        return NeighbourCheck(nan, nan, nan, n, levels, empty, empty)
+        empty = np.full(len(levels), np.nan)
+        return NeighbourCheck(float("nan"), np.full(1, np.nan), n, levels, empty, empty)
     made, level = data.interpolates()
     search = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(as_float(data.X, "X")[kept])
     near: NDArray[np.int64] = search.kneighbors(made, return_distance=False)
@@ -272,5 +295,6 @@ def check_neighbours(data: Embeddings) -> NeighbourCheck:
         np.bincount(code, values[near].mean(axis=1)) / np.bincount(code)
         for values in (share, 4 * share * (1 - share))
     )
-    low, high = _bootstrap(slope, n)
-    return NeighbourCheck(slope(np.ones(n)), low, high, n, levels, means, disagreement)
+    return NeighbourCheck(
+        slope(np.ones(n)), _bootstrap(slope, n, n_resamples), n, levels, means, disagreement
+    )

@@ -56,6 +56,9 @@ def method_label(name: str) -> str:
     return FINE_TUNED_LABELS.get(name, name)
 
 
+SEEDS = 10
+"""Seeds of the paper's experiments, and of those of Wei et al. (2022)."""
+
 REPLICATION: Mapping[str, tuple[Pair, Pair, Pair, Pair]] = {
     "resnet-hard": ((84.5, 0.9), (84.7, 0.8), (9.1, 1.5), (8.9, 1.4)),
     "resnet-vanilla-ls": ((85.4, 0.7), (85.6, 0.6), (3.4, 0.7), (3.2, 0.6)),

@@ -40,7 +40,6 @@ from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
 from scalecal.runs.methods import METHODS, Method
 
 SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
-SWEEP_SEEDS = 3
 # "all" pairs of anchors are far too many to enumerate: as many are drawn as K = 100 has.
 _MOST_SYNTHETIC = 60_000
 
@@ -78,7 +77,7 @@ class Training:
     preset
         "paper", "default", or None: each method's own.
     sweep
-        Whether the first seeds train SCALE with other numbers of anchors too (`SWEEP`).
+        Whether every seed trains SCALE with other numbers of anchors too (`SWEEP`).
     device
         "cpu", or a card: then seeds are trained together, which keeps it busier.
     """
@@ -125,17 +124,14 @@ class _Task:
     source: Source
     folder: Path
     seeds: tuple[int, ...]
-    swept: bool
     training: Training
 
 
 def _tasks(run: str, source: Source, folder: Path, training: Training) -> Iterator[_Task]:
     left = seeds_left(folder, training.seeds)
-    swept = [s for s in left if training.sweep and s in training.seeds[:SWEEP_SEEDS]]
-    for part in (swept, [s for s in left if s not in swept]):
-        for start in range(0, len(part), training.together):
-            group = tuple(part[start : start + training.together])
-            yield _Task(run, source, folder, group, part is swept, training)
+    for start in range(0, len(left), training.together):
+        group = tuple(left[start : start + training.together])
+        yield _Task(run, source, folder, group, training)
 
 
 # What this worker opened last: the next seed is most often of the same cell of the same run.
@@ -165,7 +161,7 @@ def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Cell], Embeddings | 
             methods=training.methods,
             seeds=task.seeds,
             preset=training.preset,
-            more=SWEEP if task.swept and data.cases.votes is not None else None,
+            more=SWEEP if training.sweep and data.cases.votes is not None else None,
             dataset=task.source.dataset,
             device=device,
         )
@@ -467,7 +463,7 @@ def run_notes(cells: Iterable[Cell]) -> list[str]:
 # ---- how long it takes
 
 # Rows that one seed trains on per training case, and synthetic rows beside them: those of the methods,
-# and in the first seeds those of the sweep over K, most of them in K = 100 and "all".
+# and those of the sweep over K, most of them in K = 100 and "all".
 _METHODS_AND_SWEEP = 60
 _SYNTHETIC, _SWEPT = 150_000, 420_000
 _EPOCHS = 50
@@ -517,8 +513,7 @@ def estimate_seconds(source: Source, seeds: int, preset: str | None = None) -> f
         default = Recipe()
         most = max(epochs, default.min_steps * default.batch_size / max(n, 1))
         epochs += _SHARE_TAKEN * (most - epochs)
-    passes = seeds * (n * _METHODS_AND_SWEEP * epochs + _SYNTHETIC * _EPOCHS)
-    passes += min(seeds, SWEEP_SEEDS) * _SWEPT * _EPOCHS
+    passes = seeds * (n * _METHODS_AND_SWEEP * epochs + (_SYNTHETIC + _SWEPT) * _EPOCHS)
     return _FACTOR * passes * (width + _FIXED) / _rate()
 
 

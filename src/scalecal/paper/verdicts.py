@@ -1,8 +1,15 @@
 """The rules by which a claim is judged.
 
-A claim of a difference holds where the difference exceeds both the noise of the test cases and that of
-the seeds and is large enough to matter; it does not hold where the data exclude a difference that
-matters; otherwise it is inconclusive. Over several encoders, p-values are adjusted by Holm's method.
+A claim says that a number lies above or below a bound: a fall of an error, a share of a gain, a gap.
+The number is the one to be expected of as many test cases, over test sets and training seeds, so an
+estimate has two kinds of noise: the cases that happen to be in the test set, and the seeds. An interval
+with both decides (`interval_of`): a claim holds where the whole interval is on the claimed side of the
+bound, does not hold where the whole interval is on the other side, and is inconclusive otherwise. Either
+verdict is wrong in a share `WRONG` of the runs at most.
+
+A claim on several encoders or smoothing functions holds where each of them holds at that level, which
+needs no correction (Berger 1982, Technometrics: an intersection-union test); it does not hold where one
+of k fails at the level `WRONG` / k (Bonferroni).
 """
 
 from __future__ import annotations
@@ -12,15 +19,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.special import stdtrit
 
-from scalecal.auditing.sentences import LEVEL
-from scalecal.inference.paired import Contrast
-from scalecal.metrics import holm
+from scalecal.inference.paired import Drawn
 from scalecal.paper.evidence import MissingEvidence
 from scalecal.paper.printed import encoder_label
 
 Answer = Literal["holds", "does not hold", "inconclusive"]
 VERDICTS: tuple[Answer, ...] = ("holds", "does not hold", "inconclusive")
+
+WRONG = 0.025
+"""Accepted chance of a wrong verdict, either way; intervals are of the level 1 - 2 `WRONG`."""
 
 LEAST_CASES = 30
 """With fewer cases in a stratum every claim is inconclusive: intervals are unreliable there."""
@@ -28,8 +37,8 @@ LEAST_CASES = 30
 LEAST_UNITS = 10
 """With fewer patients or slides likewise."""
 
-NEGLIGIBLE: Mapping[str, float] = {"ece": 0.05, "nll": 0.01, "vote_nll": 0.01}
-"""Metric -> change, as a share of the reference's value, that is too small to matter."""
+LEAST_SEEDS = 2
+"""With fewer seeds likewise: nothing is known of their noise."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +61,186 @@ class Part:
     why: str
 
 
-def at_least(
-    low: float, high: float, bound: float, *, n: int, fails_below: float | None = None
-) -> Answer:
-    """Judge "at least `bound`" by an interval; it fails where the interval is below `fails_below`.
+# ---- numbers with both kinds of noise
+
+
+def combined(*terms: tuple[float, Drawn]) -> Drawn:
+    """Return the linear combination of numbers drawn from the same resamples, seed by seed.
 
     Examples
     --------
-    >>> at_least(0.8, 0.9, 0.77, n=100), at_least(0.5, 0.9, 0.77, n=100), at_least(0.8, 0.9, 0.77, n=5)
-    ('holds', 'inconclusive', 'inconclusive')
+    >>> noise = np.random.default_rng(0).normal(0, 0.01, 100)
+    >>> a, b = (Drawn({0: v, 1: v + 0.02}, v + noise, 90, 90) for v in (0.3, 0.2))
+    >>> fall = combined((1, a), (-1, b))
+    >>> round(fall.value, 6), round(float(fall.samples.std()), 6)
+    (0.1, 0.0)
     """
-    if n < LEAST_CASES:
-        return "inconclusive"
-    if low >= bound:
-        return "holds"
-    least = bound if fails_below is None else fails_below
-    return "does not hold" if high < least else "inconclusive"
+    parts = [part for _, part in terms]
+    paired = [s for s in parts[0].by_seed if all(s in part.by_seed for part in parts)]
+    if not paired:
+        raise MissingEvidence("the methods have no seed in common, so they cannot be paired")
+    # A metric may be undefined on some test sets: AUC where one class is missing.
+    known = [s for s in paired if all(np.isfinite(part.by_seed[s]) for part in parts)] or paired
+    by_seed = {s: float(sum(c * part.by_seed[s] for c, part in terms)) for s in known}
+    samples = np.sum([c * part.samples for c, part in terms], axis=0)
+    return Drawn(by_seed, samples, min(p.n for p in parts), min(p.units for p in parts))
+
+
+def _t(wrong: float, n: int) -> float:
+    """Quantile of Student's t for the mean of n that is exceeded with chance `wrong`."""
+    return float(stdtrit(n - 1, 1 - wrong))
+
+
+def _half_width(number: Drawn, wrong: float) -> float:
+    """Half the interval: what cases and seeds each give, as they add up."""
+    seeds = np.array(list(number.by_seed.values()))
+    samples = number.samples[np.isfinite(number.samples)]
+    of_seeds = _t(wrong, len(seeds)) * seeds.std(ddof=1) / np.sqrt(len(seeds))
+    of_cases = _t(wrong, number.units) * samples.std(ddof=1)
+    return float(np.hypot(of_seeds, of_cases))
+
+
+def interval_of(
+    number: Drawn, per: Drawn | None = None, *, wrong: float = WRONG
+) -> tuple[float, float]:
+    """Interval of a number, or of its ratio to another, with the noise of cases and of seeds.
+
+    The half width is sqrt(a^2 + b^2), where a is that of a t interval across seeds and b that of the
+    bootstrap over cases (over groups, where there are any) with t quantiles: the limits of two
+    independent parts are joined as by Zou and Donner (2008, Statistics in Medicine). What varies with
+    both cases and seeds counts in both parts, so the interval errs on the wide side. The ratio's
+    interval is Fieller's (1954, JRSS B): all r for which number - r per may be zero. It is (nan, nan)
+    where `per` may be zero.
+
+    Parameters
+    ----------
+    number, per
+        With two seeds, two units and two resamples at least; seeds are paired.
+    wrong
+        Chance that the number is beyond one end.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = (
+    ...     Drawn({0: v, 1: v + 0.01, 2: v - 0.01}, rng.normal(v, 0.01, 500), 900, 900)
+    ...     for v in (0.4, 0.2)
+    ... )
+    >>> [round(end, 3) for end in interval_of(a)], [round(end, 2) for end in interval_of(b, a)]
+    ([0.368, 0.432], [0.44, 0.56])
+    """
+    if per is None:
+        half = _half_width(number, wrong)
+        return number.value - half, number.value + half
+    # Both of the same seeds.
+    top, base = combined((1, number), (0, per)), combined((0, number), (1, per))
+    a, b = base.value, top.value
+    # The square of the half width is a quadratic form, so three values give that of b - r a.
+    squares = [_half_width(one, wrong) ** 2 for one in (base, top, combined((1, base), (1, top)))]
+    lead, mixed = a * a - squares[0], (squares[2] - squares[0] - squares[1]) / 2
+    if not (a > 0 and lead > 0):
+        return float("nan"), float("nan")
+    middle = (a * b - mixed) / lead
+    root = float(np.sqrt(max(middle**2 - (b * b - squares[1]) / lead, 0.0)))
+    return middle - root, middle + root
+
+
+# ---- statements
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement: a number, or its ratio to another, lies above a bound (or below it).
+
+    Attributes
+    ----------
+    number, per
+        The number is `number`, or `number` / `per`.
+    bound, above
+        What is stated: that the number is above the bound, or below it.
+    fails
+        The statement fails where the interval is beyond this; None: beyond the bound.
+    form, unit
+        How the number is written; with a unit (" %", " points") a hundred times itself.
+    undefined
+        Why there is no ratio, where `per` may be zero.
+    """
+
+    number: Drawn
+    bound: float = 0.0
+    above: bool = True
+    per: Drawn | None = None
+    fails: float | None = None
+    form: str = "+.3f"
+    unit: str = ""
+    undefined: str = "undefined"
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        if self.per is None:
+            return self.number.value
+        return self.number.value / self.per.value if self.per.value else float("nan")
+
+    @property
+    def lacks(self) -> str:
+        """What an interval lacks, or nothing."""
+        number = self.number
+        for count, least, what in (
+            (number.n, LEAST_CASES, "case"),
+            (number.units, LEAST_UNITS, "group"),
+            (len(number.by_seed), LEAST_SEEDS, "seed"),
+        ):
+            if count < least:
+                return f"only {count} {what}{'s' * (count != 1)}, {least} are needed"
+        return "" if np.isfinite(self.value) else "undefined on these cases"
+
+    def interval(self, wrong: float = WRONG) -> tuple[float, float]:
+        """Interval of the number; (nan, nan) where there is none."""
+        if self.lacks:
+            return float("nan"), float("nan")
+        return interval_of(self.number, self.per, wrong=wrong)
+
+    @property
+    def defined(self) -> bool:
+        """Whether there is an interval."""
+        return bool(np.isfinite(self.interval()[0]))
+
+    def _written(self, value: float) -> str:
+        return f"{(100 if self.unit else 1) * value:{self.form}}"
+
+    @property
+    def short(self) -> str:
+        """The estimate; "undefined" where it is a ratio to what may be zero."""
+        if not (self.defined or self.lacks):
+            return "undefined"
+        return self._written(self.value) + self.unit
+
+    @property
+    def text(self) -> str:
+        """The estimate with its interval, where there is one."""
+        if not self.defined:
+            return self.short
+        return f"{self.short} ({' to '.join(map(self._written, self.interval()))})"
+
+    def judged(self, together: int = 1) -> Part:
+        """Judge the statement; it is one of `together` of which each would fail a claim."""
+        answer: Answer = "inconclusive"
+        why = self.lacks or (self.text if self.defined else self.undefined)
+        if self.defined:
+            low, high = self.interval()
+            widest = self.interval(WRONG / together)
+            fails = self.bound if self.fails is None else self.fails
+            if (low > self.bound) if self.above else (high < self.bound):
+                answer = "holds"
+            elif (widest[1] <= fails) if self.above else (widest[0] >= fails):
+                answer = "does not hold"
+        return Part(answer, self.value, self.number.n, why)
+
+
+def judged_all(statements: Mapping[str, Statement]) -> dict[str, Part]:
+    """Judge statements that must all hold."""
+    return {name: one.judged(len(statements)) for name, one in statements.items()}
 
 
 def joined(answers: Iterable[Answer]) -> Answer:
@@ -76,90 +249,14 @@ def joined(answers: Iterable[Answer]) -> Answer:
     return next((a for a in ("does not hold", "inconclusive") if a in every), "holds")
 
 
-def _is_lower(contrast: Contrast, metric: str, p: float) -> Part:
-    """Judge "lower than the reference" for one contrast."""
-    negligible = NEGLIGIBLE[metric]
-    least = negligible * abs(contrast.reference)
-    answer: Answer = "inconclusive"
-    if contrast.n < LEAST_CASES:
-        why = f"only {contrast.n} cases, {LEAST_CASES} are needed"
-    elif contrast.units < LEAST_UNITS:
-        why = f"only {contrast.units} groups to resample, {LEAST_UNITS} are needed"
-    elif not np.isfinite(contrast.difference):
-        why = "undefined on these cases"
-    elif contrast.low > 0 and p < LEVEL:
-        answer, why = "does not hold", f"it is higher, p = {_p(p)}"
-    elif contrast.low > -least:
-        answer = "does not hold"
-        why = f"any decrease is below {100 * negligible:g} % of the reference"
-    elif contrast.difference < 0 and p < LEVEL:
-        if contrast.difference <= -least:
-            answer, why = "holds", f"lower, p = {_p(p)}"
-        else:
-            why = f"lower, but possibly by less than {100 * negligible:g} %"
-    else:
-        noise = "seeds" if contrast.p_seeds >= max(LEVEL, contrast.p_cases) else "cases"
-        why = f"within the noise of the {noise}, p = {_p(p)}"
-    return Part(answer, contrast.change, contrast.n, why)
-
-
-def _p(p: float) -> str:
-    return "-" if not np.isfinite(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001"
-
-
-def _percent(contrast: Contrast) -> str:
-    """The change in per cent with its interval."""
-    if not contrast.reference:
-        return f"{contrast.difference:+.3f}"
-    change, low, high = (
-        100 * value / abs(contrast.reference)
-        for value in (contrast.difference, contrast.low, contrast.high)
-    )
-    return f"{change:+.1f} % ({low:+.0f} to {high:+.0f})"
-
-
-def lower(
-    contrast: Contrast,
-    what: str,
-    *,
-    metric: str = "ece",
-    by_encoder: Mapping[str, Contrast] | None = None,
-) -> Verdict:
-    """Judge "the method's value is lower than the reference's", averaged over encoders.
-
-    `what` was compared, for the reason; encoders with a contrast in the other direction are named.
-    """
-    part = _is_lower(contrast, metric, contrast.p_value)
-    reason = f"{what}: {contrast.reference:.3f} to {contrast.value:.3f}; {part.why}"
-    if by_encoder and len(by_encoder) > 1:
-        against = [encoder_label(e) for e, one in by_encoder.items() if one.difference >= 0]
-        reason += f"; higher for {', '.join(against)}" if against else "; lower for every encoder"
-    return Verdict(_percent(contrast), contrast.n, part.answer, reason)
-
-
-def lower_everywhere(contrasts: Mapping[str, Contrast], what: str) -> Verdict:
-    """Judge "lower for every encoder", Holm over encoders; name those where it fails.
-
-    The contrasts' intervals should be at the level 1 - 0.05 / encoders, so that failing somewhere by
-    chance is as rare as holding everywhere by chance.
-    """
-    if not contrasts:
-        raise MissingEvidence(f"{what}: no encoder here")
-    adjusted = holm([one.p_value for one in contrasts.values()])
-    parts = {
-        encoder: _is_lower(one, "ece", float(p))
-        for (encoder, one), p in zip(contrasts.items(), adjusted, strict=True)
-    }
-    mean = float(np.mean([part.value for part in parts.values()]))
-    return all_of(parts, what, measured=f"{100 * mean:+.1f} % on average")
-
-
-def all_of(parts: Mapping[str, Part], what: str, *, measured: str) -> Verdict:
-    """Join the answers for each encoder: all must hold; one that fails is enough to fail."""
+def all_of(parts: Mapping[str, Part], what: str, *, measured: str, of: str = "encoders") -> Verdict:
+    """Join the answers for each of several: all must hold; one that fails is enough to fail."""
+    if not parts:
+        raise MissingEvidence(f"{what}: none here")
     named = {
         answer: [e for e, part in parts.items() if part.answer == answer] for answer in VERDICTS
     }
-    reason = f"{what}: holds for {len(named['holds'])} of {len(parts)} encoders"
+    reason = f"{what}: holds for {len(named['holds'])} of {len(parts)} {of}"
     for title, answer in (("fails for", VERDICTS[1]), ("inconclusive for", VERDICTS[2])):
         if named[answer]:
             reason += f"; {title} {_listed(named[answer], parts)}"
@@ -168,7 +265,7 @@ def all_of(parts: Mapping[str, Part], what: str, *, measured: str) -> Verdict:
 
 
 def _listed(names: Sequence[str], parts: Mapping[str, Part]) -> str:
-    """Encoders with their reasons; of many, the first one's only."""
+    """Names with their reasons; of many, the first one's only."""
     if len(names) > 3:
         listed = ", ".join(map(encoder_label, names))
         return f"{listed} ({encoder_label(names[0])}: {parts[names[0]].why})"
