@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scalecal.cases import Cases, Predictions, left_out_note
 from scalecal.checks import (
     MOST_RHO,
+    ROUNDING,
     SUM_TOLERANCE,
     Float,
     InputError,
@@ -281,7 +282,7 @@ class PredictionFile:
             which = "" if ids is None else f" (ids {some(ids[absent])})"
             raise InputError(f"column {name!r} is missing at {rows(absent)}{which}")
         # Logits and percentages are left alone, for `check_probs` to refuse.
-        if probs.ndim == 2 and probs.min(initial=0.0) >= 0.0 and probs.max(initial=0.0) <= 1.0:
+        if probs.ndim == 2 and ((probs >= -ROUNDING) & (probs <= 1.0 + ROUNDING)).all():
             total = probs.sum(axis=1)
             distance = np.abs(total - 1.0)
             off = (distance > SUM_TOLERANCE) & (distance < ROUNDED + 1e-9)
