@@ -218,10 +218,11 @@ class Cases:
     def labelled(self) -> Cases:
         """Return the cases that have a label, and note how many have none."""
         if self.y is None:
-            raise InputError(
+            why = (
                 "there are no labels: give them in the file, or by labels=FILE or votes=FILE "
-                "(on the command line --labels FILE, --votes FILE)"
+                "(on the command line --labels FILE, --votes FILE)."
             )
+            raise InputError(" ".join([why, *self.notes]))
         kept = self.y >= 0
         if kept.all():
             return self

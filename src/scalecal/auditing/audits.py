@@ -39,7 +39,7 @@ from scalecal.metrics.arguments import check_same_classes, read_hard_event
 from scalecal.metrics.grouping import too_few
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho
-from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha
+from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -287,6 +287,8 @@ def audit_predictions(
     predictions = _checked(predictions)
     cases, p = predictions.cases, predictions.p
     y = labels_of(cases)
+    if cases.votes is not None:
+        check_sides(y, cases.votes, sample_weight=sample_weight)
     units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     rows: list[dict[str, Any]] = []

@@ -49,7 +49,10 @@ Labels = Annotated[
     Path | None, typer.Option("--labels", metavar="FILE", help="Labels (groups, splits) by id.")
 ]
 Positive = Annotated[
-    str | None, typer.Option("--positive", metavar="CLASS", help="The second of two classes.")
+    str | None,
+    typer.Option(
+        "--positive", metavar="CLASS", help="The positive class, where the two are words."
+    ),
 ]
 
 
@@ -159,6 +162,8 @@ def fit(
         **given(seed=seed, preset=preset, memory=memory),
     )
     probe.save(out)
+    for note in data.cases.notes:
+        tell(f"Note: {note}")
     counts = probe.about_["counts"]
     made = f", {counts['synthetic']:,} synthetic" if counts["synthetic"] else ""
     say(

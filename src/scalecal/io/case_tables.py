@@ -35,7 +35,9 @@ from scalecal.checks import (
 from scalecal.io.named_columns import (
     NamedColumns,
     as_ids,
+    as_option,
     check_headers,
+    could_be,
     iterate_columns,
     open_columns,
     some,
@@ -361,6 +363,7 @@ class CaseReader:
         )
         self._named: dict[str, dict[str, None]] = {}
         self._join_notes: tuple[str, ...] = ()
+        self._unread: dict[str, str] = {}
 
     def read(
         self,
@@ -384,6 +387,11 @@ class CaseReader:
             table.check_full("group", cases.groups, "every case needs a group")
         self.count["all"] += cases.n
         label = table.factor("label")
+        absent = ("group",) if label is not None else ("group", "label")
+        for role in absent:
+            other = could_be(role, table.header)
+            if other and not table.has(role) and table.names[role] not in table.header:
+                self._unread[role] = other
         if self._votes is None:
             counts, named = votes_in(table, n_raters=self._n_raters)
         else:
@@ -413,7 +421,11 @@ class CaseReader:
     def notes(self) -> tuple[str, ...]:
         """How labels came about in all tables read so far: plain sentences."""
         count, n = self.count, self.count["all"]
-        notes = list(self._join_notes)
+        notes = [
+            f"There is no column {role!r}; {other!r} could be it: {as_option(role, other)}."
+            for role, other in self._unread.items()
+        ]
+        notes += self._join_notes
         if count["against"]:
             notes.append(
                 f"In {count['against']} of {n} cases the label is not the readers' majority."

@@ -22,6 +22,7 @@ from scalecal.runs.calibrating import Readers, fit_calibrator, out_of_sample
 from scalecal.runs.grid import applicable, on_device, shared_arrays, validation_loss
 from scalecal.runs.methods import METHODS
 from scalecal.synthesis import plan
+from scalecal.votes import check_sides
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +78,8 @@ def fit_method(
         raise InputError(
             f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"
         )
+    if cases.votes is not None and cases.y is not None:
+        check_sides(cases.y, cases.votes)
     known = readers or Readers()
     applicable([method], data, known)
     if memory is None:

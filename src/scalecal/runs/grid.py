@@ -19,6 +19,7 @@ from scalecal.runs.cells import VOTED, Cell, Prediction, joined_cell
 from scalecal.runs.methods import METHODS, Method
 from scalecal.runs.voted import NEEDED, VotedCurve, voted_curve
 from scalecal.splits import split
+from scalecal.votes import check_sides
 
 SHARES = (0.7, 0.1, 0.2)
 """Training, validation and test part where the data name none."""
@@ -178,6 +179,9 @@ def run_grid(
     [('none', 0), ('none', 1), ('scale', 0), ('scale', 1)]
     """
     data = data.labelled()
+    assert data.y is not None
+    if data.cases.votes is not None:
+        check_sides(data.y, data.cases.votes)
     chosen = seed_list(seeds)
     known = readers or Readers()
     for n in voted:
