@@ -238,7 +238,7 @@ def test_what_is_missing_is_named(data):
 
 @pytest.mark.parametrize("preset", [None, "paper"])
 def test_votes_of_the_other_class_are_an_error(data, preset):
-    with pytest.raises(InputError, match="900 of 900 cases .* swapped"):
+    with pytest.raises(InputError, match=r"900 of 900 cases .* swapped"):
         LinearProbe(**QUICK, preset=preset).fit(data.X, data.y, votes=7 - data.votes, n_raters=7)
 
 

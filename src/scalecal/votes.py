@@ -163,7 +163,9 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
     ordered = np.sort(counts, axis=1)
     clear = (labels >= 0) & (ordered[:, -1] > ordered[:, -2])
     weight = clear if sample_weight is None else clear * sample_weight
-    n, against = (int(round(w.sum())) for w in (weight, weight * (counts.argmax(axis=1) != labels)))
+    n, against = (
+        round(float(w.sum())) for w in (weight, weight * (counts.argmax(axis=1) != labels))
+    )
     if n >= FEWEST_CLEAR and 2 * against > n:
         raise InputError(
             f"in {against:,} of {n:,} cases with a clear majority of readers the label is another class: "
