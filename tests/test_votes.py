@@ -169,7 +169,7 @@ def test_labels_against_most_majorities_are_an_error():
     with pytest.raises(InputError, match=r"in 20 of 20 cases .* --positive NAME"):
         v.check_sides(y, right[:, ::-1])
     v.check_sides(y[:9], right[:9, ::-1])  # too few to tell
-    half = np.where((np.arange(20) < 10)[:, None], right, right[:, ::-1])
+    half = np.where((np.arange(20) < 8)[:, None], right, right[:, ::-1])
     v.check_sides(y, half)
     v.check_sides(np.full(20, -1), right[:, ::-1])
     v.check_sides(np.full(20, np.nan), right[:, ::-1])

@@ -143,6 +143,8 @@ FEWEST_CLEAR = 10
 def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None) -> None:
     """Fail where most labels contradict what most readers said: classes and votes are swapped then.
 
+    Most are more than a half by two standard deviations: labels at random are no error here.
+
     Parameters
     ----------
     y
@@ -166,7 +168,7 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
     n, against = (
         round(float(w.sum())) for w in (weight, weight * (counts.argmax(axis=1) != labels))
     )
-    if n >= FEWEST_CLEAR and 2 * against > n:
+    if n >= FEWEST_CLEAR and against - n / 2 > np.sqrt(n):  # two standard deviations of a coin's
         raise InputError(
             f"in {against:,} of {n:,} cases with a clear majority of readers the label is another class: "
             "labels and votes are swapped. Votes count the readers who chose the positive class, the "
