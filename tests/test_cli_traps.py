@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from scalecal.checks import InputError
+from scalecal.cases import Cases, Factor, leakage_note
+from scalecal.checks import InputError, ScalecalWarning
 from scalecal.cli import app
 from scalecal.datasets import simulate
+from scalecal.runs.calibrating import chance_note
 
 pytestmark = pytest.mark.usefixtures("brief_training")
 
@@ -59,3 +61,70 @@ def test_two_classes_in_words_need_a_positive_one(call, data, command):
     assert call(command, "--positive", "benign", y=words).exit_code == 0
     swapped = call(command, "--positive", "tumour", y=words)
     assert "swapped" in str(swapped.exception)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_groups_in_train_and_test_are_warned_of(call, command):
+    part = np.repeat(["train", "val", "test"], [120, 30, 50])
+    groups = np.arange(200) % 25
+    with pytest.warns(ScalecalWarning, match=r"25 of 25 groups .* \(50 of 50 test cases\)"):
+        result = call(command, split=part, group=groups)
+    assert result.exit_code == 0, result.output
+    if command != "fit":
+        assert "Note: 25 of 25 groups have cases in both train and test" in result.output
+    quiet = call(command, "--allow-leakage", split=part, group=groups)  # warnings are errors
+    assert quiet.exit_code == 0, quiet.output
+    assert "25 of 25" not in quiet.output
+    assert call(command, split=part, group=np.arange(200)).exit_code == 0
+
+
+def test_check_warns_of_groups_in_train_and_test(tmp_path):
+    from tests.features.made import write_tiles
+
+    files = sorted(write_tiles(tmp_path / "tiles", 4).rglob("*.png"))
+    rows = [
+        f"{f.relative_to(tmp_path)},{i % 2},p,{'train' if i < 2 else 'test'}"
+        for i, f in enumerate(files)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["path,label,group,split", *rows]) + "\n")
+    found = run("check", f"table:{tmp_path / 't.csv'}", "--data", tmp_path)
+    assert "warning: 1 of 1 groups has cases in both train and test" in found.output
+    quiet = run("check", f"table:{tmp_path / 't.csv'}", "--data", tmp_path, "--allow-leakage")
+    assert quiet.exit_code == 0
+    assert "both train and test" not in quiet.output
+
+
+def test_leakage_needs_groups_and_a_split():
+    groups, part = Factor.of(["a", "a", "b", ""]), Factor.of(["train", "val", "test", "test"])
+    assert leakage_note(Cases(n=4, groups=groups)) == ""
+    assert leakage_note(Cases(n=4, split=part)) == ""
+    assert leakage_note(Cases(n=4, groups=groups, split=part)) == ""
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_labels_out_of_order_are_warned_of(tmp_path, command):
+    data = simulate(900, dim=4, auc=0.9, seed=0)
+    order = np.random.default_rng(1).permutation(900)
+    more = ("--method", "none-default") if command == "fit" else ("--methods", "none", "--seeds", 2)
+    for y, wrong in ((data.y[order], True), (data.y, False)):
+        np.savez(tmp_path / "f.npz", X=data.X, y=y)
+        line = (command, tmp_path / "f.npz", *more, "--out", tmp_path / "out")
+        if wrong:
+            with pytest.warns(ScalecalWarning, match=r"no better than chance .* misaligned"):
+                assert run(*line).exit_code == 0
+        else:
+            assert run(*line).exit_code == 0
+
+
+def test_chance_is_told_from_skill_and_from_too_few_cases():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, size=300)
+    found = [bool(chance_note(y, rng.normal(size=300))) for _ in range(200)]
+    assert np.mean(found) > 0.93  # an interval of 95 %, one side of it
+    skill = [bool(chance_note(y, y + rng.normal(size=300))) for _ in range(200)]
+    assert not any(skill)
+    assert chance_note(y[:40], rng.normal(size=40)) == ""
+    assert chance_note(np.zeros(300, dtype=int), rng.normal(size=300)) == ""
+    three = rng.integers(0, 3, size=600)
+    assert "no better than chance" in chance_note(three, rng.normal(size=(600, 3)))
+    assert chance_note(three, 2 * np.eye(3)[three] + rng.normal(size=(600, 3))) == ""

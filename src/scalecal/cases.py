@@ -18,7 +18,16 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, InputError, Int
 from scalecal.votes import STRATA, stratum_codes
 
-__all__ = ["Cases", "Factor", "Features", "Predictions", "Rows", "array_hash", "left_out_note"]
+__all__ = [
+    "Cases",
+    "Factor",
+    "Features",
+    "Predictions",
+    "Rows",
+    "array_hash",
+    "leakage_note",
+    "left_out_note",
+]
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
@@ -234,6 +243,33 @@ class Cases:
 def left_out_note(left_out: int, n: int) -> str:
     """Say how many of n cases were left out for want of a label."""
     return f"{left_out:,} of {n:,} cases without a label were left out."
+
+
+def leakage_note(cases: Cases) -> str:
+    """Say how many groups have cases both in train and in test; "" where none has.
+
+    Examples
+    --------
+    >>> cases = Cases(n=3, groups=Factor.of(["a", "b", "a"]), split=Factor.of(["train", "test", "test"]))
+    >>> leakage_note(cases)
+    '1 of 2 groups has cases in both train and test (1 of 2 test cases): ...'
+    """
+    if cases.groups is None or cases.split is None:
+        return ""
+    codes, part = cases.groups.codes, cases.split.values
+    known = codes >= 0
+    seen, tested = (codes[known & (part == name)] for name in ("train", "test"))
+    shared = np.intersect1d(seen, tested)
+    if len(shared) == 0:
+        return ""
+    has = "has" if len(shared) == 1 else "have"
+    total, cut = len(np.unique(codes[known])), int(np.isin(tested, shared).sum())
+    return (
+        f"{len(shared):,} of {total:,} groups {has} cases in both train and test "
+        f"({cut:,} of {int((part == 'test').sum()):,} test cases): what was learnt from them makes "
+        "scores on test too good. Split by group, or leave the split out and one is drawn that keeps groups "
+        "whole; --allow-leakage (in Python allow_leakage=True) silences this."
+    )
 
 
 @dataclass(frozen=True, eq=False)

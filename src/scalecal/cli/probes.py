@@ -13,6 +13,7 @@ import typer
 
 from scalecal.cli.app import (
     Address,
+    AllowLeakage,
     Column,
     Engine,
     NRaters,
@@ -145,6 +146,7 @@ def fit(
     panel_size: PanelSize = None,
     seed: Seed = None,
     memory: Memory = None,
+    allow_leakage: AllowLeakage = False,
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
     options = given(**locals())
@@ -159,6 +161,7 @@ def fit(
         method,
         dataset=data.dataset or features.name,
         readers=known_of_readers(kappa, vote_share, panel_size),
+        allow_leakage=allow_leakage,
         **given(seed=seed, preset=preset, memory=memory),
     )
     probe.save(out)
@@ -290,6 +293,7 @@ def compare(
             metavar="DIR", help="Folder of the images, for thumbnails and links in the report."
         ),
     ] = None,
+    allow_leakage: AllowLeakage = False,
 ) -> None:
     """Compare every method on your embeddings, paired over seeds and cases.
 
@@ -314,6 +318,7 @@ def compare(
         seeds=seeds,
         device=device or ("cuda" if num_gpus else None),
         memory=memory,
+        allow_leakage=allow_leakage,
         preset=preset,
         readers=known_of_readers(kappa, vote_share, panel_size),
         voted=split_list(voted, "--voted", int, what="whole numbers"),

@@ -6,6 +6,7 @@ which notes are taken. They hold for predictions and features, whole files and p
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import Cases, Predictions, left_out_note
+from scalecal.cases import Cases, Predictions, leakage_note, left_out_note
 from scalecal.checks import (
     MOST_RHO,
     ROUNDING,
@@ -24,6 +25,7 @@ from scalecal.checks import (
     Float,
     InputError,
     Int,
+    ScalecalWarning,
     as_rng,
     check_choice,
     check_counts,
@@ -76,6 +78,7 @@ def read_predictions(
     ties: Ties = "error",
     seed: int = 0,
     split: str | None = None,
+    allow_leakage: bool = False,
 ) -> Predictions:
     """Read predictions and, where they are, labels, votes, groups and strata.
 
@@ -104,6 +107,8 @@ def read_predictions(
     split
         Keep only the cases that the column `split` marks so, such as ``"test"``. By default all are
         kept, and a note counts those marked ``"train"``.
+    allow_leakage
+        Do not warn of groups with cases in both train and test.
 
     Examples
     --------
@@ -124,7 +129,7 @@ def read_predictions(
         ties=ties,
         seed=seed,
     )
-    return file.read(split)
+    return file.read(split, allow_leakage=allow_leakage)
 
 
 class PredictionFile:
@@ -166,7 +171,7 @@ class PredictionFile:
         self._furthest = 0.0
         self._rho: float | None = None
 
-    def read(self, split: str | None = None) -> Predictions:
+    def read(self, split: str | None = None, *, allow_leakage: bool = False) -> Predictions:
         """Read the whole file; with `split` only the cases marked so."""
         roles: tuple[str, ...] = PREDICTION_ROLES
         if len(self._files) > 1:
@@ -176,6 +181,9 @@ class PredictionFile:
             predictions = self._read(table)
             cases = without_empty_columns(predictions.cases)
             part, split_notes = _marked(table, cases, split)
+            if not allow_leakage and (leakage := leakage_note(cases)):
+                warnings.warn(leakage, ScalecalWarning, stacklevel=3)
+                split_notes = (*split_notes, leakage)
             notes = (*self._rounding_note(), *self._cases.notes)
             predictions = replace(predictions, cases=replace(cases, notes=notes)).labelled()
             assert cases.y is not None
