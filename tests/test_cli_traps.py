@@ -5,10 +5,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from scalecal import audit
 from scalecal.cases import Cases, Factor, leakage_note
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.cli import app
 from scalecal.datasets import simulate
+from scalecal.panel import fit_panel
 from scalecal.runs.calibrating import chance_note
 
 pytestmark = pytest.mark.usefixtures("brief_training")
@@ -103,8 +105,8 @@ def test_leakage_needs_groups_and_a_split():
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
 def test_labels_out_of_order_are_warned_of(tmp_path, command):
-    data = simulate(900, dim=4, auc=0.9, seed=0)
-    order = np.random.default_rng(1).permutation(900)
+    data = simulate(1600, dim=4, auc=0.9, seed=0)
+    order = np.random.default_rng(1).permutation(1600)
     more = ("--method", "none-default") if command == "fit" else ("--methods", "none", "--seeds", 2)
     for y, wrong in ((data.y[order], True), (data.y, False)):
         np.savez(tmp_path / "f.npz", X=data.X, y=y)
@@ -123,8 +125,64 @@ def test_chance_is_told_from_skill_and_from_too_few_cases():
     assert np.mean(found) > 0.93  # an interval of 95 %, one side of it
     skill = [bool(chance_note(y, y + rng.normal(size=300))) for _ in range(200)]
     assert not any(skill)
-    assert chance_note(y[:40], rng.normal(size=40)) == ""
+    assert chance_note(y[:90], rng.normal(size=90)) == ""
     assert chance_note(np.zeros(300, dtype=int), rng.normal(size=300)) == ""
     three = rng.integers(0, 3, size=600)
     assert "no better than chance" in chance_note(three, rng.normal(size=(600, 3)))
     assert chance_note(three, 2 * np.eye(3)[three] + rng.normal(size=(600, 3))) == ""
+
+
+def voted(m, n=400, rho=0.2, seed=0):
+    """Logits and votes of m readers whose mean they are."""
+    rng = np.random.default_rng(seed)
+    z = 1.5 * rng.normal(size=n)
+    p, size = 1 / (1 + np.exp(-z)), 1 / rho - 1
+    return z, p, rng.binomial(m, rng.beta(size * p, size * (1 - p)))
+
+
+def test_an_audit_without_ties_says_so_and_speaks_of_no_empty_stratum(tmp_path):
+    _, p, votes = voted(4)
+    file = tmp_path / "p.csv"
+    pd.DataFrame({"p": p, "votes": votes, "n_raters": 4}).to_csv(file, index=False)
+    result = run("audit", file, "--ties", "drop", "--resamples", 50)
+    assert f"in {(votes == 2).sum()} they are tied" in result.output
+    assert "rho estimated from the votes are too high" in result.output
+    assert "No case in stratum low" in result.output
+    assert "on low agreement" not in result.output
+
+
+def test_an_audit_of_single_reads_has_no_strata_and_says_why():
+    _, p, votes = voted(1)
+    result = audit(votes, p, votes=votes, n_raters=1, n_resamples=50)
+    assert [row["name"] for row in result.rows] == ["overall"]
+    assert "stratum" not in " ".join(result.sentences)
+    assert "No case has votes of two readers, so there are no strata of agreement." in result.notes
+    some = np.where(np.arange(400) < 300, 1, 5)
+    mixed = audit(votes, p, votes=some * votes, n_raters=some, n_resamples=50)
+    note = "300 of 400 cases have no stratum (they have fewer than two votes)"
+    assert any(note in line for line in mixed.notes)
+
+
+def test_dropping_ties_of_even_panels_raises_rho():
+    rho = []
+    for seed in range(5):
+        z, _, votes = voted(4, n=1500, rho=0.15, seed=seed)
+        kept = votes != 2
+        panels = [
+            fit_panel(z[k], votes=votes[k], n_raters=4, interval=False)
+            for k in (np.ones(1500, dtype=bool), kept)
+        ]
+        rho.append([panel.rho for panel in panels])
+    whole, without = np.mean(rho, axis=0)
+    assert whole == pytest.approx(0.15, abs=0.03)
+    assert without > whole + 0.05
+
+
+def test_prevalence_of_several_classes_is_the_commonest_one_s():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([2.0, 1.0, 1.0], size=300)
+    y = np.array([rng.choice(3, p=row) for row in p])
+    row = audit(y, p, n_resamples=50)["overall"]
+    assert row["prevalence"] == pytest.approx(np.bincount(y).max() / 300)
+    assert row["accuracy"] == pytest.approx((p.argmax(axis=1) == y).mean())
+    assert row["prevalence"] != row["accuracy"]

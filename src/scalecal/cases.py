@@ -218,10 +218,12 @@ class Cases:
         return np.flatnonzero(self.strata.codes == self.strata.names.index(stratum))
 
     def stratified(self) -> Cases:
-        """Return the cases with strata by agreement, unless they have strata or no votes."""
+        """Return the cases with strata by agreement, unless they have strata or none has two votes."""
         if self.strata is not None or self.votes is None:
             return self
         codes = stratum_codes(self.votes).astype(np.int64)
+        if (codes < 0).all():
+            return self
         return replace(self, strata=Factor(codes, STRATA), agreement=True)
 
     def labelled(self) -> Cases:

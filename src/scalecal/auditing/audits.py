@@ -493,14 +493,19 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
     cases, p = predictions.cases, predictions.p
     n = units.n
     if cases.strata is not None and (none := units.within(cases.strata.codes < 0).n):
-        notes.append(f"{none:,} of {n:,} cases have no stratum and count only in the overall row.")
+        why = " (they have fewer than two votes)" if cases.agreement else ""
+        notes.append(
+            f"{none:,} of {n:,} cases have no stratum{why} and count only in the overall row."
+        )
+    if cases.strata is None and cases.votes is not None:
+        notes.append("No case has votes of two readers, so there are no strata of agreement.")
     empty = [r["name"] for r in rows if r["n"] == 0]
     if empty:
         notes.append(f"No case in stratum {', '.join(empty)}: numbers are undefined there.")
     if p.ndim == 2:
         notes.append(
-            "With more than two classes prev., mean p, ECE and tests are of the predicted class: "
-            "how often it is right, how sure the model is of it."
+            "With more than two classes mean p, ECE and tests are of the predicted class: how sure the model "
+            "is of it, against how often it is right (acc.); prev. is the share of the commonest class."
         )
     single = [r["name"] for r in rows if r["n"] and p.ndim == 1 and r["prevalence"] in (0.0, 1.0)]
     if single:

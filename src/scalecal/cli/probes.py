@@ -301,7 +301,7 @@ def compare(
     predictions.parquet, results.csv, comparison.csv and the report.
     """
     open_features = partial(read, features, given(**locals()))
-    from scalecal.checks import InputError
+    from scalecal.report import check_images
     from scalecal.runs.facts import compare_cell
     from scalecal.runs.folder import RUN_FILES, write_run
     from scalecal.runs.grid import run_grid, run_grid_on
@@ -309,8 +309,8 @@ def compare(
     inputs = [features, labels, votes, images]
     check_run(out, "compare", RUN_FILES, inputs)
     data = open_features()
-    if images is not None and not images.is_dir():
-        raise InputError(f"no folder at {images}: --images names the folder of the images")
+    if images is not None:
+        check_images(images, () if data.cases.paths is None else data.cases.paths)
     options = given(
         dataset=data.dataset or features.stem,
         progress=tell,
@@ -348,7 +348,7 @@ def compare(
             "panel_size": panel_size,
             "voted": voted,
         },
-        notes=grid.notes,
+        notes=[*data.cases.notes, *grid.notes],
         fingerprint=data.fingerprint,
         inputs=inputs,
     )

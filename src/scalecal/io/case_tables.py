@@ -446,7 +446,10 @@ class CaseReader:
                 f"The label is the readers' majority in {count['decided'] - dropped} of {n} cases"
             )
             if dropped:
-                note += f"; in {dropped} they are tied and there is none"
+                note += (
+                    f"; in {dropped} they are tied and there is none. Without tied cases (--ties drop) low "
+                    "agreement is rare or missing, and kappa and rho estimated from the votes are too high"
+                )
             elif count["open"]:
                 note += f", {count['open']} of them tied and {TIES_DONE[self._ties]}"
             notes.append(note + ".")

@@ -146,7 +146,7 @@ def _form(probs: Float) -> Float:
     return probs[:, 1] if probs.shape[1] == 2 else probs
 
 
-FEWEST_TO_DOUBT = 0.075
+MOST_ERROR = 0.05
 """Standard error of an AUC at chance above which it tells nothing about the labels."""
 
 
@@ -172,7 +172,7 @@ def chance_note(y: Int, logits: Float) -> str:
         return ""
     few = float(counts.min())
     error = float(np.sqrt((len(y) + 1) / (12 * few * (len(y) - few))))
-    if error > FEWEST_TO_DOUBT:
+    if error > MOST_ERROR:
         return ""
     value = metrics.auc(y, _form(probabilities(logits)))
     low, high = value - NORMAL_95 * error, value + NORMAL_95 * error

@@ -158,8 +158,8 @@ def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
 def _one(facts: Facts) -> list[str]:
     overall, *strata = facts["audits"][facts["baseline"]]["sentences"]
     unknown = (
-        "The cases have no strata, so it is unknown on which of them it fails: give readers' "
-        "votes or a column of strata."
+        "The cases have no strata, so it is unknown on which of them it fails: give the votes of two "
+        "or more readers, or a column of strata."
     )
     seeds = facts["n_seeds"]
     which = f" This is seed {facts['seed']}, one of {seeds}." if seeds > 1 else ""
