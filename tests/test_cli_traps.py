@@ -106,7 +106,7 @@ def test_leakage_needs_groups_and_a_split():
 @pytest.mark.parametrize("command", ["fit", "compare"])
 def test_labels_out_of_order_are_warned_of(tmp_path, command):
     data = simulate(1600, dim=4, auc=0.9, seed=0)
-    order = np.random.default_rng(1).permutation(1600)
+    order = np.random.default_rng(2).permutation(1600)
     more = ("--method", "none-default") if command == "fit" else ("--methods", "none", "--seeds", 2)
     for y, wrong in ((data.y[order], True), (data.y, False)):
         np.savez(tmp_path / "f.npz", X=data.X, y=y)
