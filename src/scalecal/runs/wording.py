@@ -147,11 +147,10 @@ def shown_table(facts: Facts) -> pd.DataFrame:
         changes = [r.get("changes", {}).get(key) for r in rows]
         if any(changes):
             out[f"{COLUMNS[key].title} change [95 %]"] = [change_text(c) for c in changes]
-    beyond = {m: b for m, b in facts["softening"].items() if m != facts["baseline"]}
-    if beyond:
+    if beyond := facts["softening"]:
         title = COLUMNS[next(iter(beyond.values()))["metric"]].title
         out[f"{title} less softening's [95 %]"] = [
-            change_text(beyond.get(m)) if m != facts["baseline"] else "" for m in facts["methods"]
+            change_text(beyond.get(m)) for m in facts["methods"]
         ]
     shares = [facts["recovered"][m] for m in facts["methods"]]
     if any(share["share"] is not None for share in shares):
