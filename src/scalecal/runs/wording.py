@@ -305,8 +305,10 @@ def _left(facts: Facts, name: str) -> str:
     if nothing:
         return ""
     before = overall_p(facts["audits"][facts["baseline"]]["rows"][0])
+    labels = _row(facts, name)["changes"].get("nll")
+    by_votes = facts["best"]["metric"] == "vote_nll" and not (labels and _below(labels["high"]))
     aside = ""
-    if facts["best"]["metric"] == "vote_nll" and before is not None and before >= LEVEL:
+    if by_votes and before is not None and before >= LEVEL:
         aside = " By its labels the model needs no remedy: this one is for how single readers vote."
     return f" {when}{values}{of}: the tests find no miscalibration.{aside}"
 
@@ -353,7 +355,10 @@ def further(facts: Facts) -> list[str]:
         out.append(_training_sentence(best["method"], best["metric"], facts))
     out += vote_sentences(facts)
     if "plain" in facts["contrasts"]:
-        out.append(_scale_sentence(facts["contrasts"]["plain"], facts["recovered"]["scale"]))
+        remark = softening_remark(facts, "scale")
+        out.append(
+            _scale_sentence(facts["contrasts"]["plain"], facts["recovered"]["scale"], remark)
+        )
     if "control" in facts["contrasts"]:
         out.append(_control_sentence(facts["contrasts"]["control"]))
     return out
@@ -470,7 +475,7 @@ def _control_sentence(control: Mapping[str, Any]) -> str:
     )
 
 
-def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any]) -> str:
+def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any], remark: str) -> str:
     if plain["difference"] is None:
         word = "cannot be compared with"
     elif _below(plain["high"]) and plain["p_value"] < LEVEL:
@@ -489,7 +494,7 @@ def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any]) -> str:
             f", and recovers {part:.0f} % ({low:.0f} to {high:.0f}) of what training on the votes "
             "themselves gains"
         )
-    return text + "."
+    return text + (f"; it is {remark}." if remark else ".")
 
 
 def _range(values: Sequence[float | None]) -> str:
