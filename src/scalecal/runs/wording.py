@@ -475,7 +475,7 @@ def _control_sentence(control: Mapping[str, Any]) -> str:
     )
 
 
-def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any], remark: str) -> str:
+def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any], remark: str = "") -> str:
     if plain["difference"] is None:
         word = "cannot be compared with"
     elif _below(plain["high"]) and plain["p_value"] < LEVEL:
