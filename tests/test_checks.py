@@ -3,7 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalecal import checks
+import scalecal
+from scalecal import checks, metrics
+from scalecal.auditing.stream import StreamingAudit
 from scalecal.checks import InputError
 
 
@@ -57,3 +59,26 @@ def test_a_negative_seed_is_named():
     with pytest.raises(InputError, match="seed must not be negative, got -1"):
         checks.as_rng(-1)
     assert checks.as_rng(3).integers(9) == checks.as_rng(np.int64(3)).integers(9)
+
+
+@pytest.mark.parametrize("over", [2e-16, 1.2e-7])
+def test_probabilities_rounded_out_of_the_unit_interval_are_taken(over):
+    assert checks.check_probs([0.2, 1 + over, -over]).tolist() == [0.2, 1.0, 0.0]
+    assert metrics.ece([0, 1], [0.2, 1 + over]) == metrics.ece([0, 1], [0.2, 1.0])
+    assert scalecal.audit([0, 1], [0.2, 1 + over])["overall"]["n"] == 2
+    assert StreamingAudit().update([0, 1], [0.2, 1 + over]).n == 2
+
+
+@pytest.mark.parametrize(
+    ("probs", "message"),
+    [
+        ([0.2, 1.001], "Did you pass logits, or percentages"),
+        ([3.0, 97.0], r"Did you mean percent\? Then divide by 100"),
+        ([[3.0, 97.0]], "Did you mean percent"),
+        ([-3.0, 97.0], r"Did you pass logits\?"),
+        ([3.0, 970.0], r"Did you pass logits\?"),
+    ],
+)
+def test_numbers_beyond_rounding_are_refused_with_what_they_may_be(probs, message):
+    with pytest.raises(InputError, match=message):
+        checks.check_probs(probs)

@@ -103,6 +103,7 @@ def test_names_of_groups_and_strata_stay_with_their_cases(tmp_path, frame, names
         "test",
         "--ties",
         "drop",
+        "--allow-leakage",
         "--out",
         out,
         "--resamples",

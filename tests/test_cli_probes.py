@@ -506,6 +506,19 @@ def test_compare_shows_the_images_behind_the_embeddings(tmp_path):
         assert same[0] == same[1]
     wrong = run(*options, "--images", tmp_path / "nowhere", "--out", tmp_path / "no")
     assert "no folder at" in str(wrong.exception)
+    (tmp_path / "empty").mkdir()
+    for line in (options, ["report", tmp_path / "plain"]):
+        out = [] if line[0] == "report" else ["--out", tmp_path / "no"]
+        empty = run(*line, "--images", tmp_path / "empty", *out)
+        assert "image files is in it, such as 'bild" in str(empty.exception)
+
+
+def test_images_of_cases_that_name_no_file_are_an_error(features, tmp_path):
+    result = run(
+        *("compare", features, "--methods", "none", "--seeds", 1),
+        *("--images", tmp_path, "--out", tmp_path / "no"),
+    )
+    assert "the cases name no image files" in str(result.exception)
 
 
 @pytest.mark.parametrize("name", ["p.csv", "p.parquet"])

@@ -236,9 +236,10 @@ def test_what_is_missing_is_named(data):
         LinearProbe(rho=0.1, **QUICK).fit(data.X, data.y)
 
 
-def test_votes_of_the_other_class_are_told(data):
-    with pytest.warns(ScalecalWarning, match="900 of 900 cases the label is not what most readers"):
-        LinearProbe(**QUICK).fit(data.X, data.y, votes=7 - data.votes, n_raters=7)
+@pytest.mark.parametrize("preset", [None, "paper"])
+def test_votes_of_the_other_class_are_an_error(data, preset):
+    with pytest.raises(InputError, match=r"900 of 900 cases .* swapped"):
+        LinearProbe(**QUICK, preset=preset).fit(data.X, data.y, votes=7 - data.votes, n_raters=7)
 
 
 def test_expit_is_what_the_label_says(data):

@@ -160,3 +160,19 @@ def test_inter_reader_statistics_limits():
     rng = np.random.default_rng(0)
     chance = rng.multinomial(7, [0.5, 0.5], size=4000)
     assert abs(v.krippendorff_alpha(chance)) < 0.02
+
+
+def test_labels_against_most_majorities_are_an_error():
+    y = np.array([0, 1] * 10)
+    right = np.column_stack([np.where(y == 0, 4, 1), np.where(y == 1, 4, 1)])
+    v.check_sides(y, right)
+    with pytest.raises(InputError, match=r"in 20 of 20 cases .* --positive NAME"):
+        v.check_sides(y, right[:, ::-1])
+    v.check_sides(y[:9], right[:9, ::-1])  # too few to tell
+    half = np.where((np.arange(20) < 8)[:, None], right, right[:, ::-1])
+    v.check_sides(y, half)
+    v.check_sides(np.full(20, -1), right[:, ::-1])
+    v.check_sides(np.full(20, np.nan), right[:, ::-1])
+    v.check_sides(y, np.full((20, 2), 3))  # ties
+    with pytest.raises(InputError, match="in 40 of 40"):
+        v.check_sides(y[:4], right[:4, ::-1], sample_weight=np.full(4, 10.0))

@@ -18,7 +18,16 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, InputError, Int
 from scalecal.votes import STRATA, stratum_codes
 
-__all__ = ["Cases", "Factor", "Features", "Predictions", "Rows", "array_hash", "left_out_note"]
+__all__ = [
+    "Cases",
+    "Factor",
+    "Features",
+    "Predictions",
+    "Rows",
+    "array_hash",
+    "leakage_note",
+    "left_out_note",
+]
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
@@ -209,19 +218,22 @@ class Cases:
         return np.flatnonzero(self.strata.codes == self.strata.names.index(stratum))
 
     def stratified(self) -> Cases:
-        """Return the cases with strata by agreement, unless they have strata or no votes."""
+        """Return the cases with strata by agreement, unless they have strata or none has two votes."""
         if self.strata is not None or self.votes is None:
             return self
         codes = stratum_codes(self.votes).astype(np.int64)
+        if (codes < 0).all():
+            return self
         return replace(self, strata=Factor(codes, STRATA), agreement=True)
 
     def labelled(self) -> Cases:
         """Return the cases that have a label, and note how many have none."""
         if self.y is None:
-            raise InputError(
+            why = (
                 "there are no labels: give them in the file, or by labels=FILE or votes=FILE "
-                "(on the command line --labels FILE, --votes FILE)"
+                "(on the command line --labels FILE, --votes FILE)."
             )
+            raise InputError(" ".join([why, *self.notes]))
         kept = self.y >= 0
         if kept.all():
             return self
@@ -233,6 +245,33 @@ class Cases:
 def left_out_note(left_out: int, n: int) -> str:
     """Say how many of n cases were left out for want of a label."""
     return f"{left_out:,} of {n:,} cases without a label were left out."
+
+
+def leakage_note(cases: Cases) -> str:
+    """Say how many groups have cases both in train and in test; "" where none has.
+
+    Examples
+    --------
+    >>> cases = Cases(n=3, groups=Factor.of(["a", "b", "a"]), split=Factor.of(["train", "test", "test"]))
+    >>> leakage_note(cases)
+    '1 of 2 groups has cases in both train and test (1 of 2 test cases): ...'
+    """
+    if cases.groups is None or cases.split is None:
+        return ""
+    codes, part = cases.groups.codes, cases.split.values
+    known = codes >= 0
+    seen, tested = (codes[known & (part == name)] for name in ("train", "test"))
+    shared = np.intersect1d(seen, tested)
+    if len(shared) == 0:
+        return ""
+    has = "has" if len(shared) == 1 else "have"
+    total, cut = len(np.unique(codes[known])), int(np.isin(tested, shared).sum())
+    return (
+        f"{len(shared):,} of {total:,} groups {has} cases in both train and test "
+        f"({cut:,} of {int((part == 'test').sum()):,} test cases): what was learnt from them makes "
+        "scores on test too good. Split by group, or leave the split out and one is drawn that keeps groups "
+        "whole; --allow-leakage (in Python allow_leakage=True) silences this."
+    )
 
 
 @dataclass(frozen=True, eq=False)

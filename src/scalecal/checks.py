@@ -205,6 +205,9 @@ def _check_cases(array: NDArray[Any], name: str) -> None:
         )
 
 
+ROUNDING = 1e-6
+"""How far outside [0, 1] rounding may leave a probability, of single precision too."""
+
 SUM_TOLERANCE = 1e-4
 """How far from 1 the probabilities of a case may sum."""
 
@@ -215,21 +218,28 @@ MOST_RHO = 0.99
 def check_probs(probs: ArrayLike, name: str = "probs") -> Float:
     """Return probabilities as float64: (n,) of the positive class, or (n, C) with rows summing to 1.
 
+    What rounding leaves outside [0, 1] is set to 0 or 1.
+
     Examples
     --------
-    >>> check_probs([0.2, 3.2])
+    >>> check_probs([0.2, 1 + 2e-16]).tolist()
+    [0.2, 1.0]
+    >>> check_probs([0.2, -3.2])
     Traceback (most recent call last):
         ...
-    scalecal.checks.InputError: probs must lie in [0, 1], got 3.2 at row 1. Did you pass logits?
+    scalecal.checks.InputError: probs must lie in [0, 1], got -3.2 at row 1. Did you pass logits?
     """
     p = as_float(probs, name)
     _check_cases(p, name)
     check_finite(p, name)
-    if p.min() < 0.0 or p.max() > 1.0:
-        bad = (p < 0.0) | (p > 1.0)
+    low, high = float(p.min()), float(p.max())
+    if low < -ROUNDING or high > 1.0 + ROUNDING:
+        bad = (p < -ROUNDING) | (p > 1.0 + ROUNDING)
         raise InputError(
-            f"{name} must lie in [0, 1], got {p[bad][0]:g} at {rows(bad)}. Did you pass logits?"
+            f"{name} must lie in [0, 1], got {p[bad][0]:g} at {rows(bad)}. {_meant(low, high)}"
         )
+    if low < 0.0 or high > 1.0:
+        p = np.clip(p, 0.0, 1.0)
     if p.ndim == 2:
         total = p.sum(axis=1)
         off = np.abs(total - 1.0) > SUM_TOLERANCE
@@ -239,6 +249,15 @@ def check_probs(probs: ArrayLike, name: str = "probs") -> Float:
                 "If they were rounded, divide each row by its sum."
             )
     return p
+
+
+def _meant(low: float, high: float) -> str:
+    """What numbers from `low` to `high` may be, where probabilities were expected."""
+    if low < 0.0 or high > 100.0:
+        return "Did you pass logits?"
+    if high > 10.0:  # logits so large come with negative ones
+        return "Did you mean percent? Then divide by 100."
+    return "Did you pass logits, or percentages? Divide percentages by 100."
 
 
 def check_logits(logits: ArrayLike, name: str = "logits") -> Float:

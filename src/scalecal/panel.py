@@ -19,7 +19,6 @@ classes, or (n, C), whose answers are normalised log-probabilities.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -44,7 +43,6 @@ from scalecal.checks import (
     Float,
     InputError,
     Int,
-    ScalecalWarning,
     as_float,
     check_counts,
     check_finite,
@@ -52,6 +50,7 @@ from scalecal.checks import (
     check_positive_int,
     check_weights,
 )
+from scalecal.votes import check_sides
 
 __all__ = [
     "Panel",
@@ -1201,21 +1200,13 @@ def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
 def _are_majorities(labels: Float, counts: Int, sizes: Int) -> bool:
     """Whether labels of voted cases are what most readers said, all but one in twenty.
 
-    Ties count as not: something else decided them. Warns where most labels are not.
+    Ties count as not: something else decided them. Where most labels are not, that is an error.
     """
     ordered = np.sort(counts, axis=1)
     whole = np.isfinite(labels) & (ordered.sum(axis=1) == sizes)
-    clear = whole & (ordered[:, -1] > ordered[:, -2])
-    against = int((counts.argmax(axis=1) != labels)[clear].sum())
-    if 2 * against > clear.sum():
-        warnings.warn(
-            f"in {against} of {clear.sum()} cases the label is not what most readers said: votes count "
-            "the readers who chose the positive class (the last of the sorted classes), or have one column "
-            "per class in sorted order",
-            ScalecalWarning,
-            stacklevel=3,
-        )
-    return bool(20 * (against + whole.sum() - clear.sum()) <= whole.sum())
+    check_sides(labels[whole], counts[whole])
+    by_votes = (ordered[:, -1] > ordered[:, -2]) & (counts.argmax(axis=1) == labels)
+    return bool(20 * (~by_votes[whole]).sum() <= whole.sum())
 
 
 def _covariance(objective: _Objective, theta: Float, step: float = 1e-4) -> Float | None:

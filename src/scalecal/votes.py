@@ -28,6 +28,7 @@ __all__ = [
     "TIES",
     "Majority",
     "agreement",
+    "check_sides",
     "fleiss_kappa",
     "from_long",
     "krippendorff_alpha",
@@ -133,6 +134,48 @@ def majority(
         labels[tied] = -1
     labels[empty] = -1
     return Majority(labels, tied, empty)
+
+
+FEWEST_CLEAR = 10
+"""Cases with a clear majority below which labels are not held against it."""
+
+
+def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None) -> None:
+    """Fail where most labels contradict what most readers said: classes and votes are swapped then.
+
+    Most are more than a half by two standard deviations: labels at random are no error here.
+
+    Parameters
+    ----------
+    y
+        Class numbers (n,); negative or NaN where there is no label.
+    counts
+        Votes for each class (n, C). Ties and cases without votes are passed over.
+    sample_weight
+        How many cases each row stands for.
+
+    Examples
+    --------
+    >>> check_sides([0, 1] * 6, np.array([[1, 6], [5, 2]] * 6))
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: in 12 of 12 cases with a clear majority of readers the label is ...
+    """
+    labels = np.asarray(y, dtype=np.float64)
+    ordered = np.sort(counts, axis=1)
+    clear = (labels >= 0) & (ordered[:, -1] > ordered[:, -2])
+    weight = clear if sample_weight is None else clear * sample_weight
+    n, against = (
+        round(float(w.sum())) for w in (weight, weight * (counts.argmax(axis=1) != labels))
+    )
+    if n >= FEWEST_CLEAR and against - n / 2 > np.sqrt(n):  # two standard deviations of a coin's
+        raise InputError(
+            f"in {against:,} of {n:,} cases with a clear majority of readers the label is another class: "
+            "labels and votes are swapped. Votes count the readers who chose the positive class, the "
+            "second of two, or have one column per class in the order of the labels: turn the votes round "
+            "(n_raters - votes), or name the positive class (positive=NAME, on the command line "
+            "--positive NAME)"
+        )
 
 
 def tied_error(tied: NDArray[np.bool_], where: str) -> InputError:

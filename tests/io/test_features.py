@@ -121,10 +121,12 @@ def test_a_large_plain_array_is_mapped(tmp_path, monkeypatch, order, dtype):
         packed.labelled()
 
 
-def test_names_of_classes_are_sorted_and_may_be_turned(tmp_path):
+def test_names_of_classes_need_a_positive_one_and_may_be_turned(tmp_path):
     names = np.array(["SSA", "HP"])[Y]
     path = put_npz(tmp_path, X=X, y=names, votes=np.column_stack([VOTES, 4 - VOTES]))
-    found = read_features(path)
+    with pytest.raises(InputError, match=r"'HP', 'SSA': say which .* --positive NAME"):
+        read_features(path)
+    found = read_features(path, positive="SSA")
     assert found.cases.classes == ("HP", "SSA")
     assert found.y.tolist() == (1 - Y).tolist()
     assert found.cases.votes[:, 0].tolist() == VOTES.tolist()
@@ -328,3 +330,20 @@ def test_whole_numbers_are_features_too(tmp_path):
     found = read_features(put_npz(tmp_path, X=whole, y=Y))
     assert found.X.dtype == np.float64
     assert np.asarray(found.X).tolist() == whole.tolist()
+
+
+def test_columns_under_other_names_are_suggested_and_not_used(tmp_path):
+    path = put_npz(tmp_path, X=X, y=Y, patient=np.arange(len(Y)) // 2)
+    found = read_features(path)
+    assert found.cases.groups is None
+    assert found.cases.notes == (
+        "There is no column 'group'; 'patient' could be it: --group-column patient "
+        "(in Python columns={'group': 'patient'}).",
+    )
+    named = read_features(path, columns={"group": "patient"})
+    assert named.cases.groups is not None
+    assert named.cases.notes == ()
+    with pytest.raises(InputError, match=r"no labels.*'target' could be it: --label-column target"):
+        read_features(put_npz(tmp_path, X=X, target=Y)).labelled()
+    with pytest.raises(InputError, match="Did you mean 'embeddings'"):
+        read_features(put_npz(tmp_path, embeddings=X, y=Y))

@@ -195,6 +195,9 @@ def test_column_names_by_role(read):
     [
         ("id,p,lable\na,0.5,1\n", "no column 'label'.*Did you mean 'lable'"),
         ("id,Prob,label\na,0.5,1\n", "no column 'p'.*Columns found: id, Prob, label.*'Prob'"),
+        ("id,y_prob,label\na,0.5,1\n", "no column 'p'.*Did you mean 'y_prob'.*--p-column y_prob"),
+        ("id,p,Target\na,0.5,1\n", "no column 'label'.*Did you mean 'Target'"),
+        ("id,p,label\na,3,1\nb,97,1\n", "got 3 at lines 2, 3. Did you mean percent"),
         ("0.5,1\n0.25,0\n", "first line must be a header"),
         ("id,p,label\na,0.5,1\na,0.5,1\n", "must be unique.*'a' at lines 2, 3"),
         ("id,p,label\na,0.5,1\n,0.5,1\n", "'id' must name every case, missing at line 3"),
@@ -244,6 +247,12 @@ def test_bad_predictions_are_one_line(read, text, says):
 def test_bad_votes_are_one_line(read, votes, says):
     with pytest.raises(InputError, match=says):
         read("id,p,label\na,0.5,0\nb,0.5,1\n", votes)
+
+
+def test_groups_under_another_name_are_noted(read):
+    found = read("id,p,label,patient\na,0.5,1,x\nb,0.4,0,x\n")
+    assert found.cases.groups is None
+    assert "'patient' could be it: --group-column patient" in found.cases.notes[0]
 
 
 def test_misnamed_columns(read):

@@ -19,6 +19,7 @@ from scalecal.datasets import simulate
 from scalecal.io.store import write_file
 from scalecal.report import report_facts, write_report
 from scalecal.runs.folder import read_runs, store_facts
+from scalecal.runs.wording import change_text
 
 # Tiny data under the paper's preset give rise to warnings that are right and expected.
 pytestmark = [
@@ -90,13 +91,19 @@ def test_compare(features, tmp_path, votes, groups):
     for sentence in (*(item["text"] for item in facts["lead"]), *facts["more"]):
         assert sentence in flat
         assert sentence in " ".join(page.split())
-    shown = table_of(output)
+    shown = {name.partition(" (")[0]: (name, line) for name, line in table_of(output).items()}
     assert list(shown) == facts["methods"]
     compared = 0
-    for method, line in shown.items():
+    for method, (name, line) in shown.items():
         row = re.search(
             rf'<tr data-cell="c0" data-method="{re.escape(method)}">.*?</tr>', html, re.S
         )
+        assert name in " ".join(plain_text(row[0]).split())
+        beyond = facts["softening"][method]
+        assert line[f"{'vote' if votes else 'label'} NLL less softening's [95 %]"] == change_text(
+            beyond
+        )
+        assert "(no better than softening)" not in name or beyond["high"] >= 0
         cells = re.findall(r"<td .*?</td>", row[0], re.S)
         strata = [key for key in line if key.startswith("ECE")]
         for title, cell in zip(strata, cells, strict=False):
@@ -123,7 +130,7 @@ def test_compare(features, tmp_path, votes, groups):
             assert change == "0" or change in found
             compared += len(wanted)
     assert compared > 20 * (3 if votes else 1)
-    assert ("vote NLL" in shown["none"]) == votes
+    assert ("vote NLL" in shown["none"][1]) == votes
 
 
 @pytest.mark.parametrize("groups", [True, False], ids=["groups", "no groups"])

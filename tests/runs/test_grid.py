@@ -13,7 +13,7 @@ from scalecal.runs.facts import best_method, compare_cell
 from scalecal.runs.fitted import fit_method
 from scalecal.runs.grid import applicable, parts, run_grid, seed_list
 from scalecal.runs.methods import METHODS
-from scalecal.runs.wording import help_sentence, lead
+from scalecal.runs.wording import help_sentence, lead, softening_remark
 from scalecal.splits import hold_out
 
 pytestmark = pytest.mark.usefixtures("brief_training")
@@ -261,7 +261,9 @@ def facts_of(changes: dict) -> dict:
         rows[-1] |= {"vote_nll": 0.6 + by["vote_nll"], "nll": 0.4 + by["nll"]}
     best = best_method({m: {"overall": c} for m, c in made.items()}, set(changes))
     common = {"n_seeds": 1, "baseline": "none", "agreement": True, "methods": ["none", *changes]}
-    return {"best": best, "rows": rows, **common}
+    row = {"name": "overall", "ece": 0.1, "floor": 0.05, "p_cox": 0.2, "p_consistency": 0.4}
+    common |= {"audits": {m: {"rows": [row]} for m in common["methods"]}}
+    return {"best": best, "rows": rows, "softening": {}, "derived": {}, **common}
 
 
 @pytest.mark.parametrize(("gain", "claim"), [(0.0, "none improves"), (-0.02, "platt helps most")])
@@ -270,15 +272,75 @@ def test_a_larger_gain_that_raises_label_nll_is_not_passed_over_in_silence(gain,
     said = help_sentence(facts_of({"jury": jury, "platt": platt}))
     assert claim in said
     assert "without raising label NLL" in said
-    row = {"name": "overall", "ece": 0.1, "floor": 0.1}
-    audits = {"none": {"rows": [row]}}
-    cell = facts_of({"jury": jury, "platt": platt}) | {"audits": audits, "hardest": "", "name": "a"}
+    cell = facts_of({"jury": jury, "platt": platt}) | {"hardest": "", "name": "a"}
     several = lead([cell, cell])[2]["text"]
     assert ("without raising label NLL" in several) is (gain == 0)
     assert "jury changes vote NLL by -0.050 [-0.052, -0.048], but label NLL by +0.040" in said
     said = help_sentence(facts_of({"jury": {"vote_nll": 0.05, "nll": 0.04}, "platt": platt}))
     assert claim in said
     assert "jury" not in said
+
+
+def test_votes_choose_only_among_methods_that_labels_cannot_tell_apart():
+    """As on radiographs of mean p 0.62 and prevalence 0.34: a temperature flatters votes alone."""
+    changes = {"temperature": {"vote_nll": -0.08, "nll": -0.02}}
+    changes |= {
+        "platt": {"vote_nll": -0.05, "nll": -0.3},
+        "beta": {"vote_nll": -0.06, "nll": -0.299},
+    }
+    facts = facts_of(changes)
+    made = {r["method"]: {"overall": r["changes"]} for r in facts["rows"][1:]}
+    best = best_method(made, set(made), beaten={"temperature": "platt"})
+    assert best["method"] == "beta"
+    assert best["beaten"] == {"temperature": "platt"}
+    assert best_method(made, set(made))["method"] == "temperature"
+    said = help_sentence(facts | {"best": best})
+    assert "beta helps most" in said
+    assert "but its label NLL is clearly above that of platt" in said
+    harmful = {"platt": change_of(0.1), "temperature": made["temperature"]}
+    assert best_method(harmful, set(harmful), beaten={"temperature": "platt"}) is not None
+
+
+def change_of(labels: float) -> dict:
+    ends = {"low": labels - 0.002, "high": labels + 0.002, "sd": 0.001}
+    return {"overall": {k: {"difference": labels, **ends} for k in ("vote_nll", "nll")}}
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_a_gain_that_softening_gives_too_is_not_called_the_most_help(better):
+    facts = facts_of(
+        {m: {"vote_nll": d, "nll": 0.0} for m, d in (("jury", -0.05), ("platt", -0.02))}
+    )
+    beside = {"metric": "vote_nll", "temperature": 2.0, "difference": -0.001, "low": -0.002}
+    facts["softening"] = {
+        "jury": {**beside, "high": -0.0005 if better else 0.001, "better": better},
+        "platt": {**beside, "high": -0.001, "better": True},
+    }
+    said = help_sentence(facts)
+    assert ("helps most" in said) is better
+    assert ("jury is no better than softening. Better than softening: platt." in said) is not better
+    assert softening_remark(facts, "jury") == ("" if better else "no better than softening")
+    assert softening_remark(facts, "none") == ""
+
+
+@pytest.mark.parametrize(
+    ("p", "says"), [(0.2, "no miscalibration"), (0.001, "still miscalibrated")]
+)
+def test_what_is_left_after_a_remedy_is_said(p, says):
+    facts = facts_of(
+        {m: {"vote_nll": d, "nll": 0.0} for m, d in (("jury", -0.05), ("platt", -0.02))}
+    )
+    facts["audits"]["jury"] = {"rows": [{"ece": 0.31, "floor": 0.04, "p_cox": p}]}
+    said = help_sentence(facts)
+    assert says in said
+    assert "ECE is 0.310, where a calibrated model would show 0.040" in said
+    assert ("By its labels the model needs no remedy" in said) is (p == 0.2)
+    nothing = help_sentence(
+        facts_of({"a": {"vote_nll": 0.0, "nll": 0.0}, "b": {"vote_nll": 0.1, "nll": 0.0}})
+    )
+    assert "Doing nothing is as good." in nothing
+    harmful = facts_of({"a": {"vote_nll": -0.1, "nll": 0.1}, "b": {"vote_nll": 0.1, "nll": 0.1}})
+    assert "doing nothing is better" in help_sentence(harmful)
 
 
 @pytest.mark.parametrize(("gain", "claim"), [(0.0, "does not improve"), (-0.02, "helps")])

@@ -39,7 +39,7 @@ from scalecal.metrics.arguments import check_same_classes, read_hard_event
 from scalecal.metrics.grouping import too_few
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho
-from scalecal.votes import STRATA, fleiss_kappa, krippendorff_alpha
+from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -287,6 +287,8 @@ def audit_predictions(
     predictions = _checked(predictions)
     cases, p = predictions.cases, predictions.p
     y = labels_of(cases)
+    if cases.votes is not None:
+        check_sides(y, cases.votes, sample_weight=sample_weight)
     units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     rows: list[dict[str, Any]] = []
@@ -491,14 +493,19 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
     cases, p = predictions.cases, predictions.p
     n = units.n
     if cases.strata is not None and (none := units.within(cases.strata.codes < 0).n):
-        notes.append(f"{none:,} of {n:,} cases have no stratum and count only in the overall row.")
+        why = " (they have fewer than two votes)" if cases.agreement else ""
+        notes.append(
+            f"{none:,} of {n:,} cases have no stratum{why} and count only in the overall row."
+        )
+    if cases.strata is None and cases.votes is not None:
+        notes.append("No case has votes of two readers, so there are no strata of agreement.")
     empty = [r["name"] for r in rows if r["n"] == 0]
     if empty:
         notes.append(f"No case in stratum {', '.join(empty)}: numbers are undefined there.")
     if p.ndim == 2:
         notes.append(
-            "With more than two classes prev., mean p, ECE and tests are of the predicted class: "
-            "how often it is right, how sure the model is of it."
+            "With more than two classes mean p, ECE and tests are of the predicted class: how sure the model "
+            "is of it, against how often it is right (acc.); prev. is the share of the commonest class."
         )
     single = [r["name"] for r in rows if r["n"] and p.ndim == 1 and r["prevalence"] in (0.0, 1.0)]
     if single:

@@ -286,7 +286,7 @@ def score(
     row: dict[str, Any] = {
         "n": units.n,
         "n_groups": None if groups is None else len(np.unique(groups)),
-        "prevalence": float(np.average(event.y, weights=w)),
+        "prevalence": _prevalence(y, probs, w),
         "mean_p": float(np.average(event.p, weights=w)),
         "ece": metrics.ece(y, probs, n_bins=n_bins, sample_weight=w),
         "debiased_error": debiased,
@@ -310,6 +310,12 @@ def score(
     if counts is not None and (counts.sum(axis=1) > 0).any():
         row |= _vote_extras(probs if reader is None else reader, counts, w)
     return row
+
+
+def _prevalence(y: Int, probs: Float, times: Float | None) -> float:
+    """Share of positive labels; of more than two classes, share of the commonest."""
+    shares = np.bincount(y, times, 2) / (len(y) if times is None else times.sum())
+    return float(shares[1] if probs.ndim == 1 else shares.max())
 
 
 def _why_undefined(units: Units) -> str:

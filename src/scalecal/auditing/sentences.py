@@ -160,7 +160,8 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
     the, what = ("", "agreement") if agreement else ("the ", "stratum")
     judged = [r for r in rows if np.isfinite(r.get("p_null_holm", float("nan")))]
     if not judged:
-        whys = dict.fromkeys(r["reason"] for r in rows if r["n"] and r.get("reason"))
+        some = [r for r in rows if r["n"]] or rows
+        whys = dict.fromkeys(r["reason"] for r in some if r.get("reason"))
         because = f": {'; '.join(whys)}" if whys else ""
         return f"No stratum can be judged against a calibrated model{because}."
     failing = [r for r in judged if r["p_null_holm"] < LEVEL]
@@ -181,7 +182,8 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
 
 def _left_out(rows: Sequence[Row], reader: bool) -> str | None:
     hard = next((r for r in rows if r["name"] == "low"), None)
-    if hard is None or not hard.get("lvo_n", 0.0) >= FEWEST:
+    # With ties dropped the stratum is empty, whatever the votes that were kept would say.
+    if hard is None or not hard["n"] or not hard.get("lvo_n", 0.0) >= FEWEST:
         return None
     gap = hard["lvo_overconfidence"]
     low, high = (hard.get(f"lvo_overconfidence_{end}", float("nan")) for end in ("low", "high"))

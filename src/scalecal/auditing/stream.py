@@ -58,10 +58,11 @@ class StreamingAudit:
     to every halving of the distance to 0 or 1): overall ECE, mean and gap agree with `scalecal.audit`
     to rounding, those of strata, NLL and Brier score to 1e-6, AUC, debiased error and tests to about
     1e-5, p-values of the Kuiper test to a per cent on large data.
-    Nulls are other draws of the same law; above 100,000 cases they come from its normal limit, some
-    per cent off in a stratum of a few hundred cases. Floors, nulls, tests and intervals take cases as
-    independent: groups are not known here. Probabilities of a reader's vote are compressed beside those
-    of the label, each with counts of its own: no number needs both.
+    Of more than two classes the prevalence is not known. Nulls are other draws of the same law; above
+    100,000 cases they come from its normal limit, some per cent off in a stratum of a few hundred cases.
+    Floors, nulls, tests and intervals take cases as independent: groups are not known here. Probabilities
+    of a reader's vote are compressed beside those of the label, each with counts of its own: no number
+    needs both.
 
     Parameters
     ----------
@@ -247,6 +248,8 @@ class StreamingAudit:
         if counts.n_classes != 2:
             # Cells hold the top class alone: scores of all classes come from their own sums.
             _add_losses(result.rows, counts, {name: k for k, name in enumerate(names)})
+            for row in result.rows:
+                row["prevalence"] = float("nan")
             result = replace(result, references=[])
         if self._reader.n:
             result = _judged_by_votes(result, self._audit(self._reader, names))

@@ -58,6 +58,12 @@ Address = Annotated[
 ]
 
 
+AllowLeakage = Annotated[
+    bool,
+    typer.Option("--allow-leakage", help="Do not warn of groups that are both in train and test."),
+]
+
+
 def given(**options: Any) -> dict[str, Any]:
     """Return the options the user gave: defaults live in the functions that do the work.
 

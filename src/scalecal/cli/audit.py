@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from scalecal.cli.app import (
+    AllowLeakage,
     Column,
     NRaters,
     Out,
@@ -57,6 +58,7 @@ def audit(
         typer.Option(metavar="NAME", help="Audit only cases that a column split marks so: test."),
     ] = None,
     split_column: Column = None,
+    allow_leakage: AllowLeakage = False,
     stream: Annotated[
         bool,
         typer.Option(
@@ -105,7 +107,9 @@ def audit(
         result = stream_file(file, **reading, **options)
     else:
         options |= given(seed=seed)
-        predictions = read_predictions(file, **reading, **given(votes=votes, split=split))
+        predictions = read_predictions(
+            file, **reading, **given(votes=votes, split=split), allow_leakage=allow_leakage
+        )
         result = audit_predictions(predictions, **options)
     say(str(result))
     if out is not None:

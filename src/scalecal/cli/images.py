@@ -12,6 +12,7 @@ import typer
 
 from scalecal.cli.app import (
     Address,
+    AllowLeakage,
     Engine,
     NumGpus,
     OutFolder,
@@ -130,8 +131,13 @@ def check(
     quick: Annotated[
         bool, typer.Option("--quick", help="Do not read the images or compare checksums.")
     ] = False,
+    allow_leakage: AllowLeakage = False,
 ) -> None:
     """Verify a data set without extracting: counts, columns, checksums, every image."""
+    from scalecal.cases import leakage_note
+
+    if not allow_leakage and (leakage := leakage_note(images.cases)):
+        tell(f"warning: {leakage}")
     _facts({k: v for k, v in images.describe().items() if k != "warnings"})
     problems = () if quick else images.verify()
     for problem in problems:

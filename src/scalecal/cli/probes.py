@@ -13,6 +13,7 @@ import typer
 
 from scalecal.cli.app import (
     Address,
+    AllowLeakage,
     Column,
     Engine,
     NRaters,
@@ -49,7 +50,10 @@ Labels = Annotated[
     Path | None, typer.Option("--labels", metavar="FILE", help="Labels (groups, splits) by id.")
 ]
 Positive = Annotated[
-    str | None, typer.Option("--positive", metavar="CLASS", help="The second of two classes.")
+    str | None,
+    typer.Option(
+        "--positive", metavar="CLASS", help="The positive class, where the two are words."
+    ),
 ]
 
 
@@ -142,6 +146,7 @@ def fit(
     panel_size: PanelSize = None,
     seed: Seed = None,
     memory: Memory = None,
+    allow_leakage: AllowLeakage = False,
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
     options = given(**locals())
@@ -156,9 +161,12 @@ def fit(
         method,
         dataset=data.dataset or features.name,
         readers=known_of_readers(kappa, vote_share, panel_size),
+        allow_leakage=allow_leakage,
         **given(seed=seed, preset=preset, memory=memory),
     )
     probe.save(out)
+    for note in data.cases.notes:
+        tell(f"Note: {note}")
     counts = probe.about_["counts"]
     made = f", {counts['synthetic']:,} synthetic" if counts["synthetic"] else ""
     say(
@@ -285,6 +293,7 @@ def compare(
             metavar="DIR", help="Folder of the images, for thumbnails and links in the report."
         ),
     ] = None,
+    allow_leakage: AllowLeakage = False,
 ) -> None:
     """Compare every method on your embeddings, paired over seeds and cases.
 
@@ -292,7 +301,7 @@ def compare(
     predictions.parquet, results.csv, comparison.csv and the report.
     """
     open_features = partial(read, features, given(**locals()))
-    from scalecal.checks import InputError
+    from scalecal.report import check_images
     from scalecal.runs.facts import compare_cell
     from scalecal.runs.folder import RUN_FILES, write_run
     from scalecal.runs.grid import run_grid, run_grid_on
@@ -300,8 +309,8 @@ def compare(
     inputs = [features, labels, votes, images]
     check_run(out, "compare", RUN_FILES, inputs)
     data = open_features()
-    if images is not None and not images.is_dir():
-        raise InputError(f"no folder at {images}: --images names the folder of the images")
+    if images is not None:
+        check_images(images, () if data.cases.paths is None else data.cases.paths)
     options = given(
         dataset=data.dataset or features.stem,
         progress=tell,
@@ -309,6 +318,7 @@ def compare(
         seeds=seeds,
         device=device or ("cuda" if num_gpus else None),
         memory=memory,
+        allow_leakage=allow_leakage,
         preset=preset,
         readers=known_of_readers(kappa, vote_share, panel_size),
         voted=split_list(voted, "--voted", int, what="whole numbers"),
@@ -338,7 +348,7 @@ def compare(
             "panel_size": panel_size,
             "voted": voted,
         },
-        notes=grid.notes,
+        notes=[*data.cases.notes, *grid.notes],
         fingerprint=data.fingerprint,
         inputs=inputs,
     )

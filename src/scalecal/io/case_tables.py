@@ -6,6 +6,7 @@ which notes are taken. They hold for predictions and features, whole files and p
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import Cases, Predictions, left_out_note
+from scalecal.cases import Cases, Predictions, leakage_note, left_out_note
 from scalecal.checks import (
     MOST_RHO,
+    ROUNDING,
     SUM_TOLERANCE,
     Float,
     InputError,
     Int,
+    ScalecalWarning,
     as_rng,
     check_choice,
     check_counts,
@@ -34,7 +37,9 @@ from scalecal.checks import (
 from scalecal.io.named_columns import (
     NamedColumns,
     as_ids,
+    as_option,
     check_headers,
+    could_be,
     iterate_columns,
     open_columns,
     some,
@@ -73,6 +78,7 @@ def read_predictions(
     ties: Ties = "error",
     seed: int = 0,
     split: str | None = None,
+    allow_leakage: bool = False,
 ) -> Predictions:
     """Read predictions and, where they are, labels, votes, groups and strata.
 
@@ -101,6 +107,8 @@ def read_predictions(
     split
         Keep only the cases that the column `split` marks so, such as ``"test"``. By default all are
         kept, and a note counts those marked ``"train"``.
+    allow_leakage
+        Do not warn of groups with cases in both train and test.
 
     Examples
     --------
@@ -121,7 +129,7 @@ def read_predictions(
         ties=ties,
         seed=seed,
     )
-    return file.read(split)
+    return file.read(split, allow_leakage=allow_leakage)
 
 
 class PredictionFile:
@@ -163,7 +171,7 @@ class PredictionFile:
         self._furthest = 0.0
         self._rho: float | None = None
 
-    def read(self, split: str | None = None) -> Predictions:
+    def read(self, split: str | None = None, *, allow_leakage: bool = False) -> Predictions:
         """Read the whole file; with `split` only the cases marked so."""
         roles: tuple[str, ...] = PREDICTION_ROLES
         if len(self._files) > 1:
@@ -173,6 +181,9 @@ class PredictionFile:
             predictions = self._read(table)
             cases = without_empty_columns(predictions.cases)
             part, split_notes = _marked(table, cases, split)
+            if not allow_leakage and (leakage := leakage_note(cases)):
+                warnings.warn(leakage, ScalecalWarning, stacklevel=3)
+                split_notes = (*split_notes, leakage)
             notes = (*self._rounding_note(), *self._cases.notes)
             predictions = replace(predictions, cases=replace(cases, notes=notes)).labelled()
             assert cases.y is not None
@@ -281,7 +292,7 @@ class PredictionFile:
             which = "" if ids is None else f" (ids {some(ids[absent])})"
             raise InputError(f"column {name!r} is missing at {rows(absent)}{which}")
         # Logits and percentages are left alone, for `check_probs` to refuse.
-        if probs.ndim == 2 and probs.min(initial=0.0) >= 0.0 and probs.max(initial=0.0) <= 1.0:
+        if probs.ndim == 2 and ((probs >= -ROUNDING) & (probs <= 1.0 + ROUNDING)).all():
             total = probs.sum(axis=1)
             distance = np.abs(total - 1.0)
             off = (distance > SUM_TOLERANCE) & (distance < ROUNDED + 1e-9)
@@ -360,6 +371,7 @@ class CaseReader:
         )
         self._named: dict[str, dict[str, None]] = {}
         self._join_notes: tuple[str, ...] = ()
+        self._unread: dict[str, str] = {}
 
     def read(
         self,
@@ -383,6 +395,11 @@ class CaseReader:
             table.check_full("group", cases.groups, "every case needs a group")
         self.count["all"] += cases.n
         label = table.factor("label")
+        absent = ("group",) if label is not None else ("group", "label")
+        for role in absent:
+            other = could_be(role, table.header)
+            if other and not table.has(role) and table.names[role] not in table.header:
+                self._unread[role] = other
         if self._votes is None:
             counts, named = votes_in(table, n_raters=self._n_raters)
         else:
@@ -412,7 +429,11 @@ class CaseReader:
     def notes(self) -> tuple[str, ...]:
         """How labels came about in all tables read so far: plain sentences."""
         count, n = self.count, self.count["all"]
-        notes = list(self._join_notes)
+        notes = [
+            f"There is no column {role!r}; {other!r} could be it: {as_option(role, other)}."
+            for role, other in self._unread.items()
+        ]
+        notes += self._join_notes
         if count["against"]:
             notes.append(
                 f"In {count['against']} of {n} cases the label is not the readers' majority."
@@ -425,7 +446,10 @@ class CaseReader:
                 f"The label is the readers' majority in {count['decided'] - dropped} of {n} cases"
             )
             if dropped:
-                note += f"; in {dropped} they are tied and there is none"
+                note += (
+                    f"; in {dropped} they are tied and there is none. Without tied cases (--ties drop) low "
+                    "agreement is rare or missing, and kappa and rho estimated from the votes are too high"
+                )
             elif count["open"]:
                 note += f", {count['open']} of them tied and {TIES_DONE[self._ties]}"
             notes.append(note + ".")

@@ -23,7 +23,7 @@ from scalecal.io.case_tables import (
     without_empty_columns,
 )
 from scalecal.io.feature_folder import MANIFEST, FeatureFolder, load_features
-from scalecal.io.named_columns import ROLES, NamedColumns, check_headers, open_columns
+from scalecal.io.named_columns import ROLES, NamedColumns, check_headers, open_columns, some
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
 from scalecal.votes import Ties
@@ -67,7 +67,8 @@ def read_features(
     classes
         The classes in order, where they are known beforehand, such as a fitted probe's.
     positive
-        The second of two classes; by default the later one in sorted order.
+        The second of two classes. It may be left out where they are 0 and 1 or `classes` has them
+        in order, as a feature folder does.
     n_raters, ties, seed
         As in `scalecal.io.read_predictions`.
 
@@ -76,7 +77,7 @@ def read_features(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder, "f.npz"), X=np.eye(3), y=["HP", "SSA", "HP"])
-    ...     data = read_features(Path(folder, "f.npz"))
+    ...     data = read_features(Path(folder, "f.npz"), positive="SSA")
     >>> data.X.shape, data.y.tolist(), data.cases.classes
     ((3, 3), [0, 1, 0], ('HP', 'SSA'))
     """
@@ -105,7 +106,7 @@ def read_features(
             table, joined = _join(table, ids, second)
             notes += joined
     with table.messages():
-        choose = partial(choose_classes, classes=classes, positive=positive)
+        choose = partial(choose_classes, classes=classes, positive=positive, ask=True)
         cases = without_empty_columns(reader.read(table, ids, choose))
         if cases.split is not None:
             for name in cases.split.names:
@@ -124,8 +125,12 @@ def choose_classes(
     *,
     classes: Sequence[str] | None = None,
     positive: str | None = None,
+    ask: bool = False,
 ) -> tuple[str, ...]:
-    """Return the classes that labels and votes name: as given, else numbers by value, else sorted."""
+    """Return the classes that labels and votes name: as given, else numbers by value, else sorted.
+
+    With `ask`, two classes that are words need a positive one.
+    """
     if classes is None:
         seen = {name for names in named.values() for name in names}
         if seen <= {"0", "1"}:
@@ -133,6 +138,12 @@ def choose_classes(
         classes = sorted(seen, key=int) if all(map(str.isdigit, seen)) else sorted(seen)
         if len(classes) == 1:
             raise InputError(f"every label is {classes[0]!r}: two classes or more are needed")
+        words = not all(map(str.isdigit, seen))
+        if ask and words and len(classes) == 2 and positive is None:
+            raise InputError(
+                f"the classes are {some(classes)}: say which of them is the positive one, with "
+                "positive=NAME (on the command line --positive NAME)"
+            )
     return resolve_classes(named, columns=classes, positive=positive)
 
 

@@ -42,6 +42,22 @@ ROLES: Mapping[str, str] = MappingProxyType(
 `votes` and `X` may also be spread over columns: `p_<class>`, `p_reader_<class>`, `votes_<class>`,
 `f0, f1, ...`."""
 
+SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "id": ("case", "case_id", "image_id", "image", "file", "filename", "name"),
+        "p": ("prob", "probability", "proba", "score", "y_prob", "y_score", "y_pred", "prediction"),
+        "label": ("y", "target", "class", "y_true", "truth", "ground_truth", "diagnosis"),
+        "votes": ("positive_votes", "votes_positive", "n_positive", "n_votes"),
+        "n_raters": ("n_readers", "readers", "raters", "n_annotators", "panel_size"),
+        "rater": ("reader", "annotator", "observer", "grader", "pathologist", "radiologist"),
+        "group": ("patient", "patient_id", "subject", "subject_id", "slide", "slide_id"),
+        "stratum": ("strata", "difficulty"),
+        "split": ("fold", "partition", "subset", "set"),
+        "X": ("embedding", "embeddings", "features", "feature"),
+    }
+)
+"""Names under which other files hold what a role is: suggested, never used unasked."""
+
 FACTOR_ROLES = ("rater", "group", "stratum", "split")
 NUMBER_ROLES = ("p", "p_reader", "rho", "votes", "n_raters")
 SPREAD_ROLES = ("p", "p_reader", "votes")
@@ -266,19 +282,45 @@ def _plays(role: str, name: str, column: str) -> bool:
     return role in SPREAD_ROLES and column.startswith(f"{name}_") and len(column) > len(name) + 1
 
 
+def as_option(role: str, column: str) -> str:
+    """How a column is named as a role's, on the command line and in Python.
+
+    Examples
+    --------
+    >>> as_option("group", "patient id")
+    "--group-column 'patient id' (in Python columns={'group': 'patient id'})"
+    """
+    option = f"--{role.replace('_', '-')}-column {shlex.quote(column)}"
+    return f"{option} (in Python columns={{{role!r}: {column!r}}})"
+
+
+def could_be(role: str, header: Iterable[str]) -> str | None:
+    """Return the column that goes by another common name of a role, or by its plural; None without one.
+
+    Examples
+    --------
+    >>> could_be("group", ["id", "Patient"]), could_be("label", ["labels"]), could_be("p", ["id"])
+    ('Patient', 'labels', None)
+    """
+    lower = {column.lower(): column for column in header}
+    likely = (*SYNONYMS.get(role, ()), f"{role}s")
+    return next((lower[name] for name in likely if name in lower), None)
+
+
 def _missing(name: str, use: str, header: Iterable[str], role: str | None = None) -> InputError:
     columns = list(header)
     lower = {column.lower(): column for column in reversed(columns)}
-    near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+    usual = next((r for r, own in ROLES.items() if name in (r, own, f"{own}0")), "")
+    other = could_be(usual, columns)
+    near = [] if other is None else [other.lower()]
+    near = near or difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
     near = near or [column for column in lower if column.startswith(name.lower())]
     meant = f" Did you mean {lower[near[0]]!r}?" if near else ""
     headless = ""
     if columns and all(_is_number(column) for column in columns):
         headless = " The first line must be a header with the columns' names."
     elif role is not None:
-        other = lower[near[0]] if near else "NAME"
-        option = f"--{role.replace('_', '-')}-column {shlex.quote(other)}"
-        meant += f" Name it with {option} (in Python columns={{{role!r}: {other!r}}})."
+        meant += f" Name it with {as_option(role, lower[near[0]] if near else 'NAME')}."
     more = f", ... ({len(columns)} in all)" if len(columns) > 20 else ""
     return InputError(
         f"no column {name!r} ({use}). Columns found: {', '.join(columns[:20])}{more}.{meant}{headless}"

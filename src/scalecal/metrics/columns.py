@@ -178,9 +178,13 @@ def _all_columns() -> Iterator[Column]:
     yield Column(
         "prevalence",
         "prev.",
-        "Share of positive labels; with more than two classes, how often the top class is right",
+        "Share of positive labels; with more than two classes, of the commonest",
     )
-    yield Column("mean_p", "mean p", "Mean probability of the event that `prevalence` counts")
+    yield Column(
+        "mean_p",
+        "mean p",
+        "Mean probability of the positive class; with more, of the predicted one",
+    )
     yield Column(
         "ece", "ECE", "Expected calibration error, in bins of equal width", "lower", "floor"
     )

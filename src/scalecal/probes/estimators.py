@@ -46,6 +46,7 @@ from scalecal.probes.fitting import (
 from scalecal.probes.recipes import Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
+from scalecal.votes import check_sides
 
 FLOATS = (np.float64, np.float32, np.float16)
 FORMAT = 3
@@ -160,6 +161,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = check_weights(sample_weight, len(features), "sample_weight")
         n_classes = len(self.classes_)
         counts = None if votes is None else _counts(votes, n_raters, len(features), n_classes)
+        if counts is not None:
+            check_sides(codes, counts)
         X_validation, validation_y = self._validation(X_val, y_val, features.dtype)
         seen = codes if weights is None else codes[weights > 0]
         if len(np.unique(seen)) < 2:

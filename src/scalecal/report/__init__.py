@@ -2,7 +2,15 @@
 
 from scalecal.report.exporting import export
 from scalecal.report.fragment import audit_html, audit_page
-from scalecal.report.page import write_report
+from scalecal.report.page import check_images, write_report
 from scalecal.runs.folder import newest_report, report_facts
 
-__all__ = ["audit_html", "audit_page", "export", "newest_report", "report_facts", "write_report"]
+__all__ = [
+    "audit_html",
+    "audit_page",
+    "check_images",
+    "export",
+    "newest_report",
+    "report_facts",
+    "write_report",
+]

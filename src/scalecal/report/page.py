@@ -6,7 +6,7 @@ import base64
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,14 +80,15 @@ def write_report(
     The file written.
     """
     out = Path(out)
-    if images is not None and not Path(images).is_dir():
-        raise InputError(f"no folder at {images}: --images names the folder of the images")
     inputs = [*runs, images]
     # The report in a run's own folder belongs to the run, which makes it anew when it is run again.
     kind = (out.name == "report.html" and written_by(out.parent / "run.json")) or "report"
     check_output_file(out, kind=kind, inputs=inputs)
     read = read_runs(runs)
     facts, cells = side_by_side(read), [cell for run in read for cell in run.cells]
+    if images is not None:
+        named = (cell.cases.paths for cell in cells if cell.cases.paths is not None)
+        check_images(images, [path for paths in named for path in paths])
     tidy = results_of(read, facts)
     notes, thumbnails = _images(facts, cells, out, images)
     text = ""
@@ -253,6 +254,23 @@ def case_arrays(
 
 
 # Images
+
+
+def check_images(folder: str | Path, paths: Iterable[str]) -> None:
+    """Fail unless there is such a folder, and at least one of the cases' files in it."""
+    if not Path(folder).is_dir():
+        raise InputError(f"no folder at {folder}: --images names the folder of the images")
+    named = [str(path) for path in paths if path]
+    if not named:
+        raise InputError(
+            f"--images {folder}: the cases name no image files. Paths are kept in folders made by "
+            "scalecal extract"
+        )
+    if not any(Path(folder, path).is_file() for path in named):
+        raise InputError(
+            f"--images {folder}: none of the {len(named):,} image files is in it, such as {named[0]!r}: "
+            "name the folder that these paths start from"
+        )
 
 
 def add_images(

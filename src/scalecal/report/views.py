@@ -17,7 +17,7 @@ from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
-from scalecal.runs.wording import all_sentences, change_text, vote_sentences
+from scalecal.runs.wording import all_sentences, change_text, softening_remark, vote_sentences
 
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
 
@@ -55,6 +55,8 @@ def cell_view(
         role, what = role_of(method, cell["baseline"]), f"{seed}{cell['n_bins']} bins"
         if method in cell["derived"]:
             what += f"; {cell['derived'][method]}"
+        if remark := softening_remark(cell, method):
+            what += f"; {remark}"
         drawn = [_reliability_panel(cell, method, role, panel) for panel in panels]
         diagrams.append({"method": method, "role": role, "what": what, "panels": drawn})
     by_votes = [
@@ -391,7 +393,6 @@ def _lead(facts: Row) -> list[dict[str, Any]]:
 def _beside(cell: Row, facts: Row, drawn: bool) -> dict[str, Any]:
     value = {r["stratum"]: r for r in cell["rows"] if r["method"] == cell["baseline"]}
     whole, hard = value.get("overall", {}), value.get(cell["hardest"], {})
-    best = cell["best"]
     pairs = [(whole, "n"), (whole, "ece"), (whole, "floor"), (hard, "ece"), (hard, "null")]
     pairs += [(whole, "nll"), (whole, "vote_nll"), (whole, "auc")]
     return {
@@ -399,8 +400,16 @@ def _beside(cell: Row, facts: Row, drawn: bool) -> dict[str, Any]:
         "name": cell["name"],
         "run": facts["runs"][cell["run"]]["title"],
         "numbers": [number(row.get(key)) for row, key in pairs],
-        "best": (best["method"] if best["sure"] else "none for sure") if best else "-",
+        "best": _best_text(cell) if cell["best"] else "-",
     }
+
+
+def _best_text(cell: Row) -> str:
+    """The best method, and what is to be said of it."""
+    best = cell["best"]
+    remark = softening_remark(cell, best["method"])
+    name = f"{best['method']} ({remark})" if remark else best["method"]
+    return name if best["sure"] else "none for sure"
 
 
 def _dot_table(facts: Row) -> dict[str, Any]:
@@ -427,6 +436,7 @@ def _dot_table(facts: Row) -> dict[str, Any]:
                     "cell": cell["key"],
                     "name": cell["name"],
                     "method": method,
+                    "remark": softening_remark(cell, method),
                     "role": role,
                     "strips": strips,
                     "extra": [

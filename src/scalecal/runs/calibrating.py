@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from scalecal import metrics
 from scalecal.calibrators import Calibrator, PanelCalibrator
 from scalecal.cases import Cases, Features
 from scalecal.checks import Float, InputError, Int
+from scalecal.inference.units import NORMAL_95
 from scalecal.panel import vote_moments
 from scalecal.probes import CrossFit, Trained, probabilities
 from scalecal.runs.cells import Prediction
@@ -142,3 +144,42 @@ def answers(
 def _form(probs: Float) -> Float:
     """(n,) of the second of two classes, else (n, C)."""
     return probs[:, 1] if probs.shape[1] == 2 else probs
+
+
+MOST_ERROR = 0.05
+"""Standard error of an AUC at chance above which it tells nothing about the labels."""
+
+
+def chance_note(y: Int, logits: Float) -> str:
+    """Say that held-out cases are ranked no better than by chance; "" where they are, or are too few.
+
+    The 95 % interval is of the AUC of scores that know nothing of the labels, moved to the AUC found: with
+    m positive and n negative cases its variance is (m + n + 1) / (12 m n) (Mann and Whitney, 1947). Of
+    more than two classes the AUC is the mean of each against the rest, and the variance that of the
+    rarest.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> chance_note(np.arange(400) % 2, rng.normal(size=400))
+    'AUC on the 400 cases held out of training is 0.5..., no better than chance ...'
+    >>> chance_note(np.arange(400) % 2, np.arange(400) % 2 + rng.normal(size=400))
+    ''
+    """
+    counts = np.bincount(y)
+    counts = counts[counts > 0]
+    if len(counts) < 2:
+        return ""
+    few = float(counts.min())
+    error = float(np.sqrt((len(y) + 1) / (12 * few * (len(y) - few))))
+    if error > MOST_ERROR:
+        return ""
+    value = metrics.auc(y, _form(probabilities(logits)))
+    low, high = value - NORMAL_95 * error, value + NORMAL_95 * error
+    if low > 0.5:
+        return ""
+    return (
+        f"AUC on the {len(y):,} cases held out of training is {value:.2f}, no better than chance (95 % "
+        f"interval {low:.2f} to {high:.2f}): labels may be misaligned with the embeddings. Check that both "
+        "have the same order, or join them by id."
+    )

@@ -19,7 +19,13 @@ from scalecal import metrics
 from scalecal.auditing.audits import Audit, audit_predictions
 from scalecal.auditing.sentences import LEVEL
 from scalecal.auditing.vote_bins import vote_reliability
-from scalecal.calibrators import Calibrator, PanelCalibrator, PlattScaling, TemperatureScaling
+from scalecal.calibrators import (
+    BetaCalibration,
+    Calibrator,
+    PanelCalibrator,
+    PlattScaling,
+    TemperatureScaling,
+)
 from scalecal.calibrators.base import as_logits
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
@@ -147,7 +153,9 @@ def compare_cell(
     drawn = Resampled([cell], **options)
     changes = _changes(cell, drawn)
     rows = _rows(cell, results, nulls, changes)
-    best = best_method(changes, _candidates(cell))
+    candidates = _candidates(cell)
+    best = best_method(changes, candidates, beaten=_beaten(drawn, changes, candidates))
+    frontier = _frontier(cell, rows, options)
     shown = [base, *([best["method"]] if best else [])]
     made = dict(audits or {})
     made = {m: made.get(m) or audit_predictions(cell.answers(m), **options) for m in shown}
@@ -174,6 +182,7 @@ def compare_cell(
         "presets": {m: _preset(cell, m) for m in cell.methods},
         "baseline": base,
         "best": best,
+        "recommended": best["method"] if best and best["sure"] else None,
         "shown": shown,
         "audits": {m: _audit_facts(audit) for m, audit in made.items()},
         "rows": rows,
@@ -183,7 +192,10 @@ def compare_cell(
         "kappa_sensitivity": None if voted is None else _kappa_sensitivity(cell, drawn, voted),
         "reliability": {m: reliability_facts(audit) for m, audit in made.items()},
         "vote_reliability": {m: vote_reliability(audit) for m, audit in made.items()},
-        "frontier": _frontier(cell, rows, options),
+        "frontier": frontier,
+        "softening": _softening(
+            frontier["beyond"], "vote_nll" if cell.cases.votes is not None else "nll"
+        ),
         "referral": _referral(cell, shown),
         "two_answers": both,
         "cases": _overconfident(cell, base, best["method"] if best else None, both),
@@ -435,11 +447,36 @@ def _candidates(cell: Cell) -> set[str]:
     }
 
 
-def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict[str, Any] | None:
-    """Choose the method with the lowest vote NLL (label NLL without votes) at no clear cost.
+def _beaten(drawn: Resampled, changes: Changes, candidates: Collection[str]) -> dict[str, str]:
+    """Candidates whose label NLL is clearly above that of the one with the lowest: method -> that one."""
+    known = {
+        m: by["overall"]["nll"]["difference"]
+        for m, by in changes.items()
+        if m in candidates and "nll" in by["overall"]
+    }
+    if not known:
+        return {}
+    lowest = min(known, key=lambda m: known[m])
+    rivals = (m for m in known if m != lowest)
+    return {
+        m: lowest
+        for m in rivals
+        if drawn.contrast(m, lowest, stratum="overall", metric="nll").low > 0
+    }
+
+
+def best_method(
+    changes: Mapping[str, Any],
+    candidates: Collection[str],
+    *,
+    beaten: Mapping[str, str] | None = None,
+) -> dict[str, Any] | None:
+    """Choose the method with the lowest vote NLL (label NLL without votes) at no clear cost in labels.
 
     Candidates whose label NLL is clearly worse than the baseline's are left out (`costly` has those
-    that gain more than the chosen one); None where none is left. The gain is beyond chance (`sure`)
+    that gain more than the chosen one); None where none is left. So are those that are clearly worse by
+    labels than another candidate (`beaten`: method -> which): votes choose among the methods that labels
+    cannot tell apart, and a remedy for votes is none for labels. The gain is beyond chance (`sure`)
     only if its interval, widened for the number of candidates (Bonferroni), excludes zero: trying
     more methods cannot make a gain.
 
@@ -457,6 +494,9 @@ def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict
     harmless = [m for m, c in known.items() if not c.get("nll", {}).get("low", 0.0) > 0]
     if not harmless:
         return None
+    passed = beaten or {}
+    left_out = [m for m in harmless if m in passed and passed[m] in harmless]
+    harmless = [m for m in harmless if m not in left_out]
     method = min(harmless, key=lambda m: known[m][metric]["difference"])
     change = known[method][metric]
     # The resamples are as wide as Student's t makes a 95 % interval; a wider one needs more of it.
@@ -471,8 +511,14 @@ def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict
         "costly": [
             m
             for m, c in known.items()
-            if m not in harmless and c[metric]["difference"] < min(0.0, change["difference"])
+            if m not in (*harmless, *left_out)
+            and c[metric]["difference"] < min(0.0, change["difference"])
         ],
+        "beaten": {
+            m: passed[m]
+            for m in left_out
+            if known[m][metric]["difference"] < min(0.0, change["difference"])
+        },
         "low": low,
         "high": high,
         "sure": bool(np.isfinite(high) and high < 0),
@@ -482,9 +528,9 @@ def best_method(changes: Mapping[str, Any], candidates: Collection[str]) -> dict
 def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
     """Add what could be done to predictions alone, where they are all there is: an audit's one model.
 
-    A temperature, a line through the logits (Platt), and with votes at hand the panel's two answers, all
-    fitted on the other folds' cases so that their gain is not flattered. Returns the cell, and each
-    remedy in words.
+    A temperature, a line through the logits (Platt), beta calibration, and with votes at hand the
+    panel's two answers, all fitted on the other folds' cases so that their gain is not flattered. Returns
+    the cell, and each remedy in words.
     """
     if cell.methods == [BASELINE] or len(cell.methods) != 1:
         return cell, {}
@@ -501,13 +547,11 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
     for name, (remedy, text) in REMEDIES.items():
         options: dict[str, Any] = {}
         if isinstance(remedy, PanelCalibrator):
-            if cell.cases.votes is None or base.p_reader is not None:
+            size = cell.cases.panel_sizes(cell.cases.usual_readers)
+            if cell.cases.votes is None or size is None or base.p_reader is not None:
                 continue
             options = {"votes": cell.cases.votes[base.rows], "interval": False}
-            size = options["votes"].sum(axis=1)
-            if (size < 1).any():
-                continue
-            options["panel_size"] = size
+            options["panel_size"] = size[base.rows]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", ScalecalWarning)
@@ -544,6 +588,7 @@ def _crossfitted(
 REMEDIES: dict[str, tuple[Calibrator, str]] = {
     "temperature": (TemperatureScaling(), "one temperature"),
     "platt": (PlattScaling(), "a line through the logits"),
+    "beta": (BetaCalibration(), "a line through log p and log (1 - p)"),
     "panel": (
         PanelCalibrator(prior_sd=2.0),
         "the panel model: a line through the logits for the label, and a reader's answer from the votes",
@@ -616,6 +661,24 @@ def _frontier(cell: Cell, rows: Sequence[Row], options: Mapping[str, Any]) -> di
         "points": points,
         "beyond": beyond.to_dict("records"),
     }
+
+
+def _softening(beyond: Sequence[Row], metric: str) -> dict[str, Row]:
+    """Each method beside one temperature that gives the baseline the same mean entropy, by one metric.
+
+    `better` is whether the interval of the difference lies below 0: whether a method is more than softening.
+    """
+    out = {}
+    for row in beyond:
+        ends = {k: row[f"difference_{metric}{e}"] for k, e in (("low", "_low"), ("high", "_high"))}
+        out[row["method"]] = {
+            "metric": metric,
+            "temperature": row["at_temperature"],
+            "difference": row[f"difference_{metric}"],
+            **ends,
+            "better": bool(ends["high"] < 0),
+        }
+    return out
 
 
 def _referral(cell: Cell, methods: Sequence[str]) -> list[Row]:

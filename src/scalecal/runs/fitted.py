@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,16 +13,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.calibrators.base import as_logits
-from scalecal.cases import Cases, Features, Predictions
-from scalecal.checks import InputError, Int, check_positive_int, lookup
+from scalecal.cases import Cases, Features, Predictions, leakage_note
+from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, lookup
 from scalecal.io.store import plain, write_file
 from scalecal.panel import split_probability, vote_log_pmf
 from scalecal.probes import CrossFit, Job, LinearProbe, Recipe, ScaleProbe, fit_many
 from scalecal.probes.estimators import as_json
-from scalecal.runs.calibrating import Readers, fit_calibrator, out_of_sample
+from scalecal.runs.calibrating import Readers, chance_note, fit_calibrator, out_of_sample
 from scalecal.runs.grid import applicable, on_device, shared_arrays, validation_loss
 from scalecal.runs.methods import METHODS
 from scalecal.synthesis import plan
+from scalecal.votes import check_sides
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +39,7 @@ def fit_method(
     preset: str | None = None,
     readers: Readers | None = None,
     memory: float | None = None,
+    allow_leakage: bool = False,
     dataset: str = "",
 ) -> LinearProbe | ScaleProbe:
     """Fit one method to all cases marked train (to all cases where none is marked).
@@ -55,6 +58,8 @@ def fit_method(
         What is known of the readers beside the votes: published kappa, the panel's size.
     memory
         GiB of embeddings to hold in memory at most; None: all of them.
+    allow_leakage
+        Do not warn of groups with cases in both train and test.
     dataset
         Name of the data, noted in the probe.
 
@@ -77,6 +82,8 @@ def fit_method(
         raise InputError(
             f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"
         )
+    if cases.votes is not None and cases.y is not None:
+        check_sides(cases.y, cases.votes)
     known = readers or Readers()
     applicable([method], data, known)
     if memory is None:
@@ -98,6 +105,14 @@ def fit_method(
     best = int(np.argmin([validation_loss(candidate) for candidate in candidates]))
     trained, recipe = candidates[best], jobs[best].recipe
     held = trained.validation if val is None else val
+    outside = None
+    if record.calibrator is not None or held is not None:
+        outside = out_of_sample(trained, data, val, None if again is None else (again, parts))
+    doubts = ["" if allow_leakage else leakage_note(cases)]
+    if outside is not None:
+        doubts.append(chance_note(y[outside[0]], outside[1]))
+    for doubt in filter(None, doubts):
+        warnings.warn(doubt, ScalecalWarning, stacklevel=2)
     about = {
         "method": method,
         "label": record.label,
@@ -112,10 +127,7 @@ def fit_method(
             "synthetic": 0 if trained.plan is None else len(trained.plan),
         },
     }
-    calibrator = None
-    if record.calibrator is not None:
-        fold = None if again is None else (again, parts)
-        calibrator = fit_calibrator(record, data, *out_of_sample(trained, data, val, fold), known)
+    calibrator = None if outside is None else fit_calibrator(record, data, *outside, known)
     estimator: type[LinearProbe | ScaleProbe] = LinearProbe if trained.plan is None else ScaleProbe
     options = _estimator_options(estimator, recipe)
     probe = estimator(**options, preset=preset or record.preset, random_state=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.cases import Features
-from scalecal.checks import InputError, Int, check_positive_int, library, lookup
+from scalecal.cases import Features, leakage_note
+from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, library, lookup
 from scalecal.engines import Engine, Worker
 from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
-from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample, why_not
+from scalecal.runs.calibrating import (
+    Readers,
+    answers,
+    chance_note,
+    fit_calibrator,
+    out_of_sample,
+    why_not,
+)
 from scalecal.runs.cells import VOTED, Cell, Prediction, joined_cell
 from scalecal.runs.methods import METHODS, Method
 from scalecal.runs.voted import NEEDED, VotedCurve, voted_curve
 from scalecal.splits import split
+from scalecal.votes import check_sides
 
 SHARES = (0.7, 0.1, 0.2)
 """Training, validation and test part where the data name none."""
@@ -37,7 +46,8 @@ class Grid:
 
     `left_out` says why a method was not run, `capped` counts probes ended by the limit of epochs,
     `chosen` is the number of the recipe kept where a method has several, `seconds` is the time all
-    training took, `voted` the scores by number of voted cases, where these were asked for.
+    training took, `voted` the scores by number of voted cases, where these were asked for, `doubts` what
+    was warned of: groups in both train and test, an AUC at chance.
     """
 
     cell: Cell
@@ -47,11 +57,13 @@ class Grid:
     probes: dict[tuple[str, int], Trained]
     seconds: float
     voted: VotedCurve | None = None
+    doubts: tuple[str, ...] = ()
 
     @property
     def notes(self) -> list[str]:
         """Plain sentences on what was left out and what did not converge."""
-        notes = [f"{name}{LEFT_OUT}{why}." for name, why in self.left_out.items()]
+        notes = [*self.doubts]
+        notes += [f"{name}{LEFT_OUT}{why}." for name, why in self.left_out.items()]
         if self.capped:
             total, worst = sum(self.capped.values()), max(self.capped, key=lambda m: self.capped[m])
             notes.append(
@@ -141,6 +153,7 @@ def run_grid(
     dataset: str = "data",
     device: str = "cpu",
     memory: float | None = None,
+    allow_leakage: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Grid:
     """Train every applicable method with every seed and predict the test cases.
@@ -166,6 +179,8 @@ def run_grid(
         Where probes are trained: "cpu" (numpy), or a torch device such as "cuda".
     memory
         GiB of embeddings to hold in memory at most, on the CPU; None: all of them.
+    allow_leakage
+        Do not warn of groups with cases in both train and test.
     progress
         Called with a line on what is being done.
 
@@ -178,6 +193,10 @@ def run_grid(
     [('none', 0), ('none', 1), ('scale', 0), ('scale', 1)]
     """
     data = data.labelled()
+    assert data.y is not None
+    if data.cases.votes is not None:
+        check_sides(data.y, data.cases.votes)
+    doubts = [] if allow_leakage else [leakage_note(data.cases)]
     chosen = seed_list(seeds)
     known = readers or Readers()
     for n in voted:
@@ -256,6 +275,15 @@ def run_grid(
                 None if behind is None else behind[test],
                 np.searchsorted(cases, test),
             )
+    first = next(iter(run))
+    held_out = [
+        _chance_note(probes[first, seed], data, parts(data, seed)[1], tested[seed])
+        for seed in chosen
+    ]
+    if 2 * len(at_chance := [note for note in held_out if note]) > len(chosen):
+        doubts.append(at_chance[0])
+    for doubt in filter(None, doubts):
+        warnings.warn(doubt, ScalecalWarning, stacklevel=2)
     pairs = [(name, seed) for name in run if name not in left_out for seed in chosen]
     order = {pair: predictions[pair] for pair in pairs}
     if not order:
@@ -289,7 +317,16 @@ def run_grid(
             voted,
             known,
         )
-    return Grid(cell, left_out, dict(+capped), best, probes, seconds, curve)
+    said = tuple(filter(None, doubts))
+    return Grid(cell, left_out, dict(+capped), best, probes, seconds, curve, said)
+
+
+def _chance_note(probe: Trained, data: Features, val: Int | None, test: Int) -> str:
+    """`chance_note` of a probe's validation and test cases."""
+    assert data.y is not None
+    held = probe.validation if val is None else val
+    rows = test if held is None else np.concatenate([held, test])
+    return chance_note(data.y[rows], probe.logits(data.X, rows))
 
 
 @dataclass(frozen=True)
@@ -364,6 +401,7 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
         {key: value for grid in grids for key, value in grid.probes.items()},
         sum(grid.seconds for grid in grids),
         VotedCurve.joined(curves) if curves else None,
+        tuple(dict.fromkeys(doubt for grid in grids for doubt in grid.doubts)),
     )
 
 

@@ -67,6 +67,13 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
                 line[f"{metric}{suffix}_change"] = change.get("difference")
                 for end in ("low", "high", "p"):
                     line[f"{metric}{suffix}_change_{end}"] = change.get(end)
+        beyond = facts["softening"].get(method, {})
+        line |= {
+            "beyond_softening": beyond.get("difference"),
+            "beyond_softening_low": beyond.get("low"),
+            "beyond_softening_high": beyond.get("high"),
+            "softening_temperature": beyond.get("temperature"),
+        }
         share = facts["recovered"][method]
         line |= {"recovered": share["share"]}
         line |= {f"recovered_{key}": share[key] for key in ("low", "high", "reason")}
@@ -108,13 +115,25 @@ def _share_text(share: Mapping[str, Any]) -> str:
     return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * share[k] for k in ("share", "low", "high")))
 
 
+def softening_remark(facts: Facts, method: str) -> str:
+    """What stands beside the name of a method whose gain is no more than softening's; else ""."""
+    beyond = facts["softening"].get(method)
+    if beyond is None or beyond["better"] or method == facts["baseline"]:
+        return ""
+    change = _row(facts, method)["changes"].get(beyond["metric"])
+    gains = change and change["difference"] is not None and change["difference"] < 0
+    return "no better than softening" if gains else ""
+
+
 def shown_table(facts: Facts) -> pd.DataFrame:
     """The columns of the comparison a person reads, as text."""
     import pandas as pd
 
     value = {(r["method"], r["stratum"]): r for r in facts["rows"]}
     rows = [value.get((m, "overall"), {}) for m in facts["methods"]]
-    out: dict[str, list[str]] = {"method": list(facts["methods"])}
+    remarks = {m: softening_remark(facts, m) for m in facts["methods"]}
+    names = [f"{m} ({remark})" if remark else m for m, remark in remarks.items()]
+    out: dict[str, list[str]] = {"method": names}
     for stratum in ("overall", *facts["strata"]):
         here = [value.get((m, stratum), {}) for m in facts["methods"]]
         title = "ECE" if stratum == "overall" else f"ECE {stratum}"
@@ -128,6 +147,11 @@ def shown_table(facts: Facts) -> pd.DataFrame:
         changes = [r.get("changes", {}).get(key) for r in rows]
         if any(changes):
             out[f"{COLUMNS[key].title} change [95 %]"] = [change_text(c) for c in changes]
+    if beyond := facts["softening"]:
+        title = COLUMNS[next(iter(beyond.values()))["metric"]].title
+        out[f"{title} less softening's [95 %]"] = [
+            change_text(beyond.get(m)) for m in facts["methods"]
+        ]
     shares = [facts["recovered"][m] for m in facts["methods"]]
     if any(share["share"] is not None for share in shares):
         out["recovered"] = [_share_text(share) for share in shares]
@@ -158,8 +182,8 @@ def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
 def _one(facts: Facts) -> list[str]:
     overall, *strata = facts["audits"][facts["baseline"]]["sentences"]
     unknown = (
-        "The cases have no strata, so it is unknown on which of them it fails: give readers' "
-        "votes or a column of strata."
+        "The cases have no strata, so it is unknown on which of them it fails: give the votes of two "
+        "or more readers, or a column of strata."
     )
     seeds = facts["n_seeds"]
     which = f" This is seed {facts['seed']}, one of {seeds}." if seeds > 1 else ""
@@ -174,7 +198,7 @@ def _row(facts: Facts, method: str, stratum: str = "overall") -> Mapping[str, An
 
 
 def help_sentence(facts: Facts) -> str:
-    """What would help most in a cell, and at what price."""
+    """What would help most in a cell, at what price, and what is left; or that nothing is worth doing."""
     best = facts["best"]
     if best is None:
         if len(facts["methods"]) == 1:
@@ -182,7 +206,11 @@ def help_sentence(facts: Facts) -> str:
                 "There is one set of predictions and no remedy to judge: scalecal compare measures "
                 "remedies side by side."
             )
-        return "No method that is not trained on votes improves on the model without raising label NLL."
+        one = "remedy" if facts["derived"] else "method that is not trained on votes"
+        return (
+            f"No {one} improves on the model without raising label NLL: doing nothing is better."
+            f"{_left(facts, facts['baseline'])}"
+        )
     name, metric = best["method"], best["metric"]
     row, base = _row(facts, name), _row(facts, facts["baseline"])
     what, change = NAMES[metric], change_text(row["changes"][metric])
@@ -194,15 +222,16 @@ def help_sentence(facts: Facts) -> str:
             f"No remedy can be judged: too few {facts['resampled']} to resample. The lowest {what} is "
             f"that of {name}: {values}."
         )
-    costly = best["costly"]
+    costly, mere = best["costly"], softening_remark(facts, name)
     unharmed = " without raising label NLL" if costly else ""
     if best["tried"] == 1:
         does = "helps" if best["sure"] else "does not improve on the model beyond chance"
         text = f"The one method tried, {name}, {does}, judged by the {judge}: {what} {values}"
     else:
-        text = f"Of {best['tried']} methods that are not trained on votes, "
+        text = f"Of {best['tried']} {_tried(facts)}, "
         if best["sure"]:
-            text += f"{name} helps most{unharmed}, judged by the {judge}: {what} {values}"
+            does = f"has the lowest {what}" if mere else "helps most"
+            text += f"{name} {does}{unharmed}, judged by the {judge}: {what} {values}"
         else:
             among = "Of the others the" if costly else "The"
             text += (
@@ -210,12 +239,87 @@ def help_sentence(facts: Facts) -> str:
                 f"best is {name}: {what} {values}, before allowing for the choice"
             )
     if not best["sure"]:
-        return f"{text}.{_costly(facts, costly, metric)}"
+        nothing = f" Doing nothing is as good.{_left(facts, facts['baseline'])}"
+        return f"{text}.{nothing}{_costly(facts, costly, metric)}{_beaten(facts)}"
     skill = "auc" if row.get("auc") is not None else "accuracy"
     for key in ("nll", skill):
         if key != metric and key in row["changes"]:
             text += f"; {NAMES[key]} changes by {change_text(row['changes'][key])}"
-    return f"{text}.{_price(facts, name)}{_costly(facts, costly, metric)}"
+    return (
+        f"{text}.{_beside_softening(facts, name)}{_price(facts, name)}{_left(facts, name)}"
+        f"{_costly(facts, costly, metric)}{_beaten(facts)}"
+    )
+
+
+def _tried(facts: Facts) -> str:
+    """What the methods that may be recommended are called, several of them."""
+    return "remedies" if facts["derived"] else "methods that are not trained on votes"
+
+
+def _beside_softening(facts: Facts, name: str) -> str:
+    """Whether a gain is more than one temperature would give, and whose is."""
+    beyond = facts["softening"].get(name)
+    if beyond is None or beyond["difference"] is None:
+        return ""
+    start = " One temperature that gives the model the same mean entropy"
+    difference = f"{NAMES[beyond['metric']]} less softening's {change_text(beyond)}"
+    if beyond["better"]:
+        return f"{start} gains less ({difference})."
+    others = [m for m, b in facts["softening"].items() if b["better"] and m != name]
+    more = (
+        f"Better than softening: {', '.join(others)}."
+        if others
+        else "No method is better than that."
+    )
+    return f"{start} does as well ({difference}): {name} is no better than softening. {more}"
+
+
+def overall_p(row: Mapping[str, Any]) -> float | None:
+    """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
+
+    Examples
+    --------
+    >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
+    0.02
+    """
+    known = [v for k in ("p_cox", "p_consistency") if (v := row.get(k)) is not None]
+    return min(1.0, len(known) * min(known)) if known else None
+
+
+def _left(facts: Facts, name: str) -> str:
+    """What is left to mend by labels once a method is used, or without any; of the audited seed."""
+    row = facts["audits"][name]["rows"][0]
+    p, nothing = overall_p(row), name == facts["baseline"]
+    when = "" if nothing else "Afterwards "
+    of = f" (seed {facts['seed']})" if facts["n_seeds"] > 1 else ""
+    values = f"ECE is {number(row['ece'])}"
+    if row["floor"] is None or p is None:
+        return "" if nothing else f" {when}{values}{of}; there is no verdict on it."
+    values += f", where a calibrated model would show {number(row['floor'])}"
+    if p < LEVEL:
+        return (
+            f" The model stays miscalibrated: {values}{of}."
+            if nothing
+            else (f" {when}it is still miscalibrated: {values}{of}.")
+        )
+    if nothing:
+        return ""
+    before = overall_p(facts["audits"][facts["baseline"]]["rows"][0])
+    labels = _row(facts, name)["changes"].get("nll")
+    by_votes = facts["best"]["metric"] == "vote_nll" and not (labels and _below(labels["high"]))
+    aside = ""
+    if by_votes and before is not None and before >= LEVEL:
+        aside = " By its labels the model needs no remedy: this one is for how single readers vote."
+    return f" {when}{values}{of}: the tests find no miscalibration.{aside}"
+
+
+def _beaten(facts: Facts) -> str:
+    """Methods that gain more by votes and were left out because another is clearly better by labels."""
+    return "".join(
+        f" {m} changes vote NLL by {change_text(_row(facts, m)['changes']['vote_nll'])}, but its label NLL "
+        f"is clearly above that of {rival}."
+        for m, rival in facts["best"]["beaten"].items()
+    )
 
 
 def _costly(facts: Facts, methods: Sequence[str], metric: str) -> str:
@@ -251,7 +355,10 @@ def further(facts: Facts) -> list[str]:
         out.append(_training_sentence(best["method"], best["metric"], facts))
     out += vote_sentences(facts)
     if "plain" in facts["contrasts"]:
-        out.append(_scale_sentence(facts["contrasts"]["plain"], facts["recovered"]["scale"]))
+        remark = softening_remark(facts, "scale")
+        out.append(
+            _scale_sentence(facts["contrasts"]["plain"], facts["recovered"]["scale"], remark)
+        )
     if "control" in facts["contrasts"]:
         out.append(_control_sentence(facts["contrasts"]["control"]))
     return out
@@ -368,7 +475,7 @@ def _control_sentence(control: Mapping[str, Any]) -> str:
     )
 
 
-def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any]) -> str:
+def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any], remark: str = "") -> str:
     if plain["difference"] is None:
         word = "cannot be compared with"
     elif _below(plain["high"]) and plain["p_value"] < LEVEL:
@@ -387,7 +494,7 @@ def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any]) -> str:
             f", and recovers {part:.0f} % ({low:.0f} to {high:.0f}) of what training on the votes "
             "themselves gains"
         )
-    return text + "."
+    return text + (f"; it is {remark}." if remark else ".")
 
 
 def _range(values: Sequence[float | None]) -> str:
@@ -418,10 +525,7 @@ def _several(cells: Sequence[Facts]) -> list[str]:
     count = len(cells)
     rows = [{r["name"]: r for r in c["audits"][c["baseline"]]["rows"]} for c in cells]
     overall = [r["overall"] for r in rows]
-    tests = []
-    for row in overall:
-        known = [v for k in ("p_cox", "p_consistency") if (v := row.get(k)) is not None]
-        tests.append(min(1.0, len(known) * min(known, default=1.0)))
+    tests = [1.0 if (p := overall_p(row)) is None else p for row in overall]
     bad = int((np.asarray(holm(tests)) < LEVEL).sum())
     first = (
         f"Over {count} models{_one_seed_each(cells)}, overall ECE before any remedy "
@@ -456,8 +560,9 @@ def _several(cells: Sequence[Facts]) -> list[str]:
         which = "; ".join(f"{m} on {' and on '.join(names)}" for m, names in chosen.items())
     else:
         which = f"most often {often} ({len(chosen[often])} of them)"
+    more = sum(not softening_remark(c, c["best"]["method"]) for c in sure)
     third = (
-        f"A remedy gains beyond chance in {len(sure)} of {count} models: {which}. Gain and price of each "
-        "are given below, model by model."
+        f"A remedy gains beyond chance in {len(sure)} of {count} models: {which}; in {more} of them more "
+        "than softening would. Gain and price of each are given below, model by model."
     )
     return [first, second, third]

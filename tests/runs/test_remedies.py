@@ -1,0 +1,75 @@
+"""What is recommended for predictions alone: it mends the labels and says what is left, or is nothing."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from scalecal.cases import Cases
+from scalecal.report.views import _best_text
+from scalecal.runs.cells import Cell, Prediction
+from scalecal.runs.facts import compare_cell
+
+
+def audited(seed=0, *, shift=1.65, slope=0.9, n=500, m=8, unread=0.0, votes=True):
+    """One model on cases read by m readers; its logits are moved by `shift` and scaled by `slope`."""
+    rng = np.random.default_rng(seed)
+    z = 1.6 * rng.normal(size=n) - 0.95
+    positive = rng.binomial(m, rng.beta(6 * expit(z), 6 * expit(-z)))
+    y = np.where(2 * positive == m, rng.integers(0, 2, size=n), 2 * positive > m).astype(int)
+    counts = np.column_stack([m - positive, positive])
+    counts[rng.random(n) < unread] = 0
+    cases = Cases(n=n, classes=("0", "1"), y=y, votes=counts if votes else None)
+    own = Prediction(np.arange(n), expit(slope * z + shift))
+    return Cell("made", "model", cases.stratified(), {("model", 0): own})
+
+
+@pytest.mark.parametrize("options", [{}, {"unread": 0.2}, {"votes": False}])
+def test_a_shifted_model_gets_an_intercept(options):
+    """Eight readers, prevalence about 0.3, mean p about 0.63: a temperature cannot mend that."""
+    cell = audited(**options)
+    assert cell.y.mean() == pytest.approx(0.31, abs=0.05)
+    assert cell.first("model").p.mean() == pytest.approx(0.63, abs=0.03)
+    facts = compare_cell(cell, n_resamples=200).facts
+    assert {"temperature", "platt", "beta"} < set(facts["methods"])
+    assert ("panel" in facts["methods"]) is options.get("votes", True)
+    assert facts["recommended"] in ("platt", "beta", "panel")
+    ece = {r["method"]: r["ece"] for r in facts["rows"] if r["stratum"] == "overall"}
+    assert ece["model"] > 0.28
+    assert ece["temperature"] > 0.28
+    assert ece[facts["recommended"]] < 0.07
+    first, _, third = (item["text"] for item in facts["lead"])
+    assert "it is miscalibrated" in first
+    assert "helps most" in third
+    assert "the tests find no miscalibration" in third
+    assert "By its labels the model needs no remedy" not in third
+    assert facts["softening"]["temperature"]["better"] is False
+
+
+def test_a_calibrated_model_is_left_alone():
+    p = np.random.default_rng(0).beta(0.8, 0.8, size=600)
+    y = (np.random.default_rng(1).random(600) < p).astype(int)
+    cases = Cases(n=600, classes=("0", "1"), y=y)
+    cell = Cell("made", "model", cases, {("model", 0): Prediction(np.arange(600), p)})
+    facts = compare_cell(cell, n_resamples=200).facts
+    assert facts["recommended"] is None
+    assert "Doing nothing is as good" in facts["lead"][2]["text"]
+    assert "miscalibrated" not in facts["lead"][2]["text"]
+
+
+def test_a_model_that_is_only_too_sure_gets_a_temperature_that_is_called_softening():
+    comparison = compare_cell(audited(shift=0.0, slope=4.0, n=600, votes=False), n_resamples=200)
+    facts, text = comparison.facts, comparison.facts["lead"][2]["text"]
+    assert "temperature (no better than softening)" in str(comparison)
+    for method, beyond in facts["softening"].items():
+        if method != "model":
+            assert beyond["low"] <= beyond["difference"] <= beyond["high"]
+            assert beyond["better"] is (beyond["high"] < 0)
+    if not facts["softening"][facts["best"]["method"]]["better"]:
+        assert "helps most" not in text
+        assert "no better than softening" in text
+        assert _best_text(facts).endswith("(no better than softening)")
+    table = comparison.table.set_index("method")
+    assert (
+        table.loc["temperature", "beyond_softening"]
+        == facts["softening"]["temperature"]["difference"]
+    )
