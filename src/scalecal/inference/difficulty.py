@@ -17,7 +17,7 @@ Cox (1958), Biometrika 45, 562-565. Skellam (1948), JRSS B 10, 257-261 (the beta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import erfc, exp, nan, sqrt
 
 import numpy as np
@@ -105,7 +105,8 @@ def difficulty_codes(difficulty: Float, p: Float, times: Float | None = None) ->
     _, row = np.unique(difficulty, return_inverse=True)
     mass = np.bincount(row, variance)
     middle = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
-    return np.minimum((3.0 * middle).astype(np.int64), 2)[row]
+    third: Int = np.minimum((3.0 * middle).astype(np.int64), 2)
+    return third[row]
 
 
 def votes_by_difficulty(
@@ -197,10 +198,7 @@ def votes_by_difficulty(
         stratum = _Stratum(counts[inside], p[inside], weight, of_label and not why)
         found.append(_tested(name, stratum, own, n_resamples, rng, why))
     adjusted = holm([t.p_votes for t in found])
-    return [
-        DifficultyTest(**{**t.__dict__, "p_votes_holm": float(value)})
-        for t, value in zip(found, adjusted, strict=True)
-    ]
+    return [replace(t, p_votes_holm=float(value)) for t, value in zip(found, adjusted, strict=True)]
 
 
 def _no_reader(counts: Int, y: NDArray[np.generic] | None, table: Float) -> str:
@@ -208,7 +206,9 @@ def _no_reader(counts: Int, y: NDArray[np.generic] | None, table: Float) -> str:
     ordered = np.sort(counts, axis=1)
     clear = ordered[:, -1] > ordered[:, -2]
     if y is not None and (counts.argmax(axis=1) != y)[clear].any():
-        return "some labels are not what most readers said, so p says nothing of votes: give p_reader"
+        return (
+            "some labels are not what most readers said, so p says nothing of votes: give p_reader"
+        )
     if table.shape[1] > 2 and len(table) > MOST_INVERTED:
         return f"of more than {MOST_INVERTED:,} cases of several classes votes judge p_reader alone"
     return ""
@@ -270,15 +270,23 @@ def _tested(
     why: str,
 ) -> DifficultyTest:
     w, m, share = stratum.weight, stratum.m, stratum.share
-    n, n_votes = int(w.sum()), int(w @ m)
+    n = int(w.sum())
+    found = DifficultyTest(name, n, int(w @ m), reason=why)
     if why:
-        return DifficultyTest(name, n, n_votes, reason=why)
+        return found
     rho = stratum.correlation()
     z = stratum.at(rho)
     mu = expit(z)
     sure = mu if stratum.top is not None else np.maximum(mu, 1.0 - mu)
     sides = share if stratum.top is not None else np.where(mu >= 0.5, share, 1.0 - share)
-    means = [float(np.average(values, weights=w)) for values in (mu, share, sure, sides)]
+    found = replace(
+        found,
+        vote_mean_p=float(np.average(mu, weights=w)),
+        vote_share=float(np.average(share, weights=w)),
+        vote_confidence=float(np.average(sure, weights=w)),
+        vote_agreement=float(np.average(sides, weights=w)),
+        vote_rho=rho,
+    )
     worth = m / (1.0 + (m - 1.0) * rho)
     residual, variance = worth * (share - mu), worth * mu * (1.0 - mu)
     if groups is not None:
@@ -288,12 +296,12 @@ def _tested(
     if not why and w @ variance < LEAST_VARIANCE:
         why = "its probabilities leave too little of the votes to chance for a test"
     if why:
-        return DifficultyTest(name, n, n_votes, *means, rho, reason=why)
+        return replace(found, reason=why)
     if groups is not None:
         p = flip_scores(residual, np.sqrt(variance), z, groups, n_resamples, rng)[1]
     else:
         p = _score_p(w * residual, w * variance, z)
-    return DifficultyTest(name, n, n_votes, *means, rho, p, reason="")
+    return replace(found, p_votes=p)
 
 
 def _score_p(residual: Float, variance: Float, z: Float) -> float:
