@@ -47,7 +47,7 @@ def role_of(method: str, baseline: str) -> str:
 def calibrated_text(panel: Row) -> str:
     """ECE that a calibrated model would show in a stratum: its null, or the floor where it has none."""
     null = panel.get("null")
-    return number(null if _known(null) else panel["floor"])
+    return number(null if _known(null) else panel.get("floor"))
 
 
 def interval_text(row: Row, key: str, digits: int = 3) -> str:
