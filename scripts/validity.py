@@ -138,8 +138,8 @@ class Difficulty:
 
     sizes: tuple[int, ...]
     blind: bool
-    easy: float = 4.0
-    hard: float = 0.25
+    easy: float = 3.0
+    hard: float = 0.37
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         base = Panel(self.sizes, noise=0.5)

@@ -38,6 +38,9 @@ DIFFICULTIES = ("easy", "middle", "hard")
 LEAST_VARIANCE = 3.0
 """Least sum of the votes' variances, in votes that go their own way, of a stratum that is tested."""
 
+CELL, MOST_CELLS = 100, 20
+"""Cases that have one rho, and how many such cells a stratum has at most."""
+
 MOST_INVERTED = 20_000
 """Cases of more than two classes from whose p a reader's probability is computed at most."""
 
@@ -102,11 +105,16 @@ def difficulty_codes(difficulty: Float, p: Float, times: Float | None = None) ->
     [0, 0, 0, 0, 1, 2]
     """
     variance = np.maximum(p * (1.0 - p), EPS) * (1.0 if times is None else times)
-    _, row = np.unique(difficulty, return_inverse=True)
-    mass = np.bincount(row, variance)
-    middle = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
-    third: Int = np.minimum((3.0 * middle).astype(np.int64), 2)
-    return third[row]
+    return _cut(difficulty, variance, len(DIFFICULTIES))
+
+
+def _cut(values: Float, mass: Float, n_parts: int) -> Int:
+    """Cut cases in the order of their values into parts of equal mass; equal values stay together."""
+    _, row = np.unique(values, return_inverse=True)
+    each = np.bincount(row, mass)
+    middle = (np.cumsum(each) - 0.5 * each) / each.sum()
+    part: Int = np.minimum((n_parts * middle).astype(np.int64), n_parts - 1)
+    return part[row]
 
 
 def votes_by_difficulty(
@@ -195,8 +203,11 @@ def votes_by_difficulty(
             continue
         weight = np.ones(len(inside)) if times is None else times[inside]
         own = None if unit is None else np.unique(unit[inside], return_inverse=True)[1]
-        stratum = _Stratum(counts[inside], p[inside], weight, of_label and not why)
-        found.append(_tested(name, stratum, own, n_resamples, rng, why))
+        here = counts[inside]
+        test = DifficultyTest(name, int(weight.sum()), int(weight @ here.sum(axis=1)), reason=why)
+        if not why:
+            test = _tested(test, here, p[inside], weight, own, of_label, n_resamples, rng)
+        found.append(test)
     adjusted = holm([t.p_votes for t in found])
     return [replace(t, p_votes_holm=float(value)) for t, value in zip(found, adjusted, strict=True)]
 
@@ -214,8 +225,8 @@ def _no_reader(counts: Int, y: NDArray[np.generic] | None, table: Float) -> str:
     return ""
 
 
-class _Stratum:
-    """The cases of a stratum; `at` gives the logit of a vote for its event at a correlation rho.
+class _Votes:
+    """Votes for one event on some cases; `at` is the logit of its probability at a correlation rho.
 
     The event is a positive vote, or with more than two classes one for the class of the largest p.
     """
@@ -226,7 +237,6 @@ class _Stratum:
         self.top = None if p.ndim == 1 else p.argmax(axis=1)
         event = counts[:, 1] if self.top is None else counts[np.arange(len(p)), self.top]
         self.counts = np.column_stack([self.m - event, event])
-        self.share = event / self.m
         inside = np.clip(p, EPS, 1.0 - EPS)
         self.z = np.asarray(logit(inside) if self.top is None else np.log(inside))
 
@@ -261,47 +271,61 @@ class _Stratum:
         return float(best.x) if best.fun < loss(0.0) else 0.0
 
 
+def _correlations(counts: Int, p: Float, weight: Float, of_label: bool) -> tuple[Float, Float]:
+    """rho around each case of a stratum, and the logit of its event there: (n,) each."""
+    top = as_table(p).max(axis=1)
+    n_cells = int(np.clip(weight.sum() // CELL, 1, MOST_CELLS))
+    cell = _cut(top, weight, n_cells)
+    rho, z = np.empty(len(p)), np.empty(len(p))
+    for number in np.unique(cell):
+        here = cell == number
+        votes = _Votes(counts[here], p[here], weight[here], of_label)
+        value = votes.correlation()
+        rho[here], z[here] = value, votes.at(value)
+    return rho, z
+
+
 def _tested(
-    name: str,
-    stratum: _Stratum,
+    found: DifficultyTest,
+    counts: Int,
+    p: Float,
+    w: Float,
     groups: Int | None,
+    of_label: bool,
     n_resamples: int,
     rng: np.random.Generator,
-    why: str,
 ) -> DifficultyTest:
-    w, m, share = stratum.weight, stratum.m, stratum.share
-    n = int(w.sum())
-    found = DifficultyTest(name, n, int(w @ m), reason=why)
-    if why:
-        return found
-    rho = stratum.correlation()
-    z = stratum.at(rho)
+    """Test the cases of one stratum; they have votes."""
+    m = counts.sum(axis=1)
+    rho, z = _correlations(counts, p, w, of_label)
     mu = expit(z)
-    sure = mu if stratum.top is not None else np.maximum(mu, 1.0 - mu)
-    sides = share if stratum.top is not None else np.where(mu >= 0.5, share, 1.0 - share)
+    if p.ndim == 1:
+        share = counts[:, 1] / m
+        sure, sides = np.maximum(mu, 1.0 - mu), np.where(mu >= 0.5, share, 1.0 - share)
+    else:
+        share = counts[np.arange(len(p)), p.argmax(axis=1)] / m
+        sure, sides = mu, share
     found = replace(
         found,
         vote_mean_p=float(np.average(mu, weights=w)),
         vote_share=float(np.average(share, weights=w)),
         vote_confidence=float(np.average(sure, weights=w)),
         vote_agreement=float(np.average(sides, weights=w)),
-        vote_rho=rho,
+        vote_rho=float(np.average(rho, weights=w)),
     )
     worth = m / (1.0 + (m - 1.0) * rho)
     residual, variance = worth * (share - mu), worth * mu * (1.0 - mu)
-    if groups is not None:
-        why = too_few(groups)
-    elif n < FEWEST_GROUPS:
-        why = f"too few cases ({n}, at least {FEWEST_GROUPS} are needed)"
+    why = too_few(groups)
+    if groups is None and found.n < FEWEST_GROUPS:
+        why = f"too few cases ({found.n}, at least {FEWEST_GROUPS} are needed)"
     if not why and w @ variance < LEAST_VARIANCE:
         why = "its probabilities leave too little of the votes to chance for a test"
     if why:
         return replace(found, reason=why)
-    if groups is not None:
-        p = flip_scores(residual, np.sqrt(variance), z, groups, n_resamples, rng)[1]
-    else:
-        p = _score_p(w * residual, w * variance, z)
-    return replace(found, p_votes=p)
+    if groups is None:
+        return replace(found, p_votes=_score_p(w * residual, w * variance, z))
+    score = flip_scores(residual, np.sqrt(variance), z, groups, n_resamples, rng)
+    return replace(found, p_votes=score[1])
 
 
 def _score_p(residual: Float, variance: Float, z: Float) -> float:
