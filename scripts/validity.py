@@ -155,7 +155,13 @@ class Difficulty:
                 np.interp(self.hard * x, grid, majority) + np.interp(self.easy * x, grid, majority)
             )
         split = np.interp(scale * x, grid, _split_chance(base.noise))
-        return {"p": p, "votes": votes, "groups": groups, "p_split": split, "hard": scale == self.hard}
+        return {
+            "p": p,
+            "votes": votes,
+            "groups": groups,
+            "p_split": split,
+            "hard": scale == self.hard,
+        }
 
 
 @cache
@@ -229,7 +235,9 @@ def wrong(
             expit(change(logit(np.clip(q, 1e-12, 1 - 1e-12)))) for q in (p, panel.reader(p))
         )
         own = None if alone else groups
-        out = {(FOUND, key): value for key, value in _rejections(_audit(y, off, votes, own)).items()}
+        out = {
+            (FOUND, key): value for key, value in _rejections(_audit(y, off, votes, own)).items()
+        }
         return out | {(FOUND, BY_READER): _found(votes, reader, own)}
 
     return study

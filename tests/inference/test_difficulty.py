@@ -23,7 +23,7 @@ def made(n=600, rho=0.15, m=7, seed=0):
 
 
 def slow_test(votes, m, mu_at):
-    """The score test of one stratum case by case, with rho of the highest scipy likelihood."""
+    """The score test of one stratum of one cell, case by case, with rho of the best scipy likelihood."""
 
     def loss(rho):
         mu, odds = mu_at(rho), (1 - rho) / rho
@@ -42,7 +42,7 @@ def slow_test(votes, m, mu_at):
 
 @pytest.mark.parametrize("of_label", [False, True])
 def test_equals_a_slow_reference(of_label):
-    votes, mu, p = made()
+    votes, mu, p = made(250)
     given = p if of_label else mu
     found = votes_by_difficulty(votes, given, 7, of_label=of_label)
     top = np.maximum(given, 1 - given)
@@ -66,6 +66,22 @@ def test_equals_a_slow_reference(of_label):
         assert test.vote_agreement == pytest.approx(np.where(q >= 0.5, f, 1 - f).mean())
     adjusted = metrics.holm([t.p_votes for t in found])
     assert [t.p_votes_holm for t in found] == pytest.approx(adjusted.tolist())
+
+
+def test_rho_is_of_cells_of_like_cases():
+    """Where rho falls with certainty one number for all cases would bend what p implies."""
+    rng = np.random.default_rng(8)
+    x = 5.0 * rng.normal(size=20_000)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(61)
+    weights /= weights.sum()
+    votes = rng.binomial(7, expit(x + rng.normal(size=len(x))))
+    chance = expit(x[:, None] + nodes)
+    p = np.clip(stats.binom.sf(3, 7, chance) @ weights, 1e-15, 1 - 1e-15)
+    found = votes_by_difficulty(votes, p, 7, of_label=True)
+    assert found[0].vote_rho < found[2].vote_rho
+    for test in found:
+        assert abs(test.vote_confidence - test.vote_agreement) < 1 / np.sqrt(test.n)
+    assert min(t.p_votes_holm for t in found) > 0.01
 
 
 def test_strata_have_a_third_of_the_variance_and_keep_ties_together():
