@@ -6,8 +6,8 @@ Strata of *predicted* difficulty do not, so within them a calibrated model's res
 probability is to one half), or a probability that the panel splits, from this model or another.
 
 Votes judge the probability mu of one reader's vote. A model that gives the label's probability p alone
-is judged by :math:`\mu = T_m^{-1}(p; \rho)` (`scalecal.panel`) with rho of the stratum's own votes, since
-rho that is one number for all cases is more than calibration claims.
+is judged by :math:`\mu = T_m^{-1}(p; \rho)` (`scalecal.panel`) with rho of the votes on some hundred cases
+of like p: one rho for all is more than calibration claims, and bends mu where p is sure.
 
 References
 ----------
@@ -63,7 +63,7 @@ class DifficultyTest:
     vote_confidence, vote_agreement : float
         The same of votes for the class that the model prefers.
     vote_rho : float
-        Correlation of two votes on a case beyond their probability, from this stratum's votes.
+        Correlation of two votes on a case beyond their probability, from these votes; mean over cases.
     p_votes, p_votes_holm : float
         p-value of the test, as it is and adjusted for the strata (Holm); NaN where undefined.
     reason : str
@@ -136,7 +136,7 @@ def votes_by_difficulty(
     :math:`z = \mathrm{logit}\, \mu` and :math:`w_i = m_i / (1 + (m_i - 1) \rho)`, are set against
     :math:`V = \sum_i w_i \mu_i (1 - \mu_i) (1, z_i)' (1, z_i)`: :math:`U' V^{-1} U` is chi-square with two
     degrees of freedom. With groups its p-value is by flipping the signs of the groups' scores. rho is
-    that of the highest beta-binomial likelihood of the stratum's votes.
+    that of the highest beta-binomial likelihood of the votes on some hundred cases of like p.
 
     Parameters
     ----------
