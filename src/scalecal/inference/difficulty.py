@@ -41,7 +41,7 @@ LEAST_VARIANCE = 3.0
 CELL, MOST_CELLS = 100, 20
 """Cases that have one rho, and how many such cells a stratum has at most."""
 
-MOST_INVERTED = 20_000
+MOST_INVERTED = 5_000
 """Cases of more than two classes from whose p a reader's probability is computed at most."""
 
 _KNOTS = 2_048  # beyond so many cases of two classes T^-1 is interpolated, to 1e-5 in logits
@@ -265,9 +265,8 @@ class _Votes:
         def loss(rho: float) -> float:
             return -float(count_log_likelihood(self.counts, self.at(rho), rho) @ self.weight)
 
-        best = minimize_scalar(
-            loss, bounds=(0.0, MOST_RHO), method="bounded", options={"xatol": 1e-3}
-        )
+        options = {"xatol": 1e-3 if self.top is None or not self.of_label else 1e-2}
+        best = minimize_scalar(loss, bounds=(0.0, MOST_RHO), method="bounded", options=options)
         return float(best.x) if best.fun < loss(0.0) else 0.0
 
 
