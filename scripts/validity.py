@@ -22,6 +22,7 @@ from scipy.special import expit, logit, ndtri, xlogy
 from scipy.stats import binom
 
 from scalecal import audit, compare_audits, metrics
+from scalecal.inference.difficulty import votes_by_difficulty
 
 RUNS = 2000 if os.environ.get("SCALECAL_SLOW") == "1" else 200
 LEVEL = 0.05
@@ -33,6 +34,9 @@ Outcome = Mapping[tuple[str, str], bool]
 REJECTED = "Calibrated models that are rejected (level .05)"
 COVERED = "95 % intervals that hold the truth"
 FOUND = "Miscalibrated models that are found (level .05)"
+
+BY_READER = "votes by difficulty, p_reader"
+FORESEEN = "votes by difficulty, p_split"
 
 LIMITS = {REJECTED: (0.0, 0.07), COVERED: (0.92, 1.0), FOUND: (0.0, 1.0)}
 """Between which rates a table's numbers must lie, Monte Carlo error apart."""
@@ -71,6 +75,16 @@ def _chances(noise: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x, binom.sf(READERS // 2, READERS, chance) @ share, chance @ share
 
 
+@cache
+def _split_chance(noise: float) -> np.ndarray:
+    """The chance that the readers split 4 to 3, on the same grid."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(61)
+    chance = expit(_chances(noise)[0][:, None] + noise * nodes)
+    return (binom.pmf(3, READERS, chance) + binom.pmf(4, READERS, chance)) @ (
+        weights / weights.sum()
+    )
+
+
 @dataclass(frozen=True)
 class Panel:
     """Cases in groups, whose readers vote by what is seen of them (x) and by what is not.
@@ -86,24 +100,68 @@ class Panel:
     shared: float = 0.3
     together: float = 0.5
 
+    def normal(self, rng: np.random.Generator, common: float) -> np.ndarray:
+        """Standard normal numbers of which the cases of a group have a share in common."""
+        groups = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        both = rng.normal(size=len(self.sizes))[groups], rng.normal(size=len(groups))
+        return np.sqrt(common) * both[0] + np.sqrt(1 - common) * both[1]
+
     def draw(
         self, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Labels, probabilities, votes and groups."""
         groups = np.repeat(np.arange(len(self.sizes)), self.sizes)
-
-        def normal(common: float) -> np.ndarray:
-            both = rng.normal(size=len(self.sizes))[groups], rng.normal(size=len(groups))
-            return np.sqrt(common) * both[0] + np.sqrt(1 - common) * both[1]
-
-        x = self.spread * normal(self.shared) - 0.5
-        votes = rng.binomial(READERS, expit(x + self.noise * normal(self.together)))
+        x = self.spread * self.normal(rng, self.shared) - 0.5
+        unseen = self.noise * self.normal(rng, self.together)
+        votes = rng.binomial(READERS, expit(x + unseen))
         p = np.interp(x, *_chances(self.noise)[:2])
         return (votes > READERS / 2).astype(int), p, votes, groups
+
+    def reader(self, p: np.ndarray) -> np.ndarray:
+        """A calibrated model's probability of a reader's vote, from that of the majority."""
+        x, majority, reader = _chances(self.noise)
+        return np.interp(np.interp(p, majority, x), x, reader)
 
     def truth(self) -> dict[str, float]:
         """What the intervals should hold."""
         return _truth(self.spread, self.noise)
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """Easy and hard cases: a reader's logit is `easy` x or `hard` x, plus what nobody sees.
+
+    A model that is blind to difficulty knows x alone. Its p is the chance of a majority given x: it is
+    calibrated, and over-confident on hard cases by what it is not sure enough of easy ones. `p_split` is
+    the chance that a panel splits 4 to 3, as a model that is not blind would say.
+    """
+
+    sizes: tuple[int, ...]
+    blind: bool
+    easy: float = 3.0
+    hard: float = 0.37
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        base = Panel(self.sizes, noise=0.5)
+        groups = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        x = base.spread * base.normal(rng, base.shared)
+        scale = np.where(rng.random(len(x)) < 0.5, self.hard, self.easy)
+        unseen = base.noise * base.normal(rng, base.together)
+        votes = rng.binomial(READERS, expit(scale * x + unseen))
+        grid, majority, _ = _chances(base.noise)
+        p = np.interp(scale * x, grid, majority)
+        if self.blind:
+            p = 0.5 * (
+                np.interp(self.hard * x, grid, majority) + np.interp(self.easy * x, grid, majority)
+            )
+        split = np.interp(scale * x, grid, _split_chance(base.noise))
+        return {
+            "p": p,
+            "votes": votes,
+            "groups": groups,
+            "p_split": split,
+            "hard": scale == self.hard,
+        }
 
 
 @cache
@@ -152,6 +210,7 @@ def calibrated(panel: Panel) -> Callable[[np.random.Generator], Outcome]:
         alone = len(groups) == len(panel.sizes)
         result = _audit(y, p, votes, None if alone else groups)
         out = {(REJECTED, key): value for key, value in _rejections(result).items()}
+        out[REJECTED, BY_READER] = _found(votes, panel.reader(p), None if alone else groups)
         if not alone:
             naive = metrics.cox(y, p).p_value
             out[REJECTED, "Cox, groups ignored"] = naive <= LEVEL
@@ -172,11 +231,38 @@ def wrong(
     def study(rng: np.random.Generator) -> Outcome:
         y, p, votes, groups = panel.draw(rng)
         alone = len(groups) == len(panel.sizes)
-        off = expit(change(logit(np.clip(p, 1e-12, 1 - 1e-12))))
-        result = _audit(y, off, votes, None if alone else groups)
-        return {(FOUND, key): value for key, value in _rejections(result).items()}
+        off, reader = (
+            expit(change(logit(np.clip(q, 1e-12, 1 - 1e-12)))) for q in (p, panel.reader(p))
+        )
+        own = None if alone else groups
+        out = {
+            (FOUND, key): value for key, value in _rejections(_audit(y, off, votes, own)).items()
+        }
+        return out | {(FOUND, BY_READER): _found(votes, reader, own)}
 
     return study
+
+
+def by_difficulty(law: Difficulty) -> Callable[[np.random.Generator], Outcome]:
+    """Audit a model that sees difficulty, or is blind to it, with and without `p_split`."""
+
+    def study(rng: np.random.Generator) -> Outcome:
+        drawn = law.draw(rng)
+        p, votes, split = (drawn[key] for key in ("p", "votes", "p_split"))
+        own = None if len(p) == len(law.sizes) else drawn["groups"]
+        result = _audit((votes > READERS / 2).astype(int), p, votes, own)
+        out = _rejections(result)
+        out[FORESEEN] = _found(votes, p, own, of_label=True, p_split=split)
+        return {(FOUND if law.blind else REJECTED, key): value for key, value in out.items()}
+
+    return study
+
+
+def _found(votes, probs, groups, **options) -> bool:  # type: ignore[no-untyped-def]
+    options |= {"groups": groups, "n_resamples": DRAWS}
+    found = votes_by_difficulty(votes, probs, READERS, **options)
+    p_values = [t.p_votes_holm for t in found if np.isfinite(t.p_votes_holm)]
+    return bool(p_values) and min(p_values) <= LEVEL
 
 
 def _audit(y, p, votes, groups):  # type: ignore[no-untyped-def]
@@ -192,6 +278,7 @@ def _rejections(result) -> dict[str, bool]:  # type: ignore[no-untyped-def]
         r["p_null_holm"] for r in result.rows[1:] if np.isfinite(r.get("p_null_holm", np.nan))
     ]
     out["a stratum against its null"] = bool(strata) and min(strata) <= LEVEL
+    out["votes by difficulty"] = row["p_votes_holm"] <= LEVEL
     return out
 
 
@@ -244,6 +331,9 @@ def _checks() -> Iterator[tuple[str, Check]]:
     for name in FIVE:
         yield f"{name}, logits times 1.5", Check(wrong(Panel(LAYOUTS[name]), lambda z: 1.5 * z))
         yield f"{name}, logits plus 0.5", Check(wrong(Panel(LAYOUTS[name]), lambda z: z + 0.5))
+    for name in FIVE:
+        for blind, title in ((False, "difficulty seen"), (True, "blind to difficulty")):
+            yield f"{name}, {title}", Check(by_difficulty(Difficulty(LAYOUTS[name], blind)))
 
 
 CHECKS: dict[str, Check] = dict(_checks())

@@ -98,6 +98,9 @@ class Cases:
         Difficulty strata, easiest first.
     agreement
         Whether the strata were made from these votes (`scalecal.votes.strata`).
+    p_split
+        (n,) predicted difficulty: the probability that a case's readers split, by whatever model, but not
+        from these votes; else None.
     split
         "train", "val" or "test".
     paths
@@ -124,6 +127,7 @@ class Cases:
     groups: Factor | None = None
     strata: Factor | None = None
     agreement: bool = False
+    p_split: Float | None = None
     split: Factor | None = None
     paths: NDArray[np.str_] | None = None
     notes: tuple[str, ...] = ()

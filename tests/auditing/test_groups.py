@@ -32,6 +32,8 @@ def test_every_number_of_a_row_is_the_plain_function_with_groups():
         yy, pp, gg = y[inside], p[inside], group[inside]
         for test in TESTS:
             found = getattr(metrics, test)(yy, pp, groups=gg).p_value
+            if name == "low":  # made of the votes
+                found = np.nan
             assert row[f"p_{test}"] == pytest.approx(found, nan_ok=True), test
         assert row["floor"] == pytest.approx(metrics.noise_floor(pp, y=yy, groups=gg))
         assert row["n_groups"] == len(np.unique(gg))

@@ -59,43 +59,57 @@ def test_p_is_the_smaller_of_two_doubled():
     assert f"(p = {p:.3f}, corrected for two tests)" in said
 
 
-def low_row(n, gap, *interval):
-    ends = dict(zip(("lvo_overconfidence_low", "lvo_overconfidence_high"), interval, strict=False))
-    return {"name": "low", "lvo_n": n, "lvo_overconfidence": gap, "lvo_vote_nll": 0.7} | ends
+def judged_row(name, p, **change):
+    """A stratum of predicted difficulty whose votes were tested."""
+    means = {"vote_mean_p": 0.5, "vote_share": 0.48, "vote_confidence": 0.7, "vote_agreement": 0.6}
+    return {"name": name, "n": 50, "p_votes_holm": p, "reason": ""} | means | change
 
 
 @pytest.mark.parametrize(
-    ("row", "expected"),
+    ("hard", "expected"),
     [
-        (low_row(1.0, -0.165), None),
-        (low_row(9.9, 0.3, 0.1, 0.5), None),
-        (low_row(0.0, np.nan), None),
-        (low_row(1065.3, 0.21), None),  # too few groups for an interval
-        (
-            low_row(1065.3, 0.21, 0.2, 0.22),
-            "exceeds the share of readers who side with it by 0.210 (about 1,065",
-        ),
-        (low_row(40.0, 0.21, 0.1, 0.3), "by 0.210 (about 40 cases, 95 % interval 0.100 to 0.300"),
-        (low_row(40.0, -0.21, -0.3, -0.1), "falls short of the share"),
-        (low_row(40.0, 0.04, -0.1, 0.18), "does not differ measurably from the share of readers"),
+        ({}, "on hard cases (n = 50): 0.700 for the side it prefers, where readers give 0.600"),
+        ({"vote_share": 0.3}, "0.500 for a positive vote, where readers give 0.300, p = 0.010."),
     ],
 )
-def test_left_out_votes_are_spoken_of_where_there_are_enough(row, expected):
+def test_votes_that_do_not_bear_out_a_stratum_of_predicted_difficulty(hard, expected):
     first, _ = overall(lambda z: z, n=100)
-    judged = {"n": 50, "ece": 0.1, "null": 0.1, "p_null_holm": 0.5}
-    said = sentences([first, judged | row], agreement=True)
-    if expected is None:
-        assert len(said) == 2
-    else:
-        assert expected in said[2]
+    tests = [judged_row("easy", 0.5), judged_row("hard", 0.01, **hard)]
+    for reader, whose in ((True, "its probability of a reader's"), (False, "what its p implies")):
+        said = sentences([first], tests, agreement=True, reader=reader)[1]
+        assert said.startswith(f"By predicted difficulty, {whose}")
+        assert expected in said
+        assert "easy" not in said
+
+
+def test_votes_that_bear_out_all_strata_say_what_is_not_tested():
+    first, _ = overall(lambda z: z, n=100)
+    tests = [judged_row("easy", 0.5), judged_row("middle", np.nan), judged_row("hard", 0.2)]
+    said = sentences([first], tests, agreement=True)[1]
+    assert "the votes bear out what its p implies for a reader's vote (smallest p = 0.200" in said
+    assert said.endswith("difficulty that the model itself does not see is not tested.")
+    assert "not tested" not in sentences([first], tests, agreement=True, foreseen=True)[1]
+
+
+def test_strata_of_agreement_are_spoken_of_where_votes_cannot_judge():
+    """The null of a stratum speaks where strata are given, or votes give no verdict."""
+    first, _ = overall(lambda z: z, n=100)
+    low = {"name": "low", "n": 50, "ece": 0.1, "null": 0.1, "p_null_holm": 0.5}
+    bad = [judged_row("hard", np.nan, reason="too few cases (3, at least 8 are needed)")]
+    both = sentences([first, low], bad, agreement=True)
+    assert both[1].startswith("No stratum is measurably worse")
+    assert both[2].endswith("cannot be judged by votes: too few cases (3, at least 8 are needed).")
+    good = [judged_row("hard", 0.5)]
+    assert [s[:13] for s in sentences([first, low], good, agreement=True)[1:]] == ["By predicted "]
+    assert len(sentences([first, low], good, agreement=False)) == 3
 
 
 @pytest.mark.parametrize("n", [1, 2, 12])
-def test_a_handful_of_cases_gives_no_sentence_on_left_out_votes(n):
+def test_a_handful_of_cases_has_no_verdict_by_votes(n):
     rng = np.random.default_rng(n)
     votes = rng.integers(3, 5, n)
     result = audit(votes > 3, rng.uniform(0.1, 0.9, n), votes=votes, n_raters=7, n_resamples=20)
-    assert ("Judged by votes" in str(result)) == (result["low"]["lvo_n"] >= 10)
+    assert "cannot be judged by votes: too few cases" in str(result)
 
 
 def voted_row(**change):
@@ -139,10 +153,3 @@ def test_one_probability_cannot_be_right_for_a_vote_and_for_the_majority(n_rater
         assert len(said) == 2
     else:
         assert f"right for the majority {panel} must be surer than one reader is" in said[2]
-
-
-def test_left_out_votes_judge_the_readers_probability():
-    first, _ = overall(lambda z: z, n=100)
-    low = {"n": 50, "ece": 0.1, "null": 0.1, "p_null_holm": 0.5} | low_row(40.0, 0.2, 0.1, 0.3)
-    said = sentences([first, low], agreement=True, reader=True)
-    assert "its confidence in a reader's vote on low agreement exceeds" in said[2]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from scalecal import metrics
-from scalecal.inference.selection import _nearest_window, leave_votes_out, selection_null
+from scalecal.inference.selection import _nearest_window, selection_null
 from scalecal.metrics import resampling as floors
-from scalecal.votes import STRATA, strata, stratum_codes
+from scalecal.votes import stratum_codes
 
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
 
@@ -73,28 +73,6 @@ def test_weights_of_the_null_count_cases(monkeypatch, most):
     np.testing.assert_allclose(weighted.mean(axis=0), copies.mean(axis=0), rtol=1e-9)
 
 
-@pytest.mark.parametrize("m", [3, 4, 7])
-def test_all_splits_are_the_mean_of_many(monkeypatch, m):
-    rng = np.random.default_rng(6)
-    votes, p = rng.binomial(m, 0.4, 200), rng.uniform(0.05, 0.95, 200)
-    times, groups = rng.integers(1, 5, 200), rng.integers(40, size=200)
-    many = leave_votes_out(votes, p, m, n_splits=2000)
-    grouped = leave_votes_out(votes, p, m, n_splits=2000, groups=groups)
-    copies = leave_votes_out(np.repeat(votes, times), np.repeat(p, times), m, n_splits=500)
-    monkeypatch.setattr("scalecal.inference.selection.EXACT_CASES", 10)
-    for slow, options in (
-        (many, {}),
-        (grouped, {"groups": groups}),
-        (copies, {"sample_weight": times}),
-    ):
-        fast = leave_votes_out(votes, p, m, **options)
-        for name, expected in slow.items():
-            for key in ("n", "vote_nll", "gap", "overconfidence", "overconfidence_low"):
-                assert getattr(fast[name], key) == pytest.approx(
-                    getattr(expected, key), rel=0.02, abs=0.01, nan_ok=True
-                ), (name, key)
-
-
 def test_one_label_only_has_no_null():
     null = selection_null([1, 1], [0.2, 0.3], [0, 1], n_strata=2, n_resamples=5)
     assert np.isnan(null).all()
@@ -154,65 +132,6 @@ def test_null_has_power_against_over_confidence():
     assert told / runs > 0.6
 
 
-def test_left_out_votes_are_unbiased_for_the_true_vote_probability():
-    """Stratified on other votes, a model that knows the vote probability has no gap in any stratum."""
-    rng = np.random.default_rng(3)
-    chance = rng.beta(0.8, 0.8, size=20_000)
-    votes = rng.binomial(7, chance)
-    scores = leave_votes_out(votes, chance, 7, n_splits=3)
-    for name in ("overall", *STRATA):
-        assert abs(scores[name].gap) < 0.015
-        assert abs(scores[name].overconfidence) < 0.015
-    assert scores["low"].vote_nll > scores["medium"].vote_nll > scores["high"].vote_nll
-
-
-def test_left_out_votes_match_a_slow_reference():
-    rng = np.random.default_rng(4)
-    votes = rng.integers(0, 6, size=30)
-    p = rng.uniform(0.05, 0.95, size=30)
-    fast = leave_votes_out(votes, p, 5, n_splits=400, seed=1)
-    totals = {name: [] for name in ("overall", *STRATA)}
-    for _ in range(400):
-        for v, q in zip(votes, p, strict=True):
-            panel = rng.permutation([1] * v + [0] * (5 - v))
-            kept, scored = panel[:3], panel[3:]
-            f = scored.mean()
-            nll = -(f * np.log(q) + (1 - f) * np.log(1 - q))
-            name = str(strata([kept.sum()], 3)[0])
-            totals["overall"].append(nll)
-            totals[name].append(nll)
-    for name, values in totals.items():
-        if values:
-            assert fast[name].vote_nll == pytest.approx(np.mean(values), rel=0.03)
-            assert fast[name].n == pytest.approx(len(values) / 400, rel=0.05)
-
-
-def test_panels_too_small_to_split_are_undefined():
-    scores = leave_votes_out([1, 2], [0.3, 0.8], 2)
-    assert scores["overall"].n == 0
-    assert np.isnan(scores["low"].vote_nll)
-
-
-@pytest.mark.validity
-@pytest.mark.parametrize("size", [1, 5])
-def test_the_interval_on_left_out_votes_covers_the_truth(size):
-    def study(n, seed):
-        rng = np.random.default_rng(seed)
-        chance = rng.beta(1.5, 1.5, n // size).repeat(size)
-        off = rng.normal(0, 0.15, n // size).repeat(size)
-        p = np.clip(0.5 + 1.5 * (chance - 0.5) + off, 0.02, 0.98)
-        return rng.binomial(7, chance), p, np.arange(n) // size
-
-    votes, p, _ = study(200_000, 1)
-    truth = leave_votes_out(votes, p, 7, n_splits=3)["low"].overconfidence
-    covered = []
-    for seed in range(10, 310):
-        votes, p, groups = study(200, seed)
-        low = leave_votes_out(votes, p, 7, groups=groups)["low"]
-        covered.append(low.overconfidence_low <= truth <= low.overconfidence_high)
-    assert 0.89 < np.mean(covered) < 0.99
-
-
 def test_null_of_groups_of_one_case_is_the_null_without_groups():
     rng = np.random.default_rng(11)
     p = rng.random(300)
@@ -250,11 +169,3 @@ def test_normal_limit_of_the_null_of_groups_agrees_with_drawing(monkeypatch):
     np.testing.assert_allclose(limit.mean(axis=0), exact.mean(axis=0), rtol=0.06)
     np.testing.assert_allclose(limit.std(axis=0), exact.std(axis=0), rtol=0.25)
     assert (exact.std(axis=0) > 1.5 * plain.std(axis=0)).all()
-
-
-def test_left_out_votes_of_few_groups_have_no_interval():
-    rng = np.random.default_rng(14)
-    votes, p = rng.binomial(7, 0.4, 200), rng.uniform(0.05, 0.95, 200)
-    few = leave_votes_out(votes, p, 7, groups=np.arange(200) % 5)["overall"]
-    assert np.isnan([few.overconfidence_low, few.overconfidence_high]).all()
-    assert np.isfinite(few.overconfidence)

@@ -476,3 +476,12 @@ def test_what_predict_writes_is_what_audit_reads(tmp_path):
             assert (
                 getattr(found.cases, name).values.tolist() == getattr(cases, name).values.tolist()
             )
+
+
+def test_predicted_difficulty_is_read_beside_p(read):
+    found = read("p,p_split,label\n0.2,0.1,0\n0.9,0.4,\n0.6,0.7,1\n")
+    assert found.cases.p_split.tolist() == [0.1, 0.7]
+    assert read("p,hard,label\n0.2,0.1,0\n", columns={"p_split": "hard"}).cases.p_split == [0.1]
+    assert read("p,label\n0.2,0\n").cases.p_split is None
+    with pytest.raises(InputError, match="'p_split'"):
+        read("p,p_split,label\n0.2,1.5,0\n")

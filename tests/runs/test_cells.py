@@ -24,7 +24,7 @@ from tests.runs.made import cell, sharp
 def same(a: Cell, b: Cell) -> None:
     assert (a.dataset, a.encoder) == (b.dataset, b.encoder)
     assert (a.cases.classes, a.cases.agreement) == (b.cases.classes, b.cases.agreement)
-    for name in ("names", "y", "votes", "groups", "strata", "paths"):
+    for name in ("names", "y", "votes", "groups", "strata", "p_split", "paths"):
         left, right = (getattr(c.cases, name) for c in (a, b))
         assert (left is None) == (right is None)
         if left is not None:
@@ -107,6 +107,14 @@ def test_the_correlation_of_votes_is_kept(tmp_path):
     part = cell_of_seed(back, 1)
     assert part.predictions["scale", 1].rho == 0.2
     same(made, joined_cell([cell_of_seed(made, 0), cell_of_seed(made, 1)]))
+
+
+def test_predicted_difficulty_is_kept(tmp_path):
+    made = cell({"none": sharp(1.0)})
+    split = np.random.default_rng(0).random(made.cases.n)
+    made = replace(made, cases=replace(made.cases, p_split=split))
+    write_cell(tmp_path / "cell", made)
+    same(read_cell(tmp_path / "cell"), made)
 
 
 def test_what_is_wrong_is_said(tmp_path):

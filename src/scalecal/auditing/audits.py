@@ -32,7 +32,8 @@ from scalecal.checks import (
     check_probs,
     check_same_length,
 )
-from scalecal.inference.selection import leave_votes_out, selection_null
+from scalecal.inference.difficulty import votes_by_difficulty
+from scalecal.inference.selection import selection_null
 from scalecal.inference.units import MOST_UNITS, Units
 from scalecal.io.store import plain, write_text
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
@@ -57,6 +58,9 @@ class Audit:
     rows
         One dict of numbers per stratum; the first is `overall`. Undefined numbers are NaN, and
         `reason` says why.
+    difficulty
+        Votes against the probability of a vote in strata of predicted difficulty (`votes_by_difficulty`
+        in `scalecal.inference.difficulty`), one dict each; empty without votes.
     references
         The same for two predictors that know nothing: one half for every case, and the prevalence.
     meta
@@ -78,6 +82,7 @@ class Audit:
     predictions: Predictions = field(repr=False)
     times: Float | None = field(default=None, repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
+    difficulty: list[dict[str, Any]] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         for row in self.rows:
@@ -90,9 +95,11 @@ class Audit:
         """Plain sentences that claim no more than the tests bear: on the label, strata and votes."""
         return wording.sentences(
             self.rows,
+            self.difficulty,
             agreement=self.meta["strata"] == "agreement",
             reader=self.meta.get("votes_judge") == "p_reader",
             n_raters=self.meta.get("n_raters", ()),
+            foreseen=self.predictions.cases.p_split is not None,
         )
 
     def __str__(self) -> str:
@@ -102,7 +109,8 @@ class Audit:
             if r["stratum"] in (self.rows[0]["name"], self.rows[-1]["name"])
         ]
         judges = self.meta.get("votes_judge", "p")
-        parts = [wording.table(self.rows, shown, judges=judges), " ".join(self.sentences)]
+        tables = wording.table(self.rows, shown, self.difficulty, judges=judges)
+        parts = [tables, " ".join(self.sentences)]
         if self.notes:
             parts.append("\n".join(f"Note: {note}" for note in self.notes))
         return "\n\n".join(parts)
@@ -117,6 +125,7 @@ class Audit:
         """Return everything but the cases, ready for JSON; undefined numbers are None."""
         whole = {
             "strata": self.rows,
+            "difficulty": self.difficulty,
             "references": self.references,
             "sentences": self.sentences,
             "notes": self.notes,
@@ -172,6 +181,7 @@ def audit(
     groups: ArrayLike | None = None,
     p_reader: ArrayLike | None = None,
     rho: float = 0.0,
+    p_split: ArrayLike | None = None,
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
@@ -200,6 +210,9 @@ def audit(
         Probabilities that one reader votes so, in the form of `probs`.
     rho
         Correlation of two readers' votes on a case around that probability (`scalecal.panel`).
+    p_split
+        Predicted difficulty: the probability that a case's readers split, by this model or another, but
+        not from these votes. Without it a case is the harder the less sure the model is of a vote.
     n_bins
         Bins of equal width for ECE.
     n_resamples, seed
@@ -233,6 +246,7 @@ def audit(
         votes=counts,
         groups=None if groups is None or codes is None else _named_groups(groups, codes),
         strata=None if strata is None else _strata(strata, labels, p, counts),
+        p_split=None if p_split is None else check_probs(p_split, "p_split"),
     )
     reader = None if p_reader is None else check_probs(p_reader, "p_reader")
     return audit_predictions(
@@ -306,9 +320,11 @@ def audit_predictions(
             units=units.within(inside),
             reader=reader,
             rho=predictions.rho,
+            selected=cases.agreement and name != "overall",
             **options,
         )
         rows.append({"name": name, **numbers})
+    difficulty: list[dict[str, Any]] = []
     if cases.votes is not None:
         rows[0] |= split_scores(
             cases.votes,
@@ -318,12 +334,15 @@ def audit_predictions(
             groups=units.group,
             sample_weight=units.times,
         )
+        difficulty = _by_difficulty(predictions, units, n_resamples, seed)
+        known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
+        rows[0]["p_votes_holm"] = min(known, default=float("nan"))
     _add_null(rows, predictions, units, options)
-    _add_left_out_votes(rows, predictions, units.times, seed)
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
     notes = [*_notes(predictions, rows, units), *cases.notes]
-    return Audit(rows, _references(predictions, units), meta, notes, predictions, units.times)
+    references = _references(predictions, units)
+    return Audit(rows, references, meta, notes, predictions, units.times, difficulty=difficulty)
 
 
 def _checked(predictions: Predictions) -> Predictions:
@@ -402,23 +421,23 @@ def _add_null(
             }
 
 
-def _add_left_out_votes(
-    rows: list[dict[str, Any]], predictions: Predictions, times: Float | None, seed: int
-) -> None:
+def _by_difficulty(
+    predictions: Predictions, units: Units, n_resamples: int, seed: int
+) -> list[dict[str, Any]]:
     cases = predictions.cases
-    if cases.votes is None or not cases.agreement:
-        return
-    # Splits are averaged, so large sets need few of them.
-    scores = leave_votes_out(
+    assert cases.votes is not None
+    found = votes_by_difficulty(
         cases.votes,
         predictions.vote_p,
-        groups=cases.group_codes,
-        n_splits=20 if cases.n <= EXACT_CASES else 1,
+        of_label=predictions.p_reader is None,
+        y=cases.y,
+        p_split=cases.p_split,
+        groups=units.group,
+        n_resamples=n_resamples,
         seed=seed,
-        sample_weight=times,
+        sample_weight=units.times,
     )
-    for row in rows:
-        row |= {f"lvo_{key}": value for key, value in asdict(scores[row["name"]]).items()}
+    return [asdict(test) for test in found]
 
 
 def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:

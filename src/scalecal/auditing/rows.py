@@ -33,7 +33,7 @@ from scalecal.metrics.vote_scores import reader_logits, split_events
 from scalecal.panel import count_log_likelihood
 
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
-"""Calibration tests run on every stratum; their p-values go by Holm over the strata."""
+"""Calibration tests of all cases, and of strata that the votes did not make; by Holm over the strata."""
 
 INTERVALS: dict[str, Scale] = {
     "gap": "plain",
@@ -277,8 +277,13 @@ def score(
     seed: int,
     reader: Float | None = None,
     rho: float = 0.0,
+    selected: bool = False,
 ) -> dict[str, Any]:
-    """All numbers of one stratum that depend on its own cases alone; arguments as `case_sums`."""
+    """All numbers of one stratum that depend on its own cases alone; arguments as `case_sums`.
+
+    `selected`: the votes made the stratum. Tests of calibration reject calibrated models there, and
+    are left out.
+    """
     w, groups = units.times, units.group
     event = read_hard_event(y, probs, w)
     draws: dict[str, Any] = {"groups": groups, "n_resamples": n_resamples, "seed": seed}
@@ -298,8 +303,10 @@ def score(
     row |= values_and_intervals(sums, perfect_auc_worth(event.y, units))
     for name in TESTS:
         options = draws | {"n_bins": n_bins} if name == "consistency" else draws
+        if selected and name != "consistency":
+            continue
         result = getattr(metrics, name)(y, probs, sample_weight=w, **options)
-        row[f"p_{name}"] = result.p_value
+        row[f"p_{name}"] = float("nan") if selected else result.p_value
         for key in ("intercept", "slope") if name == "cox" else ():
             row[f"cox_{key}"] = result.details.get(key, float("nan"))
         if name == "consistency":

@@ -1,7 +1,8 @@
 """An audit in words: the table a person reads and the sentences below it.
 
-A sentence claims no more than its test bears: a stratum fails only where it is worse than a
-calibrated model would look there, selection and finite numbers included.
+A sentence claims no more than its test bears. Where votes are known, strata are judged by them, and
+are of predicted difficulty: those of agreement select on what no model can know. Without votes a stratum
+fails only where it is worse than a calibrated model would look there.
 """
 
 from __future__ import annotations
@@ -16,9 +17,6 @@ from scalecal.metrics import COLUMNS, Column
 
 LEVEL = 0.05
 """Level of the tests behind the sentences."""
-
-FEWEST = 10
-"""Fewest cases whose mean on left-out votes is worth a sentence."""
 
 Row = Mapping[str, Any]
 
@@ -47,9 +45,24 @@ BY_VOTES = (
     "vote_nll_floor",
     "count_log_score",
     "split_auc",
+    "p_votes_holm",
+)
+BY_DIFFICULTY = (
+    "name",
+    "n",
+    "n_votes",
+    "vote_mean_p",
+    "vote_share",
+    "vote_confidence",
+    "vote_agreement",
+    "vote_rho",
+    "p_votes_holm",
 )
 SHOWN = (*BY_LABELS, *BY_VOTES)
 """Columns of the tables a person reads: what labels say, and what votes say."""
+
+
+_JUDGED = {"p": "p, as what it implies for one reader,", "p_reader": "p_reader"}
 
 
 def p_value(value: Any) -> str:
@@ -82,15 +95,24 @@ def shown_columns(rows: Sequence[Row], keys: Sequence[str] = SHOWN) -> list[Colu
     return [COLUMNS[k] for k in known]
 
 
-def table(rows: Sequence[Row], references: Sequence[Row] = (), *, judges: str = "p") -> str:
+def table(
+    rows: Sequence[Row],
+    references: Sequence[Row] = (),
+    difficulty: Sequence[Row] = (),
+    *,
+    judges: str = "p",
+) -> str:
     """Lay the strata out as text, one line each, with the reference predictors below.
 
-    What votes say follows in a second table, where they are known; `judges` is what they judge.
+    What votes say follows in further tables, where they are known; `judges` is what they judge.
     """
     parts = [_one_table(rows, references, BY_LABELS)]
     if shown_columns(rows, BY_VOTES):
         part = _one_table(rows, references, ("name", *BY_VOTES))
         parts.append(f"{judges} against readers' votes\n{part}")
+    if any(row["n"] for row in difficulty):
+        part = _one_table(difficulty, (), BY_DIFFICULTY)
+        parts.append(f"{_JUDGED[judges]} against readers' votes, by predicted difficulty\n{part}")
     return "\n\n".join(parts)
 
 
@@ -180,25 +202,37 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
     )
 
 
-def _left_out(rows: Sequence[Row], reader: bool) -> str | None:
-    hard = next((r for r in rows if r["name"] == "low"), None)
-    # With ties dropped the stratum is empty, whatever the votes that were kept would say.
-    if hard is None or not hard["n"] or not hard.get("lvo_n", 0.0) >= FEWEST:
-        return None
-    gap = hard["lvo_overconfidence"]
-    low, high = (hard.get(f"lvo_overconfidence_{end}", float("nan")) for end in ("low", "high"))
-    if not (np.isfinite(low) and np.isfinite(high)):
-        return None
-    whose = "its confidence in a reader's vote" if reader else "its confidence"
-    way = "exceeds" if gap > 0 else "falls short of"
-    size = f" by {number(abs(gap))}"
-    if low <= 0.0 <= high:
-        way, size = "does not differ measurably from", ""
-    return (
-        f"Judged by votes kept out of the strata, {whose} on low agreement {way} the share of "
-        f"readers who side with it{size} (about {number(round(hard['lvo_n']))} cases, 95 % interval "
-        f"{number(low)} to {number(high)}, vote NLL {number(hard['lvo_vote_nll'])})."
+def _difficulty(tests: Sequence[Row], reader: bool, foreseen: bool) -> str:
+    """Whether votes are as likely as said where they are predicted to be easy or hard to foresee."""
+    judged = [t for t in tests if np.isfinite(t["p_votes_holm"])]
+    if not judged:
+        whys = dict.fromkeys(t["reason"] for t in tests if t["n"]) or {"no case has votes": None}
+        return f"Strata of predicted difficulty cannot be judged by votes: {'; '.join(whys)}."
+    failing = [t for t in judged if t["p_votes_holm"] < LEVEL]
+    whose = (
+        "its probability of a reader's vote" if reader else "what its p implies for a reader's vote"
     )
+    if failing:
+        listed = "; ".join(
+            f"{t['name']} cases (n = {number(t['n'])}): {_off(t)}, p {_equals(t['p_votes_holm'])}"
+            for t in failing
+        )
+        return f"By predicted difficulty, {whose} is not borne out by the votes on {listed}."
+    least = min(judged, key=lambda t: float(t["p_votes_holm"]))
+    bound = "" if foreseen else "; difficulty that the model itself does not see is not tested"
+    return (
+        f"By predicted difficulty, the votes bear out {whose} (smallest p {_equals(least['p_votes_holm'])}, "
+        f"on {least['name']} cases, n = {number(least['n'])}){bound}."
+    )
+
+
+def _off(test: Row) -> str:
+    """The larger of two errors: of the side that the model prefers, or of the positive class."""
+    sure, agree = test["vote_confidence"], test["vote_agreement"]
+    mean, share = test["vote_mean_p"], test["vote_share"]
+    if abs(sure - agree) >= abs(mean - share):
+        return f"{number(sure)} for the side it prefers, where readers give {number(agree)}"
+    return f"{number(mean)} for a positive vote, where readers give {number(share)}"
 
 
 def _votes(row: Row, reader: bool, n_raters: Sequence[int]) -> list[str]:
@@ -249,7 +283,13 @@ def _vote_kind(row: Row) -> str:
 
 
 def sentences(
-    rows: Sequence[Row], *, agreement: bool, reader: bool = False, n_raters: Sequence[int] = ()
+    rows: Sequence[Row],
+    difficulty: Sequence[Row] = (),
+    *,
+    agreement: bool,
+    reader: bool = False,
+    n_raters: Sequence[int] = (),
+    foreseen: bool = False,
 ) -> list[str]:
     """Plain sentences on an audit's rows (the first is `overall`).
 
@@ -259,17 +299,19 @@ def sentences(
 
     Parameters
     ----------
-    rows, agreement
-        As `Audit.rows`; whether the strata are of agreement.
+    rows, difficulty, agreement
+        As `Audit.rows` and `Audit.difficulty`; whether the strata are of agreement.
     reader
         Whether votes judge a probability of their own.
     n_raters
         The numbers of readers behind a case that occur.
+    foreseen
+        Whether difficulty is predicted by more than the probability that is judged.
     """
     out = [_overall(rows[0])]
-    if len(rows) > 1:
+    judged = any(np.isfinite(t["p_votes_holm"]) for t in difficulty)
+    if len(rows) > 1 and not (agreement and judged):
         out.append(_strata(rows[1:], agreement))
-        left = _left_out(rows[1:], reader)
-        if left:
-            out.append(left)
+    if difficulty:
+        out.append(_difficulty(difficulty, reader, foreseen))
     return out + _votes(rows[0], reader, n_raters)

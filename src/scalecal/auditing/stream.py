@@ -43,6 +43,9 @@ UNUSED = {
         "The groups in the file are not used: a stream takes cases as independent, and so claims too much "
         "where several come from one patient. Audit without streaming to respect groups."
     ),
+    "p_split": (
+        "The column p_split is not used: in a stream a case is as hard as the model's own probability says."
+    ),
     "split": "The split in the file is not used: cases marked train, if any, are audited too.",
 }
 """Columns that a whole audit uses and a stream does not, and the note about it."""
@@ -297,7 +300,7 @@ def _judged_by_votes(label: Audit, reader: Audit) -> Audit:
     for row, own in zip(label.rows, reader.rows, strict=True):
         row |= {key: value for key, value in own.items() if COLUMNS[key].votes}
     label.meta["votes_judge"] = "p_reader"
-    return replace(label, by_votes=reader)
+    return replace(label, by_votes=reader, difficulty=reader.difficulty)
 
 
 def _add_losses(rows: list[dict[str, Any]], counts: Counts, strata: dict[str, int]) -> None:

@@ -35,6 +35,7 @@ def audit(
     p_column: Column = None,
     p_reader_column: Column = None,
     rho_column: Column = None,
+    p_split_column: Column = None,
     label_column: Column = None,
     votes_column: Column = None,
     n_raters_column: Column = None,
@@ -73,7 +74,8 @@ def audit(
     FILE has the columns id, p (or p_<class>), label and/or votes + n_raters (or votes_<class>), and
     optionally group and stratum. Labels judge p. Votes judge p_reader (or p_reader_<class>), the
     probability that one reader votes so, where there is one, and p elsewhere; rho is the correlation of
-    votes around it. Other names are given by the --...-column options.
+    votes around it; p_split, by this model or another, predicts how hard a case is. Other names are
+    given by the --...-column options.
     """
     named = columns(locals())
     from scalecal.auditing.audits import audit_predictions

@@ -2,14 +2,13 @@
 
 Agreement and majority come from one set of votes. In a 4-3 split the majority is nearly a coin toss
 given the case, while a calibrated prediction of the majority is sharper: even the best possible
-model looks over-confident on low agreement and under-confident on high agreement. Two answers are
-given here: a null distribution of each stratum's ECE that has this selection in it, and scores on
-votes that had no part in forming the strata.
+model looks over-confident on low agreement and under-confident on high agreement. The null distribution
+of each stratum's ECE here has this selection in it. (Strata of one half of the votes, scored by the other
+half, have it as well: both halves know what the model does not.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +24,10 @@ from scalecal.checks import (
     check_probs,
     check_same_length,
 )
-from scalecal.inference.units import NORMAL_95, standard_errors
-from scalecal.metrics.arguments import as_table, blocks, read_counts, read_votes
+from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.binning import bin_index
-from scalecal.metrics.grouping import draw_uniforms, pair_covariance, read_groups, too_few
-from scalecal.metrics.proper import EPS
+from scalecal.metrics.grouping import draw_uniforms, pair_covariance, too_few
 from scalecal.metrics.resampling import EXACT_CASES, draw_normal, read_dependence
-from scalecal.votes import STRATA, split_panel, stratum_codes
 
 _LOGIT_BOUND = 36.0  # beyond it a float64 probability is 0 or 1
 
@@ -226,169 +222,3 @@ def _limit_sums(
         size[s] = mass @ (value * q1 + (1.0 - value) * q0)
         slope[s] = (value * q0 + (1.0 - value) * q1)[row]
     return _Limit(mean, variance, size, slope)
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Scores of one stratum on votes that had no part in forming it, averaged over splits.
-
-    `gap` is the mean of p minus the share of held-out votes for the positive class;
-    `overconfidence` is the same for whichever class the model prefers, with a 95 % interval: normal
-    over cases, by Student's t over groups where there are groups (NaN where these are too few).
-    """
-
-    n: float = 0.0
-    vote_nll: float = np.nan
-    gap: float = np.nan
-    overconfidence: float = np.nan
-    overconfidence_low: float = np.nan
-    overconfidence_high: float = np.nan
-
-
-def leave_votes_out(
-    votes: ArrayLike,
-    probs: ArrayLike,
-    n_raters: ArrayLike | None = None,
-    *,
-    groups: ArrayLike | None = None,
-    n_splits: int = 20,
-    seed: int | np.random.Generator | None = 0,
-    sample_weight: ArrayLike | None = None,
-) -> dict[str, LeftOut]:
-    """Stratify on one random part of each panel, score the other part; average over splits.
-
-    For weighted cases of two classes, and above `EXACT_CASES`, the average is over all splits, which
-    needs no draws.
-
-    Parameters
-    ----------
-    votes, n_raters
-        Counts per class (n, C), or counts of the positive class with the panel's size.
-    probs
-        (n,) or (n, C).
-    groups
-        Patient, slide, ... of each case, which intervals then take as the independent units.
-    sample_weight
-        How many cases each row stands for; not with groups.
-
-    Returns
-    -------
-    Scores for "overall", "high", "medium" and "low". A case needs two votes in the first part and one
-    in the second, so panels of three or more.
-
-    Examples
-    --------
-    >>> scores = leave_votes_out([4, 7, 0, 3], [0.6, 0.9, 0.1, 0.5], 7)
-    >>> list(scores)
-    ['overall', 'high', 'medium', 'low']
-    """
-    counts, p = read_votes(votes, n_raters, probs)
-    n = len(p)
-    unit = read_groups(groups, n)
-    table = as_table(p)
-    times = read_counts(sample_weight, n)
-    usable = counts.sum(axis=1) >= 3
-    all_splits = table.shape[1] == 2 and (times is not None or n > EXACT_CASES)
-    if times is not None and not all_splits:
-        usable, times = np.repeat(np.flatnonzero(usable), times[usable].astype(np.int64)), None
-    counts, table = counts[usable], table[usable]
-    unit = None if unit is None else unit[usable]
-    weight = np.ones(len(counts)) if times is None else times[usable]
-    names = ("overall", *STRATA)
-    if len(counts) == 0:
-        return dict.fromkeys(names, LeftOut())
-    rng = as_rng(seed)
-    sums, squares = np.zeros((len(names), 4)), np.zeros((len(names), 3))
-    by_group = None if unit is None else np.zeros((len(names), 2, int(unit.max()) + 1))
-    for part in blocks(len(table), 1 << 17):
-        if all_splits:
-            terms = _over_all_splits(counts[part], table[part])
-        else:
-            terms = _over_random_splits(counts[part], table[part], n_splits, rng)
-        sums += terms @ weight[part]
-        own = terms[:, [0, 3]]
-        if unit is None or by_group is None:
-            squares += _squares(own, weight[part])
-        else:  # by group only once all cases are in
-            for j, k in np.ndindex(own.shape[:2]):
-                by_group[j, k] += np.bincount(unit[part], own[j, k], by_group.shape[2])
-    steps = np.full(len(names), NORMAL_95)
-    if by_group is not None:
-        squares = _squares(by_group, np.ones(by_group.shape[2]))
-        steps = np.array([standard_errors(by_group[j, 0]) for j in range(len(names))])
-    out = dict.fromkeys(names, LeftOut())
-    for name, total, square, step in zip(names, sums, squares, steps, strict=True):
-        if total[0] == 0:
-            continue
-        nll, gap, over = (float(v) for v in total[1:] / total[0])
-        # A ratio of sums over units: differences, and how often they were counted.
-        variance = square[2] - 2.0 * over * square[1] + over**2 * square[0]
-        half = float(step * np.sqrt(max(variance, 0.0)) / total[0])
-        out[name] = LeftOut(float(total[0]), nll, gap, over, over - half, over + half)
-    return out
-
-
-def _squares(own: Float, weight: Float) -> Float:
-    """Sums over units of k k, k d and d d, of counts k and differences d: (strata, 3)."""
-    k, d = own[:, 0], own[:, 1]
-    return np.stack([(k * k) @ weight, (k * d) @ weight, (d * d) @ weight], axis=1)
-
-
-def _over_random_splits(
-    counts: Int, table: Float, n_splits: int, rng: np.random.Generator
-) -> Float:
-    """What each case adds, averaged over splits: (all cases and strata, 4, cases).
-
-    The four: how often the case falls into the stratum, and its NLL, gap and over-confidence there.
-    """
-    log_p = np.log(np.clip(table, EPS, 1.0 - EPS))
-    top = table.argmax(axis=1)
-    each = np.arange(len(table))
-    out = np.zeros((1 + len(STRATA), 4, len(table)))
-    for _ in range(n_splits):
-        kept, scored = split_panel(counts, seed=rng)
-        share = scored / scored.sum(axis=1, keepdims=True)
-        values = np.stack(
-            [
-                np.ones(len(table)),
-                -(share * log_p).sum(axis=1),
-                table[:, -1] - share[:, -1],
-                table[each, top] - share[each, top],
-            ]
-        )
-        stratum = stratum_codes(kept)
-        inside = np.flatnonzero(stratum >= 0)
-        out[0] += values
-        out[1 + stratum[inside], :, inside] += values[:, inside].T
-    return out / n_splits
-
-
-def _over_all_splits(counts: Int, table: Float) -> Float:
-    """The same averaged over all splits of panels of two classes.
-
-    Given m votes of which v are positive, the positives among those kept are hypergeometric.
-    """
-    from scipy.stats import hypergeom
-
-    p = table[:, 1]
-    log_q, log_p = np.log(np.clip(table, EPS, 1.0 - EPS)).T
-    positive = p > 0.5  # a tie goes to the first class, as above
-    out = np.zeros((1 + len(STRATA), 4, len(p)))
-    size = counts.sum(axis=1)
-    width = int(size.max()) + 1
-    panel = size * width + counts[:, 1]
-    for number in np.flatnonzero(np.bincount(panel)):
-        here = np.flatnonzero(panel == number)
-        m, v = divmod(int(number), width)
-        kept = (m + 1) // 2
-        drawn = np.arange(max(0, kept - (m - v)), min(kept, v) + 1)
-        chance = hypergeom.pmf(drawn, m, v, kept)
-        share = (v - drawn) / (m - kept)
-        stratum = stratum_codes(np.column_stack([kept - drawn, drawn]))
-        for s in range(1 + len(STRATA)):
-            use = stratum == s - 1 if s else np.ones(len(drawn), dtype=bool)
-            k, f = float(chance[use].sum()), float((chance * share)[use].sum())
-            side = np.where(positive[here], k * p[here] - f, k * (1.0 - p[here]) - (k - f))
-            nll = -(f * log_p[here] + (k - f) * log_q[here])
-            out[s][:, here] = np.stack([np.full(len(here), k), nll, k * p[here] - f, side])
-    return out

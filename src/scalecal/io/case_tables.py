@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     Ids = pd.api.extensions.ExtensionArray | None
 
 STREAM_ROLES = ("p", "p_reader", "rho", "label", "votes", "n_raters", "stratum")
-PREDICTION_ROLES = ("id", *STREAM_ROLES, "group", "split")
+PREDICTION_ROLES = ("id", *STREAM_ROLES, "p_split", "group", "split")
 VOTE_ROLES = ("id", "rater", "label", "votes", "n_raters")
 
 ROUNDED = 0.01
@@ -90,7 +90,8 @@ def read_predictions(
     path
         CSV, TSV or Parquet with `id`, `p` (or a column `p_<class>` for each class), `label` and / or
         `votes` + `n_raters` (or `votes_<class>`), and optionally `p_reader` (or
-        `p_reader_<class>`), `rho` (one number for all cases), `group`, `stratum` and `split`.
+        `p_reader_<class>`), `rho` (one number for all cases), `p_split` (predicted difficulty: the
+        probability that the readers split), `group`, `stratum` and `split`.
     votes
         A second file with the votes, joined by `id`: rows `id, rater, label`, or columns as above.
     columns
@@ -236,6 +237,9 @@ class PredictionFile:
             )
         if self._n_raters is not None and cases.votes is None:
             raise table.missing(table.names["votes"], "n_raters was given, but there are no votes")
+        if table.has("p_split"):
+            p_split = check_probs(table.numbers("p_split"), f"column {table.names['p_split']!r}")
+            cases = replace(cases, p_split=p_split)
         reader = None
         if table.has("p_reader") or table.spread("p_reader"):
             reader, other = self._probabilities(table, "p_reader", ids)

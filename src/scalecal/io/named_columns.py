@@ -26,6 +26,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "p": "p",
         "p_reader": "p_reader",
         "rho": "rho",
+        "p_split": "p_split",
         "label": "label",
         "votes": "votes",
         "n_raters": "n_raters",
@@ -59,7 +60,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Names under which other files hold what a role is: suggested, never used unasked."""
 
 FACTOR_ROLES = ("rater", "group", "stratum", "split")
-NUMBER_ROLES = ("p", "p_reader", "rho", "votes", "n_raters")
+NUMBER_ROLES = ("p", "p_reader", "rho", "p_split", "votes", "n_raters")
 SPREAD_ROLES = ("p", "p_reader", "votes")
 
 

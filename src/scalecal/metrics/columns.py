@@ -156,18 +156,24 @@ def _vote_columns() -> Iterator[Column]:
     yield Column(
         "split_ece_floor", "split ECE floor", "Split ECE of the true law of votes on average"
     )
-    yield Column("lvo_n", "left-out n", "Cases of the stratum when it is made of half the votes")
-    yield Column(
-        "lvo_vote_nll", "left-out vote NLL", "Vote NLL on votes kept out of the strata", "lower"
+    yield from _test(
+        "votes",
+        "votes",
+        "Votes as likely as said within strata of predicted difficulty; overall the smallest of these",
     )
     yield Column(
-        "lvo_gap", "left-out gap", "Mean probability less the share of these votes", "zero"
+        "vote_mean_p", "mean vote p", "Mean probability of the votes that `vote_share` counts"
     )
-    yield from _with_interval(
-        "lvo_overconfidence",
-        "left-out over-conf.",
-        "Mean confidence less the share of these votes that agree",
-        "zero",
+    yield Column(
+        "vote_confidence",
+        "says",
+        "Mean probability that a reader votes for the class that the model prefers",
+    )
+    yield Column("vote_agreement", "votes say", "Share of the votes for that class")
+    yield Column(
+        "vote_rho",
+        "rho",
+        "Correlation of two votes on a case that their probability does not explain",
     )
 
 

@@ -269,21 +269,26 @@ def _boundary(event: Event) -> float | None:
     return float(xlogy(ones, ones / n) + xlogy(zeros, zeros / n))
 
 
-def _flip_scores(
-    event: Event, groups: Int, n_resamples: int, rng: np.random.Generator
+def flip_scores(
+    residual: Float, sd: Float, z: Float, groups: Int, n_resamples: int, rng: np.random.Generator
 ) -> tuple[float, float]:
     r"""Score statistic of a = 0, b = 1 for cases in groups, and its p-value by flipping signs.
 
-    With :math:`U_g = \sum_{i \in g} (y_i - p_i) (1, z_i)` the statistic is :math:`U' V^{-1} U`,
+    With residuals r, of standard deviation `sd` where the model is right, and
+    :math:`U_g = \sum_{i \in g} r_i (1, z_i)` the statistic is :math:`U' V^{-1} U`,
     :math:`U = \sum_g U_g`. V is a working covariance (Liang, Zeger, 1986) in which the residuals of one
     group have one correlation, estimated from their products: it weighs intercept against slope, and
     since flipping signs leaves it as it is, the test holds where it is wrong. Scores divided by their
     own covariance (Hotelling's T-squared) reject too often where groups are few: V is then estimated
     from as many vectors, and the scores of the slope are skewed.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> residual, groups = np.tile([0.5, -0.5], 16), np.arange(32) // 4
+    >>> flip_scores(residual, np.full(32, 0.5), np.ones(32), groups, 99, rng)
+    (0.0, 1.0)
     """
-    z = event.p
-    p = expit(z)
-    residual, sd = event.y - p, np.sqrt(p * (1.0 - p))
     line = np.column_stack([np.ones(len(z)), z])
     sums, spread = (
         np.column_stack([group_totals(v * column, groups)[:, 0] for column in line.T])
@@ -362,10 +367,9 @@ def cox(
     if code is not None:
         if few := too_few(code):
             return CalibrationTest("cox", nan, nan, details, few)
-        draws = check_positive_int(n_resamples, "n_resamples")
-        return CalibrationTest(
-            "cox", *_flip_scores(event, code, draws, as_rng(seed)), details, reason
-        )
+        draws, p = check_positive_int(n_resamples, "n_resamples"), expit(z)
+        scores = flip_scores(event.y - p, np.sqrt(p * (1.0 - p)), z, code, draws, as_rng(seed))
+        return CalibrationTest("cox", *scores, details, reason)
     statistic = max(0.0, 2.0 * (best - claimed))
     # Chi-square tails in closed form, for one and two degrees of freedom.
     p_value = exp(-0.5 * statistic) if degrees == 2 else erfc(sqrt(0.5 * statistic))

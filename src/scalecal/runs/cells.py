@@ -247,6 +247,8 @@ def _cases_table(cases: Cases) -> pa.Table:
         columns["group"] = pa.array(cases.groups.values.tolist(), pa.string())
     strata = [""] * cases.n if cases.strata is None else cases.strata.values.tolist()
     columns["stratum"] = pa.array(strata, pa.string())
+    if cases.p_split is not None:
+        columns["p_split"] = pa.array(cases.p_split)
     if cases.paths is not None:
         columns["path"] = pa.array(cases.paths.tolist(), pa.string())
     return pa.table(columns)
@@ -381,6 +383,7 @@ def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
         y=check_labels(table["label"].to_numpy(), len(classes), "label"),
         votes=votes,
         groups=None if groups is None else Factor.of(groups),
+        p_split=table["p_split"].to_numpy() if "p_split" in table.column_names else None,
         paths=_strings(table, "path"),
     )
     if strata is None or not (strata != "").any():

@@ -535,7 +535,14 @@ def _several(cells: Sequence[Facts]) -> list[str]:
     )
     hard = [(r[c["hardest"]], c) for r, c in zip(rows, cells, strict=True) if c["hardest"] in r]
     judged = [(r, c) for r, c in hard if r.get("p_null_holm") is not None]
-    if judged:
+    by_votes = [v for r in overall if (v := r.get("p_votes_holm")) is not None]
+    if len(by_votes) == count:
+        wrong = int((np.asarray(holm(by_votes)) < LEVEL).sum())
+        second = (
+            f"By predicted difficulty, the votes do not bear out what {wrong} of {count} say of a reader's "
+            f"vote (level {LEVEL:g}, Holm)."
+        )
+    elif judged:
         adjusted = np.asarray(holm([r["p_null_holm"] for r, _ in judged]))
         worse = int((adjusted < LEVEL).sum())
         names = {f"{c['hardest']} agreement" if c["agreement"] else c["hardest"] for _, c in judged}

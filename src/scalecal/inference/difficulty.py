@@ -1,0 +1,336 @@
+r"""Are the votes what the model says they are, where it says that they are easy or hard to foresee?
+
+Strata made from the votes select on what no model can know: in them even the best model looks wrong.
+Strata of *predicted* difficulty do not, so within them a calibrated model's residuals
+:math:`k / m - \mu` have mean zero, and a plain test will do. Difficulty is the model's own (how near its
+probability is to one half), or a probability that the panel splits, from this model or another.
+
+Votes judge the probability mu of one reader's vote. A model that gives the label's probability p alone
+is judged by :math:`\mu = T_m^{-1}(p; \rho)` (`scalecal.panel`) with rho of the votes on some hundred cases
+of like p: one rho for all is more than calibration claims, and bends mu where p is sure.
+
+References
+----------
+McCullagh, Nelder (1989), Generalized Linear Models, chapter 4.5 (over-dispersed binomial scores).
+Cox (1958), Biometrika 45, 562-565. Skellam (1948), JRSS B 10, 257-261 (the beta-binomial law).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import erfc, exp, nan, sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, logit
+
+from scalecal.checks import MOST_RHO, Float, InputError, Int, as_float, as_rng, check_positive_int
+from scalecal.metrics.arguments import as_table, read_counts, read_votes
+from scalecal.metrics.grouping import FEWEST_GROUPS, read_groups, too_few
+from scalecal.metrics.proper import EPS
+from scalecal.metrics.significance import flip_scores, holm
+from scalecal.panel import count_log_likelihood, reader_logit
+
+DIFFICULTIES = ("easy", "middle", "hard")
+"""Strata of predicted difficulty."""
+
+LEAST_VARIANCE = 3.0
+"""Least sum of the votes' variances, in votes that go their own way, of a stratum that is tested."""
+
+CELL, MOST_CELLS = 100, 20
+"""Cases that have one rho, and how many such cells a stratum has at most."""
+
+MOST_INVERTED = 5_000
+"""Cases of more than two classes from whose p a reader's probability is computed at most."""
+
+_KNOTS = 2_048  # beyond so many cases of two classes T^-1 is interpolated, to 1e-5 in logits
+
+
+@dataclass(frozen=True)
+class DifficultyTest:
+    """Votes of one stratum of predicted difficulty against the probability of a vote.
+
+    Attributes
+    ----------
+    name : str
+        "easy", "middle" or "hard".
+    n, n_votes : int
+        Cases with votes, and these.
+    vote_mean_p, vote_share : float
+        Mean probability of a positive vote (with more than two classes, of one for the top class), and
+        the share of such votes; every case counts the same.
+    vote_confidence, vote_agreement : float
+        The same of votes for the class that the model prefers.
+    vote_rho : float
+        Correlation of two votes on a case beyond their probability, from these votes; mean over cases.
+    p_votes, p_votes_holm : float
+        p-value of the test, as it is and adjusted for the strata (Holm); NaN where undefined.
+    reason : str
+        Why there is no p-value.
+    """
+
+    name: str
+    n: int = 0
+    n_votes: int = 0
+    vote_mean_p: float = nan
+    vote_share: float = nan
+    vote_confidence: float = nan
+    vote_agreement: float = nan
+    vote_rho: float = nan
+    p_votes: float = nan
+    p_votes_holm: float = nan
+    reason: str = "no case in this stratum"
+
+
+def difficulty_codes(difficulty: Float, p: Float, times: Float | None = None) -> Int:
+    """Cut cases into easy (0), middle (1) and hard (2), each with a third of the variance of a vote.
+
+    In thirds of the cases the easy one of a sure model would have no vote to test. Cases of equal
+    difficulty stay together.
+
+    Parameters
+    ----------
+    difficulty : array (n,)
+        Larger is harder.
+    p : array (n,)
+        Probability of the event, whose variance is ``p (1 - p)``.
+    times : array (n,), optional
+        How many cases each row stands for.
+
+    Examples
+    --------
+    >>> p = np.array([0.99, 0.97, 0.9, 0.8, 0.6, 0.5])
+    >>> difficulty_codes(-np.abs(p - 0.5), p).tolist()
+    [0, 0, 0, 0, 1, 2]
+    """
+    variance = np.maximum(p * (1.0 - p), EPS) * (1.0 if times is None else times)
+    return _cut(difficulty, variance, len(DIFFICULTIES))
+
+
+def _cut(values: Float, mass: Float, n_parts: int) -> Int:
+    """Cut cases in the order of their values into parts of equal mass; equal values stay together."""
+    _, row = np.unique(values, return_inverse=True)
+    each = np.bincount(row, mass)
+    middle = (np.cumsum(each) - 0.5 * each) / each.sum()
+    part: Int = np.minimum((n_parts * middle).astype(np.int64), n_parts - 1)
+    return part[row]
+
+
+def votes_by_difficulty(
+    votes: ArrayLike,
+    probs: ArrayLike,
+    n_raters: ArrayLike | None = None,
+    *,
+    of_label: bool = False,
+    y: ArrayLike | None = None,
+    p_split: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    n_resamples: int = 1000,
+    seed: int | np.random.Generator | None = 0,
+    sample_weight: ArrayLike | None = None,
+) -> list[DifficultyTest]:
+    r"""Test probabilities against votes within strata of predicted difficulty.
+
+    In each stratum the scores of Cox's line, :math:`U = \sum_i w_i (k_i / m_i - \mu_i) (1, z_i)` with
+    :math:`z = \mathrm{logit}\, \mu` and :math:`w_i = m_i / (1 + (m_i - 1) \rho)`, are set against
+    :math:`V = \sum_i w_i \mu_i (1 - \mu_i) (1, z_i)' (1, z_i)`: :math:`U' V^{-1} U` is chi-square with two
+    degrees of freedom. With groups its p-value is by flipping the signs of the groups' scores. rho is
+    that of the highest beta-binomial likelihood of the votes on some hundred cases of like p.
+
+    Parameters
+    ----------
+    votes, n_raters
+        Counts per class (n, C), or counts of the positive class with the panel's size.
+    probs : array (n,) or (n, C)
+        Probabilities of one reader's vote.
+    of_label : bool
+        Whether `probs` are of the label instead, and a reader's are to follow from them.
+    y : array (n,), optional
+        The labels, with `of_label`: where they are not what most readers said there is no verdict.
+    p_split : array (n,), optional
+        Predicted difficulty: the probability that the panel splits, not made from these votes. Without
+        it difficulty is how near the larger probability is to one half (of C classes: how small it is).
+    groups, n_resamples, seed
+        As `scalecal.metrics.cox`.
+    sample_weight : array (n,), optional
+        How many cases each row stands for; not with groups.
+
+    Returns
+    -------
+    list of DifficultyTest
+        Easy, middle, hard.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.beta(2, 2, size=900)
+    >>> votes = rng.binomial(5, chance)
+    >>> [t.p_votes_holm < 0.05 for t in votes_by_difficulty(votes, chance, 5)]
+    [False, False, False]
+    >>> sure = expit(2 * logit(chance))
+    >>> [t.p_votes_holm < 0.05 for t in votes_by_difficulty(votes, sure, 5)]
+    [True, True, True]
+    """
+    counts, p = read_votes(votes, n_raters, probs)
+    n = len(p)
+    times = read_counts(sample_weight, n)
+    unit = read_groups(groups, n, times)
+    check_positive_int(n_resamples, "n_resamples")
+    table = as_table(p)
+    top = table.max(axis=1)
+    if p_split is None:
+        difficulty = -top
+    else:
+        difficulty = as_float(p_split, "p_split")
+        if difficulty.shape != (n,) or not np.isfinite(difficulty).all():
+            raise InputError(f"p_split must be {n} finite numbers, one per case")
+    some = counts.sum(axis=1) > 0
+    code = np.full(n, -1)
+    if some.any():
+        code[some] = difficulty_codes(
+            difficulty[some], top[some], None if times is None else times[some]
+        )
+    why = ""
+    if of_label:
+        why = _no_reader(counts, None if y is None else np.asarray(y), table)
+    rng = as_rng(seed)
+    found = []
+    for number, name in enumerate(DIFFICULTIES):
+        inside = np.flatnonzero(code == number)
+        if len(inside) == 0:
+            found.append(DifficultyTest(name))
+            continue
+        weight = np.ones(len(inside)) if times is None else times[inside]
+        own = None if unit is None else np.unique(unit[inside], return_inverse=True)[1]
+        here = counts[inside]
+        test = DifficultyTest(name, int(weight.sum()), int(weight @ here.sum(axis=1)), reason=why)
+        if not why:
+            test = _tested(test, here, p[inside], weight, own, of_label, n_resamples, rng)
+        found.append(test)
+    adjusted = holm([t.p_votes for t in found])
+    return [replace(t, p_votes_holm=float(value)) for t, value in zip(found, adjusted, strict=True)]
+
+
+def _no_reader(counts: Int, y: NDArray[np.generic] | None, table: Float) -> str:
+    """Why no reader's probability follows from the label's; "" where one does."""
+    ordered = np.sort(counts, axis=1)
+    clear = ordered[:, -1] > ordered[:, -2]
+    if y is not None and (counts.argmax(axis=1) != y)[clear].any():
+        return (
+            "some labels are not what most readers said, so p says nothing of votes: give p_reader"
+        )
+    if table.shape[1] > 2 and len(table) > MOST_INVERTED:
+        return f"of more than {MOST_INVERTED:,} cases of several classes votes judge p_reader alone"
+    return ""
+
+
+class _Votes:
+    """Votes for one event on some cases; `at` is the logit of its probability at a correlation rho.
+
+    The event is a positive vote, or with more than two classes one for the class of the largest p.
+    """
+
+    def __init__(self, counts: Int, p: Float, weight: Float, of_label: bool) -> None:
+        self.m = counts.sum(axis=1)
+        self.weight, self.of_label = weight, of_label
+        self.top = None if p.ndim == 1 else p.argmax(axis=1)
+        event = counts[:, 1] if self.top is None else counts[np.arange(len(p)), self.top]
+        self.counts = np.column_stack([self.m - event, event])
+        inside = np.clip(p, EPS, 1.0 - EPS)
+        self.z = np.asarray(logit(inside) if self.top is None else np.log(inside))
+
+    def at(self, rho: float) -> Float:
+        if self.top is None:
+            return self._two(rho) if self.of_label else self.z
+        z = reader_logit(self.z, rho, self.m) if self.of_label else self.z
+        chance = np.exp(z[np.arange(len(z)), self.top])
+        return np.asarray(logit(np.clip(chance, EPS, 1.0 - EPS)))
+
+    def _two(self, rho: float) -> Float:
+        if len(self.z) <= _KNOTS:
+            return reader_logit(self.z, rho, self.m)
+        out = np.empty(len(self.z))
+        for size in np.unique(self.m).tolist():
+            here = self.m == size
+            knots = np.linspace(self.z[here].min(), self.z[here].max(), _KNOTS)
+            out[here] = np.interp(self.z[here], knots, reader_logit(knots, rho, size))
+        return out
+
+    def correlation(self) -> float:
+        """The rho of the highest likelihood; 0 where no case has two votes."""
+        if self.m.max() < 2:
+            return 0.0
+
+        def loss(rho: float) -> float:
+            return -float(count_log_likelihood(self.counts, self.at(rho), rho) @ self.weight)
+
+        options = {"xatol": 1e-3 if self.top is None or not self.of_label else 1e-2}
+        best = minimize_scalar(loss, bounds=(0.0, MOST_RHO), method="bounded", options=options)
+        return float(best.x) if best.fun < loss(0.0) else 0.0
+
+
+def _correlations(counts: Int, p: Float, weight: Float, of_label: bool) -> tuple[Float, Float]:
+    """rho around each case of a stratum, and the logit of its event there: (n,) each."""
+    top = as_table(p).max(axis=1)
+    n_cells = int(np.clip(weight.sum() // CELL, 1, MOST_CELLS))
+    cell = _cut(top, weight, n_cells)
+    rho, z = np.empty(len(p)), np.empty(len(p))
+    for number in np.unique(cell):
+        here = cell == number
+        votes = _Votes(counts[here], p[here], weight[here], of_label)
+        value = votes.correlation()
+        rho[here], z[here] = value, votes.at(value)
+    return rho, z
+
+
+def _tested(
+    found: DifficultyTest,
+    counts: Int,
+    p: Float,
+    w: Float,
+    groups: Int | None,
+    of_label: bool,
+    n_resamples: int,
+    rng: np.random.Generator,
+) -> DifficultyTest:
+    """Test the cases of one stratum; they have votes."""
+    m = counts.sum(axis=1)
+    rho, z = _correlations(counts, p, w, of_label)
+    mu = expit(z)
+    if p.ndim == 1:
+        share = counts[:, 1] / m
+        sure, sides = np.maximum(mu, 1.0 - mu), np.where(mu >= 0.5, share, 1.0 - share)
+    else:
+        share = counts[np.arange(len(p)), p.argmax(axis=1)] / m
+        sure, sides = mu, share
+    found = replace(
+        found,
+        vote_mean_p=float(np.average(mu, weights=w)),
+        vote_share=float(np.average(share, weights=w)),
+        vote_confidence=float(np.average(sure, weights=w)),
+        vote_agreement=float(np.average(sides, weights=w)),
+        vote_rho=float(np.average(rho, weights=w)),
+    )
+    worth = m / (1.0 + (m - 1.0) * rho)
+    residual, variance = worth * (share - mu), worth * mu * (1.0 - mu)
+    why = too_few(groups)
+    if groups is None and found.n < FEWEST_GROUPS:
+        why = f"too few cases ({found.n}, at least {FEWEST_GROUPS} are needed)"
+    if not why and w @ variance < LEAST_VARIANCE:
+        why = "its probabilities leave too little of the votes to chance for a test"
+    if why:
+        return replace(found, reason=why)
+    if groups is None:
+        return replace(found, p_votes=_score_p(w * residual, w * variance, z))
+    score = flip_scores(residual, np.sqrt(variance), z, groups, n_resamples, rng)
+    return replace(found, p_votes=score[1])
+
+
+def _score_p(residual: Float, variance: Float, z: Float) -> float:
+    """p-value of the scores of intercept and slope; of the intercept alone where all z are equal."""
+    line = np.column_stack([np.ones(len(z)), z])
+    score, spread = residual @ line, (line * variance[:, None]).T @ line
+    if np.ptp(z) < 1e-9:
+        return erfc(abs(score[0]) / sqrt(2.0 * spread[0, 0]))
+    return exp(-0.5 * float(score @ np.linalg.solve(spread, score)))
