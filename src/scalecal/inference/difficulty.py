@@ -6,7 +6,7 @@ Strata of *predicted* difficulty do not, so within them a calibrated model's res
 probability is to one half), or a probability that the panel splits, from this model or another.
 
 Votes judge the probability mu of one reader's vote. A model that gives the label's probability p alone
-is judged by :math:`\mu = T_m^{-1}(p; \rho)` (`scalecal.panel`) with rho of the votes on some hundred cases
+is judged by :math:`\mu = T_m^{-1}(p; \rho)` (`scalecal.panel`) with rho of the votes on some fifty cases
 of like p: one rho for all is more than calibration claims, and bends mu where p is sure.
 
 References
@@ -38,7 +38,7 @@ DIFFICULTIES = ("easy", "middle", "hard")
 LEAST_VARIANCE = 3.0
 """Least sum of the votes' variances, in votes that go their own way, of a stratum that is tested."""
 
-CELL, MOST_CELLS = 100, 20
+CELL, MOST_CELLS = 50, 40
 """Cases that have one rho, and how many such cells a stratum has at most."""
 
 MOST_INVERTED = 5_000
@@ -136,7 +136,7 @@ def votes_by_difficulty(
     :math:`z = \mathrm{logit}\, \mu` and :math:`w_i = m_i / (1 + (m_i - 1) \rho)`, are set against
     :math:`V = \sum_i w_i \mu_i (1 - \mu_i) (1, z_i)' (1, z_i)`: :math:`U' V^{-1} U` is chi-square with two
     degrees of freedom. With groups its p-value is by flipping the signs of the groups' scores. rho is
-    that of the highest beta-binomial likelihood of the votes on some hundred cases of like p.
+    that of the highest beta-binomial likelihood of the votes on some fifty cases of like p.
 
     Parameters
     ----------
@@ -265,8 +265,10 @@ class _Votes:
         def loss(rho: float) -> float:
             return -float(count_log_likelihood(self.counts, self.at(rho), rho) @ self.weight)
 
-        options = {"xatol": 1e-3 if self.top is None or not self.of_label else 1e-2}
-        best = minimize_scalar(loss, bounds=(0.0, MOST_RHO), method="bounded", options=options)
+        xatol = 1e-3 if self.top is None or not self.of_label else 1e-2
+        best = minimize_scalar(
+            loss, bounds=(0.0, MOST_RHO), method="bounded", options={"xatol": xatol}
+        )
         return float(best.x) if best.fun < loss(0.0) else 0.0
 
 
