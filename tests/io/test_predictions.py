@@ -104,7 +104,9 @@ def test_an_unknown_rule_for_ties_is_refused_without_votes_too(read):
 def test_dropped_ties_are_no_labels(read):
     text = "id,p,votes,n_raters\na,0.5,3,6\nb,0.5,6,7\nc,0.5,1,3\n"
     assert read(text, ties="drop").cases.notes == (
-        "The label is the readers' majority in 2 of 3 cases; in 1 they are tied and there is none.",
+        "The label is the readers' majority in 2 of 3 cases; in 1 they are tied and there is none. "
+        "Without tied cases (--ties drop) low agreement is rare or missing, and kappa and rho estimated from "
+        "the votes are too high.",
         "1 of 3 cases without a label were left out.",
     )
 
