@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import erfc, exp, nan, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
