@@ -147,7 +147,8 @@ def votes_by_difficulty(
     of_label : bool
         Whether `probs` are of the label instead, and a reader's are to follow from them.
     y : array (n,), optional
-        The labels, with `of_label`: where they are not what most readers said there is no verdict.
+        The labels, with `of_label`: where more than one in twenty are not what most readers said
+        there is no verdict.
     p_split : array (n,), optional
         Predicted difficulty: the probability that the panel splits, not made from these votes. Without
         it difficulty is how near the larger probability is to one half (of C classes: how small it is).
@@ -216,9 +217,10 @@ def _no_reader(counts: Int, y: NDArray[np.generic] | None, table: Float) -> str:
     """Why no reader's probability follows from the label's; "" where one does."""
     ordered = np.sort(counts, axis=1)
     clear = ordered[:, -1] > ordered[:, -2]
-    if y is not None and (counts.argmax(axis=1) != y)[clear].any():
+    if y is not None and 20 * (counts.argmax(axis=1) != y)[clear].sum() > clear.sum():
         return (
-            "some labels are not what most readers said, so p says nothing of votes: give p_reader"
+            "more than one in twenty labels are not what most readers said, so p says nothing of votes: "
+            "give p_reader"
         )
     if table.shape[1] > 2 and len(table) > MOST_INVERTED:
         return f"of more than {MOST_INVERTED:,} cases of several classes votes judge p_reader alone"
