@@ -44,7 +44,7 @@ CELL, MOST_CELLS = 50, 40
 MOST_INVERTED = 5_000
 """Cases of more than two classes from whose p a reader's probability is computed at most."""
 
-_KNOTS = 2_048  # beyond so many cases of two classes T^-1 is interpolated, to 1e-5 in logits
+_KNOTS = 256  # beyond so many cases of two classes T^-1 is interpolated, to 1e-4 in logits
 
 
 @dataclass(frozen=True)
@@ -255,8 +255,10 @@ class _Votes:
         out = np.empty(len(self.z))
         for size in np.unique(self.m).tolist():
             here = self.m == size
-            knots = np.linspace(self.z[here].min(), self.z[here].max(), _KNOTS)
-            out[here] = np.interp(self.z[here], knots, reader_logit(knots, rho, size))
+            sure = np.abs(self.z[here])  # T is odd in logits
+            knots = np.quantile(sure, np.linspace(0.0, 1.0, _KNOTS))
+            reader = np.interp(sure, knots, reader_logit(knots, rho, size))
+            out[here] = np.copysign(reader, self.z[here])
         return out
 
     def correlation(self) -> float:
