@@ -227,8 +227,7 @@ def test_hostile_names_stay_text(open_page, tmp_path):
         claims=[claim],
         tables=False,
     )
-    (tmp_path / "images").mkdir()
-    file = write_report([run], tmp_path / "report.html", images=tmp_path / "images")
+    file = write_report([run], tmp_path / "report.html")
     page = open_page(file)
     assert page.locator("img, main script").count() == 0
     assert page.locator("script").count() == 2

@@ -39,10 +39,12 @@ MOST_GROUPS = 2_000
 def read_groups(groups: ArrayLike | None, n: int, weights: Float | None = None) -> Int | None:
     """Return the groups of n cases as codes, or None where there are none or every case is alone.
 
+    Codes are in the order of appearance, so that draws do not depend on how groups are named.
+
     Examples
     --------
     >>> read_groups(["b", "a", "b"], 3)
-    array([1, 0, 1])
+    array([0, 1, 0])
     >>> read_groups(["b", "a", "c"], 3) is None
     True
     """
@@ -51,7 +53,8 @@ def read_groups(groups: ArrayLike | None, n: int, weights: Float | None = None) 
         return None
     if weights is not None:
         raise InputError("sample_weight counts independent cases: it cannot go with groups")
-    return None if int(code.max()) + 1 == n else code
+    first = np.unique(code, return_index=True)[1]
+    return None if len(first) == n else np.argsort(np.argsort(first))[code]
 
 
 def too_few(groups: Int | None) -> str:

@@ -180,6 +180,7 @@ def chance_note(y: Int, logits: Float) -> str:
         return ""
     return (
         f"AUC on the {len(y):,} cases held out of training is {value:.2f}, no better than chance (95 % "
-        f"interval {low:.2f} to {high:.2f}): labels may be misaligned with the embeddings. Check that both "
-        "have the same order, or join them by id."
+        f"interval {low:.2f} to {high:.2f}): labels may be misaligned with the embeddings (check that both "
+        "have the same order, or join them by id), or so few cases were trained for too few steps, as the "
+        "paper's preset does."
     )
