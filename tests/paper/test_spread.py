@@ -16,7 +16,6 @@ from scalecal.paper.reproduction import Training, train_cell, train_seeds_on, wo
 from scalecal.paper.sources import Source
 from scalecal.runs.grid import run_grid, run_grid_on
 
-
 # So few cases stay near chance in the paper's fifty epochs.
 pytestmark = pytest.mark.filterwarnings("ignore:AUC on the")
 
