@@ -176,3 +176,12 @@ def test_labels_against_most_majorities_are_an_error():
     v.check_sides(y, np.full((20, 2), 3))  # ties
     with pytest.raises(InputError, match="in 40 of 40"):
         v.check_sides(y[:4], right[:4, ::-1], sample_weight=np.full(4, 10.0))
+
+
+def test_random_labels_of_several_classes_are_no_swap():
+    rng = np.random.default_rng(0)
+    votes = rng.multinomial(5, [0.25] * 4, size=300)
+    v.check_sides(rng.integers(0, 4, 300), votes)
+    votes = np.eye(4, dtype=int)[rng.integers(0, 4, 300)] * 5
+    with pytest.raises(InputError, match="labels and votes are swapped"):
+        v.check_sides((votes.argmax(axis=1) + 1) % 4, votes)

@@ -143,7 +143,8 @@ FEWEST_CLEAR = 10
 def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None) -> None:
     """Fail where most labels contradict what most readers said: classes and votes are swapped then.
 
-    Most are more than a half by two standard deviations: labels at random are no error here.
+    Most are more than a half, and more than labels dealt out at random would be, by two standard
+    deviations.
 
     Parameters
     ----------
@@ -168,13 +169,21 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
     n, against = (
         round(float(w.sum())) for w in (weight, weight * (counts.argmax(axis=1) != labels))
     )
-    if n >= FEWEST_CLEAR and against - n / 2 > np.sqrt(n):  # two standard deviations of a coin's
+    if n < FEWEST_CLEAR:
+        return
+    known = np.flatnonzero(weight > 0)
+    share = [
+        np.bincount(one[known].astype(np.int64), weight[known], counts.shape[1]) / weight.sum()
+        for one in (labels, counts.argmax(axis=1))
+    ]
+    chance = max(0.5, 1.0 - float(share[0] @ share[1]))
+    if against > n * chance + 2.0 * np.sqrt(n * chance * (1.0 - chance)):
         raise InputError(
             f"in {against:,} of {n:,} cases with a clear majority of readers the label is another class: "
             "labels and votes are swapped. Votes count the readers who chose the positive class, the "
-            "second of two, or have one column per class in the order of the labels: turn the votes round "
-            "(n_raters - votes), or name the positive class (positive=NAME, on the command line "
-            "--positive NAME)"
+            "second of two, or have one column per class in the order of the labels: invert the votes "
+            "(n_raters - votes) or reorder their columns, or name the positive class (positive=NAME, on the "
+            "command line --positive NAME)"
         )
 
 

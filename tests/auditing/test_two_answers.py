@@ -199,6 +199,10 @@ def test_a_stream_judges_both_answers():
     assert result["overall"]["split_auc"] == pytest.approx(whole["overall"]["split_auc"], abs=1e-3)
     assert (result.meta["votes_judge"], result.meta["rho"]) == ("p_reader", RHO)
     assert set(result.rows[0]) == set(whole.rows[0])
+    for one, other in zip(result.difficulty, whole.difficulty, strict=True):
+        assert one["n"] == pytest.approx(other["n"], rel=0.02)
+        assert one["vote_confidence"] == pytest.approx(other["vote_confidence"], abs=2e-3)
+        assert one["vote_agreement"] == pytest.approx(other["vote_agreement"], abs=5e-3)
 
 
 def test_streams_with_a_second_answer_add_up(tmp_path):

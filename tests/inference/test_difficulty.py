@@ -181,7 +181,7 @@ def test_a_constant_prediction_is_one_stratum_and_tests_its_level():
     ("change", "reason"),
     [
         ({"groups": np.arange(600) % 5}, "too few groups (5, at least 8 are needed)"),
-        ({"of_label": True, "y": np.zeros(600, int)}, "labels are not what most readers said"),
+        ({"of_label": True, "y": np.zeros(600, int)}, "more than one in twenty labels"),
     ],
 )
 def test_no_verdict_but_the_reason(change, reason):

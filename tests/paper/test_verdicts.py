@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import t
+from scipy.stats import norm, t
 
 from scalecal.inference.paired import Drawn
 from scalecal.paper.evidence import MissingEvidence
@@ -26,7 +26,9 @@ def number(value, cases=0.01, seeds=0.01, *, n=500, units=500, n_seeds=10, seed=
 
 def test_the_interval_joins_both_kinds_of_noise():
     low, high = interval_of(number(0.3, cases=0.02, seeds=0.01), wrong=0.01)
-    half = np.hypot(t.isf(0.01, 499) * 0.02, t.isf(0.01, 9) * 0.01)
+    # 1.96 deviations of the samples are a 95 % t interval already.
+    cases = norm.isf(0.025) * t.isf(0.01, 499) / t.isf(0.025, 499) * 0.02
+    half = np.hypot(cases, t.isf(0.01, 9) * 0.01)
     assert (low, high) == pytest.approx((0.3 - half, 0.3 + half))
 
 

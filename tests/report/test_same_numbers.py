@@ -103,7 +103,7 @@ def test_compare(features, tmp_path, votes, groups):
         assert line[f"{'vote' if votes else 'label'} NLL less softening's [95 %]"] == change_text(
             beyond
         )
-        assert "(no better than softening)" not in name or beyond["high"] >= 0
+        assert "(no clear gain over softening)" not in name or beyond["high"] >= 0
         cells = re.findall(r"<td .*?</td>", row[0], re.S)
         strata = [key for key in line if key.startswith("ECE")]
         for title, cell in zip(strata, cells, strict=False):

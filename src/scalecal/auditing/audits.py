@@ -545,5 +545,5 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
             f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."
         )
     if units.times is None and units.count == MOST_UNITS and n > MOST_UNITS:
-        notes.append(f"Intervals pool cases at random into {MOST_UNITS:,} units before resampling.")
+        notes.append(f"Intervals pool cases at random into {MOST_UNITS:,} units.")
     return notes

@@ -49,8 +49,8 @@ INTERVALS: dict[str, Scale] = {
     "vote_error": "plain",
     "dist_ce": "log",
 }
-"""Metrics that are sums over cases and so have an interval (an honest one of ECE there is not), with
-the scale on which it is symmetric."""
+"""Metrics that are sums over cases and so have an interval (ECE has no valid one), with the scale on
+which it is symmetric."""
 
 PER = {
     **dict.fromkeys(("vote_gap", "vote_nll", "vote_excess", "count_log_score", "dist_ce"), "voted"),
@@ -207,7 +207,8 @@ def perfect_auc_worth(y: NDArray[Any], units: Units) -> float:
     if units.times is not None:
         counts = [float(units.times[y == label].sum()) for label in (0, 1)]
     else:
-        counts = [float(len(np.unique(units.code[y == label]))) for label in (0, 1)]
+        code = np.arange(len(y)) if units.group is None else units.group
+        counts = [float(len(np.unique(code[y == label]))) for label in (0, 1)]
     return 4.0 * counts[0] * counts[1] / (sum(counts) + 2.0)
 
 

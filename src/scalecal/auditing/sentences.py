@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
+from scalecal.inference.units import NORMAL_95
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, Column
 
@@ -219,7 +221,8 @@ def _difficulty(tests: Sequence[Row], reader: bool, foreseen: bool) -> str:
         )
         return f"By predicted difficulty, {whose} is not borne out by the votes on {listed}."
     least = min(judged, key=lambda t: float(t["p_votes_holm"]))
-    bound = "" if foreseen else "; difficulty that the model itself does not see is not tested"
+    unseen = "p_split does not predict" if foreseen else "the model itself does not see"
+    bound = f"; difficulty that {unseen} is not tested"
     return (
         f"By predicted difficulty, the votes bear out {whose} (smallest p {_equals(least['p_votes_holm'])}, "
         f"on {least['name']} cases, n = {number(least['n'])}){bound}."
@@ -261,15 +264,22 @@ def _votes(row: Row, reader: bool, n_raters: Sequence[int]) -> list[str]:
 
 
 def _vote_kind(row: Row) -> str:
-    """Which way a reader's probability is wrong, where an interval excludes 0."""
-
-    def between(name: str) -> str:
-        low, high = (number(row[f"{name}_{end}"]) for end in ("low", "high"))
-        return f"{number(row[name])}, 95 % interval {low} to {high}"
-
+    """Which way a reader's probability is wrong, where one of two intervals excludes 0 (Bonferroni)."""
     if not np.isfinite(row["vote_excess_low"]):
         return f"there is no verdict, {row.get('reason') or 'too few cases have votes'}"
-    sure, shift = _sign(row, "vote_excess"), _sign(row, "vote_gap")
+    # 97.5 % intervals, from those of 95 %.
+    wider = float(ndtri(0.9875) / NORMAL_95)
+    ends = {
+        f"{name}_{end}": row[name] + wider * (row[f"{name}_{end}"] - row[name])
+        for name in ("vote_excess", "vote_gap")
+        for end in ("low", "high")
+    }
+
+    def between(name: str) -> str:
+        low, high = (number(ends[f"{name}_{end}"]) for end in ("low", "high"))
+        return f"{number(row[name])}, 97.5 % interval {low} to {high}"
+
+    sure, shift = (_sign(ends, name) for name in ("vote_excess", "vote_gap"))
     wrong = []
     if sure:
         way = "too sure" if sure > 0 else "not sure enough"

@@ -255,7 +255,7 @@ class StreamingAudit:
                 row["prevalence"] = float("nan")
             result = replace(result, references=[])
         if self._reader.n:
-            result = _judged_by_votes(result, self._audit(self._reader, names))
+            result = _judged_by_votes(result, self._audit(self._reader, names, reader=True))
         digest = hashlib.sha256()
         for _, part in self._both():
             for layer in sorted(part.layers):
@@ -279,15 +279,20 @@ class StreamingAudit:
             )
         return result
 
-    def _audit(self, counts: Counts, strata: tuple[str, ...]) -> Audit:
-        """Audit one set of counts as weighted cases."""
+    def _audit(self, counts: Counts, strata: tuple[str, ...], reader: bool = False) -> Audit:
+        """Audit one set of counts as weighted cases; with `reader` they are of a reader's answer."""
         named = self._kinds is not None and self._kinds[1]
         predictions, times = counts.predictions(strata, agreement=not named)
         cases = predictions.cases
         if cases.strata is not None:
             cases = replace(cases, strata=in_order(cases.strata))
         return audit_predictions(
-            replace(predictions, cases=cases, rho=self.rho),
+            replace(
+                predictions,
+                cases=cases,
+                rho=self.rho,
+                p_reader=predictions.p if reader else predictions.p_reader,
+            ),
             sample_weight=times,
             n_bins=self.n_bins,
             n_resamples=self.n_resamples,

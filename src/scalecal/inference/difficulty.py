@@ -3,7 +3,9 @@ r"""Are the votes what the model says they are, where it says that they are easy
 Strata made from the votes select on what no model can know: in them even the best model looks wrong.
 Strata of *predicted* difficulty do not, so within them a calibrated model's residuals
 :math:`k / m - \mu` have mean zero, and a plain test will do. Difficulty is the model's own (how near its
-probability is to one half), or a probability that the panel splits, from this model or another.
+probability is to one half), or a probability that the panel splits, from this model or another. With the
+latter the null is stronger: that the model is calibrated given that probability too. A model that is
+calibrated overall and blind to it is rejected, and should be.
 
 Votes judge the probability mu of one reader's vote. A model that gives the label's probability p alone
 is judged by :math:`\mu = T_m^{-1}(p; \rho)` (`scalecal.panel`) with rho of the votes on some fifty cases
@@ -194,7 +196,7 @@ def votes_by_difficulty(
         )
     why = ""
     if of_label:
-        why = _no_reader(counts, None if y is None else np.asarray(y), table)
+        why = _no_reader(counts, None if y is None else np.asarray(y), table, times)
     rng = as_rng(seed)
     found = []
     for number, name in enumerate(DIFFICULTIES):
@@ -203,7 +205,7 @@ def votes_by_difficulty(
             found.append(DifficultyTest(name))
             continue
         weight = np.ones(len(inside)) if times is None else times[inside]
-        own = None if unit is None else np.unique(unit[inside], return_inverse=True)[1]
+        own = read_groups(None if unit is None else unit[inside], len(inside))
         here = counts[inside]
         test = DifficultyTest(name, int(weight.sum()), int(weight @ here.sum(axis=1)), reason=why)
         if not why:
@@ -213,11 +215,13 @@ def votes_by_difficulty(
     return [replace(t, p_votes_holm=float(value)) for t, value in zip(found, adjusted, strict=True)]
 
 
-def _no_reader(counts: Int, y: NDArray[np.generic] | None, table: Float) -> str:
+def _no_reader(
+    counts: Int, y: NDArray[np.generic] | None, table: Float, times: Float | None
+) -> str:
     """Why no reader's probability follows from the label's; "" where one does."""
     ordered = np.sort(counts, axis=1)
-    clear = ordered[:, -1] > ordered[:, -2]
-    if y is not None and 20 * (counts.argmax(axis=1) != y)[clear].sum() > clear.sum():
+    clear = (ordered[:, -1] > ordered[:, -2]) * (1.0 if times is None else times)
+    if y is not None and 20.0 * clear @ (counts.argmax(axis=1) != y) > clear.sum():
         return (
             "more than one in twenty labels are not what most readers said, so p says nothing of votes: "
             "give p_reader"
@@ -324,7 +328,7 @@ def _tested(
     if groups is None and found.n < FEWEST_GROUPS:
         why = f"too few cases ({found.n}, at least {FEWEST_GROUPS} are needed)"
     if not why and w @ variance < LEAST_VARIANCE:
-        why = "its probabilities leave too little of the votes to chance for a test"
+        why = "its probabilities are too extreme to test"
     if why:
         return replace(found, reason=why)
     if groups is None:

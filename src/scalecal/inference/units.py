@@ -263,9 +263,8 @@ def unit_interval(
     *,
     scale: Scale = "plain",
     worth: float | None = None,
-    level: float = 0.95,
 ) -> tuple[float, float]:
-    r"""Interval of a statistic to whose error each unit adds its part.
+    r"""95 % interval of a statistic to whose error each unit adds its part.
 
     For a ratio of sums, :math:`\theta = \sum a_g / \sum n_g`, the parts are
     :math:`d_g = (a_g - \theta n_g) / \sum n_g` and the squared standard error is :math:`\sum d_g^2`. Its
@@ -299,7 +298,7 @@ def unit_interval(
     second, fourth = float((parts**2).sum()), float((parts**4).sum())
     noise = fourth - second**2 / count
     degrees = 2.0 * second**2 / noise if noise > 0 else np.inf
-    half = standard_errors(size, degrees, level) * float(np.sqrt(second))
+    half = standard_errors(size, degrees) * float(np.sqrt(second))
     if scale == "logit":
         middle, reach = logit(value), half / (value * (1.0 - value))
         return float(expit(middle - reach)), float(expit(middle + reach))

@@ -159,7 +159,7 @@ def _vote_columns() -> Iterator[Column]:
     yield from _test(
         "votes",
         "votes",
-        "Votes as likely as said within strata of predicted difficulty; overall the smallest of these",
+        "Votes against the probability of a vote within strata of predicted difficulty",
     )
     yield Column(
         "vote_mean_p", "mean vote p", "Mean probability of the votes that `vote_share` counts"

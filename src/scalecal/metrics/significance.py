@@ -108,7 +108,8 @@ def spiegelhalter(
         terms = (event.y - event.p) * (1.0 - 2.0 * event.p)
         sums = group_totals(terms, pooled(code, rng))
         drawn = np.abs(flipped(sums, check_positive_int(n_resamples, "n_resamples"), rng)[:, 0])
-        z = total / sqrt(float((sums**2).sum()))
+        size = sqrt(float((sums**2).sum()))
+        z = total / size if size else 0.0
         return CalibrationTest("spiegelhalter", z, rank_p(drawn, abs(total)))
     z = total / sqrt(variance)
     return CalibrationTest("spiegelhalter", z, erfc(abs(z) / sqrt(2.0)))

@@ -86,8 +86,7 @@ def strata_differ(evidence: Evidence, *, kind: Literal["noise", "selection"]) ->
 
     The null is the difference that a calibrated model with the same predictions shows: "noise", from
     finite numbers alone; "selection", also from strata made from the same votes as the labels. Noise
-    hides of a true error as much as the floor at most: the claim fails only where a gap of `GAP` is
-    excluded even so.
+    can hide at most the floor: the claim fails only where a gap of `GAP` is excluded even so.
     """
     dataset, encoders = _with_strata(evidence, "low", "high")
     drawn = evidence.resampled(dataset)

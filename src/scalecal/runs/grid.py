@@ -46,8 +46,9 @@ class Grid:
 
     `left_out` says why a method was not run, `capped` counts probes ended by the limit of epochs,
     `chosen` is the number of the recipe kept where a method has several, `seconds` is the time all
-    training took, `voted` the scores by number of voted cases, where these were asked for, `doubts` what
-    was warned of: groups in both train and test, an AUC at chance.
+    training took, `voted` the scores by number of voted cases, where these were asked for, `leakage` names
+    groups in both train and test, `at_chance` has a sentence for every seed, empty where its AUC is
+    better than chance.
     """
 
     cell: Cell
@@ -57,7 +58,15 @@ class Grid:
     probes: dict[tuple[str, int], Trained]
     seconds: float
     voted: VotedCurve | None = None
-    doubts: tuple[str, ...] = ()
+    leakage: str = ""
+    at_chance: tuple[str, ...] = ()
+
+    @property
+    def doubts(self) -> list[str]:
+        """What is warned of: groups in both train and test, an AUC at chance with most seeds."""
+        poor = [note for note in self.at_chance if note]
+        found = [self.leakage, poor[0] if 2 * len(poor) > len(self.at_chance) else ""]
+        return [doubt for doubt in found if doubt]
 
     @property
     def notes(self) -> list[str]:
@@ -196,7 +205,7 @@ def run_grid(
     assert data.y is not None
     if data.cases.votes is not None:
         check_sides(data.y, data.cases.votes)
-    doubts = [] if allow_leakage else [leakage_note(data.cases)]
+    leakage = "" if allow_leakage else leakage_note(data.cases)
     chosen = seed_list(seeds)
     known = readers or Readers()
     for n in voted:
@@ -276,14 +285,10 @@ def run_grid(
                 np.searchsorted(cases, test),
             )
     first = next(iter(run))
-    held_out = [
+    at_chance = tuple(
         _chance_note(probes[first, seed], data, parts(data, seed)[1], tested[seed])
         for seed in chosen
-    ]
-    if 2 * len(at_chance := [note for note in held_out if note]) > len(chosen):
-        doubts.append(at_chance[0])
-    for doubt in filter(None, doubts):
-        warnings.warn(doubt, ScalecalWarning, stacklevel=2)
+    )
     pairs = [(name, seed) for name in run if name not in left_out for seed in chosen]
     order = {pair: predictions[pair] for pair in pairs}
     if not order:
@@ -317,8 +322,10 @@ def run_grid(
             voted,
             known,
         )
-    said = tuple(filter(None, doubts))
-    return Grid(cell, left_out, dict(+capped), best, probes, seconds, curve, said)
+    grid = Grid(cell, left_out, dict(+capped), best, probes, seconds, curve, leakage, at_chance)
+    for doubt in grid.doubts:
+        warnings.warn(doubt, ScalecalWarning, stacklevel=2)
+    return grid
 
 
 def _chance_note(probe: Trained, data: Features, val: Int | None, test: Int) -> str:
@@ -401,7 +408,8 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
         {key: value for grid in grids for key, value in grid.probes.items()},
         sum(grid.seconds for grid in grids),
         VotedCurve.joined(curves) if curves else None,
-        tuple(dict.fromkeys(doubt for grid in grids for doubt in grid.doubts)),
+        grids[0].leakage,
+        tuple(note for grid in grids for note in grid.at_chance),
     )
 
 

@@ -122,7 +122,7 @@ def softening_remark(facts: Facts, method: str) -> str:
         return ""
     change = _row(facts, method)["changes"].get(beyond["metric"])
     gains = change and change["difference"] is not None and change["difference"] < 0
-    return "no better than softening" if gains else ""
+    return "no clear gain over softening" if gains else ""
 
 
 def shown_table(facts: Facts) -> pd.DataFrame:
@@ -239,7 +239,7 @@ def help_sentence(facts: Facts) -> str:
                 f"best is {name}: {what} {values}, before allowing for the choice"
             )
     if not best["sure"]:
-        nothing = f" Doing nothing is as good.{_left(facts, facts['baseline'])}"
+        nothing = f" Doing nothing may be as good.{_left(facts, facts['baseline'])}"
         return f"{text}.{nothing}{_costly(facts, costly, metric)}{_beaten(facts)}"
     skill = "auc" if row.get("auc") is not None else "accuracy"
     for key in ("nll", skill):
@@ -267,11 +267,13 @@ def _beside_softening(facts: Facts, name: str) -> str:
         return f"{start} gains less ({difference})."
     others = [m for m, b in facts["softening"].items() if b["better"] and m != name]
     more = (
-        f"Better than softening: {', '.join(others)}."
+        f"Clearly better than softening: {', '.join(others)}."
         if others
-        else "No method is better than that."
+        else "No method is clearly better."
     )
-    return f"{start} does as well ({difference}): {name} is no better than softening. {more}"
+    return (
+        f"{start} may do as well ({difference}): {name} shows no clear gain over softening. {more}"
+    )
 
 
 def overall_p(row: Mapping[str, Any]) -> float | None:
