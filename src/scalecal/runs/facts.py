@@ -59,6 +59,9 @@ SPLITS_LISTED = 12
 THRESHOLDS = (0.8, 0.9, 0.95)
 """Confidence below which a case goes to a second reader, for the table."""
 
+LEAST_GAIN = 0.0005
+"""Least difference to softening that is one: smaller ones are printed as zero."""
+
 _STRATUM_CHANGES = ("ece", "nll", "vote_nll")
 _CURVE_POINTS = 60  # of a referral curve: more would not be seen on a page
 
@@ -666,7 +669,8 @@ def _frontier(cell: Cell, rows: Sequence[Row], options: Mapping[str, Any]) -> di
 def _softening(beyond: Sequence[Row], metric: str) -> dict[str, Row]:
     """Each method beside one temperature that gives the baseline the same mean entropy, by one metric.
 
-    `better` is whether the interval of the difference lies below 0: whether a method is more than softening.
+    `better` is whether a method is more than softening: the interval of the difference lies below 0, and
+    the difference shows in three digits. (A temperature is found again to rounding only.)
     """
     out = {}
     for row in beyond:
@@ -676,7 +680,7 @@ def _softening(beyond: Sequence[Row], metric: str) -> dict[str, Row]:
             "temperature": row["at_temperature"],
             "difference": row[f"difference_{metric}"],
             **ends,
-            "better": bool(ends["high"] < 0),
+            "better": bool(ends["high"] < 0 and row[f"difference_{metric}"] <= -LEAST_GAIN),
         }
     return out
 
