@@ -138,7 +138,7 @@ def test_chance_is_told_from_skill_and_from_too_few_cases():
     assert "no better than chance" in chance_note(few, -few + rng.normal(size=60))
     skill = [bool(chance_note(few, few + rng.normal(size=60))) for _ in range(200)]
     assert not any(skill)
-    assert chance_note(y[:20], rng.normal(size=20)) == ""
+    assert chance_note(y[:20], -y[:20] + rng.normal(size=20)) == ""
     assert chance_note(np.zeros(300, dtype=int), rng.normal(size=300)) == ""
     three = rng.integers(0, 3, size=600)
     assert "no better than chance" in chance_note(three, rng.normal(size=(600, 3)))

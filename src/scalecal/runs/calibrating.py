@@ -146,6 +146,9 @@ def _form(probs: Float) -> Float:
     return probs[:, 1] if probs.shape[1] == 2 else probs
 
 
+MOST_ERROR = 0.1
+"""Standard error of an AUC at chance above which it tells nothing about the labels."""
+
 USEFUL_AUC = 0.7
 """An AUC that aligned labels may well have: while it is not excluded, chance is not suspected."""
 
@@ -172,6 +175,8 @@ def chance_note(y: Int, logits: Float) -> str:
         return ""
     few = float(counts.min())
     error = float(np.sqrt((len(y) + 1) / (12 * few * (len(y) - few))))
+    if error > MOST_ERROR:
+        return ""
     value = metrics.auc(y, _form(probabilities(logits)))
     low, high = value - NORMAL_95 * error, value + NORMAL_95 * error
     if not (low <= 0.5 and high < USEFUL_AUC):  # so too where the AUC is undefined
