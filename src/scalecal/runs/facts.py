@@ -481,7 +481,8 @@ def best_method(
     labels than another candidate (`beaten`: method -> which): votes choose among the methods that labels
     cannot tell apart, and a remedy for votes is none for labels. The gain is beyond chance (`sure`)
     only if its interval, widened for the number of candidates (Bonferroni), excludes zero: trying
-    more methods cannot make a gain.
+    more methods cannot make a gain. `by_labels` is the chosen one if it lowers label NLL beyond chance,
+    else the candidate that does so most, if any: where no gain by votes is sure, labels may have a remedy.
 
     Examples
     --------
@@ -502,11 +503,18 @@ def best_method(
     harmless = [m for m in harmless if m not in left_out]
     method = min(harmless, key=lambda m: known[m][metric]["difference"])
     change = known[method][metric]
-    # The resamples are as wide as Student's t makes a 95 % interval; a wider one needs more of it.
-    degrees = max(1.0, change.get("units", np.inf) - 1.0)
-    wanted, had = (stdtrit(degrees, 1 - LEVEL / k / 2) for k in (len(known), 1))
-    half = NORMAL_95 * float(wanted / had) * change["sd"]
-    low, high = change["difference"] - half, change["difference"] + half
+
+    def ends(change: Row) -> tuple[float, float]:
+        # The resamples are as wide as Student's t makes a 95 % interval; a wider one needs more of it.
+        degrees = max(1.0, change.get("units", np.inf) - 1.0)
+        wanted, had = (stdtrit(degrees, 1 - LEVEL / k / 2) for k in (len(known), 1))
+        half = NORMAL_95 * float(wanted / had) * change["sd"]
+        return change["difference"] - half, change["difference"] + half
+
+    low, high = ends(change)
+    mended = {m: c["nll"]["difference"] for m, c in known.items() if "nll" in c}
+    mended = {m: gain for m, gain in mended.items() if ends(known[m]["nll"])[1] < 0}
+    by_labels = method if method in mended else min(mended, key=mended.__getitem__, default=None)
     return {
         "method": method,
         "metric": metric,
@@ -525,6 +533,7 @@ def best_method(
         "low": low,
         "high": high,
         "sure": bool(np.isfinite(high) and high < 0),
+        "by_labels": by_labels,
     }
 
 
