@@ -118,6 +118,15 @@ def test_labels_out_of_order_are_warned_of(tmp_path, command):
             assert run(*line).exit_code == 0
 
 
+def test_labels_out_of_order_are_warned_of_in_a_few_hundred_cases(tmp_path):
+    data = simulate(400, dim=4, auc=0.9, seed=0)
+    order = np.random.default_rng(2).permutation(400)
+    np.savez(tmp_path / "f.npz", X=data.X, y=data.y[order])
+    line = ("--methods", "none-default", "--seeds", 2, "--out", tmp_path / "out")
+    with pytest.warns(ScalecalWarning, match="labels may be misaligned"):
+        assert run("compare", tmp_path / "f.npz", *line).exit_code == 0
+
+
 def test_chance_is_told_from_skill_and_from_too_few_cases():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, size=300)
@@ -125,7 +134,11 @@ def test_chance_is_told_from_skill_and_from_too_few_cases():
     assert np.mean(found) > 0.93  # an interval of 95 %, one side of it
     skill = [bool(chance_note(y, y + rng.normal(size=300))) for _ in range(200)]
     assert not any(skill)
-    assert chance_note(y[:90], rng.normal(size=90)) == ""
+    few = y[:60]
+    assert "no better than chance" in chance_note(few, -few + rng.normal(size=60))
+    skill = [bool(chance_note(few, few + rng.normal(size=60))) for _ in range(200)]
+    assert not any(skill)
+    assert chance_note(y[:20], -y[:20] + rng.normal(size=20)) == ""
     assert chance_note(np.zeros(300, dtype=int), rng.normal(size=300)) == ""
     three = rng.integers(0, 3, size=600)
     assert "no better than chance" in chance_note(three, rng.normal(size=(600, 3)))
@@ -176,6 +189,21 @@ def test_dropping_ties_of_even_panels_raises_rho():
     whole, without = np.mean(rho, axis=0)
     assert whole == pytest.approx(0.15, abs=0.03)
     assert without > whole + 0.05
+
+
+def test_p_of_the_other_class_is_noted():
+    rng = np.random.default_rng(0)
+    p = rng.random(300)
+    y = (rng.random(300) < p).astype(int)
+    groups = np.arange(300) % 30
+    for more in ({}, {"groups": groups}):
+        noted = [
+            any("p looks like the probability of the other class" in note for note in found.notes)
+            for found in (audit(y, q, n_resamples=50, **more) for q in (1 - p, p, rng.random(300)))
+        ]
+        assert noted == [True, False, False]
+    few = audit(y, 1 - p, n_resamples=50, groups=np.arange(300) % 3)  # no interval, no verdict
+    assert not any("other class" in note for note in few.notes)
 
 
 def test_prevalence_of_several_classes_is_the_commonest_one_s():

@@ -7,7 +7,8 @@ from scipy.special import expit
 from scalecal.cases import Cases
 from scalecal.report.views import _best_text
 from scalecal.runs.cells import Cell, Prediction
-from scalecal.runs.facts import compare_cell
+from scalecal.runs.facts import _softening, compare_cell
+from scalecal.runs.frontier import soften
 
 
 def audited(seed=0, *, shift=1.65, slope=0.9, n=500, m=8, unread=0.0, votes=True):
@@ -63,7 +64,7 @@ def test_a_model_that_is_only_too_sure_gets_a_temperature_that_is_called_softeni
     for method, beyond in facts["softening"].items():
         if method != "model":
             assert beyond["low"] <= beyond["difference"] <= beyond["high"]
-            assert beyond["better"] is (beyond["high"] < 0)
+            assert beyond["better"] is (beyond["high"] < 0 and beyond["difference"] <= -0.0005)
     if not facts["softening"][facts["best"]["method"]]["better"]:
         assert "helps most" not in text
         assert "no clear gain over softening" in text
@@ -73,3 +74,23 @@ def test_a_model_that_is_only_too_sure_gets_a_temperature_that_is_called_softeni
         table.loc["temperature", "beyond_softening"]
         == facts["softening"]["temperature"]["difference"]
     )
+
+
+def test_a_temperature_is_no_better_than_softening_whatever_its_rounding():
+    cell = audited(shift=0.0, slope=4.0, n=300, votes=False)
+    plain = cell.first("model")
+    softer = {
+        ("none", 0): plain,
+        ("temperature", 0): Prediction(plain.rows, soften(plain.p, 2.0 + 1e-9)),
+    }
+    cell = Cell("made", "model", cell.cases, softer)
+    comparison = compare_cell(cell, n_resamples=200)
+    assert comparison.facts["softening"]["temperature"]["better"] is False
+    assert "temperature (no better than softening)" in str(comparison)
+    rows = [
+        {"method": "a", "at_temperature": 2.0, "difference_nll": d, "difference_nll_low": 1.1 * d}
+        | {"difference_nll_high": 0.9 * d}
+        for d in (-1e-10, -2e-4, -1e-3, 1e-3)
+    ]
+    found = [_softening([row], "nll")["a"]["better"] for row in rows]
+    assert found == [False, False, True, False]

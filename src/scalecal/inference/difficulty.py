@@ -25,7 +25,7 @@ from math import erfc, exp, nan, sqrt
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logit
+from scipy.special import bdtr, expit, logit
 
 from scalecal.checks import MOST_RHO, Float, InputError, Int, as_float, as_rng, check_positive_int
 from scalecal.metrics.arguments import as_table, read_counts, read_votes
@@ -42,6 +42,9 @@ LEAST_VARIANCE = 3.0
 
 CELL, MOST_CELLS = 50, 40
 """Cases that have one rho, and how many such cells a stratum has at most."""
+
+TIES_LEVEL = 0.01
+"""Level of the test that ties go to either class alike."""
 
 MOST_INVERTED = 5_000
 """Cases of more than two classes from whose p a reader's probability is computed at most."""
@@ -149,8 +152,8 @@ def votes_by_difficulty(
     of_label : bool
         Whether `probs` are of the label instead, and a reader's are to follow from them.
     y : array (n,), optional
-        The labels, with `of_label`: where more than one in twenty are not what most readers said
-        there is no verdict.
+        The labels, with `of_label`: where more than one in twenty are not what most readers said, or
+        ties mostly go one way, there is no verdict.
     p_split : array (n,), optional
         Predicted difficulty: the probability that the panel splits, not made from these votes. Without
         it difficulty is how near the larger probability is to one half (of C classes: how small it is).
@@ -226,9 +229,30 @@ def _no_reader(
             "more than one in twenty labels are not what most readers said, so p says nothing of votes: "
             "give p_reader"
         )
+    if y is not None and (one_way := _ties_one_way(counts, y, times)):
+        return one_way
     if table.shape[1] > 2 and len(table) > MOST_INVERTED:
         return f"of more than {MOST_INVERTED:,} cases of several classes votes judge p_reader alone"
     return ""
+
+
+def _ties_one_way(counts: Int, y: NDArray[np.generic], times: Float | None) -> str:
+    """Say that ties of two classes are not shared: T^-1 takes half of them for each; "" where they are."""
+    most = counts == counts.max(axis=1, keepdims=True)
+    tied = most.sum(axis=1) == 2
+    last = most.shape[1] - 1 - most[:, ::-1].argmax(axis=1)
+    each = np.ones(len(y)) if times is None else times
+    to_first, to_last = (
+        round(each[tied & (y == side)].sum()) for side in (most.argmax(axis=1), last)
+    )
+    n_tied = to_first + to_last
+    if 2.0 * bdtr(min(to_first, to_last), n_tied, 0.5) >= TIES_LEVEL:  # the sign test
+        return ""
+    side, share = max(("first", to_first), ("last", to_last), key=lambda pair: pair[1])
+    return (
+        f"ties go one way ({share:,} of {n_tied:,} to the {side} of the tied classes), and what p implies "
+        "for a vote is known only where they go either way alike: give p_reader"
+    )
 
 
 class _Votes:

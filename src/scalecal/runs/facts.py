@@ -59,6 +59,9 @@ SPLITS_LISTED = 12
 THRESHOLDS = (0.8, 0.9, 0.95)
 """Confidence below which a case goes to a second reader, for the table."""
 
+LEAST_GAIN = 0.0005
+"""Least difference to softening that is one: smaller ones are printed as zero."""
+
 _STRATUM_CHANGES = ("ece", "nll", "vote_nll")
 _CURVE_POINTS = 60  # of a referral curve: more would not be seen on a page
 
@@ -478,7 +481,8 @@ def best_method(
     labels than another candidate (`beaten`: method -> which): votes choose among the methods that labels
     cannot tell apart, and a remedy for votes is none for labels. The gain is beyond chance (`sure`)
     only if its interval, widened for the number of candidates (Bonferroni), excludes zero: trying
-    more methods cannot make a gain.
+    more methods cannot make a gain. `by_labels` is the chosen one if it lowers label NLL beyond chance,
+    else the candidate that does so most, if any: where no gain by votes is sure, labels may have a remedy.
 
     Examples
     --------
@@ -499,11 +503,18 @@ def best_method(
     harmless = [m for m in harmless if m not in left_out]
     method = min(harmless, key=lambda m: known[m][metric]["difference"])
     change = known[method][metric]
-    # The resamples are as wide as Student's t makes a 95 % interval; a wider one needs more of it.
-    degrees = max(1.0, change.get("units", np.inf) - 1.0)
-    wanted, had = (stdtrit(degrees, 1 - LEVEL / k / 2) for k in (len(known), 1))
-    half = NORMAL_95 * float(wanted / had) * change["sd"]
-    low, high = change["difference"] - half, change["difference"] + half
+
+    def ends(change: Row) -> tuple[float, float]:
+        # The resamples are as wide as Student's t makes a 95 % interval; a wider one needs more of it.
+        degrees = max(1.0, change.get("units", np.inf) - 1.0)
+        wanted, had = (stdtrit(degrees, 1 - LEVEL / k / 2) for k in (len(known), 1))
+        half = NORMAL_95 * float(wanted / had) * change["sd"]
+        return change["difference"] - half, change["difference"] + half
+
+    low, high = ends(change)
+    mended = {m: c["nll"]["difference"] for m, c in known.items() if "nll" in c}
+    mended = {m: gain for m, gain in mended.items() if ends(known[m]["nll"])[1] < 0}
+    by_labels = method if method in mended else min(mended, key=mended.__getitem__, default=None)
     return {
         "method": method,
         "metric": metric,
@@ -522,6 +533,7 @@ def best_method(
         "low": low,
         "high": high,
         "sure": bool(np.isfinite(high) and high < 0),
+        "by_labels": by_labels,
     }
 
 
@@ -666,7 +678,8 @@ def _frontier(cell: Cell, rows: Sequence[Row], options: Mapping[str, Any]) -> di
 def _softening(beyond: Sequence[Row], metric: str) -> dict[str, Row]:
     """Each method beside one temperature that gives the baseline the same mean entropy, by one metric.
 
-    `better` is whether the interval of the difference lies below 0: whether a method is more than softening.
+    `better` is whether a method is more than softening: the interval of the difference lies below 0, and
+    the difference shows in three digits. (A temperature is found again to rounding only.)
     """
     out = {}
     for row in beyond:
@@ -676,7 +689,7 @@ def _softening(beyond: Sequence[Row], metric: str) -> dict[str, Row]:
             "temperature": row["at_temperature"],
             "difference": row[f"difference_{metric}"],
             **ends,
-            "better": bool(ends["high"] < 0),
+            "better": bool(ends["high"] < 0 and row[f"difference_{metric}"] <= -LEAST_GAIN),
         }
     return out
 

@@ -204,7 +204,7 @@ def help_sentence(facts: Facts) -> str:
         if len(facts["methods"]) == 1:
             return (
                 "There is one set of predictions and no remedy to judge: scalecal compare measures "
-                "remedies side by side."
+                "several side by side, where there are cases and groups enough to fit them."
             )
         one = "remedy" if facts["derived"] else "method that is not trained on votes"
         return (
@@ -219,8 +219,8 @@ def help_sentence(facts: Facts) -> str:
     values = f"{number(row[metric])} against {number(base[metric])}, change {change}{over}"
     if row["changes"][metric]["low"] is None:
         return (
-            f"No remedy can be judged: too few {facts['resampled']} to resample. The lowest {what} is "
-            f"that of {name}: {values}."
+            f"No remedy can be judged: too few {facts['resampled']} to resample. Of {best['tried']} "
+            f"{_tried(facts)}, {name} has the lowest {what}: {values}."
         )
     costly, mere = best["costly"], softening_remark(facts, name)
     unharmed = " without raising label NLL" if costly else ""
@@ -239,8 +239,12 @@ def help_sentence(facts: Facts) -> str:
                 f"best is {name}: {what} {values}, before allowing for the choice"
             )
     if not best["sure"]:
-        nothing = f" Doing nothing may be as good.{_left(facts, facts['baseline'])}"
-        return f"{text}.{nothing}{_costly(facts, costly, metric)}{_beaten(facts)}"
+        nothing = "is better" if _above(row["changes"][metric]["low"]) else "may be as good"
+        left = _left(facts, facts["baseline"])
+        said = f" Doing nothing {nothing}.{left}"
+        if left and metric == "vote_nll" and best["by_labels"]:
+            said = f" For votes doing nothing {nothing}.{left}{_by_labels(facts)}"
+        return f"{text}.{said}{_costly(facts, costly, metric)}{_beaten(facts)}"
     skill = "auc" if row.get("auc") is not None else "accuracy"
     for key in ("nll", skill):
         if key != metric and key in row["changes"]:
@@ -248,6 +252,16 @@ def help_sentence(facts: Facts) -> str:
     return (
         f"{text}.{_beside_softening(facts, name)}{_price(facts, name)}{_left(facts, name)}"
         f"{_costly(facts, costly, metric)}{_beaten(facts)}"
+    )
+
+
+def _by_labels(facts: Facts) -> str:
+    """The remedy of a model that is miscalibrated by labels, where none gains by votes."""
+    name = facts["best"]["by_labels"]
+    row, changes = _row(facts, name), _row(facts, name)["changes"]
+    return (
+        f" By labels {name} mends it: label NLL changes by {change_text(changes['nll'])}, vote NLL by "
+        f"{change_text(changes['vote_nll'])}, and ECE is {number(row['ece'])} then."
     )
 
 
