@@ -86,7 +86,7 @@ def test_a_temperature_is_no_better_than_softening_whatever_its_rounding():
     cell = Cell("made", "model", cell.cases, softer)
     comparison = compare_cell(cell, n_resamples=200)
     assert comparison.facts["softening"]["temperature"]["better"] is False
-    assert "temperature (no better than softening)" in str(comparison)
+    assert "temperature (no clear gain over softening)" in str(comparison)
     rows = [
         {"method": "a", "at_temperature": 2.0, "difference_nll": d, "difference_nll_low": 1.1 * d}
         | {"difference_nll_high": 0.9 * d}

@@ -531,8 +531,8 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
     if p.ndim == 1 and rows[0].get("auc_high", 1.0) < 0.5:
         notes.append(
-            f"AUC is {rows[0]['auc']:.3f}, below chance: p looks like the probability of the other class. Name "
-            "the class it is of with --positive (in Python positive=), or give 1 - p."
+            f"AUC is {rows[0]['auc']:.3f}, below chance: p looks like the probability of the other class. "
+            "Name the class it is of with --positive (in Python positive=), or give 1 - p."
         )
     if predictions.p_reader is not None and cases.votes is None:
         notes.append("There are no votes, so p_reader is not judged.")
