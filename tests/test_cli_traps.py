@@ -191,6 +191,21 @@ def test_dropping_ties_of_even_panels_raises_rho():
     assert without > whole + 0.05
 
 
+def test_p_of_the_other_class_is_noted():
+    rng = np.random.default_rng(0)
+    p = rng.random(300)
+    y = (rng.random(300) < p).astype(int)
+    groups = np.arange(300) % 30
+    for more in ({}, {"groups": groups}):
+        noted = [
+            any("p looks like the probability of the other class" in note for note in found.notes)
+            for found in (audit(y, q, n_resamples=50, **more) for q in (1 - p, p, rng.random(300)))
+        ]
+        assert noted == [True, False, False]
+    few = audit(y, 1 - p, n_resamples=50, groups=np.arange(300) % 3)  # no interval, no verdict
+    assert not any("other class" in note for note in few.notes)
+
+
 def test_prevalence_of_several_classes_is_the_commonest_one_s():
     rng = np.random.default_rng(0)
     p = rng.dirichlet([2.0, 1.0, 1.0], size=300)

@@ -529,6 +529,11 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
     single = [r["name"] for r in rows if r["n"] and p.ndim == 1 and r["prevalence"] in (0.0, 1.0)]
     if single:
         notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
+    if p.ndim == 1 and rows[0].get("auc_high", 1.0) < 0.5:
+        notes.append(
+            f"AUC is {rows[0]['auc']:.3f}, below chance: p looks like the probability of the other class. "
+            "Name the class it is of with --positive (in Python positive=), or give 1 - p."
+        )
     if predictions.p_reader is not None and cases.votes is None:
         notes.append("There are no votes, so p_reader is not judged.")
     if units.group is not None and not too_few(units.group):
