@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
-from scalecal.inference.units import NORMAL_95
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, Column
 
@@ -264,22 +262,23 @@ def _votes(row: Row, reader: bool, n_raters: Sequence[int]) -> list[str]:
 
 
 def _vote_kind(row: Row) -> str:
-    """Which way a reader's probability is wrong, where one of two intervals excludes 0 (Bonferroni)."""
-    if not np.isfinite(row["vote_excess_low"]):
-        return f"there is no verdict, {row.get('reason') or 'too few cases have votes'}"
-    # 97.5 % intervals, from those of 95 %.
-    wider = float(ndtri(0.9875) / NORMAL_95)
-    ends = {
-        f"{name}_{end}": row[name] + wider * (row[f"{name}_{end}"] - row[name])
-        for name in ("vote_excess", "vote_gap")
-        for end in ("low", "high")
-    }
+    """Which way a reader's probability is wrong, where an interval excludes 0.
+
+    Whether it is wrong is the verdict by predicted difficulty: two more intervals, each of 95 %, would find
+    fault with one right model in eight, and contradict it.
+    """
 
     def between(name: str) -> str:
-        low, high = (number(ends[f"{name}_{end}"]) for end in ("low", "high"))
-        return f"{number(row[name])}, 97.5 % interval {low} to {high}"
+        low, high = (number(row[f"{name}_{end}"]) for end in ("low", "high"))
+        return f"{number(row[name])}, 95 % interval {low} to {high}"
 
-    sure, shift = (_sign(ends, name) for name in ("vote_excess", "vote_gap"))
+    if not np.isfinite(row["vote_excess_low"]):
+        return f"there is no verdict, {row.get('reason') or 'too few cases have votes'}"
+    p = row.get("p_votes_holm", float("nan"))  # NaN where nothing could be tested
+    right = f"the votes show no miscalibration of it (difference {between('vote_excess')})"
+    if p >= LEVEL:
+        return right
+    sure, shift = _sign(row, "vote_excess"), _sign(row, "vote_gap")
     wrong = []
     if sure:
         way = "too sure" if sure > 0 else "not sure enough"
@@ -289,7 +288,9 @@ def _vote_kind(row: Row) -> str:
         wrong.append(f"on average it is too {way} (mean less share of votes {between('vote_gap')})")
     if wrong:
         return "; ".join(wrong)
-    return f"the votes show no miscalibration of it (difference {between('vote_excess')})"
+    if p < LEVEL:
+        return f"its errors make up for each other over all cases (difference {between('vote_excess')})"
+    return right
 
 
 def sentences(
