@@ -109,7 +109,7 @@ def test_difficulty_may_be_predicted_by_another_model():
     result = audit(y, p, votes=votes, n_raters=7, p_split=split, n_resamples=20)
     hard = votes_by_difficulty(votes, p, 7, of_label=True, p_split=split)[2]
     assert result.difficulty[2] == asdict(hard)
-    assert "is not tested" not in " ".join(result.sentences)
+    assert "difficulty that p_split does not predict is not tested" in " ".join(result.sentences)
     parts = [
         audit(y[s], p[s], votes=votes[s], n_raters=7, p_split=split[s], n_resamples=20)
         for s in (slice(100), slice(100, None))
