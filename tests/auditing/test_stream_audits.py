@@ -72,7 +72,7 @@ def assert_close(streamed, whole, *, cells=2e-5):
             assert mine[key] == pytest.approx(theirs[key], abs=5e-3), key
 
 
-@pytest.mark.parametrize("sharpness", [0.7, 1.0, 1.6])
+@pytest.mark.parametrize("sharpness", [0.7, 1.6])
 def test_agrees_with_audit_of_the_same_cases(sharpness):
     y, p, votes = cases(20_000, sharpness=sharpness)
     whole = audit(y, p, votes=votes, n_raters=7)
