@@ -105,16 +105,6 @@ def test_bad_votes_are_named(votes, n_raters, message):
         v.agreement(votes, n_raters)
 
 
-def test_split_panel_is_hypergeometric():
-    kept, scored = v.split_panel([4] * 20_000, 7, seed=0)
-    assert (kept + scored == [3, 4]).all()
-    assert (kept.sum(axis=1) == 4).all()
-    from scipy.stats import hypergeom
-
-    share = np.bincount(kept[:, 1], minlength=5) / len(kept)
-    np.testing.assert_allclose(share, hypergeom(7, 4, 4).pmf(np.arange(5)), atol=0.015)
-
-
 def slow_fleiss(counts):
     """Pairs of readers, one by one."""
     agree = []

@@ -50,7 +50,7 @@ from scalecal.checks import (
     check_positive_int,
     check_weights,
 )
-from scalecal.votes import check_sides
+from scalecal.votes import check_sides, clear_majority
 
 __all__ = [
     "Panel",
@@ -1202,10 +1202,10 @@ def _are_majorities(labels: Float, counts: Int, sizes: Int) -> bool:
 
     Ties count as not: something else decided them. Where most labels are not, that is an error.
     """
-    ordered = np.sort(counts, axis=1)
-    whole = np.isfinite(labels) & (ordered.sum(axis=1) == sizes)
+    whole = np.isfinite(labels) & (counts.sum(axis=1) == sizes)
     check_sides(labels[whole], counts[whole])
-    by_votes = (ordered[:, -1] > ordered[:, -2]) & (counts.argmax(axis=1) == labels)
+    majority, clear = clear_majority(counts)
+    by_votes = clear & (majority == labels)
     return bool(20 * (~by_votes[whole]).sum() <= whole.sum())
 
 

@@ -29,11 +29,11 @@ __all__ = [
     "Majority",
     "agreement",
     "check_sides",
+    "clear_majority",
     "fleiss_kappa",
     "from_long",
     "krippendorff_alpha",
     "majority",
-    "split_panel",
     "strata",
     "stratum_codes",
     "tied_error",
@@ -140,6 +140,18 @@ FEWEST_CLEAR = 10
 """Cases with a clear majority below which labels are not held against it."""
 
 
+def clear_majority(counts: Int) -> tuple[Int, NDArray[np.bool_]]:
+    """Class that most readers of a case chose, and whether more than chose any other: (n,) each.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in clear_majority(np.array([[1, 6], [2, 2], [0, 0]]))]
+    [[1, 0, 0], [True, False, False]]
+    """
+    ordered = np.sort(counts, axis=1)
+    return counts.argmax(axis=1), ordered[:, -1] > ordered[:, -2]
+
+
 def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None) -> None:
     """Fail where most labels contradict what most readers said: classes and votes are swapped then.
 
@@ -163,18 +175,16 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
     scalecal.checks.InputError: in 12 of 12 cases with a clear majority of readers the label is ...
     """
     labels = np.asarray(y, dtype=np.float64)
-    ordered = np.sort(counts, axis=1)
-    clear = (labels >= 0) & (ordered[:, -1] > ordered[:, -2])
+    majority, clear = clear_majority(counts)
+    clear = clear & (labels >= 0)
     weight = clear if sample_weight is None else clear * sample_weight
-    n, against = (
-        round(float(w.sum())) for w in (weight, weight * (counts.argmax(axis=1) != labels))
-    )
+    n, against = (round(float(w.sum())) for w in (weight, weight * (majority != labels)))
     if n < FEWEST_CLEAR:
         return
     known = np.flatnonzero(weight > 0)
     share = [
         np.bincount(one[known].astype(np.int64), weight[known], counts.shape[1]) / weight.sum()
-        for one in (labels, counts.argmax(axis=1))
+        for one in (labels, majority)
     ]
     chance = max(0.5, 1.0 - float(share[0] @ share[1]))
     if against > n * chance + 2.0 * np.sqrt(n * chance * (1.0 - chance)):
@@ -234,37 +244,6 @@ def stratum_codes(counts: Int) -> NDArray[np.int8]:
     code[(2 * a - m <= 1) | (7 * a <= 4 * m)] = 2
     code[m < 2] = -1
     return code
-
-
-def split_panel(
-    votes: ArrayLike,
-    n_raters: ArrayLike | None = None,
-    *,
-    seed: int | np.random.Generator | None = 0,
-) -> tuple[Int, Int]:
-    """Split every case's panel at random into two parts: (counts to stratify on, counts to score).
-
-    The first part gets floor(m / 2) + (m mod 2) of the m readers. Counts are all that is needed: which
-    votes fall into a random part of the panel is multivariate hypergeometric.
-
-    Examples
-    --------
-    >>> kept, scored = split_panel([4, 7], 7, seed=0)
-    >>> (kept + scored).tolist(), kept.sum(axis=1).tolist()
-    ([[3, 4], [0, 7]], [4, 4])
-    """
-    counts = check_counts(votes, n_raters)
-    rng = as_rng(seed)
-    left = counts.sum(axis=1)
-    take = (left + 1) // 2
-    kept = np.zeros_like(counts)
-    for c in range(counts.shape[1] - 1):
-        rest = left - counts[:, c]
-        kept[:, c] = rng.hypergeometric(counts[:, c], rest, take)
-        take = take - kept[:, c]
-        left = rest
-    kept[:, -1] = take
-    return kept, counts - kept
 
 
 def fleiss_kappa(

@@ -33,6 +33,7 @@ from scalecal.metrics.grouping import FEWEST_GROUPS, read_groups, too_few
 from scalecal.metrics.proper import EPS
 from scalecal.metrics.significance import flip_scores, holm
 from scalecal.panel import count_log_likelihood, reader_logit
+from scalecal.votes import clear_majority
 
 DIFFICULTIES = ("easy", "middle", "hard")
 """Strata of predicted difficulty."""
@@ -222,9 +223,9 @@ def _no_reader(
     counts: Int, y: NDArray[np.generic] | None, table: Float, times: Float | None
 ) -> str:
     """Why no reader's probability follows from the label's; "" where one does."""
-    ordered = np.sort(counts, axis=1)
-    clear = (ordered[:, -1] > ordered[:, -2]) * (1.0 if times is None else times)
-    if y is not None and 20.0 * clear @ (counts.argmax(axis=1) != y) > clear.sum():
+    majority, clear = clear_majority(counts)
+    weight = clear * (1.0 if times is None else times)
+    if y is not None and 20.0 * weight @ (majority != y) > weight.sum():
         return (
             "more than one in twenty labels are not what most readers said, so p says nothing of votes: "
             "give p_reader"
