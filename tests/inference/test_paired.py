@@ -83,16 +83,6 @@ def test_recovered_share_limits():
     assert undefined.reason
 
 
-def test_equivalence_needs_both_sides():
-    rng = np.random.default_rng(4)
-    inside = s.equivalence(rng.normal(0, 0.002, 2000), 0.01)
-    assert inside.equivalent
-    assert inside.p_value < 0.01
-    assert not s.equivalence(rng.normal(0.009, 0.002, 2000), 0.01).equivalent
-    with pytest.raises(InputError, match="margin must be positive"):
-        s.equivalence([0.0], 0.0)
-
-
 @pytest.mark.validity
 @pytest.mark.parametrize("grouped", [False, True])
 def test_paired_bootstrap_covers(grouped):
@@ -108,17 +98,6 @@ def test_paired_bootstrap_covers(grouped):
         result = s.contrast_of(zero, own)
         covered += result.low <= 0.2 <= result.high
     assert covered / runs > 0.95 - 3.5 * np.sqrt(0.05 * 0.95 / runs)
-
-
-@pytest.mark.validity
-def test_equivalence_holds_its_level_at_the_margin():
-    runs, called = 400, 0
-    rng = np.random.default_rng(5)
-    for _ in range(runs):
-        estimate = rng.normal(0.01, 0.003)
-        samples = rng.normal(estimate, 0.003, 500)
-        called += s.equivalence(samples, 0.01).equivalent
-    assert called / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
 
 
 def test_pooling_keeps_groups_whole_and_the_variance_as_it_was():

@@ -190,34 +190,3 @@ def recovered_share(
     low, high = interval((baseline.samples - method.samples) / to_reference, level)
     share = (baseline.value - method.value) / gain
     return RecoveredShare(share, low, high, gain, baseline.n)
-
-
-@dataclass(frozen=True)
-class Equivalence:
-    """Whether a difference is within a margin, and its 90 % interval."""
-
-    low: float
-    high: float
-    equivalent: bool
-    p_value: float
-
-
-def equivalence(samples: ArrayLike, margin: float) -> Equivalence:
-    """Two one-sided tests (Schuirmann, 1987) from resampled differences, at level 5 %.
-
-    `margin` is the largest difference that would not matter.
-
-    Examples
-    --------
-    >>> drawn = np.random.default_rng(0).normal(0.001, 0.002, size=2000)
-    >>> equivalence(drawn, 0.01).equivalent, equivalence(10 * drawn, 0.01).equivalent
-    (True, False)
-    """
-    drawn = as_float(samples, "samples")
-    if margin <= 0:
-        raise InputError(f"margin must be positive, got {margin:g}")
-    finite = drawn[np.isfinite(drawn)]
-    low, high = interval(finite, 0.90)
-    outside = max((finite <= -margin).sum(), (finite >= margin).sum())
-    p = (1 + float(outside)) / (len(finite) + 1)
-    return Equivalence(low, high, p < 0.05, p)
