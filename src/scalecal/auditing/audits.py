@@ -34,10 +34,10 @@ from scalecal.checks import (
 )
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_null
-from scalecal.inference.units import MOST_UNITS, Units
+from scalecal.inference.units import Units
 from scalecal.io.store import plain, write_text
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
-from scalecal.metrics.grouping import too_few
+from scalecal.metrics.grouping import MOST_UNITS, rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho
 from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
@@ -417,7 +417,7 @@ def _add_null(
                 "null_low": float(low),
                 "null_high": float(high),
                 "null_rank": float((finite < row["ece"]).mean()),
-                "p_null": float((1 + (finite >= row["ece"]).sum()) / (len(finite) + 1)),
+                "p_null": rank_p(finite, row["ece"]),
             }
 
 

@@ -24,13 +24,10 @@ from scipy.special import expit, logit, stdtrit
 
 from scalecal.checks import Float, InputError, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
-from scalecal.metrics.grouping import FEWEST_GROUPS, read_groups
+from scalecal.metrics.grouping import FEWEST_GROUPS, MOST_UNITS, pooled, read_groups
 
 NORMAL_95 = 1.959963984540054
 """Standard errors to either side of a normal 95 % interval."""
-
-MOST_UNITS = 2_000
-"""Units resampled at most; more are pooled at random into this many."""
 
 Scale = Literal["plain", "log", "logit"]
 """Scale on which an interval is symmetric: of differences, of positive losses, of shares."""
@@ -70,11 +67,8 @@ class Units:
         code = np.arange(n, dtype=np.int64) if group is None else group
         if times is not None:
             return cls(code, min(int(times.sum()), MOST_UNITS), None, times, seed)
-        count = int(code.max()) + 1
-        if count > MOST_UNITS:
-            pool = as_rng(seed).permutation(count) % MOST_UNITS
-            code, count = pool[code], MOST_UNITS
-        return cls(code, count, group, None, seed)
+        code = pooled(code, as_rng(seed))
+        return cls(code, int(code.max()) + 1, group, None, seed)
 
     def within(self, cases: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Units:
         """Units of some of the cases; units that have none of them stay, with nothing to add."""

@@ -32,8 +32,8 @@ from scalecal.metrics.arguments import blocks
 FEWEST_GROUPS = 8
 """Groups below which there is no floor, null, test or interval; of cases likewise no interval."""
 
-MOST_GROUPS = 2_000
-"""Groups whose signs are flipped at most; more are pooled at random into this many."""
+MOST_UNITS = 2_000
+"""Cases or groups that are resampled at most; more are pooled at random into this many."""
 
 
 def read_groups(groups: ArrayLike | None, n: int, weights: Float | None = None) -> Int | None:
@@ -173,11 +173,11 @@ def draw_uniforms(
 
 
 def pooled(groups: Int, rng: np.random.Generator) -> Int:
-    """Return the groups, or at most `MOST_GROUPS` random pools of whole groups."""
+    """Return the groups, or at most `MOST_UNITS` random pools of whole groups."""
     count = int(groups.max()) + 1
-    if count <= MOST_GROUPS:
+    if count <= MOST_UNITS:
         return groups
-    return np.asarray((rng.permutation(count) % MOST_GROUPS)[groups])
+    return np.asarray((rng.permutation(count) % MOST_UNITS)[groups])
 
 
 def flipped(sums: Float, n_resamples: int, rng: np.random.Generator) -> Float:
