@@ -135,19 +135,9 @@ class Evidence:
             self._drawn[dataset] = Resampled(cells, n_resamples=self.n_resamples)
         return self._drawn[dataset]
 
-    def by_seed(
-        self,
-        dataset: str,
-        encoder: str,
-        method: str,
-        metric: str,
-        stratum: str = "overall",
-        *,
-        column: str = "value",
-    ) -> Float:
-        """Values of a number in the results, one per seed."""
-        values = self.of_seeds(dataset, encoder, method, metric, stratum, column=column)
-        return np.array(list(values.values()), dtype=np.float64)
+    def by_seed(self, *key: str, column: str = "value") -> Float:
+        """Values of a number in the results, one per seed; `key` as for `of_seeds`."""
+        return np.array(list(self.of_seeds(*key, column=column).values()), dtype=np.float64)
 
     def of_seeds(
         self,
