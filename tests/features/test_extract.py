@@ -193,7 +193,8 @@ def test_a_small_set_goes_on_where_it_stopped(
     write = StoreWriter.write_shard
 
     def write_and_die(self: StoreWriter, shard: int, *rest: Any) -> None:
-        write(self, shard, *rest)
+        if shard == 0:  # another thread may still hand in the next one
+            write(self, shard, *rest)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
