@@ -175,7 +175,7 @@ def test_remedies_for_an_audit_are_fitted_on_other_cases(runs):
     from scalecal.calibrators import PanelCalibrator, fit_temperature
 
     cell, derived = with_remedies(read_cell(runs["audit"]))
-    assert set(derived) == {"temperature", "platt", "beta", "panel"}
+    assert set(derived) == {"temperature", "platt", "quadratic", "beta", "panel"}
     p, soft = (cell.first(method).p for method in ("model", "temperature"))
     ratio = logit(p) / logit(soft)
     values = np.unique(ratio.round(9))

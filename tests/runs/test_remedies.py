@@ -31,9 +31,9 @@ def test_a_shifted_model_gets_an_intercept(options):
     assert cell.y.mean() == pytest.approx(0.31, abs=0.05)
     assert cell.first("model").p.mean() == pytest.approx(0.63, abs=0.03)
     facts = compare_cell(cell, n_resamples=200).facts
-    assert {"temperature", "platt", "beta"} < set(facts["methods"])
+    assert {"temperature", "platt", "quadratic", "beta"} < set(facts["methods"])
     assert ("panel" in facts["methods"]) is options.get("votes", True)
-    assert facts["recommended"] in ("platt", "beta", "panel")
+    assert facts["recommended"] in ("platt", "quadratic", "beta", "panel")
     ece = {r["method"]: r["ece"] for r in facts["rows"] if r["stratum"] == "overall"}
     assert ece["model"] > 0.28
     assert ece["temperature"] > 0.28

@@ -24,6 +24,7 @@ from scalecal.calibrators import (
     Calibrator,
     PanelCalibrator,
     PlattScaling,
+    QuadraticScaling,
     TemperatureScaling,
 )
 from scalecal.calibrators.base import as_logits
@@ -540,9 +541,9 @@ def best_method(
 def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
     """Add what could be done to predictions alone, where they are all there is: an audit's one model.
 
-    A temperature, a line through the logits (Platt), beta calibration, and with votes at hand the
-    panel's two answers, all fitted on the other folds' cases so that their gain is not flattered. Returns
-    the cell, and each remedy in words.
+    A temperature, a line through the logits (Platt), a quadratic, beta calibration, and with votes at
+    hand the panel's two answers, all fitted on the other folds' cases so that their gain is not
+    flattered. Returns the cell, and each remedy in words.
     """
     if cell.methods == [BASELINE] or len(cell.methods) != 1:
         return cell, {}
@@ -600,6 +601,7 @@ def _crossfitted(
 REMEDIES: dict[str, tuple[Calibrator, str]] = {
     "temperature": (TemperatureScaling(), "one temperature"),
     "platt": (PlattScaling(), "a line through the logits"),
+    "quadratic": (QuadraticScaling(), "a quadratic in the logits, increasing over the cases"),
     "beta": (BetaCalibration(), "a line through log p and log (1 - p)"),
     "panel": (
         PanelCalibrator(prior_sd=2.0),
