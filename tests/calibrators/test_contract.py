@@ -117,6 +117,24 @@ class TestEveryCalibrator:
         if name != "histogram":
             assert (np.diff(p) >= -1e-12).all()
 
+    @pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+    def test_few_cases_of_several_classes(self, name):
+        rng = np.random.default_rng(0)
+        for scale in (0.0, 1e-9, 1.0, 1e6):
+            z = scale * rng.normal(size=(8, 3)).round(1)
+            fitted = CALIBRATORS[name]().fit(z, [0, 1, 2, 0, 1, 2, 0, 1])
+            p = fitted.predict_proba(np.concatenate([z, -2 * z]))
+            assert ((p >= 0) & (p <= 1)).all()
+            np.testing.assert_allclose(p.sum(axis=1), 1)
+
+    def test_rounding_is_not_taken_for_a_signal(self, name):
+        y = np.repeat([0, 1], [10, 30])
+        noise = np.where(np.random.default_rng(0).random(40) < 0.5, 0.5, np.nextafter(0.5, 1))
+        noise = np.where(y == 1, 0.5, noise)  # what little there is would tell the classes apart
+        p = CALIBRATORS[name]().fit(noise, y).predict_proba([0.4, 0.6])[:, 1]
+        if name not in ("isotonic", "venn-abers", "histogram"):  # those see the order alone
+            assert ((p > 0.5) & (p < 0.9)).all()
+
     @pytest.mark.parametrize("make", [two_classes, three_classes])
     def test_saved_as_json_and_back(self, name, make):
         z, y = make()

@@ -2,7 +2,7 @@
 
 Both are a curve whose slope is linear between knots and constant beyond them:
 
-    f(z) = c + sum_j s_j A_j(z),  A_j' = the hat function of knot j,  sum_j A_j(z) = z
+    f(z) = c + sum_j s_j A_j(z),  A_j' = the hat function of knot j,  A_j(first knot) = 0
 
 so that it is increasing wherever every slope s_j is at least zero, smooth (its slope has no jumps),
 a straight line where all slopes are the same, and a line beyond the outer knots.
@@ -27,31 +27,41 @@ _PENALTIES = 10.0 ** np.arange(4, -5, -1)
 
 
 def slope_features(z: Float, knots: Float) -> Float:
-    """Return A_1(z), ..., A_K(z), 1: what slopes at the knots and an intercept multiply.
+    """Return A_1(z), ..., A_K(z), 1: what the slopes and the value at the first knot multiply.
 
     Examples
     --------
-    >>> slope_features(np.array([-3.0, 0.0, 3.0]), np.array([-1.0, 1.0])).tolist()
-    [[-2.75, -0.25, 1.0], [0.0, 0.0, 1.0], [0.25, 2.75, 1.0]]
+    >>> slope_features(np.array([-2.0, 0.0, 1.0, 4.0]), np.array([0.0, 2.0])).tolist()
+    [[-2.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.75, 0.25, 1.0], [1.0, 3.0, 1.0]]
     """
-    both = np.concatenate([[0.0], z])  # the first row is taken off, so that A_j(0) = 0
-    out = np.zeros((len(both), len(knots) + 1))
-    out[:, 0] += np.minimum(both - knots[0], 0.0)
-    out[:, -2] += np.maximum(both - knots[-1], 0.0)
+    out = np.zeros((len(z), len(knots) + 1))
+    out[:, 0] += np.minimum(z - knots[0], 0.0)
+    out[:, -2] += np.maximum(z - knots[-1], 0.0)
+    out[:, -1] = 1.0
     for j, width in enumerate(np.diff(knots)):
-        t = np.clip(both - knots[j], 0.0, width)
+        t = np.clip(z - knots[j], 0.0, width)
         rising = 0.5 * t * (t / width)
         out[:, j] += t - rising
         out[:, j + 1] += rising
-    out -= out[0]
-    out[:, -1] = 1.0
-    return out[1:]
+    return out
+
+
+def _apart(knots: Float) -> Float:
+    """Return ascending knots without those that only rounding tells from the one before."""
+    least = 1e-9 * max(1.0, float(np.abs(knots).max()))
+    return np.asarray(knots[np.append(True, np.diff(knots) > least)])
+
+
+def _scaled(z: Float, knots: Float) -> tuple[Float, Float, float]:
+    """Return logits and knots from the first knot in units of the knots' distance, and the unit."""
+    unit = float(knots[-1] - knots[0]) if len(knots) > 1 else 1.0
+    return (z - knots[0]) / unit, (knots - knots[0]) / unit, unit
 
 
 def fit_quadratic(
     logits: Float, targets: Float, weights: Float | None = None
 ) -> tuple[Float, Float]:
-    """Return the range of the logits, and the slopes at its ends and the intercept.
+    """Return the ends of the range of logits, and the slopes at both and the value at the first.
 
     Logistic regression on z, z^2 and 1 (Berta et al., 2025), with Platt's prior targets, among
     the quadratics that increase over the range of the logits.
@@ -59,26 +69,28 @@ def fit_quadratic(
     Examples
     --------
     >>> z = np.linspace(-3.0, 3.0, 1000)
-    >>> knots, coef = fit_quadratic(z, expit(0.1 * z**2 + z - 0.5))  # slopes 1 -+ 0.6
+    >>> knots, coef = fit_quadratic(z, expit(0.1 * z**2 + z - 0.5))  # slopes 1 -+ 0.6, value -2.6
     >>> knots.tolist(), coef.round(1).tolist()
-    ([-3.0, 3.0], [0.4, 1.6, -0.5])
+    ([-3.0, 3.0], [0.4, 1.6, -2.6])
     """
     seen = logits if weights is None else logits[weights > 0]
-    knots = np.unique([seen.min(), seen.max()])
-    soft = prior_targets(targets, weights, 2)
+    knots = _apart(np.array([seen.min(), seen.max()]))
+    x, places, unit = _scaled(logits, knots)
     start = np.append(np.ones(len(knots)), 0.0)
-    return knots, fit_increasing(slope_features(logits, knots), soft, weights, start)
+    soft = prior_targets(targets, weights, 2)
+    coef = fit_increasing(slope_features(x, places), soft, weights, start)
+    return knots, np.append(coef[:-1] / unit, coef[-1])
 
 
 def fit_spline(
     logits: Float, targets: Float, weights: Float | None = None, *, n_knots: int = 8
 ) -> tuple[Float, Float]:
-    """Return the knots, and the slopes there and the intercept, of an increasing smoothing spline.
+    """Return the knots, and the slopes there and the value at the first, of an increasing spline.
 
     Penalised logistic regression, with Platt's prior targets: the penalty is lambda times the
     integral of f''^2, as for a smoothing spline, and lambda is the one of nine powers of ten with
     the largest marginal likelihood in Laplace's approximation (REML; Wood, 2011). Knots are at
-    equally spaced quantiles of the logits from 2.5 % to 97.5 %.
+    equally spaced quantiles of the logits from 2.5 % to 97.5 %, and lambda is in units of their distance.
 
     Examples
     --------
@@ -91,12 +103,10 @@ def fit_spline(
     points, means, mass = merge_ties(logits, prior_targets(targets, weights, 2), weights)
     level = np.linspace(0.025, 0.975, n_knots) if n_knots > 1 else np.array([0.5])
     below = np.cumsum(mass) / mass.sum()
-    knots = points[np.unique(np.searchsorted(below, level - 1e-12))]
-    # In units of the outer knots' distance a penalty means the same whatever the logits' scale.
-    k = len(knots)
-    unit = knots[-1] - knots[0] if k > 1 else 1.0
-    features = slope_features(points / unit, knots / unit)
-    rise = np.diff(np.eye(k, k + 1), axis=0) / np.sqrt(np.diff(knots / unit))[:, None]
+    knots = _apart(points[np.searchsorted(below, level - 1e-12)])
+    x, places, unit = _scaled(points, knots)
+    features, k = slope_features(x, places), len(knots)
+    rise = np.diff(np.eye(k, k + 1), axis=0) / np.sqrt(np.diff(places))[:, None]
     coef = np.append(np.zeros(k), logit(mass @ means / mass.sum()))
     best, most = coef, -np.inf
     for penalty in _PENALTIES if k > 1 else _PENALTIES[:1]:
@@ -127,7 +137,8 @@ def _fit_penalised(
         p = expit(features @ x)
         gradient = features.T @ (weights * (p - targets)) + penalty @ (x - goal)
         curvature = (features * (weights * p * (1.0 - p))[:, None]).T @ features + penalty
-        # Lower triangle of the mirrored matrix: the intercept, which has no bound, is eliminated.
+        curvature += 1e-14 * np.trace(curvature) * np.eye(len(x))  # rounding must not make it < 0
+        # Lower triangle of the mirrored matrix: the last, which has no bound, is eliminated.
         factor = cholesky(curvature[::-1, ::-1])[::-1, ::-1]
         aim = factor @ x - solve_triangular(factor, gradient, trans="T", lower=True)
         slopes = nnls(factor[:-1, :-1], aim[:-1], maxiter=1000)[0]
@@ -185,7 +196,7 @@ class QuadraticScaling(_SlopeCurve):
     knots_ : list of array (2,)
         Least and largest logit: one array, or one for each class.
     coef_ : list of array (3,)
-        The slopes there, and the intercept.
+        The slopes there, and the value at the first.
 
     Examples
     --------
@@ -217,7 +228,7 @@ class SplineCalibration(_SlopeCurve):
     knots_ : list of array (K,)
         One array, or one for each class.
     coef_ : list of array (K + 1,)
-        The slopes there, and the intercept.
+        The slopes there, and the value at the first.
 
     Examples
     --------

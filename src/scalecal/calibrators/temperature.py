@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import LinearConstraint, minimize
-from scipy.special import log_softmax, logsumexp
+from scipy.special import softmax
 
 from scalecal.calibrators.base import Calibrator
 from scalecal.checks import (
@@ -26,6 +26,7 @@ from scalecal.checks import (
 _CHUNK = 8192
 # Where the labels contradict the logits, how large a logit may still be.
 _FLAT = 1e-3
+_TINY = np.finfo(np.float64).tiny
 
 
 def fit_temperature(logits: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -211,13 +212,13 @@ def fit_ensemble_temperature(
     (3.641, 1.0)
     """
     temperature = fit_temperature(logits, targets, weights)
-    parts = np.exp(_ensemble(logits, temperature))
+    parts = _ensemble(logits, temperature)
     goal = np.column_stack([1.0 - targets, targets]) if targets.ndim == 1 else targets
     w = np.ones(len(goal)) if weights is None else weights
     goal = goal * (w / w.sum())[:, None]
 
     def objective(share: Float) -> tuple[float, Float]:
-        mixed = np.maximum(np.tensordot(share, parts, 1), np.finfo(np.float64).tiny)
+        mixed = np.maximum(np.tensordot(share, parts, 1), _TINY)
         return -float((goal * np.log(mixed)).sum()), -np.tensordot(parts, goal / mixed, 2)
 
     share = minimize(
@@ -234,11 +235,12 @@ def fit_ensemble_temperature(
 
 
 def _ensemble(z: Float, temperature: float) -> Float:
-    """Return the log probabilities (3, n, C): tempered, the probe's own, uniform."""
+    """Return the probabilities (3, n, C): tempered, the probe's own, uniform."""
     table = np.column_stack([np.zeros_like(z), z]) if z.ndim == 1 else z
-    own = log_softmax(table, axis=1)
-    uniform = np.full_like(own, -np.log(own.shape[1]))
-    return np.stack([log_softmax(table / temperature, axis=1), own, uniform])
+    parts = np.full((3, *table.shape), 1.0 / table.shape[1])
+    parts[0] = softmax(table / temperature, axis=1)
+    parts[1] = softmax(table, axis=1)
+    return parts
 
 
 class EnsembleTemperature(Calibrator):
@@ -267,6 +269,6 @@ class EnsembleTemperature(Calibrator):
         self.temperature_, self.share_ = fit_ensemble_temperature(z, targets, weights)
 
     def _transform(self, z: Float, *_: Any) -> Float:
-        parts = _ensemble(z, self.temperature_)
-        out = logsumexp(parts, axis=0, b=self.share_[:, None, None])
+        mixed = np.tensordot(self.share_, _ensemble(z, self.temperature_), 1)
+        out = np.log(np.maximum(mixed, _TINY))
         return np.asarray(out[:, 1] - out[:, 0] if z.ndim == 1 else out)
