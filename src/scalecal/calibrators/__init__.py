@@ -23,7 +23,7 @@ from scalecal.calibrators.logistic import (
     fit_platt,
     fit_vector_scaling,
 )
-from scalecal.calibrators.panels import PanelCalibrator
+from scalecal.calibrators.panels import PanelCalibrator, ReaderOnTop
 from scalecal.calibrators.temperature import TemperatureScaling, fit_temperature
 from scalecal.checks import lookup
 
@@ -37,6 +37,7 @@ __all__ = [
     "IsotonicCalibration",
     "PanelCalibrator",
     "PlattScaling",
+    "ReaderOnTop",
     "TemperatureScaling",
     "fit_beta",
     "fit_histogram",
@@ -68,5 +69,9 @@ def from_dict(saved: dict[str, Any]) -> Calibrator:
     >>> from_dict(fitted.to_dict()).predict_proba([4.0]).round(3).tolist()
     [[0.25, 0.75]]
     """
-    known: dict[str, type[Calibrator]] = {**CALIBRATORS, Chain.name: Chain}
+    known: dict[str, type[Calibrator]] = {
+        **CALIBRATORS,
+        Chain.name: Chain,
+        ReaderOnTop.name: ReaderOnTop,
+    }
     return lookup(saved.get("name", ""), known, "calibrator").from_dict(saved)
