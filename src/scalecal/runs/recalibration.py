@@ -3,7 +3,7 @@
 `calibrate` fits to predictions and labels. What it reports as "after" is out of sample twice: each
 fold's answers are of calibrators fitted to the other folds, and with ``method="auto"`` the method is
 chosen anew within those (nested cross-fitting), so that choosing cannot flatter it. What it keeps for new
-cases is one calibrator, chosen and fitted on all cases.
+cases is one calibrator, chosen and fitted on all cases; where that is to do nothing, nothing is done.
 """
 
 from __future__ import annotations
@@ -59,12 +59,16 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """The method that chooses among `none` and the `REMEDIES` by cross-fitted log loss.
 
-These have few parameters and end between 0 and 1. Isotonic regression and histogram binning may answer
-exactly 0 or 1, which costs them the log loss however many cases there are: they are used when named.
+These have few parameters and stay clear of 0 and 1. Isotonic regression and histogram binning may answer
+exactly 0 or 1, which costs them the log loss however many cases there are: they are used when named. The
+lowest loss is taken even where it is lower by chance: asking for one standard error would lose more on
+miscalibrated models than it saves on calibrated ones.
 """
 
 READER_ONLY = "reader-only"
 """What `none` is called where a reader's answer is added: p stays as it is."""
+
+_NOTHING = (BASELINE, READER_ONLY)
 
 PRIOR_SD = 2.0
 """Prior standard deviation of the panel's intercept, for predictions of a foreign model."""
@@ -378,7 +382,9 @@ def calibrate_predictions(
     chosen = _lowest({name: _log_loss(data.y, answers.p) for name, answers in out.items()})
     after, picked = chosen, [chosen] * (int(fold.max()) + 1)
     if method == AUTO:
-        after, picked = AUTO, _nested_choices(data, {m: candidates[m] for m in out}, fold, seed)
+        after = AUTO
+        if chosen not in _NOTHING:  # doing nothing needs no measure of the choice
+            picked = _nested_choices(data, {m: candidates[m] for m in out}, fold, seed)
         out[AUTO] = _stitched(out, picked, fold)
     about = {
         "after": after,
@@ -783,11 +789,15 @@ def _choice(facts: Mapping[str, Any]) -> list[str]:
     about = facts["calibration"]
     if about["method"] != AUTO:
         return []
-    what = {BASELINE: "to leave p as it is", READER_ONLY: "to leave p as it is"}
-    chosen, tried = about["chosen"], len(facts["methods"]) - (READER_ONLY in facts["methods"]) - 1
+    others = [m for m in facts["methods"] if m not in (*_NOTHING, AUTO)]
+    if about["chosen"] in _NOTHING:
+        return [
+            f"auto leaves p as it is: none of {', '.join(others)} has a lower cross-fitted label NLL (log "
+            "loss)."
+        ]
     folds = ", ".join(f"{name} in {count}" for name, count in about["by_fold"].items())
     return [
-        f"auto chose {what.get(chosen, chosen)}: the lowest cross-fitted label NLL (log loss) of {tried} "
-        "candidates. The row auto shows what to expect of such a choice on other cases: each fold got what "
-        f"the others chose ({folds} of {about['n_folds']})."
+        f"auto chose {about['chosen']}: the lowest cross-fitted label NLL (log loss) of {len(others) + 1} "
+        "candidates, doing nothing included. The row auto shows what to expect of such a choice on other "
+        f"cases: each of {about['n_folds']} folds got what the others chose ({folds})."
     ]
