@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Audit": "scalecal.auditing.audits",
     "audit": "scalecal.auditing.audits",
+    "calibrate": "scalecal.runs.recalibration",
     "compare_audits": "scalecal.auditing.differences",
     "merge_audits": "scalecal.auditing.differences",
     "LinearProbe": "scalecal.probes",

@@ -233,6 +233,26 @@ def audit(
     >>> result["low"]["floor"] > result["overall"]["floor"]
     True
     """
+    cases, p = cases_of(
+        y, probs, votes=votes, n_raters=n_raters, strata=strata, groups=groups, p_split=p_split
+    )
+    reader = None if p_reader is None else check_probs(p_reader, "p_reader")
+    return audit_predictions(
+        Predictions(cases, p, reader, rho), n_bins=n_bins, n_resamples=n_resamples, seed=seed
+    )
+
+
+def cases_of(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    votes: ArrayLike | None = None,
+    n_raters: ArrayLike | None = None,
+    strata: Strata | None = None,
+    groups: ArrayLike | None = None,
+    p_split: ArrayLike | None = None,
+) -> tuple[Cases, Float]:
+    """Return arrays, as `audit` takes them, as cases and probabilities."""
     p = check_probs(probs)
     n_classes = 2 if p.ndim == 1 else p.shape[1]
     labels = check_labels(y, n_classes)
@@ -248,10 +268,7 @@ def audit(
         strata=None if strata is None else _strata(strata, labels, p, counts),
         p_split=None if p_split is None else check_probs(p_split, "p_split"),
     )
-    reader = None if p_reader is None else check_probs(p_reader, "p_reader")
-    return audit_predictions(
-        Predictions(cases, p, reader, rho), n_bins=n_bins, n_resamples=n_resamples, seed=seed
-    )
+    return cases, p
 
 
 def _named_groups(groups: ArrayLike, codes: Int) -> Factor:

@@ -27,7 +27,8 @@ def close_run(out: Path, names: list[str]) -> None:
         store_facts(out)
         write_report([out], out / "report.html")
         names = sorted([*names, "report.html"])
-    say(f"\nWrote {', '.join(names[:-1])} and {names[-1]} to {out}")
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if names[1:] else names[0]
+    say(f"\nWrote {listed} to {out}")
 
 
 @app.command()

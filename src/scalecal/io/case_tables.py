@@ -79,11 +79,13 @@ def read_predictions(
     seed: int = 0,
     split: str | None = None,
     allow_leakage: bool = False,
+    keep_unlabelled: bool = False,
+    classes: Sequence[str] | None = None,
 ) -> Predictions:
     """Read predictions and, where they are, labels, votes, groups and strata.
 
     Columns `p_<class>` whose rows sum to 1 within 0.01, as rounded numbers do, are divided by their
-    sum. Cases without a label are left out. Notes say so.
+    sum. Cases without a label are left out, unless they are asked for. Notes say so.
 
     Parameters
     ----------
@@ -110,6 +112,12 @@ def read_predictions(
         kept, and a note counts those marked ``"train"``.
     allow_leakage
         Do not warn of groups with cases in both train and test.
+    keep_unlabelled
+        Keep cases without a label (``y`` is -1), and take `n_raters` for the readers behind the labels
+        where there are no votes.
+    classes
+        The classes in order, where they are known beforehand, such as a fitted calibrator's. With
+        `keep_unlabelled` a file then needs no label at all.
 
     Examples
     --------
@@ -129,6 +137,8 @@ def read_predictions(
         n_raters=n_raters,
         ties=ties,
         seed=seed,
+        keep_unlabelled=keep_unlabelled,
+        classes=classes,
     )
     return file.read(split, allow_leakage=allow_leakage)
 
@@ -157,8 +167,12 @@ class PredictionFile:
         n_raters: int | None = None,
         ties: Ties = "error",
         seed: int = 0,
+        keep_unlabelled: bool = False,
+        classes: Sequence[str] | None = None,
     ) -> None:
         self.path = Path(path)
+        self._keep_unlabelled = keep_unlabelled
+        self._classes = None if classes is None else tuple(classes)
         self._columns = columns
         self._files = [self.path] if votes is None else [self.path, Path(votes)]
         roles = PREDICTION_ROLES if votes is None else (*PREDICTION_ROLES, "rater")
@@ -186,10 +200,13 @@ class PredictionFile:
                 warnings.warn(leakage, ScalecalWarning, stacklevel=3)
                 split_notes = (*split_notes, leakage)
             notes = (*self._rounding_note(), *self._cases.notes)
-            predictions = replace(predictions, cases=replace(cases, notes=notes)).labelled()
-            assert cases.y is not None
+            predictions = replace(predictions, cases=replace(cases, notes=notes))
+            if not self._keep_unlabelled:
+                predictions = predictions.labelled()
+                assert cases.y is not None
+                part = part[cases.y >= 0]
             if not part.all():
-                predictions = predictions.take(part[cases.y >= 0])
+                predictions = predictions.take(part)
             if not len(predictions):
                 raise InputError(
                     " ".join(["no case is left.", *predictions.cases.notes, *split_notes])
@@ -229,13 +246,17 @@ class PredictionFile:
         """Return the predictions in a table or a piece of it, cases without a label among them."""
         ids = table.ids()
         p, named = self._probabilities(table, "p", ids)
-        choose = partial(resolve_classes, columns=named, positive=self._positive)
+        columns = named if self._classes is None else self._check_classes(table, named)
+        choose = partial(resolve_classes, columns=columns, positive=self._positive)
         cases = self._cases.read(table, ids, choose)
         if cases.y is None:
-            raise table.missing(
-                table.names["label"], "or votes, from which labels follow", role="label"
-            )
-        if self._n_raters is not None and cases.votes is None:
+            if self._classes is None or not self._keep_unlabelled:
+                raise table.missing(
+                    table.names["label"], "or votes, from which labels follow", role="label"
+                )
+            readers = _readers_alone(table, self._n_raters)
+            cases = replace(cases, classes=self._classes, n_raters=readers)
+        if self._n_raters is not None and cases.votes is None and not self._keep_unlabelled:
             raise table.missing(table.names["votes"], "n_raters was given, but there are no votes")
         if table.has("p_split"):
             p_split = check_probs(table.numbers("p_split"), f"column {table.names['p_split']!r}")
@@ -251,6 +272,22 @@ class PredictionFile:
             reader = _in_order(reader, other, cases.classes)
         rho = self._correlation(table) if table.has("rho") else 0.0
         return Predictions(cases, _in_order(p, named, cases.classes), reader, rho)
+
+    def _check_classes(self, table: NamedColumns, named: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return the classes known beforehand, if the columns of probabilities are of these."""
+        assert self._classes is not None
+        name = table.names["p"]
+        if named is None and len(self._classes) != 2:
+            raise InputError(
+                f"there is one column {name!r}, but {len(self._classes)} classes are expected: give a column "
+                f"{name}_<class> for each of {some(self._classes, 8)}"
+            )
+        if named is not None and set(named) != set(self._classes):
+            raise InputError(
+                f"the columns {name}_<class> are of {some(named, 8)}, expected {some(self._classes, 8)}: use "
+                "the same names"
+            )
+        return self._classes
 
     def _correlation(self, table: NamedColumns) -> float:
         """Return the one value of the column `rho`, the same in all pieces of a file."""

@@ -68,7 +68,7 @@ def cell_view(
         **cell,
         "by_votes": by_votes,
         "said": all_sentences(cell),
-        "after": cell["best"]["method"] if cell["best"] else None,
+        "after": cell["shown"][1] if cell["shown"][1:] else None,
         "offered": offered,
         "sampled": sampled,
         "diagrams": diagrams,
@@ -244,7 +244,7 @@ def _cases_view(cell: Row, most: int, image_note: str) -> dict[str, Any]:
         for case in cell["splits"][: most + most // 2]
     ]
     keys = ("id", "stratum", "label", "votes_text", "before", "after", "excess")
-    after = cell["best"]["method"] if cell["best"] else ""
+    after = cell["shown"][1] if cell["shown"][1:] else ""
     table = pd.DataFrame([[row[k] for k in keys] for row in listed])
     table.columns = ["id", "stratum", "label", "votes", cell["baseline"], after, "overconfidence"]
     if cell["two_answers"]:

@@ -28,6 +28,7 @@ from scalecal.calibrators import (
     TemperatureScaling,
 )
 from scalecal.calibrators.base import as_logits
+from scalecal.calibrators.crossfitting import crossfit, fold_numbers
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.inference.units import NORMAL_95
@@ -157,10 +158,11 @@ def compare_cell(
     drawn = Resampled([cell], **options)
     changes = _changes(cell, drawn)
     rows = _rows(cell, results, nulls, changes)
-    candidates = _candidates(cell)
+    after = cell.calibration.get("after")
+    candidates = {after} if after else _candidates(cell)
     best = best_method(changes, candidates, beaten=_beaten(drawn, changes, candidates))
     frontier = _frontier(cell, rows, options)
-    shown = [base, *([best["method"]] if best else [])]
+    shown = [base, *([after] if after else [best["method"]] if best else [])]
     made = dict(audits or {})
     made = {m: made.get(m) or audit_predictions(cell.answers(m), **options) for m in shown}
     first, both = cell.first(base), _two_answers(cell, shown)
@@ -182,6 +184,7 @@ def compare_cell(
         "votes": cell.cases.votes is not None,
         "methods": cell.methods,
         "derived": derived,
+        "calibration": cell.calibration or None,
         "about": _about(cell, derived),
         "presets": {m: _preset(cell, m) for m in cell.methods},
         "baseline": base,
@@ -202,7 +205,7 @@ def compare_cell(
         ),
         "referral": _referral(cell, shown),
         "two_answers": both,
-        "cases": _overconfident(cell, base, best["method"] if best else None, both),
+        "cases": _overconfident(cell, base, shown[1] if shown[1:] else None, both),
         "splits": [] if both is None else _likely_splits(cell, both),
     }
     facts = dict(plain(facts))
@@ -543,17 +546,23 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
 
     A temperature, a line through the logits (Platt), a quadratic, beta calibration, and with votes at
     hand the panel's two answers, all fitted on the other folds' cases so that their gain is not
-    flattered. Returns the cell, and each remedy in words.
+    flattered. Returns the cell, and each remedy in words; a cell of `scalecal calibrate` has its own.
     """
+    if cell.calibration:
+        return cell, dict(cell.calibration["about"])
     if cell.methods == [BASELINE] or len(cell.methods) != 1:
         return cell, {}
     base = cell.first(cell.baseline)
     y, logits = cell.y[base.rows], as_logits(base.p)
-    unit, groups = base.rows, cell.cases.groups
-    if groups is not None:
-        unit = np.unique(groups.values, return_inverse=True)[1][base.rows]
-    fold = np.random.default_rng(0).permutation(int(unit.max()) + 1)[unit] % 5
-    if min(np.bincount(fold, minlength=5)) < 10 or not np.isfinite(logits).all():
+    if not np.isfinite(logits).all():
+        return cell, {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ScalecalWarning)
+            fold = fold_numbers(y, groups=cell.groups_of(base.rows))
+    except (InputError, ScalecalWarning):
+        return cell, {}
+    if min(np.bincount(fold, minlength=5)) < 10:
         return cell, {}
     seed = cell.seeds(cell.baseline)[0]
     added, words = {}, {}
@@ -563,39 +572,16 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
             size = cell.cases.panel_sizes(cell.cases.usual_readers)
             if cell.cases.votes is None or size is None or base.p_reader is not None:
                 continue
-            options = {"votes": cell.cases.votes[base.rows], "interval": False}
-            options["panel_size"] = size[base.rows]
+            options = {"votes": cell.cases.votes[base.rows], "panel_size": size[base.rows]}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", ScalecalWarning)
-                added[name, seed] = _crossfitted(remedy, logits, y, fold, base.rows, options)
+                out = crossfit(remedy, logits, y, fold, **options)
         except (InputError, ScalecalWarning):
             continue  # it is not defined in some fold, so it is not offered
+        added[name, seed] = Prediction(base.rows, out.p, out.p_reader, float(out.rho.mean()))
         words[name] = f"{text}, fitted on four fifths of the cases and used on the fifth"
     return cell.with_predictions(added), words
-
-
-def _crossfitted(
-    remedy: Calibrator, logits: Float, y: Int, fold: Int, rows: Int, options: Mapping[str, Any]
-) -> Prediction:
-    """A calibrator's answers on every fold, fitted to the others."""
-    from sklearn.base import clone
-
-    p, reader, rho = np.empty_like(logits), np.empty_like(logits), []
-    column = 1 if logits.ndim == 1 else slice(None)
-    for k in range(5):
-        rest, here = fold != k, fold == k
-        own = {n: v[rest] if isinstance(v, np.ndarray) else v for n, v in options.items()}
-        fitted = clone(remedy).fit(logits[rest], y[rest], **own)
-        size = options.get("panel_size")
-        m = None if size is None else size[here]
-        p[here] = fitted.predict_proba(logits[here], n_raters=m)[:, column]
-        if isinstance(fitted, PanelCalibrator):
-            reader[here] = fitted.predict_reader_proba(logits[here])[:, column]
-            rho.append(fitted.panel_.rho)
-    if not rho:
-        return Prediction(rows, p)
-    return Prediction(rows, p, reader, rho=float(np.mean(rho)))
 
 
 REMEDIES: dict[str, tuple[Calibrator, str]] = {

@@ -226,7 +226,8 @@ def help_sentence(facts: Facts) -> str:
     unharmed = " without raising label NLL" if costly else ""
     if best["tried"] == 1:
         does = "helps" if best["sure"] else "does not improve on the model beyond chance"
-        text = f"The one method tried, {name}, {does}, judged by the {judge}: {what} {values}"
+        one = name if facts.get("calibration") else f"The one method tried, {name},"
+        text = f"{one} {does}, judged by the {judge}: {what} {values}"
     else:
         text = f"Of {best['tried']} {_tried(facts)}, "
         if best["sure"]:
