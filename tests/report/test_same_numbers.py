@@ -19,7 +19,7 @@ from scalecal.datasets import simulate
 from scalecal.io.store import write_file
 from scalecal.report import report_facts, write_report
 from scalecal.runs.folder import read_runs, store_facts
-from scalecal.runs.wording import change_text
+from scalecal.runs.wording import change_text, shown_table
 
 # Tiny data under the paper's preset give rise to warnings that are right and expected.
 pytestmark = [
@@ -46,21 +46,32 @@ def numbers(text: str) -> list[float]:
     return [float(value) for value in NUMBER.findall(text)]
 
 
-def table_of(output: str) -> dict[str, dict[str, str]]:
-    """A table of the terminal: name -> title -> text. Columns stand two or more spaces apart."""
-    lines = output.splitlines()
-    start = next(i for i, line in enumerate(lines) if set(line) == {"-"})
-    ends = [m.end() for m in re.finditer(r"\S+(?: \S+)*", lines[start - 1])]
-    starts = [0, *ends[:-1]]
-    heads = [lines[start - 1][a:b].strip() for a, b in zip(starts, ends, strict=True)]
-    found = {}
-    for line in lines[start + 1 :]:
-        if not line.strip() or set(line) == {"-"}:
-            break
-        # The first column is aligned to the left and may be wider than its title.
-        cells = re.split(r"\s{2,}", line.strip())
-        assert len(cells) == len(heads), line
-        found[cells[0]] = dict(zip(heads, cells, strict=True))
+def tables_of(output: str) -> list[dict[str, dict[str, str]]]:
+    """Tables of the terminal: name -> title -> text. Columns stand two or more spaces apart."""
+    found = []
+    for block in re.split(r"\n\s*\n", output):
+        lines = block.splitlines()
+        rules = [i for i, line in enumerate(lines) if set(line) == {"-"}]
+        if not rules:
+            continue
+        heads, body = lines[: rules[0]], [x for x in lines[rules[0] + 1 :] if set(x) != {"-"}]
+        # Titles and cells end where those of the first row do; a title may take several lines.
+        ends = [m.end() for m in re.finditer(r"\S+(?: \S+)*", body[0])][1:]
+        first = max(len(re.split(r"\s{2,}", line)[0]) for line in body)
+        starts = [first, *ends[:-1]]
+        titles = [
+            " ".join(" ".join(h[a:b].split()) for h in heads).strip()
+            for a, b in zip(starts, ends, strict=True)
+        ]
+        found.append(
+            {
+                line[:first].strip(): {
+                    title: line[a:b].strip()
+                    for title, a, b in zip(titles, starts, ends, strict=True)
+                }
+                for line in body
+            }
+        )
     return found
 
 
@@ -91,8 +102,15 @@ def test_compare(features, tmp_path, votes, groups):
     for sentence in (*(item["text"] for item in facts["lead"]), *facts["more"]):
         assert sentence in flat
         assert sentence in " ".join(page.split())
-    shown = {name.partition(" (")[0]: (name, line) for name, line in table_of(output).items()}
+    full = shown_table(facts).set_index("method")
+    shown = {name.partition(" (")[0]: (name, line) for name, line in full.to_dict("index").items()}
     assert list(shown) == facts["methods"]
+    brief, *_ = tables_of(output)
+    assert [name.removesuffix(" *") for name in brief] == facts["methods"]
+    for name, texts in brief.items():
+        own = shown[name.removesuffix(" *")]
+        assert ("(no clear gain over softening)" in own[0]) == name.endswith(" *")
+        assert texts.items() <= own[1].items()
     compared = 0
     for method, (name, line) in shown.items():
         row = re.search(
@@ -167,16 +185,13 @@ def test_audit(tmp_path, votes, groups):
         for row in rows
     }
     compared = 0
-    lines = [line.split() for line in output.splitlines() if line.split()[:1]]
-    head = re.split(r"\s{2,}", next(line for line in output.splitlines()).strip())
-    for line in lines[2:6]:
-        if line[0] not in on_page:
-            continue
-        for title, text in zip(head[1:], line[1:], strict=True):
-            here = on_page[line[0]]
-            if title in here or text != "-":
-                assert here[title] == text, (line[0], title)
-                compared += 1
+    for table in tables_of(output)[:2]:
+        for name, texts in table.items():
+            here = on_page.get(name, {})
+            for title, text in texts.items():
+                if here and (title in here or text != "-"):
+                    assert here[title] == text, (name, title)
+                    compared += 1
     assert compared >= 12 * (4 if votes else 1)
     # The first row of the methods' table is the model itself, by the same bins.
     overall = facts["audits"]["model"]["rows"][0]

@@ -60,7 +60,8 @@ def test_a_calibrated_model_is_left_alone():
 def test_a_model_that_is_only_too_sure_gets_a_temperature_that_is_called_softening():
     comparison = compare_cell(audited(shift=0.0, slope=4.0, n=600, votes=False), n_resamples=200)
     facts, text = comparison.facts, comparison.facts["lead"][2]["text"]
-    assert "temperature (no clear gain over softening)" in str(comparison)
+    assert "\ntemperature * " in str(comparison)
+    assert "\n* no clear gain over softening" in str(comparison)
     for method, beyond in facts["softening"].items():
         if method != "model":
             assert beyond["low"] <= beyond["difference"] <= beyond["high"]
@@ -86,7 +87,8 @@ def test_a_temperature_is_no_better_than_softening_whatever_its_rounding():
     cell = Cell("made", "model", cell.cases, softer)
     comparison = compare_cell(cell, n_resamples=200)
     assert comparison.facts["softening"]["temperature"]["better"] is False
-    assert "temperature (no clear gain over softening)" in str(comparison)
+    assert "\ntemperature * " in str(comparison)
+    assert "\n* no clear gain over softening" in str(comparison)
     rows = [
         {"method": "a", "at_temperature": 2.0, "difference_nll": d, "difference_nll_low": 1.1 * d}
         | {"difference_nll_high": 0.9 * d}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal import __version__, metrics
+from scalecal.auditing import gates
 from scalecal.auditing import sentences as wording
 from scalecal.auditing.rows import TESTS, score, split_scores
 from scalecal.cases import Cases, Factor, Predictions
@@ -114,6 +115,13 @@ class Audit:
         if self.notes:
             parts.append("\n".join(f"Note: {note}" for note in self.notes))
         return "\n\n".join(parts)
+
+    def failures(self, conditions: Iterable[str | gates.Condition]) -> list[gates.Failure]:
+        """Return which conditions, such as "excess > 0.05" or "low: ece > 0.2", are met.
+
+        See `scalecal.auditing.gates`; an undefined number counts as failing.
+        """
+        return gates.failures(conditions, self.rows, self.difficulty)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per stratum; the columns are explained in `scalecal.metrics.COLUMNS`."""

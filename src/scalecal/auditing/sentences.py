@@ -7,6 +7,7 @@ fails only where it is worse than a calibrated model would look there.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -17,6 +18,9 @@ from scalecal.metrics import COLUMNS, Column
 
 LEVEL = 0.05
 """Level of the tests behind the sentences."""
+
+WIDTH = 100
+"""Columns of a terminal that tables keep to."""
 
 Row = Mapping[str, Any]
 
@@ -121,18 +125,99 @@ def _one_table(rows: Sequence[Row], references: Sequence[Row], keys: Sequence[st
     lines = [[column.title for column in used]]
     lines += [[cell(c.key, row.get(c.key)) for c in used] for row in rows]
     lines += [[cell(c.key, row[c.key]) if c.key in row else "" for c in used] for row in references]
-    return lay_out(lines, rules={0, len(rows)})
+    names = short_names([first for first, *_ in lines])
+    return lay_out(
+        [[name, *others] for name, (_, *others) in zip(names, lines, strict=True)],
+        rules={0, len(rows)},
+    )
 
 
-def lay_out(lines: Sequence[Sequence[str]], *, rules: Set[int] = frozenset({0})) -> str:
-    """Align cells, the first column to the left; draw a rule below some lines, but for the last."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = []
-    for i, (first, *others) in enumerate(lines):
-        cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
-        text.append("  ".join(cells).rstrip())
-        if i in rules and i < len(lines) - 1:
-            text.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
+def short_names(names: Sequence[str], most: int = 22) -> list[str]:
+    """Return names of at most so many letters, or as many more as tell them apart.
+
+    Examples
+    --------
+    >>> short_names(["low", "University Hospital A, site 12"])
+    ['low', 'University …A, site 12']
+    """
+    distinct = len(set(names))
+    while True:
+        kept = [
+            name
+            if len(name) <= most
+            else f"{name[: most // 2]}…{name[len(name) - (most - 1) // 2 :]}"
+            for name in names
+        ]
+        if len(set(kept)) == distinct:
+            return kept
+        most += 2
+
+
+def column_width(title: str, cells: Sequence[str]) -> int:
+    """Width of a column whose title may take several lines."""
+    return max(map(len, [*cells, *_title_lines(title, cells)]))
+
+
+def _title_lines(title: str, cells: Sequence[str]) -> list[str]:
+    widest = max(map(len, cells), default=0)
+    lines = textwrap.wrap(title, max(widest, 1), break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
+
+
+def lay_out(
+    lines: Sequence[Sequence[str]], *, rules: Set[int] = frozenset({0}), width: int = WIDTH
+) -> str:
+    """Align cells, the first column to the left; draw a rule below some lines, but for the last.
+
+    Where that is wider than `width`, titles take several lines; columns for which there is still no room
+    follow in further tables, each with the first column.
+
+    Examples
+    --------
+    >>> print(lay_out([["stratum", "vote NLL floor", "ECE"], ["low", "0.512", "0.2"]], width=20))
+              vote
+               NLL
+    stratum  floor  ECE
+    -------------------
+    low      0.512  0.2
+    """
+    titles, *body = lines
+    columns = [[row[k] for row in body] for k in range(len(titles))]
+    widths = [column_width(title, column) for title, column in zip(titles, columns, strict=True)]
+    blocks: list[list[int]] = [[0]]
+    for k in range(1, len(titles)):
+        if len(blocks[-1]) > 1 and _total([widths[i] for i in (*blocks[-1], k)]) > width:
+            blocks.append([0])
+        blocks[-1].append(k)
+    return "\n\n".join(
+        _block([titles[k] for k in block], [columns[k] for k in block], rules, width)
+        for block in blocks
+    )
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _block(
+    titles: Sequence[str], columns: Sequence[Sequence[str]], rules: Set[int], width: int
+) -> str:
+    heads = [[title] for title in titles]
+    widths = [max(map(len, each)) for each in map(list.__add__, heads, map(list, columns))]
+    if _total(widths) > width:
+        heads = list(map(_title_lines, titles, columns))
+        widths = list(map(column_width, titles, columns))
+    tall = max(map(len, heads))
+
+    def line(first: str, *others: str) -> str:
+        return "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip()
+
+    text = [
+        line(*cells) for cells in zip(*([""] * (tall - len(h)) + h for h in heads), strict=True)
+    ]
+    rule = "-" * _total(widths)
+    for i, cells in enumerate(zip(*columns, strict=True)):
+        text += [rule, line(*cells)] if i in rules else [line(*cells)]
     return "\n".join(text)
 
 

@@ -11,22 +11,30 @@ import typer
 from scalecal.cli.app import (
     AllowLeakage,
     Column,
+    Json,
     NRaters,
     Out,
     Seed,
     Ties,
     Votes,
-    app,
     columns,
+    command,
+    complain,
     given,
+    print_json,
     say,
     split_list,
     tell,
 )
+from scalecal.cli.help import Work
 from scalecal.cli.report import check_run, close_run
 
 
-@app.command()
+@command(
+    "audit predictions.csv --votes votes.csv --fail-if 'excess > 0.05' --out runs/audit",
+    Work("scalecal.io:read_predictions"),
+    Work("scalecal.auditing.audits:audit_predictions"),
+)
 def audit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet of predictions.")],
     votes: Votes = None,
@@ -68,6 +76,16 @@ def audit(
             "and ids and groups are not used.",
         ),
     ] = False,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="CONDITION",
+            help="Exit with code 3 where this is so: [STRATUM:] COLUMN OPERATOR NUMBER, such as "
+            "'excess > 0.05' or 'low: ece > 0.2'. May be given several times.",
+        ),
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Audit predictions: calibration overall and by how far the readers agree.
 
@@ -76,15 +94,21 @@ def audit(
     probability that one reader votes so, where there is one, and p elsewhere; rho is the correlation of
     votes around it; p_split, by this model or another, predicts how hard a case is. Other names are
     given by the --...-column options.
+
+    Conditions of --fail-if take any column of audit.csv (see docs/columns.md) and any stratum: overall
+    where none is named, and easy, middle or hard by predicted difficulty. A number that is undefined
+    fails too. Results are written all the same.
     """
     named = columns(locals())
     from scalecal.auditing.audits import audit_predictions
+    from scalecal.auditing.gates import check_strata, parse_conditions
     from scalecal.auditing.stream import stream_file
     from scalecal.checks import InputError
     from scalecal.io import read_predictions
     from scalecal.io.store import check_output_folder
     from scalecal.runs.folder import AUDIT_FILES, CASE_FILES, write_audit_run
 
+    conditions = parse_conditions(fail_if or ())
     if stream and votes is not None:
         raise InputError(
             f"--votes {votes} cannot be used with --stream, which reads one file once: "
@@ -112,8 +136,14 @@ def audit(
         predictions = read_predictions(
             file, **reading, **given(votes=votes, split=split), allow_leakage=allow_leakage
         )
+        cases = predictions.cases.stratified()
+        check_strata(conditions, cases.stratum_names, votes=cases.votes is not None)
         result = audit_predictions(predictions, **options)
-    say(str(result))
+    failed = result.failures(conditions)
+    if json:
+        print_json(result.to_json())
+    else:
+        say(str(result))
     if out is not None:
         names = write_audit_run(
             out,
@@ -124,9 +154,23 @@ def audit(
             inputs=inputs,
         )
         close_run(out, names)
+    for failure in failed:
+        complain(f"failed: {failure}")
+    if failed:
+        raise typer.Exit(3)
 
 
-@app.command()
+@command(
+    "plan --votes --auc 0.9 --readers 5 --rho 0.1,0.4",
+    Work("scalecal.planning:plan", readers="n_raters"),
+    Work(
+        "scalecal.planning:plan_votes",
+        when="with --votes",
+        readers="n_raters",
+        voted="n_voted",
+        recover="share",
+    ),
+)
 def plan(
     votes: Annotated[
         bool,
@@ -146,39 +190,35 @@ def plan(
         str | None,
         typer.Option(
             metavar="M,M,...",
-            help="Numbers of readers to consider; with --votes one, behind a label (default 7).",
+            help="Numbers of readers to consider; with --votes one, behind a label.",
         ),
     ] = None,
-    auc: Annotated[
-        float | None, typer.Option(help="With --votes: label AUC of the probe (default 0.85).")
-    ] = None,
+    auc: Annotated[float | None, typer.Option(help="With --votes: label AUC of the probe.")] = None,
     rho: Annotated[
         str | None,
         typer.Option(
             metavar="R,R,...",
             help="With --votes: correlations of two readers' votes on a case that the probe does not "
-            "explain, to assume (default 0.05,0.15,0.3).",
+            "explain, to assume.",
         ),
     ] = None,
     prevalence: Annotated[
-        float | None, typer.Option(help="With --votes: share of positive labels (default 0.5).")
+        float | None, typer.Option(help="With --votes: share of positive labels.")
     ] = None,
     n_labelled: Annotated[
         int | None,
-        typer.Option("--labelled", help="With --votes: cases with a label only (default 1000)."),
+        typer.Option("--labelled", help="With --votes: cases with a label only."),
     ] = None,
     voted: Annotated[
         str | None,
         typer.Option(
             metavar="N,N,...",
-            help="With --votes: numbers of cases with votes (default 0,25,50,100,200).",
+            help="With --votes: numbers of cases with votes.",
         ),
     ] = None,
     recover: Annotated[
         float | None,
-        typer.Option(
-            help="With --votes: desired share of what knowing every vote buys (default 0.9)."
-        ),
+        typer.Option(help="With --votes: desired share of what knowing every vote buys."),
     ] = None,
     n_simulations: Annotated[
         int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
@@ -189,7 +229,7 @@ def plan(
     """Say how many cases and readers an audit needs, by simulation.
 
     With --votes: how many cases need readers' votes, so that a probe trained on labels can tell how
-    one reader would vote. Example: scalecal plan --votes --auc 0.9 --readers 5 --rho 0.1,0.4
+    one reader would vote.
     """
     from scalecal.checks import InputError
     from scalecal.io.store import check_output_folder, output_folder, write_csv

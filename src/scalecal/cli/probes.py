@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal.cli.app import (
+    ENGINE_WORK,
     Address,
     AllowLeakage,
     Column,
@@ -25,14 +26,15 @@ from scalecal.cli.app import (
     TrainingDevice,
     Votes,
     Workers,
-    app,
     columns,
+    command,
     given,
     open_workers,
     say,
     split_list,
     tell,
 )
+from scalecal.cli.help import Work
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
@@ -82,6 +84,9 @@ Memory = Annotated[
 ]
 
 
+READ_WORK = Work("scalecal.io.features:read_features")
+"""The work behind the options of `read`."""
+
 Kappa = Annotated[
     float | None,
     typer.Option(
@@ -127,7 +132,11 @@ def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
     return read_features(features, **chosen, **known)
 
 
-@app.command()
+@command(
+    "fit features.npz --method panel-votes --out runs/probe",
+    READ_WORK,
+    Work("scalecal.runs.fitted:fit_method"),
+)
 def fit(
     features: FeaturesPath,
     method: Annotated[str, typer.Option("--method", metavar="NAME", help="See `methods`.")],
@@ -180,14 +189,14 @@ def fit(
         tell(f"warning: the limit of epochs ended the training, not early stopping{longer}")
 
 
-@app.command()
+@command("predict runs/probe new.npz --out predictions.csv", READ_WORK)
 def predict(
     probe: Annotated[Path, typer.Argument(metavar="DIR", help="A folder made by `fit`.")],
     features: FeaturesPath,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="CSV or Parquet to write.")],
     labels: Labels = None,
     votes: Votes = None,
-    ties: Ties = None,
+    ties: Ties = "drop",
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
@@ -205,7 +214,7 @@ def predict(
     Writes p, the label's probability; and where the probe knows the readers p_reader, the probability
     of one reader's vote, and p_split, the probability that the panel splits.
     """
-    options = given(**locals()) | {"ties": ties or "drop"}
+    options = given(**locals())
     import numpy as np
 
     from scalecal.checks import InputError
@@ -241,7 +250,7 @@ def predict(
     say(f"{len(table):,} predictions written to {out}")
 
 
-@app.command()
+@command("methods", quiet=False)
 def methods() -> None:
     """List the methods that `fit`, `compare` and `reproduce` know."""
     from scalecal.runs.methods import METHODS
@@ -253,7 +262,12 @@ def methods() -> None:
         say(f"{name:{widest}}  {method.about}{needs}{paper}")
 
 
-@app.command()
+@command(
+    "compare features.npz --votes votes.csv --seeds 5 --out runs/compare",
+    READ_WORK,
+    Work("scalecal.runs.grid:run_grid"),
+    ENGINE_WORK,
+)
 def compare(
     features: FeaturesPath,
     out: OutFolder,
@@ -261,7 +275,7 @@ def compare(
     labels: Labels = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B,...", help="Names; default: all that apply."),
+        typer.Option("--methods", metavar="A,B,...", help="Names; else all that apply."),
     ] = None,
     seeds: Seeds = None,
     positive: Positive = None,

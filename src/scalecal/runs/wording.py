@@ -6,12 +6,13 @@ the audited seed; what would help is judged by paired changes, which are means o
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.sentences import LEVEL, lay_out
+from scalecal.auditing.sentences import LEVEL, WIDTH, column_width, lay_out, short_names
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, holm
 from scalecal.runs.cells import PUBLISHED, VOTED
@@ -32,6 +33,9 @@ POINTS = (
 
 CHANGES = ("ece", "nll", "vote_nll", "count_log_score", "auc", "accuracy")
 """Metrics whose changes against the baseline are computed over all cases."""
+
+MARK = "*"
+"""Beside the name of a method that shows no clear gain over softening, where there is little room."""
 
 Facts = Mapping[str, Any]
 
@@ -159,9 +163,44 @@ def shown_table(facts: Facts) -> pd.DataFrame:
 
 
 def comparison_text(facts: Facts) -> str:
-    """Lay the comparison out as text, one line per method."""
-    shown = shown_table(facts)
-    return lay_out([list(map(str, shown.columns)), *shown.to_numpy().tolist()])
+    """Lay the comparison out as text, one line per method, in `WIDTH` columns.
+
+    Columns for which there is no room are named below, and so are methods with no clear gain over
+    softening.
+    """
+    table = {str(title): [str(v) for v in values] for title, values in shown_table(facts).items()}
+    mere = [bool(softening_remark(facts, method)) for method in facts["methods"]]
+    names = short_names(facts["methods"])
+    table["method"] = [
+        f"{m} {MARK}" if marked else m for m, marked in zip(names, mere, strict=True)
+    ]
+    kept = _with_room(table, _by_importance(facts, table))
+    text = lay_out([kept, *map(list, zip(*(table[title] for title in kept), strict=True))])
+    notes = [f"{MARK} no clear gain over softening"] if any(mere) else []
+    if left := [title for title in table if title not in kept]:
+        also = ", ".join(title.removesuffix(" [95 %]").removesuffix(" (floor)") for title in left)
+        notes += textwrap.wrap(f"Also in comparison.csv: {also}.", WIDTH)
+    return "\n".join([text, *([""] if notes else []), *notes])
+
+
+def _by_importance(facts: Facts, table: Mapping[str, Any]) -> list[str]:
+    """Titles of the comparison's columns, those that matter most first."""
+    first = COLUMNS["vote_nll" if COLUMNS["vote_nll"].title in table else "nll"].title
+    hardest = f"ECE {facts['hardest']} (floor)"
+    wanted = ["method", f"{first} change [95 %]", "ECE (floor)", hardest, first]
+    wanted += [COLUMNS[key].title for key in ("nll", "auc", "accuracy")]
+    return [title for title in dict.fromkeys([*wanted, *table]) if title in table]
+
+
+def _with_room(table: Mapping[str, Sequence[str]], titles: Sequence[str]) -> list[str]:
+    """Those of the titles, most important first, whose columns fit together; in the table's order."""
+    kept, left = [], WIDTH + 2
+    for title in titles:
+        width = column_width(title, table[title]) + 2
+        if width <= left:
+            kept.append(title)
+            left -= width
+    return [title for title in table if title in kept]
 
 
 # Sentences
