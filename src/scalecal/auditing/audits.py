@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal import __version__, metrics
 from scalecal.auditing import sentences as wording
+from scalecal.auditing.decision_curves import CHOSEN, DECISION_COLUMNS, THRESHOLDS, decision_rows
 from scalecal.auditing.rows import TESTS, score, split_scores
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import (
@@ -69,8 +70,8 @@ class Audit:
         What the reader of the numbers should know.
     predictions
         What was audited, kept for comparing, merging and drawing.
-    times
-        How many cases each row of the predictions stands for; None: one.
+    units
+        What is resampled: cases or groups, with the cases' weights.
     by_votes
         Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
     """
@@ -80,7 +81,7 @@ class Audit:
     meta: dict[str, Any]
     notes: list[str]
     predictions: Predictions = field(repr=False)
-    times: Float | None = field(default=None, repr=False)
+    units: Units = field(repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
     difficulty: list[dict[str, Any]] = field(default_factory=list)
 
@@ -89,6 +90,11 @@ class Audit:
             if row["name"] == name:
                 return row
         raise KeyError(f"no stratum {name!r}. Known: {', '.join(r['name'] for r in self.rows)}")
+
+    @property
+    def times(self) -> Float | None:
+        """How many cases each row of the predictions stands for; None: one."""
+        return self.units.times
 
     @property
     def sentences(self) -> list[str]:
@@ -127,6 +133,7 @@ class Audit:
             "strata": self.rows,
             "difficulty": self.difficulty,
             "references": self.references,
+            "decision": decision_rows(self, CHOSEN),
             "sentences": self.sentences,
             "notes": self.notes,
             "meta": self.meta,
@@ -163,6 +170,31 @@ class Audit:
             here.p, y=y, groups=groups, n_bins=n_bins, seed=self.meta["seed"], sample_weight=w
         )
         return table, bars
+
+    def decision_curve(self, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
+        """Return the net benefit of acting on the probabilities, one row per threshold.
+
+        For labels and `p`, and for votes and `p_reader` (or `p`), overall and by stratum: net benefit and
+        its gain over the better of treating all and none, with 95 % intervals
+        (`scalecal.auditing.decision_curves`). Within a stratum the prevalence is that of the stratum.
+        Empty for more than two classes.
+
+        Examples
+        --------
+        >>> p = np.linspace(0.01, 0.99, 50)
+        >>> result = audit(p > np.tile([0.2, 0.5, 0.8, 0.4, 0.6], 10), p)
+        >>> result.decision_curve([0.3])[["net_benefit", "treat_all"]].round(3).values.tolist()
+        [[0.386, 0.286]]
+        """
+        import pandas as pd
+
+        return pd.DataFrame(decision_rows(self, thresholds), columns=DECISION_COLUMNS)
+
+    def plot_decision(self) -> Figure:
+        """Draw the decision curve of every stratum, against labels and against votes."""
+        from scalecal.auditing.plots import decision
+
+        return decision(self)
 
     def plot(self) -> Figure:
         """Draw a reliability diagram per stratum, with counts and consistency bars."""
@@ -342,7 +374,7 @@ def audit_predictions(
     meta = _meta(predictions, units) | options
     notes = [*_notes(predictions, rows, units), *cases.notes]
     references = _references(predictions, units)
-    return Audit(rows, references, meta, notes, predictions, units.times, difficulty=difficulty)
+    return Audit(rows, references, meta, notes, predictions, units, difficulty=difficulty)
 
 
 def _checked(predictions: Predictions) -> Predictions:
