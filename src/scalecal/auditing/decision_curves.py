@@ -68,19 +68,22 @@ def benefit_rows(
         return {
             "positives": here.total(y[part], cell, size),
             "cases": here.total(counts[part], cell, size),
+            "size": here.size(counts[part]),
         }
 
     sums = units.totals(terms)
     # Sums over the cells from each threshold upwards; the first is over all cases.
-    positives, cases = (s[:, ::-1].cumsum(axis=1)[:, ::-1] for s in sums.values())
-    size = cases[:, 0]
+    positives, cases = (
+        sums[name][:, ::-1].cumsum(axis=1)[:, ::-1] for name in ("positives", "cases")
+    )
+    size = sums["size"][:, 0]
     n = float(size.sum())
     benefit = (positives - np.append(0.5, t) * cases) / (1.0 - np.append(0.5, t))
     every = (positives[:, :1] - t * cases[:, :1]) / (1.0 - t)
     rows = []
     for j, threshold in enumerate(t.tolist()):
-        over_none = _mean(benefit[:, j + 1], size)
-        over_all = _mean(benefit[:, j + 1] - every[:, j], size)
+        over_none = _mean(benefit[:, j + 1], cases[:, 0], size)
+        over_all = _mean(benefit[:, j + 1] - every[:, j], cases[:, 0], size)
         gain = np.minimum(over_none, over_all).tolist()
         rows.append(
             {
@@ -101,12 +104,12 @@ def benefit_rows(
     return rows
 
 
-def _mean(total: Float, size: Float) -> tuple[float, float, float]:
+def _mean(total: Float, cases: Float, size: Float) -> tuple[float, float, float]:
     """Mean over cases of what units add, with its interval; none where no case adds anything."""
     value = float(total.sum() / size.sum())
     if np.abs(total).max() < 1e-9 * size.max():  # what a stream adds is rounded
         return value, float("nan"), float("nan")
-    return value, *unit_interval(value, (total - value * size) / size.sum(), size)
+    return value, *unit_interval(value, (total - value * cases) / size.sum(), size)
 
 
 def decision_rows(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> list[dict[str, Any]]:
