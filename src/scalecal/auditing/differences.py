@@ -33,6 +33,8 @@ def _same_cases(a: Audit, b: Audit) -> Cases:
     x, z = a.predictions.cases, b.predictions.cases
     if x.n != z.n:
         raise InputError(f"the audits are of different cases: {x.n} against {z.n}")
+    if a.meta.get("prevalence") != b.meta.get("prevalence"):
+        raise InputError("the audits are of populations with different prevalences")
     for name in ("y", "votes", "strata"):
         left, right = (_values(getattr(cases, name)) for cases in (x, z))
         if not np.array_equal(left, right):
@@ -72,6 +74,8 @@ def compare_audits(a: Audit, b: Audit, *, n_resamples: int = 1000, seed: int = 0
 
     cases = _same_cases(a, b)
     units = Units.of(cases.n, groups=cases.group_codes, seed=seed)
+    if a.reweighted is not None:
+        units = units.weighted(labels_of(cases), a.reweighted.prevalence)
     out = []
     for name in ("overall", *cases.stratum_names):
         inside = cases.within(name)
@@ -138,14 +142,21 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
     _check_not_streamed(*audits)
     first = audits[0]
     for other in audits[1:]:
-        for key in ("n_bins", "n_resamples", "seed", "strata", "n_classes", "resampled"):
-            if other.meta[key] != first.meta[key]:
-                raise InputError(
-                    f"audits with different {key} cannot be merged: {first.meta[key]} and {other.meta[key]}"
-                )
-        for what, name in (("votes", "cases.votes"), ("p_reader", "p_reader")):
-            one, two = (attrgetter(name)(a.predictions) is None for a in (first, other))
+        for key in (
+            "n_bins",
+            "n_resamples",
+            "seed",
+            "strata",
+            "n_classes",
+            "resampled",
+            "prevalence",
+        ):
+            one, two = first.meta.get(key), other.meta.get(key)
             if one != two:
+                raise InputError(f"audits with different {key} cannot be merged: {one} and {two}")
+        for what, name in (("votes", "cases.votes"), ("p_reader", "p_reader")):
+            missing = [attrgetter(name)(a.predictions) is None for a in (first, other)]
+            if missing[0] != missing[1]:
                 raise InputError(f"audits with and without {what} cannot be merged")
         if other.predictions.rho != first.predictions.rho:
             raise InputError(
@@ -163,6 +174,7 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
             np.concatenate(readers) if readers else None,
             first.predictions.rho,
         ),
+        prevalence=first.meta.get("prevalence"),
         **{key: first.meta[key] for key in ("n_bins", "n_resamples", "seed")},
     )
 

@@ -62,6 +62,14 @@ def audit(
         int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
     ] = None,
     seed: Seed = None,
+    prevalence: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Share of positives where the model will be used: reweights an enriched sample to it, "
+            "by importance weights of both classes. Example: --prevalence 0.05",
+        ),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Audit only cases that a column split marks so: test."),
@@ -118,6 +126,11 @@ def audit(
         raise InputError(
             f"--split {split} cannot be used with --stream: put these cases into a file of their own"
         )
+    if stream and prevalence is not None:
+        raise InputError(
+            f"--prevalence {prevalence:g} cannot be used with --stream, which keeps counts of cases: "
+            "leave out --stream"
+        )
     if rater_column is not None and votes is None:
         raise InputError(
             f"--rater-column {rater_column} names a column of the votes: give their file with --votes"
@@ -128,7 +141,7 @@ def audit(
     elif out is not None:
         check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), inputs)
     reading = given(columns=named, positive=positive, n_raters=n_raters, ties=ties, seed=seed)
-    options = given(n_bins=n_bins, n_resamples=n_resamples)
+    options = given(n_bins=n_bins, n_resamples=n_resamples, prevalence=prevalence)
     if stream:
         result = stream_file(file, **reading, **options)
     else:

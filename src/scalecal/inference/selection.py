@@ -28,6 +28,7 @@ from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.grouping import draw_uniforms, pair_covariance, too_few
 from scalecal.metrics.resampling import EXACT_CASES, draw_normal, read_dependence
+from scalecal.metrics.reweighting import ClassWeights
 
 _LOGIT_BOUND = 36.0  # beyond it a float64 probability is 0 or 1
 
@@ -77,6 +78,7 @@ def selection_null(
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
     sample_weight: ArrayLike | None = None,
+    weights: ClassWeights | None = None,
 ) -> Float:
     """ECE of every stratum if the model were calibrated and strata depend on the label as they do.
 
@@ -96,6 +98,9 @@ def selection_null(
         Patient, slide, ... of each case.
     sample_weight
         How many cases each row stands for.
+    weights
+        Of cases that were sampled by class: what each class stands for. Labels are then drawn in the sample,
+        and ECEs are weighted (`scalecal.metrics.reweighting`).
 
     Returns
     -------
@@ -119,7 +124,9 @@ def selection_null(
         raise InputError("selection_null takes positive-class probabilities, shape (n,)")
     times = read_counts(sample_weight, n)
     rng = as_rng(seed)
-    unit, (share, _) = read_dependence(p, labels, groups, n_bins=n_bins, sample_weight=times)
+    q = p if weights is None else weights.in_sample(p)
+    w0, w1 = (1.0, 1.0) if weights is None else (weights.negative, weights.positive)
+    unit, (share, _) = read_dependence(q, labels, groups, n_bins=n_bins, sample_weight=times)
     if unit is not None:
         scarce = np.array([bool(too_few(unit[code == s])) for s in range(n_strata)])
     else:
@@ -128,17 +135,17 @@ def selection_null(
     if labels.min() == labels.max() or scarce.all():
         return out
     if (n if times is None else times.sum()) > EXACT_CASES:
-        limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours)
+        limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours, weights)
         cell = bin_index(p, n_bins=n_bins)
         for s in np.flatnonzero((limit.size > 0) & ~scarce):
             spread = np.diag(np.maximum(limit.variance[s], 0.0))
             if unit is not None and share > 0.0:
-                spread += share * pair_covariance(p, unit, cell, n_bins, limit.slope[s])
+                spread += share * pair_covariance(q, unit, cell, n_bins, limit.slope[s])
             sums = draw_normal(limit.mean[s], spread, n_resamples, rng)
             out[:, s] = np.abs(sums).sum(axis=1) / limit.size[s]
         return out
     if times is not None:
-        labels, p, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, code))
+        labels, p, q, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, q, code))
     # Equal predictions must not all share one window: break ties at random, far below any real gap.
     place = _logit(p) + 1e-7 * (rng.random(len(p)) - 0.5)
     neighbours: list[tuple[NDArray[Any], Int, int]] = []  # by label: codes in order, windows, size
@@ -150,7 +157,7 @@ def selection_null(
     bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
     for part in blocks(n_resamples, max(1, 1_000_000 // len(p))):
         b = part.stop - part.start
-        drawn = draw_uniforms(b, len(p), unit, share, rng) < p
+        drawn = draw_uniforms(b, len(p), unit, share, rng) < q
         step = rng.random((b, len(p)))
         by_label = [c[start + (step * k).astype(np.int64)] for c, start, k in neighbours]
         own = np.where(drawn, by_label[1], by_label[0])
@@ -158,11 +165,13 @@ def selection_null(
         cell = np.where(own < 0, n_strata, own).astype(np.int64) * n_bins + bin_of
         flat = (cell + np.arange(b)[:, None] * width).ravel()
         shape = (b, n_strata + 1, n_bins)
-        residual = np.bincount(flat, weights=(p - drawn).ravel(), minlength=b * width)
-        count = np.bincount(flat, minlength=b * width).reshape(shape)[:, :n_strata].sum(axis=2)
+        weight = np.where(drawn, w1, w0)
+        residual = np.bincount(flat, weights=(weight * (p - drawn)).ravel(), minlength=b * width)
+        size = np.bincount(flat, weights=weight.ravel(), minlength=b * width)
+        count = size.reshape(shape)[:, :n_strata].sum(axis=2)
         error = np.abs(residual.reshape(shape)[:, :n_strata]).sum(axis=2)
         filled = (count > 0) & ~scarce
-        out[part] = np.where(filled, error / np.maximum(count, 1), np.nan)
+        out[part] = np.where(filled, error / np.where(filled, count, 1.0), np.nan)
     return out
 
 
@@ -186,6 +195,7 @@ def _limit_sums(
     n_strata: int,
     n_bins: int,
     n_neighbours: int,
+    weights: ClassWeights | None,
 ) -> _Limit:
     """Normal limit of every stratum's bin sums.
 
@@ -194,6 +204,8 @@ def _limit_sums(
     """
     value, row = np.unique(p, return_inverse=True)
     place, bin_of = _logit(value), bin_index(value, n_bins=n_bins)
+    q = value if weights is None else weights.in_sample(value)
+    w0, w1 = (1.0, 1.0) if weights is None else (weights.negative, weights.positive)
     times = np.ones(len(p)) if times is None else times
     mass = np.bincount(row, times, len(value))
     windows = []
@@ -213,12 +225,12 @@ def _limit_sums(
             edges, counts = np.append(0.0, ends), np.append(0.0, running)
             inside = np.interp(start + k, edges, counts) - np.interp(start, edges, counts)
             share.append(inside / k)
-        q0, q1 = share
-        # The residual p - y* counted in stratum s: p - 1 with chance p q1, p with chance (1 - p) q0.
-        first = value * (1.0 - value) * (q0 - q1)
-        second = value * (1.0 - value) * ((1.0 - value) * q1 + value * q0)
+        # The residual w (p - y*) counted in stratum s, with its chance there if y* is 0, and if it is 1.
+        cases = ((w0 * value, (1.0 - q) * share[0]), (w1 * (value - 1.0), q * share[1]))
+        first = sum(chance * residual for residual, chance in cases)
+        second = sum(chance * residual**2 for residual, chance in cases)
         mean[s] = np.bincount(bin_of, mass * first, n_bins)
         variance[s] = np.bincount(bin_of, mass * (second - first**2), n_bins)
-        size[s] = mass @ (value * q1 + (1.0 - value) * q0)
-        slope[s] = (value * q0 + (1.0 - value) * q1)[row]
+        size[s] = mass @ (w1 * q * share[1] + w0 * (1.0 - q) * share[0])
+        slope[s] = (w0 * value * share[0] + w1 * (1.0 - value) * share[1])[row]
     return _Limit(mean, variance, size, slope)

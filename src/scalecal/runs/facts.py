@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal import metrics
 from scalecal.auditing.audits import Audit, audit_predictions
 from scalecal.auditing.sentences import LEVEL
 from scalecal.auditing.vote_bins import vote_reliability
@@ -602,17 +601,13 @@ REMEDIES: dict[str, tuple[Calibrator, str]] = {
 
 def reliability_facts(audit: Audit) -> list[Row]:
     """One panel per stratum of the audited seed: bins, counts, consistency bars, null."""
-    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
     panels = []
     for row in audit.rows:
         if not row["n"]:
             continue
         panel = {"stratum": row["name"], **{k: row[k] for k in ("n", "ece", "floor")}}
         if row["name"] == "overall":
-            event = read_hard_event(audit.predictions.cases.y, audit.predictions.p)  # type: ignore[arg-type]
-            groups = audit.predictions.cases.group_codes
-            drawn = metrics.resampled_ece(event.p, y=event.y, groups=groups, **options)
-            panel |= _bands([drawn])
+            panel |= _bands([audit.drawn_ece()])
             panel["null"] = row["floor"]
         else:
             panel |= {k: row.get(k) for k in ("null", "null_low", "null_high")}
