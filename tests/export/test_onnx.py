@@ -10,9 +10,9 @@ from scipy.special import expit, logit
 
 from scalecal.calibrators import CALIBRATORS, Chain, Identity, IsotonicCalibration
 from scalecal.checks import InputError
-from scalecal.export import onnx_model as module
+from scalecal.export import probe_graph as module
 from scalecal.export.calibrator_graphs import BUILDERS
-from scalecal.export.onnx_model import check_model, check_rows, expected, onnx_model
+from scalecal.export.probe_graph import check_model, check_rows, expected, onnx_model
 from scalecal.export.tensors import Graph, place
 from scalecal.panel import split_probability
 from scalecal.probes import LinearProbe, ScaleProbe

@@ -28,7 +28,7 @@ CHECK_LOGITS = 40.0
 """Logits of the rows on which both are compared lie within this, and some far beyond."""
 
 OUTPUTS: dict[str, str] = {
-    "p": "probability of the panel's label",
+    "p": "probability of the label",
     "p_reader": "probability that one reader votes so",
     "p_split": "probability that the panel splits (low agreement)",
 }
