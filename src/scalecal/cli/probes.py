@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FeaturesPath = Annotated[
     Path,
     typer.Argument(
-        metavar="FEATURES", help=".npz, Parquet or CSV, or a folder made by `extract` or `import`."
+        metavar="FEATURES", help=".npz, a table, or a folder made by `extract` or `import`."
     ),
 ]
 Labels = Annotated[

@@ -1,7 +1,7 @@
 """Users' tables in, output folders out.
 
-`read_table` takes any CSV or Parquet file; `read_predictions` and `read_votes` know what the columns
-mean; `output_folder`, `write_json` and `write_csv` leave nothing half-written.
+`read_table` takes any CSV, Parquet, Excel or JSON Lines file; `read_predictions` and `read_votes` know
+what the columns mean; `output_folder`, `write_json` and `write_csv` leave nothing half-written.
 """
 
 from __future__ import annotations

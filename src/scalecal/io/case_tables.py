@@ -88,8 +88,8 @@ def read_predictions(
     Parameters
     ----------
     path
-        CSV, TSV or Parquet with `id`, `p` (or a column `p_<class>` for each class), `label` and / or
-        `votes` + `n_raters` (or `votes_<class>`), and optionally `p_reader` (or
+        CSV, TSV, Parquet, Excel or JSON Lines with `id`, `p` (or `p_<class>` for each class), `label`
+        and / or `votes` + `n_raters` (or `votes_<class>`), and optionally `p_reader` (or
         `p_reader_<class>`), `rho` (one number for all cases), `p_split` (predicted difficulty: the
         probability that the readers split), `group`, `stratum` and `split`.
     votes

@@ -1,4 +1,4 @@
-"""Embeddings from any file a user may have: `.npz`, Parquet, CSV or a folder made by `scalecal extract`."""
+"""Embeddings from any file a user may have: `.npz`, any table, or a folder made by `scalecal extract`."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def read_features(
     Parameters
     ----------
     path
-        `.npz` with `X` and, optionally, `y`, `votes`, `n_raters`, `group`, `split`, `id`; a Parquet
-        or CSV file with feature columns `f0, f1, ...` (in Parquet also one list column) and `id`,
+        `.npz` with `X` and, optionally, `y`, `votes`, `n_raters`, `group`, `split`, `id`; a table
+        with feature columns `f0, f1, ...` (in Parquet also one list column) and `id`,
         `label`, ...; or a folder made by ``scalecal extract``.
     labels
         A table with `id` and `label` (also `votes`, `group`, `split`), joined by id.
