@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 _HOME = {
     "Audit": "scalecal.auditing.audits",
     "audit": "scalecal.auditing.audits",
-    "compare_audits": "scalecal.auditing.differences",
-    "merge_audits": "scalecal.auditing.differences",
+    "compare_audits": "scalecal.runs.differences",
+    "merge_audits": "scalecal.auditing.merging",
     "LinearProbe": "scalecal.probes",
     "ScaleProbe": "scalecal.probes",
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from scalecal.cli.app import (
     AllowLeakage,
     Column,
+    GroupRegex,
     NRaters,
     Out,
     Seed,
@@ -28,7 +29,13 @@ from scalecal.cli.report import check_run, close_run
 
 @app.command()
 def audit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet of predictions.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Predictions: CSV, Parquet, Excel or JSON Lines. Several are set side by side.",
+        ),
+    ],
     votes: Votes = None,
     out: Out = None,
     id_column: Column = None,
@@ -41,6 +48,7 @@ def audit(
     n_raters_column: Column = None,
     rater_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     stratum_column: Column = None,
     n_raters: NRaters = None,
     positive: Annotated[
@@ -76,15 +84,29 @@ def audit(
     probability that one reader votes so, where there is one, and p elsewhere; rho is the correlation of
     votes around it; p_split, by this model or another, predicts how hard a case is. Other names are
     given by the --...-column options.
+
+    Several files are joined by id: each is audited on the cases that all have, and compared with the
+    first, with paired intervals. Labels, votes and groups may stand in one of them. Example:
+    scalecal audit old.csv new.csv --out runs/old-new
     """
     named = columns(locals())
     from scalecal.auditing.audits import audit_predictions
     from scalecal.auditing.stream import stream_file
     from scalecal.checks import InputError
-    from scalecal.io import read_predictions
+    from scalecal.io import read_common_predictions, read_predictions
     from scalecal.io.store import check_output_folder
-    from scalecal.runs.folder import AUDIT_FILES, CASE_FILES, write_audit_run
+    from scalecal.runs.facts import compare_files
+    from scalecal.runs.folder import AUDIT_FILES, CASE_FILES, RUN_FILES, write_audit_run, write_run
 
+    if stream and len(files) > 1:
+        raise InputError(
+            "--stream keeps counts, not cases, which several files are compared by: leave it out, or "
+            "audit one file after the other"
+        )
+    if stream and group_regex is not None:
+        raise InputError(
+            f"--group-regex {group_regex} cannot be used with --stream, which reads neither ids nor groups"
+        )
     if stream and votes is not None:
         raise InputError(
             f"--votes {votes} cannot be used with --stream, which reads one file once: "
@@ -98,32 +120,45 @@ def audit(
         raise InputError(
             f"--rater-column {rater_column} names a column of the votes: give their file with --votes"
         )
-    inputs = [file, votes]
+    inputs = [*files, votes]
     if out is not None and stream:
         check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=inputs)
     elif out is not None:
-        check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), inputs)
+        names = (*AUDIT_FILES, *CASE_FILES) if len(files) == 1 else RUN_FILES
+        check_run(out, "audit", names, inputs)
     reading = given(columns=named, positive=positive, n_raters=n_raters, ties=ties, seed=seed)
     options = given(n_bins=n_bins, n_resamples=n_resamples)
-    if stream:
-        result = stream_file(file, **reading, **options)
-    else:
+    if not stream:
         options |= given(seed=seed)
-        predictions = read_predictions(
-            file, **reading, **given(votes=votes, split=split), allow_leakage=allow_leakage
-        )
-        result = audit_predictions(predictions, **options)
+        reading |= given(votes=votes, split=split, group_regex=group_regex)
+        reading["allow_leakage"] = allow_leakage
+    about: dict[str, Any] = {
+        "command": sys.argv,
+        "options": {**options, **given(ties=ties, group_regex=group_regex)},
+        "inputs": inputs,
+    }
+    if len(files) > 1:
+        comparison = compare_files(read_common_predictions(files, **reading), **options)
+        say(str(comparison))
+        if out is not None:
+            written = write_run(
+                out,
+                comparison,
+                kind="audit",
+                title=f"{comparison.cell.dataset} side by side",
+                notes=comparison.notes,
+                fingerprint=comparison.fingerprint,
+                **about,
+            )
+            close_run(out, written)
+        return
+    if stream:
+        result = stream_file(files[0], **reading, **options)
+    else:
+        result = audit_predictions(read_predictions(files[0], **reading), **options)
     say(str(result))
     if out is not None:
-        names = write_audit_run(
-            out,
-            result,
-            dataset=file.stem,
-            command=sys.argv,
-            options={**options, **given(ties=ties)},
-            inputs=inputs,
-        )
-        close_run(out, names)
+        close_run(out, write_audit_run(out, result, dataset=files[0].stem, **about))
 
 
 @app.command()

@@ -47,7 +47,7 @@ MOST_KEPT = 1_000_000
 CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet", FACTS)
 RUN_FILES = (
     *(*CASE_FILES, "results.csv", "comparison.csv"),
-    *("claims.json", "frontier.csv", "frontier_methods.csv"),
+    *("claims.json", "frontier.csv", "frontier_methods.csv", "differences.csv"),
 )
 AUDIT_FILES = ("audit.json", "audit.csv", "reliability.svg", "reliability.png")
 """Files of a run or audit: somebody else's of these names are refused before any work."""
@@ -120,8 +120,11 @@ def write_run(
         if claims is not None:
             write_json(folder / "claims.json", list(claims))
         for method, audit in comparison.audits.items():
-            audit.to_json(folder / f"audit_{method}.json")
-            save(audit.plot(), folder / f"reliability_{method}")
+            name = method.replace("/", "_")
+            audit.to_json(folder / f"audit_{name}.json")
+            save(audit.plot(), folder / f"reliability_{name}")
+        if facts["differences"]:
+            write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
         if facts["hardest"]:
             curve, beyond = (pd.DataFrame(facts["frontier"][k]) for k in ("curve", "beyond"))
             write_csv(curve, folder / "frontier.csv")
