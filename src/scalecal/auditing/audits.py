@@ -1,7 +1,7 @@
 """The audit: calibration by how far the readers agree, with its own noise floor.
 
 For all cases and for every stratum: the error, what a calibrated model would show there, tests,
-and scores against the readers' votes. `scalecal.compare_audits` sets two audits side by
+and scores against the readers' votes. `scalecal.compare_audits` sets audits side by
 side on the same cases; `scalecal.merge_audits` joins audits of parts into the audit of the whole.
 """
 

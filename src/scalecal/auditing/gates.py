@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scalecal.cases import Cases
 from scalecal.checks import InputError, lookup
 from scalecal.inference.difficulty import DIFFICULTIES
 from scalecal.metrics import COLUMNS
@@ -68,20 +69,23 @@ class Condition:
 class Failure:
     """A condition that was met, or whose number is undefined.
 
-    `n` is the number of cases in the stratum, `reason` says why the value is undefined.
+    `n` is the number of cases in the stratum, `reason` says why the value is undefined, `model` is
+    whose number it is, where several were audited.
     """
 
     condition: Condition
     value: float
     n: int
     reason: str = ""
+    model: str = ""
 
     def __str__(self) -> str:
         condition = self.condition
         found = f"{condition.column} is undefined ({self.reason})"
         if not self.reason:
             found = f"{condition.column} = {_digits(self.value, condition.limit)}"
-        return f"{condition}: {found} in {condition.stratum}, n = {self.n:,}"
+        whose = f"{self.model}: " if self.model else ""
+        return f"{whose}{condition}: {found} in {condition.stratum}, n = {self.n:,}"
 
 
 def _digits(value: float, limit: float) -> str:
@@ -129,24 +133,21 @@ def parse_conditions(conditions: Iterable[str | Condition]) -> list[Condition]:
     return [parse_condition(c) if isinstance(c, str) else c for c in conditions]
 
 
-def check_strata(conditions: Iterable[Condition], names: Iterable[str], *, votes: bool) -> None:
-    """Refuse conditions on strata that an audit will not have.
-
-    Parameters
-    ----------
-    conditions
-    names
-        The strata of the cases; "overall" need not be among them.
-    votes
-        Whether there are votes, hence strata of predicted difficulty.
+def check_strata(conditions: Iterable[Condition], cases: Cases) -> None:
+    """Refuse conditions on strata that an audit of these cases will not have.
 
     Examples
     --------
-    >>> check_strata([parse_condition("hard: n < 9")], ["site a", "site b"], votes=False)
+    >>> check_strata([parse_condition("hard: n < 9")], Cases(n=2, classes=("0", "1")))
     Traceback (most recent call last):
         ...
-    scalecal.checks.InputError: unknown stratum in the condition 'hard: n < 9': 'hard'. Known: overall, ...
+    scalecal.checks.InputError: unknown stratum in the condition 'hard: n < 9': 'hard'. Known: overall
     """
+    names = cases.stratified().stratum_names
+    _check_strata(conditions, names, votes=cases.votes is not None)
+
+
+def _check_strata(conditions: Iterable[Condition], names: Iterable[str], *, votes: bool) -> None:
     known = dict.fromkeys(["overall", *names, *(DIFFICULTIES if votes else ())])
     for condition in conditions:
         if condition.stratum not in known:
@@ -179,7 +180,7 @@ def failures(
     low: ece > 0.2: ece is undefined (there are too few cases, or of one kind only) in low, n = 12
     """
     parsed = parse_conditions(conditions)
-    check_strata(parsed, [row["name"] for row in rows], votes=bool(difficulty))
+    _check_strata(parsed, [row["name"] for row in rows], votes=bool(difficulty))
     table = {row["name"]: row for row in (*difficulty, *rows)}
     out = []
     for condition in parsed:

@@ -49,6 +49,14 @@ Ties = Annotated[
 ]
 NRaters = Annotated[int | None, typer.Option(help="Readers of every case, where no column has it.")]
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Name of this column or array.")]
+GroupRegex = Annotated[
+    str | None,
+    typer.Option(
+        "--group-regex",
+        metavar="REGEX",
+        help="Take the patient from the id, by the first (...) in it: '^(P[0-9]+)_'.",
+    ),
+]
 TrainingDevice = Annotated[
     str | None, typer.Option(help="Where probes are trained: cpu, or cuda through torch.")
 ]

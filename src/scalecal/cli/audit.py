@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from scalecal.cli.app import (
     AllowLeakage,
     Column,
+    GroupRegex,
     Json,
     NRaters,
     Out,
@@ -36,7 +37,13 @@ from scalecal.cli.report import check_run, close_run
     Work("scalecal.auditing.audits:audit_predictions"),
 )
 def audit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet of predictions.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Predictions: CSV, Parquet, Excel or JSON Lines. Several are set side by side.",
+        ),
+    ],
     votes: Votes = None,
     out: Out = None,
     id_column: Column = None,
@@ -49,6 +56,7 @@ def audit(
     n_raters_column: Column = None,
     rater_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     stratum_column: Column = None,
     n_raters: NRaters = None,
     positive: Annotated[
@@ -103,20 +111,33 @@ def audit(
     votes around it; p_split, by this model or another, predicts how hard a case is. Other names are
     given by the --...-column options.
 
+    Several files are joined by id: each is audited on the cases that all have, and compared with the
+    first, with paired intervals. Labels, votes and groups may stand in one of them.
+
     Conditions of --fail-if take any column of audit.csv (see docs/columns.md) and any stratum: overall
     where none is named, and easy, middle or hard by predicted difficulty. A number that is undefined
-    fails too. Results are written all the same.
+    fails too. Of several files each is held to them. Results are written all the same.
     """
     named = columns(locals())
-    from scalecal.auditing.audits import audit_predictions
+    from scalecal.auditing.audits import Audit, audit_predictions
     from scalecal.auditing.gates import check_strata, parse_conditions
     from scalecal.auditing.stream import stream_file
     from scalecal.checks import InputError
-    from scalecal.io import read_predictions
+    from scalecal.io import read_common_predictions, read_predictions
     from scalecal.io.store import check_output_folder
-    from scalecal.runs.folder import AUDIT_FILES, CASE_FILES, write_audit_run
+    from scalecal.runs.facts import Comparison, compare_files
+    from scalecal.runs.folder import AUDIT_FILES, CASE_FILES, RUN_FILES, write_audit_run, write_run
 
     conditions = parse_conditions(fail_if or ())
+    if stream and len(files) > 1:
+        raise InputError(
+            "--stream keeps counts, not cases, which several files are compared by: leave it out, or "
+            "audit one file after the other"
+        )
+    if stream and group_regex is not None:
+        raise InputError(
+            f"--group-regex {group_regex} cannot be used with --stream, which reads neither ids nor groups"
+        )
     if stream and votes is not None:
         raise InputError(
             f"--votes {votes} cannot be used with --stream, which reads one file once: "
@@ -135,38 +156,52 @@ def audit(
         raise InputError(
             f"--rater-column {rater_column} names a column of the votes: give their file with --votes"
         )
-    inputs = [file, votes]
+    inputs = [*files, votes]
     if out is not None and stream:
         check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=inputs)
     elif out is not None:
-        check_run(out, "audit", (*AUDIT_FILES, *CASE_FILES), inputs)
+        names = (*AUDIT_FILES, *CASE_FILES) if len(files) == 1 else RUN_FILES
+        check_run(out, "audit", names, inputs)
     reading = given(columns=named, positive=positive, n_raters=n_raters, ties=ties, seed=seed)
     options = given(n_bins=n_bins, n_resamples=n_resamples, prevalence=prevalence)
-    if stream:
-        result = stream_file(file, **reading, **options)
-    else:
+    if not stream:
         options |= given(seed=seed)
-        predictions = read_predictions(
-            file, **reading, **given(votes=votes, split=split), allow_leakage=allow_leakage
-        )
-        cases = predictions.cases.stratified()
-        check_strata(conditions, cases.stratum_names, votes=cases.votes is not None)
+        reading |= given(votes=votes, split=split, group_regex=group_regex)
+        reading["allow_leakage"] = allow_leakage
+    about: dict[str, Any] = {
+        "command": sys.argv,
+        "options": {**options, **given(ties=ties, group_regex=group_regex)},
+        "inputs": inputs,
+    }
+    result: Audit | Comparison
+    if stream:
+        result = stream_file(files[0], **reading, **options)
+    elif len(files) == 1:
+        predictions = read_predictions(files[0], **reading)
+        check_strata(conditions, predictions.cases)
         result = audit_predictions(predictions, **options)
-    failed = result.failures(conditions)
+    else:
+        several = read_common_predictions(files, **reading)
+        check_strata(conditions, next(iter(several.values())).cases)
+        result = compare_files(several, **options)
     if json:
         print_json(result.to_json())
     else:
         say(str(result))
-    if out is not None:
-        names = write_audit_run(
+    if out is not None and isinstance(result, Audit):
+        close_run(out, write_audit_run(out, result, dataset=files[0].stem, **about))
+    if out is not None and isinstance(result, Comparison):
+        written = write_run(
             out,
             result,
-            dataset=file.stem,
-            command=sys.argv,
-            options={**options, **given(ties=ties)},
-            inputs=inputs,
+            kind="audit",
+            title=f"{result.cell.dataset} side by side",
+            notes=result.notes,
+            fingerprint=result.fingerprint,
+            **about,
         )
-        close_run(out, names)
+        close_run(out, written)
+    failed = result.failures(conditions)
     for failure in failed:
         complain(f"failed: {failure}")
     if failed:

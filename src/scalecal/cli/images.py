@@ -14,6 +14,7 @@ from scalecal.cli.app import (
     Address,
     AllowLeakage,
     Engine,
+    GroupRegex,
     NumGpus,
     OutFolder,
     Votes,
@@ -68,6 +69,7 @@ def open_images(
         typer.Option(metavar="DIR", help="PatchCamelyon: where .gz files are unpacked."),
     ] = None,
     key: Annotated[str | None, typer.Option(help="table: name of the array in HDF5 files.")] = None,
+    group_regex: GroupRegex = None,
 ) -> ImageSet:
     """Open a data set with the options the user gave; warnings go to standard error."""
     from scalecal.datasets import open_dataset
@@ -82,6 +84,7 @@ def open_images(
             ties=ties,
             cache=cache,
             key=key,
+            group_regex=group_regex,
         ),
     )
     for warning in images.warnings:

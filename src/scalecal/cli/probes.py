@@ -17,6 +17,7 @@ from scalecal.cli.app import (
     AllowLeakage,
     Column,
     Engine,
+    GroupRegex,
     NRaters,
     NumGpus,
     OutFolder,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 FeaturesPath = Annotated[
     Path,
     typer.Argument(
-        metavar="FEATURES", help=".npz, Parquet or CSV, or a folder made by `extract` or `import`."
+        metavar="FEATURES", help=".npz, a table, or a folder made by `extract` or `import`."
     ),
 ]
 Labels = Annotated[
@@ -127,7 +128,7 @@ def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
     """Read embeddings with those of a command's options that say how, and what else is known."""
     from scalecal.io.features import read_features
 
-    names = ("labels", "votes", "positive", "ties", "n_raters")
+    names = ("labels", "votes", "positive", "ties", "n_raters", "group_regex")
     chosen = given(**{name: options.get(name) for name in names}, columns=columns(options))
     return read_features(features, **chosen, **known)
 
@@ -148,6 +149,7 @@ def fit(
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     split_column: Column = None,
     preset: Preset = None,
     kappa: Kappa = None,
@@ -200,6 +202,7 @@ def predict(
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     votes_law: Annotated[
         bool,
         typer.Option(
@@ -283,6 +286,7 @@ def compare(
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     split_column: Column = None,
     preset: Preset = None,
     kappa: Kappa = None,
@@ -354,6 +358,7 @@ def compare(
         command=sys.argv,
         options={
             "features": features.name,
+            "group_regex": group_regex,
             "seeds": seeds,
             "methods": methods,
             "preset": preset,

@@ -8,14 +8,17 @@ bootstrap's are shared by all methods, a method's null is shared by its seeds.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scalecal.auditing.audits import Audit, audit_predictions
+from scalecal.auditing.gates import Condition, Failure, parse_conditions
 from scalecal.auditing.sentences import LEVEL
 from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.calibrators import (
@@ -28,6 +31,7 @@ from scalecal.calibrators import (
 )
 from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fold_numbers
+from scalecal.cases import Predictions
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.inference.units import NORMAL_95
@@ -36,6 +40,7 @@ from scalecal.metrics.arguments import as_table, read_hard_event
 from scalecal.panel import split_probability, vote_log_pmf
 from scalecal.runs import wording
 from scalecal.runs.cells import BASELINE, PUBLISHED, VOTED, Cell, Prediction
+from scalecal.runs.differences import cell_of_audits, differences, differences_text
 from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import Nulls, Resampled, draw_nulls, score_cell
@@ -108,8 +113,36 @@ class Comparison:
         """The result in plain sentences."""
         return wording.all_sentences(self.facts)
 
+    @property
+    def notes(self) -> list[str]:
+        """What the audits' readers should know, each note once."""
+        return list(dict.fromkeys(note for audit in self.audits.values() for note in audit.notes))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of what was audited."""
+        hashes = (str(audit.meta["data_sha256"]) for audit in self.audits.values())
+        return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+    def failures(self, conditions: Iterable[str | Condition]) -> list[Failure]:
+        """Return which conditions (`scalecal.auditing.gates`) each of the audits meets."""
+        parsed = parse_conditions(conditions)
+        return [
+            replace(failure, model=name)
+            for name, audit in self.audits.items()
+            for failure in audit.failures(parsed)
+        ]
+
+    def to_json(self) -> str:
+        """Return the audits and the differences between models as JSON text."""
+        facts = {key: self.facts[key] for key in ("audits", "differences", "lead", "more")}
+        return json.dumps(facts | {"notes": self.notes}, indent=2, ensure_ascii=False)
+
     def __str__(self) -> str:
-        return wording.comparison_text(self.facts)
+        if not self.facts["differences"]:
+            return wording.comparison_text(self.facts)
+        parts = [differences_text(self.facts), wording.files_text(self.facts)]
+        return "\n\n".join([*parts, "\n".join(f"Note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         shown = wording.shown_table(self.facts)
@@ -161,7 +194,10 @@ def compare_cell(
     candidates = {after} if after else _candidates(cell)
     best = best_method(changes, candidates, beaten=_beaten(drawn, changes, candidates))
     frontier = _frontier(cell, rows, options)
-    shown = [base, *([after] if after else [best["method"]] if best else [])]
+    files = bool(cell.meta.get("files"))
+    shown = (
+        cell.methods if files else [base, *([after] if after else [best["method"]] if best else [])]
+    )
     made = dict(audits or {})
     made = {m: made.get(m) or audit_predictions(cell.answers(m), **options) for m in shown}
     first, both = cell.first(base), _two_answers(cell, shown)
@@ -194,6 +230,7 @@ def compare_cell(
         "rows": rows,
         "recovered": {m: _recovered(cell, drawn, m) for m in cell.methods},
         "contrasts": _contrasts(cell, drawn),
+        "differences": differences(cell, drawn) if files else [],
         "voted": None if voted is None else _voted(cell, drawn, voted),
         "kappa_sensitivity": None if voted is None else _kappa_sensitivity(cell, drawn, voted),
         "reliability": {m: reliability_facts(audit) for m, audit in made.items()},
@@ -211,6 +248,49 @@ def compare_cell(
     facts["lead"] = wording.lead([facts])
     facts["more"] = wording.further(facts)
     return Comparison(cell, facts, _tidy(results, voted), made)
+
+
+def compare_files(
+    predictions: Mapping[str, Predictions],
+    *,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Comparison:
+    """Audit several models' predictions of the same cases, and compare them with the first.
+
+    Parameters
+    ----------
+    predictions
+        Name of the file -> predictions, as `scalecal.io.read_common_predictions` returns them.
+    n_bins, n_resamples, seed
+        As `compare_cell`.
+
+    Examples
+    --------
+    >>> from scalecal.cases import Cases
+    >>> p = np.random.default_rng(0).uniform(size=300)
+    >>> y = (np.random.default_rng(1).uniform(size=300) < p).astype(int)
+    >>> cases = Cases(n=300, classes=("0", "1"), y=y)
+    >>> both = {"a.csv": Predictions(cases, p), "b.csv": Predictions(cases, 0.5 + 0 * p)}
+    >>> compare_files(both, n_resamples=200).sentences[-1]
+    'b.csv has higher label NLL than a.csv, by 0.210 [0.158, 0.271], ...; no clear difference in ECE.'
+    """
+    options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    names = list(predictions)
+    two = [name for name in names if predictions[name].p_reader is not None]
+    judged = f"Votes judge p_reader where a file has one ({', '.join(two)}), and p of the others."
+    audits = {
+        name: audit_predictions(
+            replace(own, cases=own.cases.note(judged)) if 0 < len(two) < len(names) else own,
+            **options,
+        )
+        for name, own in predictions.items()
+    }
+    called = " and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others"
+    sources = next(iter(predictions.values())).sources
+    cell = cell_of_audits(audits, dataset=called, meta={"files": sources or dict.fromkeys(names)})
+    return compare_cell(cell, audits=audits, **options)
 
 
 def _tidy(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:

@@ -121,6 +121,7 @@ def fit_method(
         "encoder": data.encoder,
         "dataset": dataset,
         "data_sha256": data.fingerprint,
+        "notes": list(cases.notes),
         "counts": {
             "train": len(trained.rows),
             "validation": 0 if held is None else len(held),

@@ -47,7 +47,7 @@ MOST_KEPT = 1_000_000
 CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet", FACTS)
 RUN_FILES = (
     *(*CASE_FILES, "results.csv", "comparison.csv"),
-    *("claims.json", "frontier.csv", "frontier_methods.csv"),
+    *("claims.json", "frontier.csv", "frontier_methods.csv", "differences.csv"),
 )
 CALIBRATE_FILES = ("predictions.csv", "calibrator.json")
 AUDIT_FILES = ("audit.json", "audit.csv", "reliability.svg", "reliability.png")
@@ -124,8 +124,11 @@ def write_run(
         for name, text in (files or {}).items():
             write_text(folder / name, text)
         for method, audit in comparison.audits.items():
-            audit.to_json(folder / f"audit_{method}.json")
-            save(audit.plot(), folder / f"reliability_{method}")
+            name = method.replace("/", "_")
+            audit.to_json(folder / f"audit_{name}.json")
+            save(audit.plot(), folder / f"reliability_{name}")
+        if facts["differences"]:
+            write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
         if facts["hardest"]:
             curve, beyond = (pd.DataFrame(facts["frontier"][k]) for k in ("curve", "beyond"))
             write_csv(curve, folder / "frontier.csv")

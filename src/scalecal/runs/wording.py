@@ -16,6 +16,7 @@ from scalecal.auditing.sentences import LEVEL, WIDTH, column_width, lay_out, sho
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, holm
 from scalecal.runs.cells import PUBLISHED, VOTED
+from scalecal.runs.differences import difference_sentences
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,6 +204,14 @@ def _with_room(table: Mapping[str, Sequence[str]], titles: Sequence[str]) -> lis
     return [title for title in table if title in kept]
 
 
+def files_text(facts: Facts) -> str:
+    """What is to be said of several files: each on its own, a line each, then how they differ."""
+    alone = [
+        f"{name}: {' '.join(facts['audits'][name]['sentences'][:2])}" for name in facts["methods"]
+    ]
+    return "\n".join([*alone, "", *difference_sentences(facts)])
+
+
 # Sentences
 
 
@@ -213,7 +222,9 @@ def all_sentences(facts: Facts) -> list[str]:
 
 def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
     """Three statements, each with a heading, on one cell or on several."""
-    headings = ("How well calibrated", "Where it fails", "What would help")
+    headings = ["How well calibrated", "Where it fails", "What would help"]
+    if len(cells) == 1 and cells[0]["differences"]:
+        headings[2] = "How the files differ"
     texts = _one(cells[0]) if len(cells) == 1 else _several(cells)
     return [{"heading": h, "text": t} for h, t in zip(headings, texts, strict=True)]
 
@@ -238,6 +249,8 @@ def _row(facts: Facts, method: str, stratum: str = "overall") -> Mapping[str, An
 
 def help_sentence(facts: Facts) -> str:
     """What would help most in a cell, at what price, and what is left; or that nothing is worth doing."""
+    if facts["differences"]:
+        return " ".join(difference_sentences(facts))
     best = facts["best"]
     if best is None:
         if len(facts["methods"]) == 1:
