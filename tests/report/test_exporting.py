@@ -11,7 +11,7 @@ from scalecal.checks import InputError
 from scalecal.io.text import latex_text, markdown_text
 from scalecal.report import export, report_facts
 from scalecal.report.figures import frontier
-from scalecal.report.svg import Drawing
+from scalecal.report.svg import Drawing, text_width
 from tests.report.conftest import many_methods
 from tests.report.make_runs import make_run
 
@@ -75,7 +75,7 @@ def test_names_cannot_break_markdown_or_latex():
 
 
 def test_every_method_is_labelled_in_the_frontier(tmp_path):
-    """By name where there are few, by number with a key where there are many."""
+    """By name, beside its point or in the margin; no name lies on another."""
     for count in (6, 40):
         run = make_run(
             tmp_path / str(count), n=120, seeds=1, methods=many_methods(count), tables=False
@@ -87,4 +87,11 @@ def test_every_method_is_labelled_in_the_frontier(tmp_path):
         assert sheet is not None
         words = {mark.text for mark in sheet.marks if mark.kind == "text"}
         assert set(cell["methods"]) <= words
-        assert sum(mark.kind == "circle" for mark in sheet.marks) == count
+        assert sum(bool(mark.tip) for mark in sheet.marks) == count
+        names = [m for m in sheet.marks if m.kind == "text" and m.text in cell["methods"]]
+        boxes = [(*m.points[0], m.points[0][0] + text_width(m.text, m.size)) for m in names]
+        for i, (left, y, right) in enumerate(boxes):
+            assert right <= sheet.width
+            for other_left, other_y, other_right in boxes[:i]:
+                apart = right <= other_left or other_right <= left
+                assert apart or abs(y - other_y) >= 11

@@ -107,6 +107,14 @@
     follow();
   }
 
+  const save = (blob, name) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+
   // Cases: filter and download. Text that a spreadsheet would run is made plain text.
   const csv = (text) => {
     const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
@@ -116,20 +124,18 @@
     const table = button.closest(".cell").querySelector("table.cases");
     const select = button.closest(".cell").querySelector(".case-stratum");
     if (select) {
-      select.addEventListener("change", () => {
-        for (const row of table.tBodies[0].rows) row.hidden = Boolean(select.value) && row.dataset.stratum !== select.value;
-      });
+      const rows = [...table.tBodies[0].rows];
+      const only = () => { for (const row of rows) row.hidden = Boolean(select.value) && row.dataset.stratum !== select.value; };
+      if (!rows.some((row) => row.dataset.stratum === select.value)) select.value = "";
+      select.addEventListener("change", only);
+      only();
     }
     button.addEventListener("click", () => {
       const rows = [table.tHead.rows[0], ...[...table.tBodies[0].rows].filter((row) => !row.hidden)];
       const skip = all("thead th", table).findIndex((head) => head.textContent.trim() === "Image");
       const text = rows.map((row) => [...row.cells].filter((_, i) => i !== skip)
         .map((cell) => csv(cell.dataset.csv ?? cell.textContent.trim())).join(",")).join("\n") + "\n";
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-      link.download = "cases.csv";
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      save(new Blob([text], { type: "text/csv" }), "cases.csv");
     });
   }
 
@@ -312,5 +318,106 @@
     });
   }
 
-  addEventListener("beforeprint", () => all("details").forEach((part) => { part.open = true; }));
+  // Before, after or both, everywhere at once. A figure or panel with one swatch is of one method.
+  for (const part of all("figure, .byvotes .panel")) {
+    const swatches = all(".swatch", part);
+    if (swatches.length === 1) part.dataset.role = swatches[0].classList.contains("before") ? "before" : "after";
+  }
+  const sides = all("button[data-side]");
+  for (const button of sides) {
+    button.addEventListener("click", () => {
+      root.dataset.sides = button.dataset.side;
+      for (const other of sides) other.setAttribute("aria-pressed", String(other.dataset.side === button.dataset.side));
+    });
+  }
+
+  // Every figure as a file or on the clipboard: its panels and their titles in one drawing, on white.
+    const words = (element) => (element ? element.textContent.replace(/\s+/g, " ").trim() : "");
+  const captionOf = (figure) => {
+    const caption = figure.querySelector("figcaption"), svg = figure.querySelector("svg");
+    if (!caption) return svg.getAttribute("aria-label");
+    const copy = caption.cloneNode(true), chosen = caption.querySelector("select");
+    if (chosen) copy.querySelector("strong").textContent = chosen.value;
+    for (const part of all("label, .tools", copy)) part.remove();
+    return words(copy);
+  };
+  const written = (parent, text, x, y, size, weight) => {
+    const line = mark(parent, "text", { x, y, "font-size": size, "font-weight": weight, class: "f-ink" });
+    line.textContent = text;
+  };
+  const compose = (figure) => {
+    const parts = all("svg", figure).filter((svg) => svg.getClientRects().length);
+    const sheet = document.createElementNS(NS, "svg"), gap = 16, head = 30;
+    const rules = Object.entries(data.colours).map(([role, colour]) => `.f-${role}{fill:${colour}}.s-${role}{stroke:${colour}}`);
+    const style = mark(sheet, "style", {});
+    style.textContent = `text{font-family:system-ui,sans-serif}.f-none{fill:none}${rules.join("")}`;
+    const paper = mark(sheet, "rect", { width: "100%", height: "100%", class: "f-paper" });
+    written(sheet, captionOf(figure), gap, 20, 13, 600);
+    let x = gap, y = head, low = 0, wide = 0;
+    parts.forEach((svg, i) => {
+      const { width, height } = svg.viewBox.baseVal, panel = svg.closest(".panel");
+      if (i && x + width > 1100) { x = gap; y = low; }
+      const lines = panel ? [words(panel.querySelector(".title")), words(panel.querySelector(".values"))].filter(Boolean) : [];
+      lines.forEach((text, k) => written(sheet, text, x, y + 14 + 15 * k, 12 - k, k ? 400 : 600));
+      const copy = svg.cloneNode(true), down = y + 16 * lines.length + (lines.length ? 6 : 0);
+      for (const name of ["tabindex", "role", "aria-roledescription"]) copy.removeAttribute(name);
+      for (const dot of all("[data-tip]", copy)) {
+        mark(dot, "title", {}).textContent = dot.dataset.tip;
+        dot.removeAttribute("data-tip");
+        dot.classList.remove("lit");
+      }
+      for (const [name, value] of Object.entries({ x, y: down, width, height })) copy.setAttribute(name, value);
+      sheet.append(copy);
+      wide = Math.max(wide, x + width);
+      low = Math.max(low, down + height + gap);
+      x += width + gap;
+    });
+    const size = { width: Math.max(wide + gap, 13 * 0.56 * captionOf(figure).length + 2 * gap), height: low };
+    for (const [name, value] of Object.entries({ ...size, viewBox: `0 0 ${size.width} ${size.height}` })) sheet.setAttribute(name, value);
+    paper.setAttribute("width", size.width);
+    return { text: new XMLSerializer().serializeToString(sheet), ...size };
+  };
+  const picture = async ({ text, width, height }) => {
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    await image.decode();
+    const canvas = Object.assign(document.createElement("canvas"), { width: 2 * width, height: 2 * height });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((done) => { canvas.toBlob(done, "image/png"); });
+  };
+  const copies = Boolean(navigator.clipboard && navigator.clipboard.write && window.ClipboardItem);
+  all("main figure").filter((figure) => figure.querySelector("svg")).forEach((figure) => {
+    const tools = document.createElement("span"), status = document.createElement("span");
+    tools.className = "tools";
+    status.setAttribute("role", "status");
+    const name = () => `${captionOf(figure).replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "").toLowerCase().slice(0, 60) || "figure"}`;
+    const add = (text, what, work) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = text;
+      button.setAttribute("aria-label", `${what}: ${captionOf(figure)}`);
+      button.addEventListener("click", () => {
+        Promise.resolve().then(work).then((told) => { status.textContent = told || ""; })
+          .catch(() => { status.textContent = "The browser did not allow it."; });
+      });
+      tools.append(button);
+    };
+    add("SVG", "Download as SVG", () => save(new Blob([compose(figure).text], { type: "image/svg+xml" }), `${name()}.svg`));
+    add("PNG", "Download as PNG", async () => save(await picture(compose(figure)), `${name()}.png`));
+    if (copies) {
+      add("Copy", "Copy as PNG", async () => {
+        await navigator.clipboard.write([new ClipboardItem({ "image/png": picture(compose(figure)) })]);
+        return "Copied.";
+      });
+    }
+    tools.append(status);
+    (figure.querySelector("figcaption") || figure).append(tools);
+  });
+
+  // One page to print: the answer, its figure and its table.
+  document.getElementById("print-one").addEventListener("click", () => {
+    root.dataset.print = "one";
+    print();
+  });
+  addEventListener("afterprint", () => { delete root.dataset.print; });
 })();
