@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from scalecal.report import report_facts, write_report
 from scalecal.report.figures import percent
 from scalecal.report.page import MOST_BYTES, MOST_CASES, MOST_WITH_IMAGES
 from scalecal.runs.cells import read_cell
+from scalecal.runs.facts import compare_cell
+from scalecal.runs.folder import write_run
 from scalecal.runs.wording import change_text
 from tests.report.conftest import many_methods
 from tests.report.make_runs import METHODS, make_run
@@ -36,6 +40,13 @@ EVIL = (
     "7",
     "../../../etc/passwd",
 )
+
+
+SIDES = {"before": (True, False, False), "after": (False, True, True), "both": (True, True, True)}
+"""Side -> whether the figure before, that after, and the curve after are seen."""
+
+PAPER = {"A4": 695, "Letter": 718}
+"""Width of a sheet between its margins, in pixels of a style sheet."""
 
 
 def slide(page, value: int) -> None:
@@ -197,6 +208,74 @@ def test_axe_finds_nothing(open_page, pages, name, scheme):
     assert told == []
 
 
+def test_one_switch_shows_before_after_or_both(open_page, pages):
+    page = open_page(pages["compare"])
+    side = {name: page.locator(f'#difficulty button[data-side="{name}"]') for name in SIDES}
+    before, after = (page.locator("figure.reliability").nth(i) for i in range(2))
+    curves = page.locator("#work polyline.s-accent").first
+    for name, seen in SIDES.items():
+        side[name].focus()
+        page.keyboard.press("Enter")
+        assert (before.is_visible(), after.is_visible(), curves.is_visible()) == seen
+        for other in SIDES:
+            pressed = page.locator(f'button[data-side="{other}"]')
+            assert {pressed.nth(i).get_attribute("aria-pressed") for i in range(2)} == {
+                str(other == name).lower()
+            }
+
+
+def test_figures_as_files_and_on_the_clipboard(open_page, pages, runs):
+    page = open_page(pages["both"])
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    assert page.locator("main figure:has(svg):not(:has(.tools))").count() == 0
+    cell = report_facts([runs["compare"], runs["other"]])["cells"][0]
+    for figure, texts in (
+        ("figure.reliability", [cell["name"], "none", "low agreement", "ECE"]),
+        ("#methods figure", ["change of vote NLL", "temperature", "gains no more than softening"]),
+        ("#work figure", ["Errors avoided", cell["shown"][1], "share of cases sent"]),
+    ):
+        tools = page.locator(figure).first.locator(".tools")
+        files = {}
+        for kind in ("SVG", "PNG"):
+            with page.expect_download() as waiting:
+                tools.get_by_role("button", name=f"as {kind}").first.click()
+            assert waiting.value.suggested_filename.endswith(f".{kind.lower()}")
+            files[kind] = Path(waiting.value.path()).read_bytes()
+        root = ET.fromstring(files["SVG"].decode())
+        drawn = " ".join(root.itertext())
+        assert all(text in drawn for text in texts)
+        assert b"tabindex" not in files["SVG"]
+        assert files["PNG"].startswith(b"\x89PNG")
+        assert int.from_bytes(files["PNG"][16:20]) == 2 * int(root.get("width"))
+        tools.get_by_role("button", name="Copy").click()
+        tools.get_by_text("Copied.").wait_for()
+    kinds = "navigator.clipboard.read().then(items => items[0].types)"
+    assert page.evaluate(kinds) == ["image/png"]
+
+
+@pytest.mark.parametrize("name", ["compare", "audit", "both", "voted", "reproduce"])
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_a_summary_of_one_page_and_nothing_cut(open_page, pages, name, paper):
+    page = open_page(pages[name], viewport={"width": PAPER[paper], "height": 900})
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER[paper]
+    assert page.locator("#summary").is_visible()
+    assert not page.locator(".tools, nav, .control, #all-methods").first.is_visible()
+    whole = page.pdf(format=paper)
+    page.evaluate("document.documentElement.dataset.print = 'one'")
+    assert len(re.findall(rb"/Type /Page\b", page.pdf(format=paper))) == 1
+    assert len(re.findall(rb"/Type /Page\b", whole)) > 1
+
+
+@pytest.mark.parametrize("name", ["compare", "voted", "both"])
+def test_telephones_have_at_most_twelve_screens(open_page, pages, name):
+    page = open_page(pages[name], viewport={"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollHeight") <= 12 * 844
+    panels = page.locator("figure.reliability .panels").first
+    assert panels.evaluate("e => e.scrollWidth > e.clientWidth")  # beside each other, with a shadow
+    assert "gradient" in panels.evaluate("e => getComputedStyle(e).backgroundImage")
+
+
 def test_without_script_everything_is_there(open_page, pages, runs):
     page = open_page(pages["both"], java_script_enabled=False)
     assert page.locator("figure.reliability:visible").count() == 4
@@ -296,6 +375,18 @@ def test_a_hundred_methods(open_page, tmp_path):
     page = open_page(file)
     assert page.locator("#dots tbody tr").count() == 100
     assert page.locator("#tradeoffs .whole [data-tip]").count() == 200
+
+
+def test_28_methods_are_less_than_a_megabyte(tmp_path):
+    """With two seeds the page has the results of each; with ten, their means, which are fewer."""
+    methods = {**many_methods(28), "method-000": METHODS["jury"]}
+    made = make_run(tmp_path / "made", n=977, methods=methods, tables=False, seeds=2)
+    run, found = tmp_path / "run", compare_cell(read_cell(made), n_resamples=20)
+    about = {"options": {}, "notes": [], "fingerprint": "0" * 64}
+    write_run(run, found, kind="compare", command=["scalecal", "compare"], **about)
+    file = write_report([run], tmp_path / "report.html")
+    assert file.stat().st_size < 1_000_000
+    assert len(re.findall(r'<tr data-cell="c0"', file.read_text())) == 28
 
 
 def test_a_hundred_thousand_cases(open_page, tmp_path):

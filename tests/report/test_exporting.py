@@ -12,6 +12,8 @@ from scalecal.io.text import latex_text, markdown_text
 from scalecal.report import export, report_facts
 from scalecal.report.figures import frontier
 from scalecal.report.svg import Drawing, text_width
+from scalecal.report.views import few_methods, forests, ranked_methods
+from scalecal.runs.wording import change_text, softening_remark
 from tests.report.conftest import many_methods
 from tests.report.make_runs import make_run
 
@@ -72,6 +74,33 @@ def test_names_cannot_break_markdown_or_latex():
     assert r"50 \% \& \textbackslash{}input\{x\}" in tex
     assert r"na\_me" in tex
     assert "tabular}{lr}" in tex
+
+
+def test_forest_plots_are_sorted_and_mark_what_softening_would_give(runs):
+    cell = report_facts([runs["compare"]])["cells"][0]
+    rows = {r["method"]: r for r in cell["rows"] if r["stratum"] == "overall"}
+    order = sorted(set(rows) - {"none"}, key=lambda m: rows[m]["vote_nll"])
+    for metric, _, sheet in forests(cell):
+        names = [m.text for m in sheet.marks if m.kind == "text" and m.text in rows]
+        assert names == order
+        marks = {m.tip.partition(":")[0]: m for m in sheet.marks if m.tip}
+        assert set(marks) == set(order)
+        for method, mark in marks.items():
+            assert change_text(rows[method]["changes"][metric]) in mark.tip
+            assert (mark.fill == "paper") == bool(softening_remark(cell, method))
+            zero = next(m for m in sheet.marks if m.kind == "line" and m.stroke == "before")
+            change = rows[method]["changes"][metric]["difference"]
+            assert (mark.points[0][0] < zero.points[0][0]) == (change < 0)
+
+
+def test_few_methods_hold_the_best(tmp_path):
+    run = make_run(tmp_path / "run", n=200, seeds=1, methods=many_methods(12), tables=False)
+    cell = report_facts([run])["cells"][0]
+    ranked = [row["method"] for row in ranked_methods(cell)]
+    assert len(ranked) == 11
+    assert cell["best"]["method"] in few_methods(cell)
+    assert few_methods({**cell, "best": None}) == ranked[:5]
+    assert few_methods({**cell, "best": {"method": ranked[8]}}) == [*ranked[:4], ranked[8]]
 
 
 def test_every_method_is_labelled_in_the_frontier(tmp_path):

@@ -259,7 +259,7 @@ def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Draw
 
     def at(share: float, rate: float) -> tuple[float, float]:
         return (
-            left + share * (width - left - 12),
+            left + share * (width - left - 18),
             height - bottom - min(rate / top, 1.0) * (height - up - bottom),
         )
 

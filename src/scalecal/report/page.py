@@ -27,10 +27,10 @@ from scalecal.runs.folder import mean_results, read_runs, results_of, side_by_si
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_BYTES = 2_000_000
+MOST_BYTES = 1_000_000
 """Size of a page without thumbnails, at most."""
 
-MOST_WITH_IMAGES = 8_000_000
+MOST_WITH_IMAGES = 7_000_000
 """Size of a page with thumbnails, at most."""
 
 
@@ -53,7 +53,7 @@ class Detail:
 
 # Tried in turn until the page is small enough.
 DETAILS = (
-    Detail(800_000, 300_000, 8, 24),
+    Detail(550_000, 200_000, 8, 24),
     Detail(300_000, 150_000, 5, 12),
     Detail(100_000, 50_000, 3, 6),
     Detail(0, 0, 2, 2),

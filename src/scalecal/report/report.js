@@ -334,48 +334,59 @@
   // Every figure as a file or on the clipboard: its panels and their titles in one drawing, on white.
     const words = (element) => (element ? element.textContent.replace(/\s+/g, " ").trim() : "");
   const captionOf = (figure) => {
-    const caption = figure.querySelector("figcaption"), svg = figure.querySelector("svg");
-    if (!caption) return svg.getAttribute("aria-label");
-    const copy = caption.cloneNode(true), chosen = caption.querySelector("select");
-    if (chosen) copy.querySelector("strong").textContent = chosen.value;
-    for (const part of all("label, .tools", copy)) part.remove();
-    return words(copy);
-  };
-  const written = (parent, text, x, y, size, weight) => {
-    const line = mark(parent, "text", { x, y, "font-size": size, "font-weight": weight, class: "f-ink" });
-    line.textContent = text;
+    const caption = figure.querySelector("figcaption"), model = figure.closest(".cell")?.querySelector(".cellname");
+    if (!caption) return figure.querySelector("svg").getAttribute("aria-label");
+    const copy = caption.cloneNode(true), chosen = caption.querySelector("select"), strong = copy.querySelector("strong");
+    if (chosen) strong.textContent = chosen.value;
+    for (const part of all("label, .tools, .key", copy)) part.remove();
+    if (strong && strong.nextElementSibling) strong.append(", ");
+    return [words(model), words(copy)].filter(Boolean).join(": ").replace(/ ,/g, ",");
   };
   const compose = (figure) => {
-    const parts = all("svg", figure).filter((svg) => svg.getClientRects().length);
-    const sheet = document.createElementNS(NS, "svg"), gap = 16, head = 30;
+    const sheet = document.createElementNS(NS, "svg"), gap = 16, pen = document.createElement("canvas").getContext("2d");
     const rules = Object.entries(data.colours).map(([role, colour]) => `.f-${role}{fill:${colour}}.s-${role}{stroke:${colour}}`);
-    const style = mark(sheet, "style", {});
-    style.textContent = `text{font-family:system-ui,sans-serif}.f-none{fill:none}${rules.join("")}`;
-    const paper = mark(sheet, "rect", { width: "100%", height: "100%", class: "f-paper" });
-    written(sheet, captionOf(figure), gap, 20, 13, 600);
-    let x = gap, y = head, low = 0, wide = 0;
-    parts.forEach((svg, i) => {
+    mark(sheet, "style", {}).textContent = `text{font-family:system-ui,sans-serif}.f-none{fill:none}${rules.join("")}`;
+    const paper = mark(sheet, "rect", { class: "f-paper" });
+    let wide = 0, low = 30, x = gap, y = 30;
+    const write = (text, left, down, size, weight) => {
+      mark(sheet, "text", { x: left, y: down, "font-size": size, "font-weight": weight, class: "f-ink" }).textContent = text;
+      pen.font = `${weight} ${size}px system-ui, sans-serif`;
+      const end = left + pen.measureText(text).width;
+      wide = Math.max(wide, end);
+      return end;
+    };
+    write(captionOf(figure), gap, 20, 13, 600);
+    let at = gap;
+    for (const swatch of all(".key .swatch", figure)) {
+      mark(sheet, "circle", { cx: at + 5, cy: y + 8, r: 5, class: swatch.classList.contains("before") ? "f-before" : "f-accent" });
+      at = write(swatch.nextSibling.textContent.trim(), at + 15, y + 12, 12, 400) + gap;
+      low = y + 26;
+    }
+    y = low;
+    all("svg", figure).filter((svg) => svg.getClientRects().length).forEach((svg, i) => {
       const { width, height } = svg.viewBox.baseVal, panel = svg.closest(".panel");
       if (i && x + width > 1100) { x = gap; y = low; }
-      const lines = panel ? [words(panel.querySelector(".title")), words(panel.querySelector(".values"))].filter(Boolean) : [];
-      lines.forEach((text, k) => written(sheet, text, x, y + 14 + 15 * k, 12 - k, k ? 400 : 600));
-      const copy = svg.cloneNode(true), down = y + 16 * lines.length + (lines.length ? 6 : 0);
+      const lines = panel ? [".title", ".values"].map((part) => words(panel.querySelector(part))).filter(Boolean) : [];
+      lines.forEach((text, k) => write(text, x, y + 14 + 15 * k, 12 - k, k ? 400 : 600));
+      const copy = svg.cloneNode(true), down = y + (lines.length ? 16 * lines.length + 6 : 0);
       for (const name of ["tabindex", "role", "aria-roledescription"]) copy.removeAttribute(name);
       for (const dot of all("[data-tip]", copy)) {
         mark(dot, "title", {}).textContent = dot.dataset.tip;
         dot.removeAttribute("data-tip");
         dot.classList.remove("lit");
       }
-      for (const [name, value] of Object.entries({ x, y: down, width, height })) copy.setAttribute(name, value);
+      for (const [name, value] of Object.entries({ x, y: down, width, height, overflow: "visible" })) copy.setAttribute(name, value);
       sheet.append(copy);
       wide = Math.max(wide, x + width);
       low = Math.max(low, down + height + gap);
       x += width + gap;
     });
-    const size = { width: Math.max(wide + gap, 13 * 0.56 * captionOf(figure).length + 2 * gap), height: low };
-    for (const [name, value] of Object.entries({ ...size, viewBox: `0 0 ${size.width} ${size.height}` })) sheet.setAttribute(name, value);
-    paper.setAttribute("width", size.width);
-    return { text: new XMLSerializer().serializeToString(sheet), ...size };
+    const axis = words(figure.querySelector(".axisname"));
+    if (axis) { write(axis, gap, low, 11, 400); low += gap; }
+    const width = Math.ceil(wide + gap), height = Math.ceil(low);
+    for (const [name, value] of Object.entries({ width, height })) { sheet.setAttribute(name, value); paper.setAttribute(name, value); }
+    sheet.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    return { text: new XMLSerializer().serializeToString(sheet), width, height };
   };
   const picture = async ({ text, width, height }) => {
     const image = new Image();

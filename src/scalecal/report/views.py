@@ -198,11 +198,11 @@ def _few_sentence(cell: Row, few: Sequence[str], every: int) -> str:
     """Which methods are shown at first."""
     judge = COLUMNS["vote_nll" if cell["votes"] else "nll"].title
     if every <= len(few):
-        return f"By {judge}, lowest first."
+        return f"by {judge}, lowest first"
     best = cell["best"] and cell["best"]["method"]
     late = best and [r["method"] for r in ranked_methods(cell)].index(best) >= len(few)
     also = f", with {best}, the best that may be recommended" if late else ""
-    return f"The {len(few)} of {every} methods with the lowest {judge}{also}; all of them are folded below."
+    return f"the {len(few)} of {every} methods with the lowest {judge}{also}"
 
 
 def frontiers(cell: Row, methods: Sequence[str] | None = None) -> list[tuple[str, str, Drawing]]:
@@ -588,7 +588,12 @@ def _with_change(row: Row | None, key: str, baseline: str) -> dict[str, Any]:
     change = None if row["method"] == baseline else row["changes"].get(key)
     words, bracket, rest = (change_text(change) if change else "").partition(" [")
     interval = bracket.strip() + rest
-    return {"value": row[key], "text": number(row[key]), "change": words, "interval": interval}
+    return {
+        "value": f"{row[key]:.6g}",
+        "text": number(row[key]),
+        "change": words,
+        "interval": interval,
+    }
 
 
 def _claims_view(facts: Row) -> dict[str, Any]:
