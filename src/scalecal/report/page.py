@@ -19,6 +19,7 @@ from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import csv_text, number
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.report.figures import PANEL
+from scalecal.report.svg import COLOURS
 from scalecal.report.views import cell_view, data_uri, page_view
 from scalecal.runs.cells import Cell
 from scalecal.runs.folder import mean_results, read_runs, results_of, side_by_side
@@ -26,10 +27,10 @@ from scalecal.runs.folder import mean_results, read_runs, results_of, side_by_si
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_BYTES = 2_000_000
+MOST_BYTES = 1_000_000
 """Size of a page without thumbnails, at most."""
 
-MOST_WITH_IMAGES = 8_000_000
+MOST_WITH_IMAGES = 7_000_000
 """Size of a page with thumbnails, at most."""
 
 
@@ -52,7 +53,7 @@ class Detail:
 
 # Tried in turn until the page is small enough.
 DETAILS = (
-    Detail(800_000, 300_000, 8, 24),
+    Detail(550_000, 200_000, 8, 24),
     Detail(300_000, 150_000, 5, 12),
     Detail(100_000, 50_000, 3, 6),
     Detail(0, 0, 2, 2),
@@ -187,14 +188,14 @@ def _page(
 
 
 def payload(arrays: Mapping[str, Any]) -> str:
-    """Return geometry and case arrays as JSON that cannot end its script element or open a comment in it.
+    """Return geometry, colours and case arrays as JSON that cannot end or comment out its script element.
 
     Examples
     --------
     >>> set("<>&") & set(payload({"id": "</script><!-- &amp;"}))
     set()
     """
-    value = {"panel": PANEL, "cells": arrays}
+    value = {"panel": PANEL, "colours": COLOURS, "cells": arrays}
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

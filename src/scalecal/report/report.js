@@ -107,6 +107,14 @@
     follow();
   }
 
+  const save = (blob, name) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+
   // Cases: filter and download. Text that a spreadsheet would run is made plain text.
   const csv = (text) => {
     const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
@@ -116,20 +124,18 @@
     const table = button.closest(".cell").querySelector("table.cases");
     const select = button.closest(".cell").querySelector(".case-stratum");
     if (select) {
-      select.addEventListener("change", () => {
-        for (const row of table.tBodies[0].rows) row.hidden = Boolean(select.value) && row.dataset.stratum !== select.value;
-      });
+      const rows = [...table.tBodies[0].rows];
+      const only = () => { for (const row of rows) row.hidden = Boolean(select.value) && row.dataset.stratum !== select.value; };
+      if (!rows.some((row) => row.dataset.stratum === select.value)) select.value = "";
+      select.addEventListener("change", only);
+      only();
     }
     button.addEventListener("click", () => {
       const rows = [table.tHead.rows[0], ...[...table.tBodies[0].rows].filter((row) => !row.hidden)];
       const skip = all("thead th", table).findIndex((head) => head.textContent.trim() === "Image");
       const text = rows.map((row) => [...row.cells].filter((_, i) => i !== skip)
         .map((cell) => csv(cell.dataset.csv ?? cell.textContent.trim())).join(",")).join("\n") + "\n";
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-      link.download = "cases.csv";
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      save(new Blob([text], { type: "text/csv" }), "cases.csv");
     });
   }
 
@@ -312,5 +318,117 @@
     });
   }
 
-  addEventListener("beforeprint", () => all("details").forEach((part) => { part.open = true; }));
+  // Before, after or both, everywhere at once. A figure or panel with one swatch is of one method.
+  for (const part of all("figure, .byvotes .panel")) {
+    const swatches = all(".swatch", part);
+    if (swatches.length === 1) part.dataset.role = swatches[0].classList.contains("before") ? "before" : "after";
+  }
+  const sides = all("button[data-side]");
+  for (const button of sides) {
+    button.addEventListener("click", () => {
+      root.dataset.sides = button.dataset.side;
+      for (const other of sides) other.setAttribute("aria-pressed", String(other.dataset.side === button.dataset.side));
+    });
+  }
+
+  // Every figure as a file or on the clipboard: its panels and their titles in one drawing, on white.
+    const words = (element) => (element ? element.textContent.replace(/\s+/g, " ").trim() : "");
+  const captionOf = (figure) => {
+    const caption = figure.querySelector("figcaption"), model = figure.closest(".cell")?.querySelector(".cellname");
+    if (!caption) return figure.querySelector("svg").getAttribute("aria-label");
+    const copy = caption.cloneNode(true), chosen = caption.querySelector("select"), strong = copy.querySelector("strong");
+    if (chosen) strong.textContent = chosen.value;
+    for (const part of all("label, .tools, .key", copy)) part.remove();
+    if (strong && strong.nextElementSibling) strong.append(", ");
+    return [words(model), words(copy)].filter(Boolean).join(": ").replace(/ ,/g, ",");
+  };
+  const compose = (figure) => {
+    const sheet = document.createElementNS(NS, "svg"), gap = 16, pen = document.createElement("canvas").getContext("2d");
+    const rules = Object.entries(data.colours).map(([role, colour]) => `.f-${role}{fill:${colour}}.s-${role}{stroke:${colour}}`);
+    mark(sheet, "style", {}).textContent = `text{font-family:system-ui,sans-serif}.f-none{fill:none}${rules.join("")}`;
+    const paper = mark(sheet, "rect", { class: "f-paper" });
+    let wide = 0, low = 30, x = gap, y = 30;
+    const write = (text, left, down, size, weight) => {
+      mark(sheet, "text", { x: left, y: down, "font-size": size, "font-weight": weight, class: "f-ink" }).textContent = text;
+      pen.font = `${weight} ${size}px system-ui, sans-serif`;
+      const end = left + pen.measureText(text).width;
+      wide = Math.max(wide, end);
+      return end;
+    };
+    write(captionOf(figure), gap, 20, 13, 600);
+    let at = gap;
+    for (const swatch of all(".key .swatch", figure)) {
+      mark(sheet, "circle", { cx: at + 5, cy: y + 8, r: 5, class: swatch.classList.contains("before") ? "f-before" : "f-accent" });
+      at = write(swatch.nextSibling.textContent.trim(), at + 15, y + 12, 12, 400) + gap;
+      low = y + 26;
+    }
+    y = low;
+    all("svg", figure).filter((svg) => svg.getClientRects().length).forEach((svg, i) => {
+      const { width, height } = svg.viewBox.baseVal, panel = svg.closest(".panel");
+      if (i && x + width > 1100) { x = gap; y = low; }
+      const lines = panel ? [".title", ".values"].map((part) => words(panel.querySelector(part))).filter(Boolean) : [];
+      lines.forEach((text, k) => write(text, x, y + 14 + 15 * k, 12 - k, k ? 400 : 600));
+      const copy = svg.cloneNode(true), down = y + (lines.length ? 16 * lines.length + 6 : 0);
+      for (const name of ["tabindex", "role", "aria-roledescription"]) copy.removeAttribute(name);
+      for (const dot of all("[data-tip]", copy)) {
+        mark(dot, "title", {}).textContent = dot.dataset.tip;
+        dot.removeAttribute("data-tip");
+        dot.classList.remove("lit");
+      }
+      for (const [name, value] of Object.entries({ x, y: down, width, height, overflow: "visible" })) copy.setAttribute(name, value);
+      sheet.append(copy);
+      wide = Math.max(wide, x + width);
+      low = Math.max(low, down + height + gap);
+      x += width + gap;
+    });
+    const axis = words(figure.querySelector(".axisname"));
+    if (axis) { write(axis, gap, low, 11, 400); low += gap; }
+    const width = Math.ceil(wide + gap), height = Math.ceil(low);
+    for (const [name, value] of Object.entries({ width, height })) { sheet.setAttribute(name, value); paper.setAttribute(name, value); }
+    sheet.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    return { text: new XMLSerializer().serializeToString(sheet), width, height };
+  };
+  const picture = async ({ text, width, height }) => {
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    await image.decode();
+    const canvas = Object.assign(document.createElement("canvas"), { width: 2 * width, height: 2 * height });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((done) => { canvas.toBlob(done, "image/png"); });
+  };
+  const copies = Boolean(navigator.clipboard && navigator.clipboard.write && window.ClipboardItem);
+  all("main figure").filter((figure) => figure.querySelector("svg")).forEach((figure) => {
+    const tools = document.createElement("span"), status = document.createElement("span");
+    tools.className = "tools";
+    status.setAttribute("role", "status");
+    const name = () => `${captionOf(figure).replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "").toLowerCase().slice(0, 60) || "figure"}`;
+    const add = (text, what, work) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = text;
+      button.setAttribute("aria-label", `${what}: ${captionOf(figure)}`);
+      button.addEventListener("click", () => {
+        Promise.resolve().then(work).then((told) => { status.textContent = told || ""; })
+          .catch(() => { status.textContent = "The browser did not allow it."; });
+      });
+      tools.append(button);
+    };
+    add("SVG", "Download as SVG", () => save(new Blob([compose(figure).text], { type: "image/svg+xml" }), `${name()}.svg`));
+    add("PNG", "Download as PNG", async () => save(await picture(compose(figure)), `${name()}.png`));
+    if (copies) {
+      add("Copy", "Copy as PNG", async () => {
+        await navigator.clipboard.write([new ClipboardItem({ "image/png": picture(compose(figure)) })]);
+        return "Copied.";
+      });
+    }
+    tools.append(status);
+    (figure.querySelector("figcaption") || figure).append(tools);
+  });
+
+  // One page to print: the answer, its figure and its table.
+  document.getElementById("print-one").addEventListener("click", () => {
+    root.dataset.print = "one";
+    print();
+  });
+  addEventListener("afterprint", () => { delete root.dataset.print; });
 })();

@@ -20,6 +20,8 @@ from scalecal.report.svg import Drawing
 from scalecal.runs.wording import all_sentences, change_text, softening_remark, vote_sentences
 
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
+FEW_METHODS = 5
+"""Methods shown at first; the others are folded."""
 
 
 def stratum_title(name: str, agreement: bool) -> str:
@@ -74,6 +76,7 @@ def cell_view(
         "diagrams": diagrams,
         "legend": [{"name": m, "role": role_of(m, cell["baseline"])} for m in cell["shown"]],
         **_audit_view(cell),
+        **_methods_view(cell),
         **_frontier_view(cell),
         **_voted_view(cell),
         **_cases_view(cell, most_cases, image_note),
@@ -114,7 +117,95 @@ def _frontier_titles(cell: Row) -> dict[str, str]:
     return {"ece": "overall ECE", "ece_hard": f"ECE, {hard}", **votes}
 
 
-def frontiers(cell: Row) -> list[tuple[str, str, Drawing]]:
+def ranked_methods(cell: Row) -> list[Row]:
+    """Rows over all cases of the methods beside the baseline, the lowest vote NLL (else label NLL) first."""
+    rows = [
+        r for r in cell["rows"] if r["stratum"] == "overall" and r["method"] != cell["baseline"]
+    ]
+    metric = "vote_nll" if cell["votes"] else "nll"
+    unknown = float("inf")
+    return sorted(rows, key=lambda r: unknown if r.get(metric) is None else r[metric])
+
+
+def few_methods(cell: Row) -> list[str]:
+    """Methods shown at first, in order: the best that may be recommended, and the lowest of the others."""
+    names = [row["method"] for row in ranked_methods(cell)]
+    best = cell["best"]["method"] if cell["best"] else None
+    kept = names[:FEW_METHODS]
+    if best in names and best not in kept:
+        kept[-1] = best
+    return kept
+
+
+def mere_softening(cell: Row) -> set[str]:
+    """Methods whose gain is no more than softening's."""
+    return {m for m in cell["methods"] if softening_remark(cell, m)}
+
+
+def forests(cell: Row, methods: Sequence[str] | None = None) -> list[tuple[str, str, Drawing]]:
+    """Return the forest plots of a cell that can be drawn: metric, title, drawing."""
+    rows = [r for r in ranked_methods(cell) if methods is None or r["method"] in methods]
+    out = []
+    for metric in ("vote_nll", "nll"):
+        title = COLUMNS[metric].title
+        drawn = figures.forest(
+            rows,
+            metric=metric,
+            title=title,
+            baseline=cell["baseline"],
+            best=cell["recommended"],
+            mere=mere_softening(cell),
+        )
+        if drawn is not None:
+            out.append((metric, title, drawn))
+    return out
+
+
+def _methods_view(cell: Row) -> dict[str, Any]:
+    """Few methods and all of them, as forest plots, and the few in words and numbers."""
+    few, base = few_methods(cell), cell["baseline"]
+    value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
+    hard = cell["hardest"]
+    columns = [("ECE", "overall", "ece")]
+    if hard:
+        columns.append((f"ECE, {stratum_title(hard, cell['agreement'])}", hard, "ece"))
+    columns += [(COLUMNS[k].title, "overall", k) for k in ("nll", "vote_nll")]
+    columns = [c for c in columns if value.get((base, c[1]), {}).get(c[2]) is not None]
+    rows = [
+        {
+            "method": method,
+            "role": role_of(method, base),
+            "remark": softening_remark(cell, method),
+            "numbers": [_with_change(value.get((method, s)), key, base) for _, s, key in columns],
+        }
+        for method in (base, *few)
+    ]
+    named = [{"method": m, "text": cell["about"].get(m, "")} for m in (base, *few)]
+    every = len(cell["methods"]) - 1
+    return {
+        "few_forests": [{"title": t, "svg": svg(d)} for _, t, d in forests(cell, few)],
+        "all_forests": [{"title": t, "svg": svg(d)} for _, t, d in forests(cell)]
+        if every > len(few)
+        else [],
+        "few_head": [title for title, _, _ in columns],
+        "few_rows": rows if few else [],
+        "few_named": [n for n in named if n["text"]],
+        "few_said": _few_sentence(cell, few, every),
+    }
+
+
+def _few_sentence(cell: Row, few: Sequence[str], every: int) -> str:
+    """Which methods are shown at first."""
+    judge = COLUMNS["vote_nll" if cell["votes"] else "nll"].title
+    if every <= len(few):
+        return f"by {judge}, lowest first"
+    best = cell["best"] and cell["best"]["method"]
+    late = best and [r["method"] for r in ranked_methods(cell)].index(best) >= len(few)
+    also = f", with {best}, the best that may be recommended" if late else ""
+    return f"the {len(few)} of {every} methods with the lowest {judge}{also}"
+
+
+def frontiers(cell: Row, methods: Sequence[str] | None = None) -> list[tuple[str, str, Drawing]]:
     """Return the trade-off figures of a cell that can be drawn: short name, title, drawing."""
     names = _frontier_titles(cell)
     hard = names["ece_hard"].removeprefix("ECE, ")
@@ -124,7 +215,13 @@ def frontiers(cell: Row) -> list[tuple[str, str, Drawing]]:
         ("nll", "NLL: readers’ votes against labels", "nll", "vote_nll"),
     ):
         drawn = figures.frontier(
-            cell["frontier"], x=x, y=y, titles=(names[x], names[y]), baseline=cell["baseline"]
+            cell["frontier"],
+            x=x,
+            y=y,
+            titles=(names[x], names[y]),
+            baseline=cell["baseline"],
+            methods=methods,
+            mere=mere_softening(cell),
         )
         if drawn is not None:
             out.append((kind, title, drawn))
@@ -139,8 +236,13 @@ def _frontier_view(cell: Row) -> dict[str, Any]:
         ends = {"difference": "", "low": "_low", "high": "_high"}
         return change_text({k: row.get(f"difference_{key}{end}") for k, end in ends.items()})
 
+    few = few_methods(cell)
+    more = len(few) + 1 < len(cell["methods"])
     return {
-        "frontiers": [{"title": title, "svg": svg(drawn)} for _, title, drawn in frontiers(cell)],
+        "frontiers": [{"title": t, "svg": svg(drawn)} for _, t, drawn in frontiers(cell, few)],
+        "all_frontiers": [{"title": t, "svg": svg(drawn)} for _, t, drawn in frontiers(cell)]
+        if more
+        else [],
         "frontier_head": ["Method", *(heads[k] for k in keys)],
         "frontier_rows": [
             [point["method"], *(interval_text(point, k) for k in keys)] for point in facts["points"]
@@ -319,7 +421,12 @@ def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
     """Everything the template shows that is not of one cell."""
     cells = facts["cells"]
     sections = [("answer", "Answer"), ("models", "Side by side"), ("difficulty", "By difficulty")]
-    sections += [("tradeoffs", "Trade-offs"), ("votes", "Votes"), ("cases", "Cases")]
+    sections += [
+        ("methods", "Methods"),
+        ("tradeoffs", "Trade-offs"),
+        ("votes", "Votes"),
+        ("cases", "Cases"),
+    ]
     sections += [("work", "For the work"), ("claims", "Claims"), ("made", "How this was made")]
     absent = set() if facts["claims"] else {"claims"}
     if not any(c["voted"] for c in cells[:n_full]):
@@ -335,6 +442,7 @@ def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
     return {
         "sections": [s for s in sections if s[0] not in absent],
         "subtitle": _subtitle(cells),
+        "description": facts["lead"][0]["text"],
         "lead": _lead(facts),
         "side_by_side": [_beside(c, facts, i < n_full) for i, c in enumerate(cells)],
         "left_out": left_out,
@@ -348,7 +456,7 @@ def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
         ],
         "n_resamples": ", ".join(f"{n:,}" for n in sorted({c["n_resamples"] for c in cells})),
         "about": list({m: text for c in cells for m, text in c["about"].items()}.items()),
-        "claims": [_claim(claim) for claim in facts["claims"]],
+        **_claims_view(facts),
         "runs": [_made(run) for run in facts["runs"]],
         "citation": _citation(facts["version"]),
     }
@@ -480,14 +588,37 @@ def _with_change(row: Row | None, key: str, baseline: str) -> dict[str, Any]:
     change = None if row["method"] == baseline else row["changes"].get(key)
     words, bracket, rest = (change_text(change) if change else "").partition(" [")
     interval = bracket.strip() + rest
-    return {"value": row[key], "text": number(row[key]), "change": words, "interval": interval}
+    return {
+        "value": f"{row[key]:.6g}",
+        "text": number(row[key]),
+        "change": words,
+        "interval": interval,
+    }
 
 
-def _claim(claim: Row) -> dict[str, str]:
-    kinds = {"holds": "holds", "does not hold": "fails"}
+def _claims_view(facts: Row) -> dict[str, Any]:
+    """Claims, how many hold, and the main ones; statements of fact are listed apart and not counted."""
+    claims = [_claim(claim) for claim in facts["claims"]]
+    counted = [c for c in claims if c["kind"] != "fact"]
+    numbers = {sign: sum(c["sign"] == sign for c in counted) for sign in SIGNS.values()}
+    return {
+        "claims": counted,
+        "stated": [c for c in claims if c["kind"] == "fact"],
+        "main_claims": [c for c in counted if c["main"]],
+        "tally": numbers if counted else {},
+        "claims_first": facts["runs"][0].get("kind") == "reproduce",
+    }
+
+
+SIGNS = {"holds": "holds", "does not hold": "fails", "inconclusive": "open"}
+"""Verdict on a claim -> its class on the page."""
+
+
+def _claim(claim: Row) -> dict[str, Any]:
     keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
     texts = {k: "" if claim.get(k) is None else _words(claim[k]) for k in keys}
-    return {**texts, "kind": kinds.get(str(claim.get("verdict")), "open")}
+    sign = SIGNS.get(str(claim.get("verdict")), "open")
+    return {**texts, "sign": sign, "kind": claim.get("kind"), "main": bool(claim.get("main"))}
 
 
 def _words(value: Any) -> str:

@@ -331,7 +331,7 @@ def _audit_facts(audit: Audit) -> dict[str, Any]:
 
 def _about(cell: Cell, derived: Mapping[str, str]) -> dict[str, str]:
     """What each method does, in a sentence, where it is known."""
-    known = {m: f"{METHODS[m].label}. {METHODS[m].about}" for m in cell.methods if m in METHODS}
+    known = {m: METHODS[m].about for m in cell.methods if m in METHODS}
     return {**known, **derived}
 
 

@@ -537,10 +537,10 @@ def _difference(contrast: Mapping[str, Any]) -> str:
 def _control_sentence(control: Mapping[str, Any]) -> str:
     what, change = NAMES[control["metric"]], _difference(control)
     if _below(control["high"]) and control["p_value"] < LEVEL:
-        return f"SCALE's labels matter: with them permuted {what} is worse ({change})."
+        return f"SCALE's labels matter: with them permuted (scale-shuffled) {what} is worse ({change})."
     return (
-        f"SCALE's negative control, the same synthetic cases with their labels permuted, is not clearly "
-        f"worse in {what} ({change}): on these data the gain need not come from the labels."
+        f"SCALE's negative control (scale-shuffled), the same synthetic cases with their labels permuted, is "
+        f"not clearly worse in {what} ({change}): on these data the gain need not come from the labels."
     )
 
 
@@ -554,7 +554,8 @@ def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any], remark: 
     else:
         word = "does not clearly differ from"
     text = (
-        f"SCALE with the paper's anchors {word} plain label smoothing in {NAMES[plain['metric']]} "
+        f"scale (SCALE with the paper's anchors) {word} vanilla-ls (plain label smoothing) in "
+        f"{NAMES[plain['metric']]} "
         f"({number(plain['value'])} against {number(plain['reference'])}, {_difference(plain)})"
     )
     if share["share"] is not None:
