@@ -23,6 +23,7 @@ from scalecal.auditing import gates
 from scalecal.auditing import sentences as wording
 from scalecal.auditing.decision_curves import CHOSEN, DECISION_COLUMNS, THRESHOLDS, decision_rows
 from scalecal.auditing.rows import TESTS, score, split_scores
+from scalecal.auditing.verdict import judge, verdict_text
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import (
     Float,
@@ -36,7 +37,7 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.inference.difficulty import votes_by_difficulty
-from scalecal.inference.selection import selection_null
+from scalecal.inference.selection import selection_draws
 from scalecal.inference.units import Units, effective_units
 from scalecal.io.store import plain, write_text
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
@@ -77,6 +78,9 @@ class Audit:
         What is resampled: cases or groups, with the cases' weights.
     by_votes
         Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
+    null_bars
+        Of each stratum with a null, where p less the share of positives lies in each bin of a calibrated
+        model: (2, n_bins), from the draws behind `null` and `p_null`.
     """
 
     rows: list[dict[str, Any]]
@@ -87,6 +91,7 @@ class Audit:
     units: Units = field(repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
     difficulty: list[dict[str, Any]] = field(default_factory=list)
+    null_bars: dict[str, Float] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         for row in self.rows:
@@ -128,6 +133,17 @@ class Audit:
             foreseen=self.predictions.cases.p_split is not None,
         )
 
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """A badge, a headline and three answers: is it calibrated, where not, what to do (`judge`)."""
+        return judge(
+            self.rows,
+            self.difficulty,
+            agreement=self.meta["strata"] == "agreement",
+            classes=self.meta["classes"],
+            foreseen=self.predictions.cases.p_split is not None,
+        )
+
     def __str__(self) -> str:
         shown = [
             {**r, "name": f"{r['name']} ({r['stratum']})"}
@@ -136,7 +152,7 @@ class Audit:
         ]
         judges = self.meta.get("votes_judge", "p")
         tables = wording.table(self.rows, shown, self.difficulty, judges=judges)
-        parts = [tables, " ".join(self.sentences)]
+        parts = [tables, verdict_text(self.verdict), " ".join(self.sentences)]
         if self.notes:
             parts.append("\n".join(f"Note: {note}" for note in self.notes))
         return "\n\n".join(parts)
@@ -161,6 +177,7 @@ class Audit:
             "difficulty": self.difficulty,
             "references": self.references,
             "decision": decision_rows(self, CHOSEN),
+            "verdict": self.verdict,
             "sentences": self.sentences,
             "notes": self.notes,
             "meta": self.meta,
@@ -187,7 +204,11 @@ class Audit:
         return audit_html(self)
 
     def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
-        """Return a stratum's bins, and where a calibrated model's share of positives would lie."""
+        """Return a stratum's bins, and where a calibrated model's share of positives would lie.
+
+        Each bar is the central 90 % of the null that judges the row: labels drawn from p over all
+        cases, and in a stratum the selection null.
+        """
         inside = self.predictions.cases.within(stratum)
         here, n_bins = self.predictions.take(inside), self.meta["n_bins"]
         w, weights = self.times, self.units.within(inside).weights
@@ -195,13 +216,17 @@ class Audit:
         y, groups = labels_of(here.cases), here.cases.group_codes
         table = metrics.bins(y, here.p, n_bins=n_bins, sample_weight=weights)
         if self.reweighted is not None:
-            own = {"n_bins": n_bins, "seed": self.meta["seed"]}
-            cases = metrics.bins(y, here.p, n_bins=n_bins).n
-            return replace(table, n=cases), self.reweighted.consistency_bars(inside, **own)
-        bars = metrics.consistency_bars(
-            here.p, y=y, groups=groups, n_bins=n_bins, seed=self.meta["seed"], sample_weight=w
+            table = replace(table, n=metrics.bins(y, here.p, n_bins=n_bins).n)
+        if stratum != "overall":
+            low, high = self.null_bars.get(stratum, np.full((2, n_bins), np.nan))
+            ends = (np.clip(table.mean_p - end, 0.0, 1.0) for end in (high, low))
+            return table, metrics.ConsistencyBars(*ends)
+        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+        if self.reweighted is not None:
+            return table, self.reweighted.consistency_bars(inside, **options)
+        return table, metrics.consistency_bars(
+            here.p, y=y, groups=groups, sample_weight=w, **options
         )
-        return table, bars
 
     def decision_curve(self, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
         """Return the net benefit of acting on the probabilities, one row per threshold.
@@ -433,7 +458,7 @@ def audit_predictions(
         difficulty = _by_difficulty(predictions, units, n_resamples, seed)
         known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
         rows[0]["p_votes_holm"] = min(known, default=float("nan"))
-    _add_null(rows, predictions, units, reweighted, options)
+    null_bars = _add_null(rows, predictions, units, reweighted, options)
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
     if prevalence is not None:
@@ -442,7 +467,16 @@ def audit_predictions(
     if reweighted is not None:
         notes.insert(0, _prevalence_note(meta, units.n))
     references = _references(predictions, units)
-    return Audit(rows, references, meta, notes, predictions, units, difficulty=difficulty)
+    return Audit(
+        rows,
+        references,
+        meta,
+        notes,
+        predictions,
+        units,
+        difficulty=difficulty,
+        null_bars=null_bars,
+    )
 
 
 def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Reweighted | None:
@@ -532,13 +566,14 @@ def _add_null(
     units: Units,
     reweighted: Reweighted | None,
     options: dict[str, Any],
-) -> None:
-    strata = predictions.cases.strata
+) -> dict[str, Float]:
+    """Add each stratum's null to its row; return where its bins lie under it."""
+    strata, bars = predictions.cases.strata, {}
     if strata is None:
-        return
+        return {}
     event = read_hard_event(labels_of(predictions.cases), predictions.p)
     weights = None if reweighted is None else reweighted.weights
-    drawn = selection_null(
+    drawn = selection_draws(
         event.y,
         event.p,
         strata.codes,
@@ -548,7 +583,7 @@ def _add_null(
         weights=weights,
         **options,
     )
-    for row, column in zip(rows[1:], drawn.T, strict=True):
+    for number, (row, column) in enumerate(zip(rows[1:], drawn.ece.T, strict=True)):
         finite = column[np.isfinite(column)]
         if row["n"] and len(finite):
             low, high = np.quantile(finite, [0.05, 0.95])
@@ -559,6 +594,8 @@ def _add_null(
                 "null_rank": float((finite < row["ece"]).mean()),
                 "p_null": rank_p(finite, row["ece"]),
             }
+            bars[row["name"]] = drawn.bars(number)
+    return bars
 
 
 def _by_difficulty(

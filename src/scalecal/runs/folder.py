@@ -309,6 +309,7 @@ def side_by_side(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "version": __version__,
         "title": listed[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
+        "verdict": cells[0]["verdict"] if len(cells) == 1 else wording.verdict(cells),
         "lead": cells[0]["lead"] if len(cells) == 1 else wording.lead(cells),
         "runs": listed,
         "strata": _all_strata(cells),
