@@ -26,7 +26,7 @@ from scalecal.calibrators.logistic import (
     fit_vector_scaling,
 )
 from scalecal.calibrators.matrix import StructuredMatrixScaling, fit_structured_matrix
-from scalecal.calibrators.panels import PanelCalibrator
+from scalecal.calibrators.panels import PanelCalibrator, ReaderOnTop
 from scalecal.calibrators.splines import (
     QuadraticScaling,
     SplineCalibration,
@@ -53,6 +53,7 @@ __all__ = [
     "PanelCalibrator",
     "PlattScaling",
     "QuadraticScaling",
+    "ReaderOnTop",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "TemperatureScaling",
@@ -97,5 +98,9 @@ def from_dict(saved: dict[str, Any]) -> Calibrator:
     >>> from_dict(fitted.to_dict()).predict_proba([4.0]).round(3).tolist()
     [[0.25, 0.75]]
     """
-    known: dict[str, type[Calibrator]] = {**CALIBRATORS, Chain.name: Chain}
+    known: dict[str, type[Calibrator]] = {
+        **CALIBRATORS,
+        Chain.name: Chain,
+        ReaderOnTop.name: ReaderOnTop,
+    }
     return lookup(saved.get("name", ""), known, "calibrator").from_dict(saved)
