@@ -291,6 +291,7 @@ def audit_predictions(
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Audit:
     """Audit predictions on `scalecal.cases.Cases`.
 
@@ -303,6 +304,8 @@ def audit_predictions(
         (n,) how many cases each row stands for; all rows labelled and without groups then.
     n_bins, n_resamples, seed
         As `audit`.
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
     """
     check_positive_int(n_bins, "n_bins")
     check_positive_int(n_resamples, "n_resamples", least=20)
@@ -314,7 +317,11 @@ def audit_predictions(
     units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     rows: list[dict[str, Any]] = []
-    for name in ("overall", *cases.stratum_names):
+    names = ("overall", *cases.stratum_names)
+    # The null takes about as long as all rows together, and so does the difficulty by votes.
+    third = 1 / (1 + (cases.strata is not None) + (cases.votes is not None))
+    for done, name in enumerate(names):
+        advance(third / len(names) if done else 0.0)
         inside = cases.within(name)
         votes = None if cases.votes is None else cases.votes[inside]
         if len(y[inside]) == 0:
@@ -332,6 +339,7 @@ def audit_predictions(
             **options,
         )
         rows.append({"name": name, **numbers})
+    advance(third / len(names))
     difficulty: list[dict[str, Any]] = []
     if cases.votes is not None:
         rows[0] |= split_scores(
@@ -345,7 +353,8 @@ def audit_predictions(
         difficulty = _by_difficulty(predictions, units, n_resamples, seed)
         known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
         rows[0]["p_votes_holm"] = min(known, default=float("nan"))
-    _add_null(rows, predictions, units, options)
+        advance(third)
+    _add_null(rows, predictions, units, options, lambda share: advance(share * third))
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
     notes = [*_notes(predictions, rows, units), *cases.notes]
@@ -401,7 +410,11 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _add_null(
-    rows: list[dict[str, Any]], predictions: Predictions, units: Units, options: dict[str, Any]
+    rows: list[dict[str, Any]],
+    predictions: Predictions,
+    units: Units,
+    options: dict[str, Any],
+    advance: Callable[[float], object],
 ) -> None:
     strata = predictions.cases.strata
     if strata is None:
@@ -414,6 +427,7 @@ def _add_null(
         n_strata=len(strata.names),
         groups=units.group,
         sample_weight=units.times,
+        advance=advance,
         **options,
     )
     for row, column in zip(rows[1:], drawn.T, strict=True):

@@ -23,6 +23,7 @@ from scalecal.cli.app import (
     given,
     print_json,
     say,
+    showing,
     split_list,
     tell,
 )
@@ -138,21 +139,24 @@ def audit(
         )
         cases = predictions.cases.stratified()
         check_strata(conditions, cases.stratum_names, votes=cases.votes is not None)
-        result = audit_predictions(predictions, **options)
+        with showing("auditing") as advance:
+            result = audit_predictions(predictions, advance=advance, **options)
     failed = result.failures(conditions)
     if json:
         print_json(result.to_json())
     else:
         say(str(result))
     if out is not None:
-        names = write_audit_run(
-            out,
-            result,
-            dataset=file.stem,
-            command=sys.argv,
-            options={**options, **given(ties=ties)},
-            inputs=inputs,
-        )
+        with showing("trying remedies") as advance:
+            names = write_audit_run(
+                out,
+                result,
+                dataset=file.stem,
+                command=sys.argv,
+                options={**options, **given(ties=ties)},
+                inputs=inputs,
+                advance=advance,
+            )
         close_run(out, names)
     for failure in failed:
         complain(f"failed: {failure}")

@@ -9,6 +9,7 @@ half, have it as well: both halves know what the model does not.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,7 @@ def selection_null(
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
     sample_weight: ArrayLike | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Float:
     """ECE of every stratum if the model were calibrated and strata depend on the label as they do.
 
@@ -96,6 +98,8 @@ def selection_null(
         Patient, slide, ... of each case.
     sample_weight
         How many cases each row stands for.
+    advance
+        Called with the share of the resamples that was just drawn, where that takes long.
 
     Returns
     -------
@@ -163,6 +167,7 @@ def selection_null(
         error = np.abs(residual.reshape(shape)[:, :n_strata]).sum(axis=2)
         filled = (count > 0) & ~scarce
         out[part] = np.where(filled, error / np.maximum(count, 1), np.nan)
+        advance(b / n_resamples)
     return out
 
 

@@ -9,7 +9,7 @@ bootstrap's are shared by all methods, a method's null is shared by its seeds.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,7 @@ def compare_cell(
     seed: int = 0,
     audits: Mapping[str, Audit] | None = None,
     voted: VotedCurve | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Comparison:
     """Compare every method of a cell with its baseline, and gather the facts.
 
@@ -136,6 +137,8 @@ def compare_cell(
         Audits of the first seed of some methods, made with the same options.
     voted
         Scores of the panel by number of voted cases (`run_grid`).
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
 
     Examples
     --------
@@ -149,12 +152,20 @@ def compare_cell(
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     cell, derived = with_remedies(_main_methods(cell))
     base = cell.baseline
-    nulls = {method: draw_nulls(cell, method, **options) for method in cell.methods}
+    # Nulls, scores, changes and all the rest take about as long.
+    nulls = {}
+    for method in cell.methods:
+        nulls[method] = draw_nulls(cell, method, **options)
+        advance(0.25 / len(cell.methods))
     results = score_cell(
-        cell, n_bins=n_bins, nulls=nulls.get(BASELINE) if cell.stratum_names else None
+        cell,
+        n_bins=n_bins,
+        nulls=nulls.get(BASELINE) if cell.stratum_names else None,
+        advance=lambda share: advance(0.25 * share),
     )
     drawn = Resampled([cell], **options)
     changes = _changes(cell, drawn)
+    advance(0.25)
     rows = _rows(cell, results, nulls, changes)
     candidates = _candidates(cell)
     best = best_method(changes, candidates, beaten=_beaten(drawn, changes, candidates))
@@ -204,6 +215,7 @@ def compare_cell(
         "cases": _overconfident(cell, base, best["method"] if best else None, both),
         "splits": [] if both is None else _likely_splits(cell, both),
     }
+    advance(0.25)
     facts = dict(plain(facts))
     facts["lead"] = wording.lead([facts])
     facts["more"] = wording.further(facts)
