@@ -399,6 +399,7 @@ def audit_predictions(
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Audit:
     """Audit predictions on `scalecal.cases.Cases`.
 
@@ -411,6 +412,8 @@ def audit_predictions(
         (n,) how many cases each row stands for; all rows labelled and without groups then.
     prevalence, n_bins, n_resamples, seed
         As `audit`.
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
     """
     check_positive_int(n_bins, "n_bins")
     check_positive_int(n_resamples, "n_resamples", least=20)
@@ -425,7 +428,11 @@ def audit_predictions(
     if reweighted is not None:
         units = units.weighted(y, reweighted.prevalence)
     rows: list[dict[str, Any]] = []
-    for name in ("overall", *cases.stratum_names):
+    names = ("overall", *cases.stratum_names)
+    # The null takes about as long as all rows together, and so does the difficulty by votes.
+    third = 1 / (1 + (cases.strata is not None) + (cases.votes is not None))
+    for done, name in enumerate(names):
+        advance(third / len(names) if done else 0.0)
         inside = cases.within(name)
         votes = None if cases.votes is None else cases.votes[inside]
         if len(y[inside]) == 0:
@@ -444,6 +451,7 @@ def audit_predictions(
             **options,
         )
         rows.append({"name": name, **numbers})
+    advance(third / len(names))
     difficulty: list[dict[str, Any]] = []
     if cases.votes is not None:
         rows[0] |= split_scores(
@@ -458,7 +466,10 @@ def audit_predictions(
         difficulty = _by_difficulty(predictions, units, n_resamples, seed)
         known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
         rows[0]["p_votes_holm"] = min(known, default=float("nan"))
-    null_bars = _add_null(rows, predictions, units, reweighted, options)
+        advance(third)
+    null_bars = _add_null(
+        rows, predictions, units, reweighted, options, lambda share: advance(share * third)
+    )
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
     if prevalence is not None:
@@ -566,6 +577,7 @@ def _add_null(
     units: Units,
     reweighted: Reweighted | None,
     options: dict[str, Any],
+    advance: Callable[[float], object],
 ) -> dict[str, Float]:
     """Add each stratum's null to its row; return where its bins lie under it."""
     strata, bars = predictions.cases.strata, {}
@@ -581,6 +593,7 @@ def _add_null(
         groups=units.group,
         sample_weight=units.times,
         weights=weights,
+        advance=advance,
         **options,
     )
     for number, (row, column) in enumerate(zip(rows[1:], drawn.ece.T, strict=True)):

@@ -141,6 +141,15 @@ def is_quiet() -> bool:
     return _quiet.get()
 
 
+@contextmanager
+def showing(title: str) -> Iterator[Callable[[float], object]]:
+    """Show how far work is: give what this returns to a function's `advance`."""
+    from scalecal.progress import Progress
+
+    with Progress(1.0, unit="", title=title, show=not is_quiet(), after=0.5) as progress:
+        yield progress.advance
+
+
 def given(**options: Any) -> dict[str, Any]:
     """Return the options the user gave: defaults live in the functions that do the work.
 

@@ -24,6 +24,7 @@ from scalecal.cli.app import (
     given,
     print_json,
     say,
+    showing,
     split_list,
     tell,
 )
@@ -179,17 +180,21 @@ def audit(
     elif len(files) == 1:
         predictions = read_predictions(files[0], **reading)
         check_strata(conditions, predictions.cases)
-        result = audit_predictions(predictions, **options)
+        with showing("auditing") as advance:
+            result = audit_predictions(predictions, advance=advance, **options)
     else:
         several = read_common_predictions(files, **reading)
         check_strata(conditions, next(iter(several.values())).cases)
-        result = compare_files(several, **options)
+        with showing("comparing") as advance:
+            result = compare_files(several, advance=advance, **options)
     if json:
         print_json(result.to_json())
     else:
         say(str(result))
     if out is not None and isinstance(result, Audit):
-        close_run(out, write_audit_run(out, result, dataset=files[0].stem, **about))
+        with showing("trying remedies") as advance:
+            written = write_audit_run(out, result, dataset=files[0].stem, advance=advance, **about)
+        close_run(out, written)
     if out is not None and isinstance(result, Comparison):
         written = write_run(
             out,

@@ -32,6 +32,7 @@ from scalecal.cli.app import (
     given,
     open_workers,
     say,
+    showing,
     split_list,
     tell,
 )
@@ -167,14 +168,16 @@ def fit(
 
     check_output_folder(out, kind="fit", names=(WEIGHTS, ABOUT), inputs=[features, labels, votes])
     data = read(features, options)
-    probe = fit_method(
-        data,
-        method,
-        dataset=data.dataset or features.name,
-        readers=known_of_readers(kappa, vote_share, panel_size),
-        allow_leakage=allow_leakage,
-        **given(seed=seed, preset=preset, memory=memory),
-    )
+    with showing("training") as advance:
+        probe = fit_method(
+            data,
+            method,
+            dataset=data.dataset or features.name,
+            readers=known_of_readers(kappa, vote_share, panel_size),
+            allow_leakage=allow_leakage,
+            advance=advance,
+            **given(seed=seed, preset=preset, memory=memory),
+        )
     probe.save(out)
     for note in data.cases.notes:
         tell(f"Note: {note}")
@@ -341,15 +344,17 @@ def compare(
         readers=known_of_readers(kappa, vote_share, panel_size),
         voted=split_list(voted, "--voted", int, what="whole numbers"),
     )
-    if engine is None and workers is None and num_gpus is None:
-        grid = run_grid(data, **options)
-    else:
-        with open_workers(engine, workers, num_gpus, address, device) as pool:
-            grid = run_grid_on(pool, open_features, **options)
+    with showing("training") as advance:
+        if engine is None and workers is None and num_gpus is None:
+            grid = run_grid(data, advance=advance, **options)
+        else:
+            with open_workers(engine, workers, num_gpus, address, device) as pool:
+                grid = run_grid_on(pool, open_features, advance=advance, **options)
     cell = grid.cell
     if images is not None:
         cell = replace(cell, meta={**cell.meta, "dataset": {"data": str(images.resolve())}})
-    comparison = compare_cell(cell, voted=grid.voted)
+    with showing("comparing") as advance:
+        comparison = compare_cell(cell, voted=grid.voted, advance=advance)
     show_comparison(comparison, [*data.cases.notes, *grid.notes])
     names = write_run(
         out,

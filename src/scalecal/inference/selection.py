@@ -9,6 +9,7 @@ half, have it as well: both halves know what the model does not.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,6 +120,7 @@ def selection_draws(
     seed: int | np.random.Generator | None = 0,
     sample_weight: ArrayLike | None = None,
     weights: ClassWeights | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> SelectionDraws:
     """Bins of every stratum if the model were calibrated and strata depend on the label as they do.
 
@@ -141,6 +143,8 @@ def selection_draws(
     weights
         Of cases that were sampled by class: what each class stands for. Labels are then drawn in the sample,
         and ECEs are weighted (`scalecal.metrics.reweighting`).
+    advance
+        Called with the share of the resamples that was just drawn, where that takes long.
 
     Examples
     --------
@@ -212,6 +216,7 @@ def selection_draws(
         residual[part] = total.reshape(shape)[:, :n_strata]
         size = np.bincount(flat, weights=weight.ravel(), minlength=b * width)
         count[part] = size.reshape(shape)[:, :n_strata]
+        advance(b / n_resamples)
     count[:, scarce] = 0.0
     return _draws(residual, count)
 

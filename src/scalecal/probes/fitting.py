@@ -8,7 +8,7 @@ everything that builds on them in another. Each gives a `Trained` probe for raw 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -171,6 +171,7 @@ def fit_many(
     *,
     X_validation: Any = None,
     memory: float | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> list[Trained]:
     """Train every job.
 
@@ -185,6 +186,8 @@ def fit_many(
     memory
         GiB that rows may take in memory: X then stays on disk and may be a
         `scalecal.features.ShardedArray` of any length; see `scalecal.solvers.train`.
+    advance
+        Called with the share of the training that was just done, now and then.
 
     Returns
     -------
@@ -223,11 +226,16 @@ def fit_many(
             key = (repr(recipe), job.seed, sharing[i], labels[i], weights[i], job.n_classes)
         keys.append(key)
         stage.setdefault(key, replace(part, recipe=recipe))
-    first = dict(zip(stage, shared.solve(list(stage.values()), [None] * len(stage)), strict=True))
-
-    trained = [first[key] for key in keys]
     second = [i for i, job in enumerate(jobs) if job.recipe.needs_first_probe]
-    results = shared.solve([prepared[i] for i in second], [trained[i] for i in second])
+    probes = len(stage) + len(second)
+
+    def count(done: float) -> None:
+        advance(done / probes)
+
+    solved = shared.solve(list(stage.values()), [None] * len(stage), count)
+    first = dict(zip(stage, solved, strict=True))
+    trained = [first[key] for key in keys]
+    results = shared.solve([prepared[i] for i in second], [trained[i] for i in second], count)
     for i, result in zip(second, results, strict=True):
         trained[i] = result
     return trained
@@ -408,8 +416,13 @@ class _Shared:
             self.known_logits[key] = (first, first.logits(self.X, rows))
         return self.known_logits[key][1]
 
-    def solve(self, parts: Sequence[_Prepared], first: Sequence[Trained | None]) -> list[Trained]:
-        """Train all parts, those with the same solver options in one call."""
+    def solve(
+        self,
+        parts: Sequence[_Prepared],
+        first: Sequence[Trained | None],
+        count: Callable[[float], object],
+    ) -> list[Trained]:
+        """Train all parts, those with the same solver options in one call; count the probes done."""
         numbers = same_content([p.rows for p in parts])
         weights = same_content([p.weights for p in parts])
         scalings: dict[Any, Scaling] = {}
@@ -431,6 +444,7 @@ class _Shared:
                 [built[i][0] for i in members],
                 X_validation=None if own else self.X_validation,
                 memory=self.memory,
+                advance=partial(lambda n, share: count(n * share), len(members)),
                 **dict(zip(TRAINING_LIMITS, limits, strict=True)),
             )
             fits.update(zip(members, solved, strict=True))

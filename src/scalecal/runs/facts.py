@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +160,7 @@ def compare_cell(
     seed: int = 0,
     audits: Mapping[str, Audit] | None = None,
     voted: VotedCurve | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Comparison:
     """Compare every method of a cell with its baseline, and gather the facts.
 
@@ -173,6 +174,8 @@ def compare_cell(
         Audits of the first seed of some methods, made with the same options.
     voted
         Scores of the panel by number of voted cases (`run_grid`).
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
 
     Examples
     --------
@@ -186,12 +189,20 @@ def compare_cell(
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     cell, derived = with_remedies(_main_methods(cell))
     base = cell.baseline
-    nulls = {method: draw_nulls(cell, method, **options) for method in cell.methods}
+    # Nulls, scores, changes and all the rest take about as long.
+    nulls = {}
+    for method in cell.methods:
+        nulls[method] = draw_nulls(cell, method, **options)
+        advance(0.25 / len(cell.methods))
     results = score_cell(
-        cell, n_bins=n_bins, nulls=nulls.get(BASELINE) if cell.stratum_names else None
+        cell,
+        n_bins=n_bins,
+        nulls=nulls.get(BASELINE) if cell.stratum_names else None,
+        advance=lambda share: advance(0.25 * share),
     )
     drawn = Resampled([cell], **options)
     changes = _changes(cell, drawn)
+    advance(0.25)
     rows = _rows(cell, results, nulls, changes)
     after = cell.calibration.get("after")
     candidates = {after} if after else _candidates(cell)
@@ -248,6 +259,7 @@ def compare_cell(
         "cases": _overconfident(cell, base, shown[1] if shown[1:] else None, both),
         "splits": [] if both is None else _likely_splits(cell, both),
     }
+    advance(0.25)
     facts = dict(plain(facts))
     facts["verdict"] = wording.verdict([facts])
     facts["lead"] = wording.lead([facts])
@@ -262,6 +274,7 @@ def compare_files(
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Comparison:
     """Audit several models' predictions of the same cases, and compare them with the first.
 
@@ -269,7 +282,7 @@ def compare_files(
     ----------
     predictions
         Name of the file -> predictions, as `scalecal.io.read_common_predictions` returns them.
-    n_bins, n_resamples, seed
+    n_bins, n_resamples, seed, advance
         As `compare_cell`.
 
     Examples
@@ -296,7 +309,7 @@ def compare_files(
     called = " and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others"
     sources = next(iter(predictions.values())).sources
     cell = cell_of_audits(audits, dataset=called, meta={"files": sources or dict.fromkeys(names)})
-    return compare_cell(cell, audits=audits, **options)
+    return compare_cell(cell, audits=audits, advance=advance, **options)
 
 
 def _tidy(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ def fit_method(
     memory: float | None = None,
     allow_leakage: bool = False,
     dataset: str = "",
+    advance: Callable[[float], object] = lambda _: None,
 ) -> LinearProbe | ScaleProbe:
     """Fit one method to all cases marked train (to all cases where none is marked).
 
@@ -100,7 +101,8 @@ def fit_method(
     recipes = record.recipes(known.usual(data.cases), preset)
     jobs = [Job(recipe=r, seed=seed, **shared) for r in recipes]
     again = CrossFit.of(jobs[0]) if record.crossfitted(preset) else None
-    fits = fit_many(data.X, [*jobs, *(again.jobs if again else [])], memory=memory)
+    more = again.jobs if again else []
+    fits = fit_many(data.X, [*jobs, *more], memory=memory, advance=advance)
     candidates, parts = fits[: len(jobs)], fits[len(jobs) :]
     best = int(np.argmin([validation_loss(candidate) for candidate in candidates]))
     trained, recipe = candidates[best], jobs[best].recipe

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,6 +144,7 @@ def write_audit_run(
     command: Sequence[str] = ("scalecal",),
     options: Mapping[str, Any] | None = None,
     inputs: Sequence[Path | None] = (),
+    advance: Callable[[float], object] = lambda _: None,
 ) -> list[str]:
     """Write an audit: its numbers, its figure, its cases and facts; return the names of the files.
 
@@ -171,8 +172,8 @@ def write_audit_run(
             )
             write_cell(folder, replace(cell, meta=meta))
             chosen = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
-            facts = compare_cell(cell, audits={"model": audit}, **chosen).facts
-            write_text(folder / FACTS, _facts_text(folder, facts))
+            made = compare_cell(cell, audits={"model": audit}, advance=advance, **chosen)
+            write_text(folder / FACTS, _facts_text(folder, made.facts))
         return sorted(p.name for p in folder.iterdir())
 
 
