@@ -14,8 +14,9 @@ __version__ = "0.1.0"
 _HOME = {
     "Audit": "scalecal.auditing.audits",
     "audit": "scalecal.auditing.audits",
-    "compare_audits": "scalecal.auditing.differences",
-    "merge_audits": "scalecal.auditing.differences",
+    "calibrate": "scalecal.runs.recalibration",
+    "compare_audits": "scalecal.runs.differences",
+    "merge_audits": "scalecal.auditing.merging",
     "LinearProbe": "scalecal.probes",
     "ScaleProbe": "scalecal.probes",
 }

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -81,6 +83,39 @@ class TestEveryCalibrator:
             np.testing.assert_allclose(
                 weighted.predict_proba(z), copied.predict_proba(z), atol=2e-5
             )
+
+    def test_a_soft_label_is_two_cases_that_share_the_weight(self, name):
+        z, y = two_classes(120)
+        soft = 0.8 * y + 0.1
+        one = CALIBRATORS[name]().fit(z, soft)
+        both = CALIBRATORS[name]().fit(
+            np.tile(z, 2),
+            np.repeat([0, 1], len(z)),
+            sample_weight=np.concatenate([1 - soft, soft]),
+        )
+        np.testing.assert_allclose(one.predict_proba(z), both.predict_proba(z), atol=2e-5)
+
+    @settings(deadline=None, max_examples=30)
+    @given(
+        st.lists(
+            st.tuples(st.integers(-4, 4), st.floats(0, 1), st.integers(0, 3)),
+            min_size=8,
+            max_size=20,
+        ),
+        st.sampled_from([0.0, 1e-6, 1.0, 1e4]),
+    )
+    @pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+    def test_ties_zero_weights_and_any_scale(self, name, cases, scale):
+        z, y, w = np.array(cases).T
+        z, w = scale * np.append(z, [-1, 1]), np.append(w, [1, 1])
+        y = np.append(np.round(y), [0, 1])
+        new = np.linspace(1.5 * z.min(), 1.5 * z.max(), 50)
+        fitted = CALIBRATORS[name]().fit(z, y, sample_weight=w)
+        p = fitted.predict_proba(new)[:, 1]
+        assert ((p >= 0) & (p <= 1)).all()
+        assert np.isfinite(fitted.transform(new)).all()
+        if name != "histogram":
+            assert (np.diff(p) >= -1e-12).all()
 
     @pytest.mark.parametrize("make", [two_classes, three_classes])
     def test_saved_as_json_and_back(self, name, make):

@@ -7,8 +7,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_softmax, softmax
+from sklearn.base import clone
 
-from scalecal.calibrators.base import Calibrator, _one_form
+from scalecal.calibrators.base import Calibrator, one_form
 from scalecal.checks import (
     Float,
     InputError,
@@ -114,7 +115,7 @@ class PanelCalibrator(Calibrator):
         self.n_classes_ = 2 if raw.ndim == 1 else raw.shape[1]
         targets = check_targets(y, self.n_classes_)
         n = check_same_length(logits=raw, y=targets)
-        z, size = _one_form(raw), n_raters if panel_size is None else panel_size
+        z, size = one_form(raw), n_raters if panel_size is None else panel_size
         check_unit(self.strength, "strength")
         weight = check_weights(sample_weight, n, "sample_weight")
         shared: dict[str, Any] = {"sample_weight": weight, "prior_sd": self.prior_sd}
@@ -143,7 +144,7 @@ class PanelCalibrator(Calibrator):
 
     def reader_logits(self, logits: ArrayLike) -> Float:
         """Return logits of a reader's vote: (n,) for two classes, (n, C) for more."""
-        z = _one_form(self._check(logits))
+        z = one_form(self._check(logits))
         reader = self.panel_.reader_logit(z)
         if self.strength == 1.0:
             return reader
@@ -176,4 +177,82 @@ class PanelCalibrator(Calibrator):
         """Return the fitted calibrator `to_dict` described."""
         self = super().from_dict(saved)
         self.panel_ = Panel.from_dict(saved["fitted"]["panel"])
+        return self
+
+
+class ReaderOnTop(PanelCalibrator):
+    """Any calibrator for the label, and on the logits it gives the panel model for a reader's vote.
+
+    The label's answer is the calibrator's own; the panel adds the reader's and leaves the label alone.
+
+    Parameters
+    ----------
+    label : Calibrator
+        What calibrates the label.
+    rho, kappa, vote_share, strength, prior_sd
+        As `PanelCalibrator`.
+
+    Attributes
+    ----------
+    label_ : Calibrator
+        The fitted calibrator of the label.
+    panel_ : Panel
+
+    Examples
+    --------
+    >>> from scalecal.calibrators import TemperatureScaling
+    >>> z, y = [-4.0, -2.0, 2.0, 4.0] * 20, [0, 1, 1, 1] * 20
+    >>> both = ReaderOnTop(TemperatureScaling(), rho=0.0).fit(z, y, n_raters=7)
+    >>> label, reader = both.predict_proba([4.0])[0, 1], both.predict_reader_proba([4.0])[0, 1]
+    >>> bool(label == TemperatureScaling().fit(z, y).predict_proba([4.0])[0, 1]), bool(label > reader)
+    (True, True)
+    """
+
+    name = "reader-on-top"
+
+    def __init__(
+        self,
+        label: Calibrator,
+        *,
+        rho: float | None = None,
+        kappa: float | None = None,
+        vote_share: ArrayLike | None = None,
+        strength: float = 1.0,
+        prior_sd: float = PRIOR_SD_INTERCEPT,
+    ) -> None:
+        super().__init__(
+            rho=rho, kappa=kappa, vote_share=vote_share, strength=strength, prior_sd=prior_sd
+        )
+        self.label = label
+
+    def fit(self, logits: ArrayLike, y: ArrayLike, **known: Any) -> Self:
+        """Fit the label's calibrator, then the panel to its logits; `known` as `PanelCalibrator.fit`."""
+        weight = known.get("sample_weight")
+        self.label_: Calibrator = clone(self.label).fit(logits, y, sample_weight=weight)
+        return super().fit(self.label_.transform(logits), y, **known)
+
+    def _transform(self, z: Float, *_: Any) -> Float:
+        return self.label_.transform(z)
+
+    def _probs(self, z: Float, *_: Any) -> Float:
+        return self.label_._probs(z, None)
+
+    def reader_logits(self, logits: ArrayLike) -> Float:
+        """Return logits of a reader's vote: (n,) for two classes, (n, C) for more."""
+        return super().reader_logits(self.label_.transform(self._check(logits)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that is needed to apply the fitted calibrator again, as JSON can hold it."""
+        saved = super().to_dict()
+        saved["params"].pop("label")
+        return {**saved, "label": self.label_.to_dict()}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Self:
+        """Return the fitted calibrator `to_dict` described."""
+        from scalecal.calibrators import from_dict
+
+        label = from_dict(saved["label"])
+        self = super().from_dict({**saved, "params": {**saved["params"], "label": label}})
+        self.label_ = label
         return self

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from scalecal.cli.app import OutFolder, Seeds, app, given, say, tell
+from scalecal.cli.app import OutFolder, Seeds, command, given, say, tell
+from scalecal.cli.help import Work
 from scalecal.cli.probes import show_comparison
 from scalecal.cli.report import check_run, close_run
 
 TITLE = "Lung nodules read by three radiologists: calibration by their agreement"
 
 
-@app.command()
+@command("demo --seeds 3 --out runs/demo", Work("scalecal.runs.grid:run_grid"))
 def demo(
     out: OutFolder = Path("runs/demo"),
     seeds: Seeds = None,

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal.cli.app import (
+    ENGINE_WORK,
     Address,
     AllowLeakage,
     Column,
     Engine,
+    GroupRegex,
     NRaters,
     NumGpus,
     OutFolder,
@@ -25,14 +27,15 @@ from scalecal.cli.app import (
     TrainingDevice,
     Votes,
     Workers,
-    app,
     columns,
+    command,
     given,
     open_workers,
     say,
     split_list,
     tell,
 )
+from scalecal.cli.help import Work
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 FeaturesPath = Annotated[
     Path,
     typer.Argument(
-        metavar="FEATURES", help=".npz, Parquet or CSV, or a folder made by `extract` or `import`."
+        metavar="FEATURES", help=".npz, a table, or a folder made by `extract` or `import`."
     ),
 ]
 Labels = Annotated[
@@ -81,6 +84,9 @@ Memory = Annotated[
     ),
 ]
 
+
+READ_WORK = Work("scalecal.io.features:read_features")
+"""The work behind the options of `read`."""
 
 Kappa = Annotated[
     float | None,
@@ -122,12 +128,16 @@ def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
     """Read embeddings with those of a command's options that say how, and what else is known."""
     from scalecal.io.features import read_features
 
-    names = ("labels", "votes", "positive", "ties", "n_raters")
+    names = ("labels", "votes", "positive", "ties", "n_raters", "group_regex")
     chosen = given(**{name: options.get(name) for name in names}, columns=columns(options))
     return read_features(features, **chosen, **known)
 
 
-@app.command()
+@command(
+    "fit features.npz --method panel-votes --out runs/probe",
+    READ_WORK,
+    Work("scalecal.runs.fitted:fit_method"),
+)
 def fit(
     features: FeaturesPath,
     method: Annotated[str, typer.Option("--method", metavar="NAME", help="See `methods`.")],
@@ -139,6 +149,7 @@ def fit(
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     split_column: Column = None,
     preset: Preset = None,
     kappa: Kappa = None,
@@ -189,17 +200,18 @@ def fit(
         tell(f"warning: the limit of epochs ended the training, not early stopping{longer}")
 
 
-@app.command()
+@command("predict runs/probe new.npz --out predictions.csv", READ_WORK)
 def predict(
     probe: Annotated[Path, typer.Argument(metavar="DIR", help="A folder made by `fit`.")],
     features: FeaturesPath,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="CSV or Parquet to write.")],
     labels: Labels = None,
     votes: Votes = None,
-    ties: Ties = None,
+    ties: Ties = "drop",
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     votes_law: Annotated[
         bool,
         typer.Option(
@@ -214,7 +226,7 @@ def predict(
     Writes p, the label's probability; and where the probe knows the readers p_reader, the probability
     of one reader's vote, and p_split, the probability that the panel splits.
     """
-    options = given(**locals()) | {"ties": ties or "drop"}
+    options = given(**locals())
     import numpy as np
 
     from scalecal.checks import InputError
@@ -250,7 +262,7 @@ def predict(
     say(f"{len(table):,} predictions written to {out}")
 
 
-@app.command()
+@command("methods", quiet=False)
 def methods() -> None:
     """List the methods that `fit`, `compare` and `reproduce` know."""
     from scalecal.runs.methods import METHODS
@@ -262,7 +274,12 @@ def methods() -> None:
         say(f"{name:{widest}}  {method.about}{needs}{paper}")
 
 
-@app.command()
+@command(
+    "compare features.npz --votes votes.csv --seeds 5 --out runs/compare",
+    READ_WORK,
+    Work("scalecal.runs.grid:run_grid"),
+    ENGINE_WORK,
+)
 def compare(
     features: FeaturesPath,
     out: OutFolder,
@@ -270,7 +287,7 @@ def compare(
     labels: Labels = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B,...", help="Names; default: all that apply."),
+        typer.Option("--methods", metavar="A,B,...", help="Names; else all that apply."),
     ] = None,
     seeds: Seeds = None,
     positive: Positive = None,
@@ -278,6 +295,7 @@ def compare(
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     split_column: Column = None,
     preset: Preset = None,
     kappa: Kappa = None,
@@ -349,6 +367,7 @@ def compare(
         command=sys.argv,
         options={
             "features": features.name,
+            "group_regex": group_regex,
             "seeds": seeds,
             "methods": methods,
             "preset": preset,

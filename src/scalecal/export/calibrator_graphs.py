@@ -89,12 +89,13 @@ def _platt(calibrator: Any, z: Tensor, _: int | None) -> Answer:
 
 def _ensemble_temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     tempered, own, uniform = map(float, calibrator.share_)
-    n_classes, tiny = calibrator.n_classes_, np.finfo(np.float64).tiny
+    n_classes, tiny = int(calibrator.n_classes_), float(np.finfo(np.float64).tiny)
     squash: Callable[[Tensor], Tensor] = sigmoid if n_classes == 2 else softmax
 
     def log_mixed(z: Tensor) -> Tensor:
         parts: Tensor = squash(z / calibrator.temperature_) * tempered + squash(z) * own
-        return (parts + uniform / n_classes).at_least(float(tiny)).log()
+        mixed: Tensor = parts + uniform / n_classes
+        return mixed.at_least(tiny).log()
 
     return _logits(calibrator, log_mixed(z) - log_mixed(-z) if n_classes == 2 else log_mixed(z))
 

@@ -114,6 +114,11 @@ class Cell:
         return dict(self.meta.get("variants") or {})
 
     @property
+    def calibration(self) -> Mapping[str, Any]:
+        """What `scalecal calibrate` did: `after`, the method set beside the baseline, and more; or empty."""
+        return dict(self.meta.get("calibration") or {})
+
+    @property
     def baseline(self) -> str:
         """What the others are compared with: the uncalibrated probe, or the first method."""
         return BASELINE if BASELINE in self.methods else self.methods[0]

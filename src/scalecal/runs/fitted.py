@@ -129,6 +129,7 @@ def fit_method(
         "encoder": data.encoder,
         "dataset": dataset,
         "data_sha256": data.fingerprint,
+        "notes": list(cases.notes),
         "counts": {
             "train": len(trained.rows),
             "validation": 0 if held is None else len(held),
@@ -214,7 +215,7 @@ def predictions_table(
         A model's answers.
     n_raters
         Readers of the panel whose split is predicted: adds ``p_split`` beside ``rho``, where there is
-        a reader's answer.
+        a reader's answer and the cases have none yet.
     votes_law
         Readers m whose votes are predicted: adds ``p_votes_0`` .. ``p_votes_m``, the probabilities of k
         positive votes (``p_votes_<class>_k`` with more than two classes).
@@ -226,7 +227,7 @@ def predictions_table(
     if reader is not None:
         logits, rho = as_logits(reader), predictions.rho
         table |= {**_by_class("p_reader", reader, cases.classes), "rho": np.full(cases.n, rho)}
-        if n_raters is not None:
+        if n_raters is not None and cases.p_split is None:
             table["p_split"] = split_probability(logits, rho, n_raters)
         if votes_law is not None:
             law = np.exp(vote_log_pmf(logits, rho, votes_law))
@@ -238,6 +239,8 @@ def predictions_table(
             for name, values in named.items():
                 between = f"{name}_" if name else ""
                 table |= {f"p_votes_{between}{k}": column for k, column in enumerate(values.T)}
+    if cases.p_split is not None:
+        table["p_split"] = cases.p_split
     if cases.y is not None and (cases.y >= 0).any():
         names = np.array([*cases.classes, None], dtype=object)
         # One probability goes with labels 0 and 1; the class names are in the probe's own file.
@@ -248,6 +251,10 @@ def predictions_table(
             table |= {"votes": cases.votes[:, 1], "n_raters": cases.votes.sum(axis=1)}
         else:
             table |= _by_class("votes", cases.votes, cases.classes)
+    elif cases.n_raters is not None:
+        table["n_raters"] = cases.n_raters
+    if cases.strata is not None and not cases.agreement:
+        table["stratum"] = cases.strata.values
     if cases.groups is not None:
         table["group"] = cases.groups.values
     if cases.split is not None:

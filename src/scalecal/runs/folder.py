@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS = "facts.json"
-_FORMAT = 3
+_FORMAT = 4
 
 MOST_KEPT = 1_000_000
 """Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
@@ -47,8 +47,9 @@ MOST_KEPT = 1_000_000
 CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet", FACTS)
 RUN_FILES = (
     *(*CASE_FILES, "results.csv", "comparison.csv"),
-    *("claims.json", "frontier.csv", "frontier_methods.csv"),
+    *("claims.json", "frontier.csv", "frontier_methods.csv", "differences.csv"),
 )
+CALIBRATE_FILES = ("predictions.csv", "calibrator.json")
 AUDIT_FILES = ("audit.json", "audit.csv", "reliability.svg", "reliability.png")
 """Files of a run or audit: somebody else's of these names are refused before any work."""
 
@@ -96,14 +97,15 @@ def write_run(
     kind: str,
     title: str | None = None,
     claims: Sequence[Mapping[str, Any]] | None = None,
+    files: Mapping[str, str] | None = None,
     inputs: Sequence[Path | None] = (),
     **about: Any,
 ) -> list[str]:
     """Write a run folder, all of it or nothing, and return the names of the files.
 
-    `about` is the rest of what `run_meta` takes: command, options, notes and fingerprint. Files that
-    an earlier run of the same kind wrote there and this one does not have are removed: audits of
-    another best method, say, would be taken for this run's.
+    `files` are further ones, name -> text; `about` is the rest of what `run_meta` takes: command,
+    options, notes and fingerprint. Files that an earlier run of the same kind wrote there and this one
+    does not have are removed: audits of another best method, say, would be taken for this run's.
     """
     import pandas as pd
 
@@ -119,9 +121,14 @@ def write_run(
         write_csv(comparison.table, folder / "comparison.csv")
         if claims is not None:
             write_json(folder / "claims.json", list(claims))
+        for name, text in (files or {}).items():
+            write_text(folder / name, text)
         for method, audit in comparison.audits.items():
-            audit.to_json(folder / f"audit_{method}.json")
-            save(audit.plot(), folder / f"reliability_{method}")
+            name = method.replace("/", "_")
+            audit.to_json(folder / f"audit_{name}.json")
+            save(audit.plot(), folder / f"reliability_{name}")
+        if facts["differences"]:
+            write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
         if facts["hardest"]:
             curve, beyond = (pd.DataFrame(facts["frontier"][k]) for k in ("curve", "beyond"))
             write_csv(curve, folder / "frontier.csv")
@@ -259,7 +266,7 @@ def _read_run(folder: Path) -> Run:
     if not places:
         raise InputError(
             f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
-            "cells/. Run scalecal audit, compare, reproduce or demo with --out first"
+            "cells/. Run scalecal audit, calibrate, compare, reproduce or demo with --out first"
         )
     every = [(place, read_cell(place)) for place in places]
     for place, cell in every:
@@ -302,6 +309,7 @@ def side_by_side(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "version": __version__,
         "title": listed[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
+        "verdict": cells[0]["verdict"] if len(cells) == 1 else wording.verdict(cells),
         "lead": cells[0]["lead"] if len(cells) == 1 else wording.lead(cells),
         "runs": listed,
         "strata": _all_strata(cells),

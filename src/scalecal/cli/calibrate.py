@@ -1,0 +1,180 @@
+"""The command that mends predictions: `calibrate`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scalecal.cli.app import (
+    AllowLeakage,
+    Column,
+    NRaters,
+    Out,
+    Seed,
+    Ties,
+    Votes,
+    app,
+    columns,
+    given,
+    say,
+)
+from scalecal.cli.probes import Kappa, PanelSize, VoteShare, known_of_readers
+from scalecal.cli.report import check_run, close_run
+
+
+@app.command()
+def calibrate(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="CSV or Parquet of predictions, as for `audit`.")
+    ],
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="auto (default), none (p stays; adds p_reader), temperature, platt, beta, isotonic, "
+            "histogram, panel, ...",
+        ),
+    ] = None,
+    votes: Votes = None,
+    n_raters: NRaters = None,
+    kappa: Kappa = None,
+    vote_share: VoteShare = None,
+    panel_size: PanelSize = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            "--apply",
+            metavar="JSON",
+            help="Use this calibrator.json on FILE instead of fitting one.",
+        ),
+    ] = None,
+    out: Out = None,
+    id_column: Column = None,
+    p_column: Column = None,
+    p_reader_column: Column = None,
+    rho_column: Column = None,
+    p_split_column: Column = None,
+    label_column: Column = None,
+    votes_column: Column = None,
+    n_raters_column: Column = None,
+    rater_column: Column = None,
+    group_column: Column = None,
+    stratum_column: Column = None,
+    split_column: Column = None,
+    positive: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
+    ] = None,
+    ties: Ties = None,
+    folds: Annotated[
+        int | None, typer.Option(metavar="K", help="Folds of the cross-fitting.")
+    ] = None,
+    n_bins: Annotated[
+        int | None, typer.Option("--bins", help="Bins of equal width for ECE.")
+    ] = None,
+    n_resamples: Annotated[
+        int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
+    ] = None,
+    seed: Seed = None,
+    split: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Use only cases that a column split marks so: val."),
+    ] = None,
+    allow_leakage: AllowLeakage = False,
+) -> None:
+    """Mend predictions by their labels, without embeddings, and audit them before and after.
+
+    FILE is as for `audit`, of cases that the model was not trained on. Answers on labelled cases are
+    cross-fitted, by group where there are groups, so that before and after are compared honestly; auto
+    takes the lowest cross-fitted log loss, doing nothing included. With votes, or the panel's size and
+    kappa, p_reader is added, the probability of one reader's vote. DIR gets predictions.csv,
+    calibrator.json for new cases, both audits and the page.
+
+    Example: scalecal calibrate predictions.csv --out runs/mended
+    Then: scalecal calibrate new.csv --apply runs/mended/calibrator.json --out runs/new
+    """
+    named = columns(locals())
+    from scalecal.checks import InputError
+    from scalecal.io import read_predictions
+    from scalecal.io.store import output_folder, write_text
+    from scalecal.runs.folder import CALIBRATE_FILES, RUN_FILES, write_run
+    from scalecal.runs.recalibration import (
+        Recalibrator,
+        apply_recalibrator,
+        calibrate_predictions,
+    )
+
+    if rater_column is not None and votes is None:
+        raise InputError(
+            f"--rater-column {rater_column} names a column of the votes: give their file with --votes"
+        )
+    inputs = [file, votes, apply]
+    reading = given(
+        votes=votes,
+        columns=named,
+        n_raters=n_raters,
+        ties=ties,
+        seed=seed,
+        split=split,
+        allow_leakage=allow_leakage,
+        keep_unlabelled=True,
+    )
+    options = given(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+    fitting = {"--method": method, "--kappa": kappa, "--vote-share": vote_share}
+    fitting |= {"--panel-size": panel_size, "--folds": folds, "--positive": positive}
+    if out is not None:
+        check_run(out, "calibrate", (*RUN_FILES, *CALIBRATE_FILES), inputs)
+    if apply is not None:
+        if unused := ", ".join(given(**fitting)):
+            raise InputError(f"{unused} cannot be used with --apply: {apply} has what was used")
+        recalibrator = Recalibrator.load(apply)
+        predictions = read_predictions(file, **reading, classes=recalibrator.classes)
+        result = apply_recalibrator(predictions, recalibrator, dataset=file.stem, **options)
+    elif out is None:
+        raise InputError(
+            "--out DIR is missing: the mended predictions and the calibrator are files to be written there"
+        )
+    else:
+        result = calibrate_predictions(
+            read_predictions(file, **reading, **given(positive=positive)),
+            readers=known_of_readers(kappa, vote_share, panel_size),
+            dataset=file.stem,
+            **given(method=method, n_folds=folds),
+            **options,
+        )
+    say(str(result))
+    if out is None:
+        return
+    files = {"predictions.csv": str(result.to_frame().to_csv(index=False, lineterminator="\n"))}
+    if apply is None:
+        files["calibrator.json"] = result.recalibrator.to_json()
+    if result.comparison is None:
+        with output_folder(out, kind="calibrate", inputs=inputs, replace=True) as folder:
+            for name, text in files.items():
+                write_text(folder / name, text)
+        names = list(files)
+    else:
+        names = write_run(
+            out,
+            result.comparison,
+            kind="calibrate",
+            title=f"Calibration of {file.stem}",
+            command=sys.argv,
+            options={
+                **{k: v for k, v in {**reading, **options}.items() if k in _KEPT},
+                **{k.removeprefix("--").replace("-", "_"): v for k, v in fitting.items()},
+            },
+            notes=result.notes,
+            fingerprint=str(result.before.meta["data_sha256"]),
+            files=files,
+            inputs=inputs,
+        )
+    close_run(out, names)
+    if apply is None:
+        saved = out / "calibrator.json"
+        say(f"For new cases: scalecal calibrate NEW.csv --apply {saved} --out DIR")
+
+
+_KEPT = ("n_raters", "ties", "seed", "split", "n_bins", "n_resamples")
