@@ -841,6 +841,8 @@ def _shifted(z: Float, shift: float | Float) -> Float:
 # Fits ---------------------------------------------------------------------------------------------
 
 PRIOR_SD_INTERCEPT = 0.3
+PRIOR_SD_SHIFTED = 2.0
+"""Of the intercept, where logits may be off by a constant: class weights, or a foreign model."""
 PRIOR_SD_APART = 1.0
 """Of the intercept, where the votes are not what decided the labels."""
 PRIOR_SD_LOG_SLOPE = 1.0

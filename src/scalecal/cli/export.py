@@ -7,22 +7,26 @@ from typing import Annotated
 
 import typer
 
-from scalecal.cli.app import app, given, say
+from scalecal.cli.app import command, given, say
+from scalecal.cli.help import Work
 
 
-@app.command()
+@command(
+    "export runs/probe --to onnx --out runs/model --audit runs/audit",
+    Work("scalecal.export:export_probe"),
+)
 def export(
     probe: Annotated[Path, typer.Argument(metavar="DIR", help="A folder made by `fit`.")],
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="Format: onnx.")] = "onnx",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder to write to; default: DIR.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder to write to, if not DIR.")
     ] = None,
     panel_size: Annotated[
         int | None,
         typer.Option(
             "--panel-size",
             metavar="M",
-            help="Readers of the panel whose label and split are predicted; default: that of the fit.",
+            help="Readers of the panel whose label and split are predicted, if not that of the fit.",
             min=1,
         ),
     ] = None,
@@ -46,8 +50,6 @@ def export(
     One graph from embeddings (float32) to p, the probability of the panel's label, and, where the probe
     knows the readers, p_reader and p_split: scaling, probe, calibrator and panel. It is run in onnxruntime
     before it is written, and refused where a probability differs from the probe's by more than 1e-6.
-
-    Example: scalecal export runs/probe --to onnx --out runs/model --audit runs/audit
     """
     from scalecal.checks import check_choice
     from scalecal.export import FORMATS, export_probe

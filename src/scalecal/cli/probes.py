@@ -156,6 +156,15 @@ def fit(
     kappa: Kappa = None,
     vote_share: VoteShare = None,
     panel_size: PanelSize = None,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            "--class-weight",
+            metavar="balanced",
+            help="Let every class count alike in training. Without a calibrator probabilities are then "
+            "those of equally common classes.",
+        ),
+    ] = None,
     seed: Seed = None,
     memory: Memory = None,
     allow_leakage: AllowLeakage = False,
@@ -176,7 +185,7 @@ def fit(
             readers=known_of_readers(kappa, vote_share, panel_size),
             allow_leakage=allow_leakage,
             advance=advance,
-            **given(seed=seed, preset=preset, memory=memory),
+            **given(seed=seed, preset=preset, memory=memory, class_weight=class_weight),
         )
     probe.save(out)
     for note in data.cases.notes:

@@ -20,6 +20,7 @@ from scalecal.export.tensors import (
     piecewise,
     sigmoid,
     softmax,
+    steps,
 )
 
 
@@ -86,6 +87,50 @@ def _platt(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     return _logits(calibrator, base * calibrator.slope_ + calibrator.intercept_)
 
 
+def _ensemble_temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    tempered, own, uniform = map(float, calibrator.share_)
+    n_classes, tiny = int(calibrator.n_classes_), float(np.finfo(np.float64).tiny)
+    squash: Callable[[Tensor], Tensor] = sigmoid if n_classes == 2 else softmax
+
+    def log_mixed(z: Tensor) -> Tensor:
+        parts: Tensor = squash(z / calibrator.temperature_) * tempered + squash(z) * own
+        mixed: Tensor = parts + uniform / n_classes
+        return mixed.at_least(tiny).log()
+
+    return _logits(calibrator, log_mixed(z) - log_mixed(-z) if n_classes == 2 else log_mixed(z))
+
+
+def _structured_matrix(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    matrix, intercept = np.asarray(calibrator.matrix_), calibrator.intercept_
+    if calibrator.n_classes_ == 2:
+        return _logits(calibrator, z * matrix + intercept)
+    base = log_softmax(z / calibrator.temperature_)
+    if calibrator.uniform_ > 0.0:
+        share = calibrator.uniform_
+        base = (base.exp() * (1.0 - share) + share / calibrator.n_classes_).log()
+    return _logits(calibrator, base @ matrix.T + intercept)
+
+
+def _slopes(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    """Quadratic scaling and splines: the slope is linear between knots, and constant beyond them."""
+
+    def curve(c: int, odds: Tensor) -> Tensor:
+        knots, (*slopes, value) = calibrator.knots_[c], calibrator.coef_[c]
+        slope, width = np.asarray(slopes), np.diff(knots)
+        bend = 0.5 * np.diff(slope) / width
+        values = value + np.append(0.0, np.cumsum(width * (slope[:-1] + bend * width)))
+        powers = (
+            np.concatenate([[0.0], bend, [0.0]]),
+            np.append(slope[0], slope),
+            np.append(value, values),
+        )
+        return piecewise(odds, knots, np.append(knots[0], knots), powers)
+
+    if calibrator.n_classes_ == 2:
+        return _logits(calibrator, curve(0, z))
+    return _one_against_rest(calibrator, z, lambda c, odds: sigmoid(curve(c, odds)))
+
+
 def _beta(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     def curve(coef: Float, odds: Tensor) -> Tensor:
         a, b, c = map(float, coef)
@@ -114,9 +159,18 @@ def _isotonic(calibrator: Any, z: Tensor, _: int | None) -> Answer:
 
 
 def _histogram(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    return _curves(
+        calibrator,
+        z,
+        lambda c, odds: steps(odds, calibrator.edges_[c], calibrator.values_[c]),
+    )
+
+
+def _venn_abers(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     def curve(c: int, odds: Tensor) -> Tensor:
-        values = calibrator.values_[c]
-        return piecewise(odds, calibrator.edges_[c], np.zeros(len(values)), [values])
+        low = steps(odds, calibrator.low_knots_[c], calibrator.low_values_[c])
+        high = steps(odds, calibrator.high_knots_[c], calibrator.high_values_[c], side="left")
+        return high / (1.0 - low + high)
 
     return _curves(calibrator, z, curve)
 
@@ -159,10 +213,15 @@ def _chain(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
 BUILDERS: dict[str, Builder] = {
     "identity": _identity,
     "temperature": _temperature,
+    "ensemble-temperature": _ensemble_temperature,
     "platt": _platt,
+    "quadratic": _slopes,
     "beta": _beta,
+    "spline": _slopes,
     "isotonic": _isotonic,
+    "venn-abers": _venn_abers,
     "histogram": _histogram,
+    "structured-matrix": _structured_matrix,
     "panel": _panel,
     Chain.name: _chain,
 }

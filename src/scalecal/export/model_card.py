@@ -220,6 +220,9 @@ def _training(probe: Probe) -> str:
     if about.get("method"):
         lines.append(f"- method: {escaped(str(about['method']))} of scalecal, seed {about['seed']}")
     lines.append(f"- probe: {type(probe).__name__}, {probe.n_iter_} epochs")
+    if probe.class_weight is not None:
+        after = "" if probe.calibrator_ is None else ", undone by the calibrator"
+        lines.append(f"- class weights in training: {escaped(str(probe.class_weight))}{after}")
     if probe.capped_:
         lines.append("- the limit of epochs ended the training, not early stopping")
     calibrator = probe.calibrator_

@@ -260,8 +260,12 @@ def log_odds(z: Tensor, n_classes: int) -> Tensor:
     return z - log_sum_exp(z.take(others(n_classes)))
 
 
-def place(x: Tensor, points: Float) -> Tensor:
-    """How many of the ascending `points` are at most x: a binary search."""
+def place(x: Tensor, points: Float, *, side: str = "right") -> Tensor:
+    """How many of the ascending `points` are at most x ("right"), or below it ("left").
+
+    A binary search, as `numpy.searchsorted`.
+    """
+    compare = "LessOrEqual" if side == "right" else "Less"
     graph, depth = x.graph, len(points).bit_length()
     padded = graph.constant(np.append(points, np.full(2**depth - 1 - len(points), np.inf)))
     zero = onnx_library().numpy_helper.from_array(np.zeros(1, dtype=np.int64))
@@ -270,11 +274,16 @@ def place(x: Tensor, points: Float) -> Tensor:
         at = graph.op("Gather", padded, graph.op("Add", found, np.array(step - 1)))
         found = graph.op(
             "Where",
-            graph.op("LessOrEqual", at, x),
+            graph.op(compare, at, x),
             graph.op("Add", found, np.array(step)),
             found,
         )
     return found
+
+
+def steps(x: Tensor, edges: Float, values: Float, *, side: str = "right") -> Tensor:
+    """A step function: the value after as many edges as `place` counts."""
+    return x.graph.op("Gather", x.graph.constant(values), place(x, edges, side=side))
 
 
 def piecewise(x: Tensor, edges: Float, origins: Float, coefficients: Sequence[Float]) -> Tensor:
@@ -287,8 +296,7 @@ def piecewise(x: Tensor, edges: Float, origins: Float, coefficients: Sequence[Fl
     def at(values: Float) -> Tensor:
         return graph.op("Gather", graph.constant(values), index)
 
-    value, offset = at(coefficients[0]), None
+    value, offset = at(coefficients[0]), x - at(origins)
     for lower in coefficients[1:]:
-        offset = x - at(origins) if offset is None else offset
         value = value * offset + at(lower)
     return value

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from scalecal.checks import Float, InputError, Int, ScalecalWarning
+from scalecal.checks import Float, InputError, Int, ScalecalWarning, check_choice
 from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Scaling, Task, train
@@ -61,6 +61,8 @@ class Job:
         Readers per class, (N, C).
     groups, weights
         Groups never split by validation, and case weights.
+    class_weight
+        "balanced", or a weight for each class (C,): see `class_weights`.
     validation, validation_y
         Row numbers and labels of a validation part given from outside; then nothing is held out.
     """
@@ -74,6 +76,7 @@ class Job:
     votes: Int | None = None
     groups: NDArray[Any] | None = None
     weights: Float | None = None
+    class_weight: str | Float | None = None
     validation: Int | None = None
     validation_y: Int | None = None
 
@@ -163,6 +166,29 @@ def probabilities(logits: Float) -> Float:
         return np.asarray(softmax(logits, axis=1))
     positive = expit(logits)
     return np.column_stack([expit(-logits), positive])
+
+
+def class_weights(
+    class_weight: str | Float | None, y: Int, n_classes: int, weights: Float | None = None
+) -> Float | None:
+    """Weight of each class (C,); None: all alike.
+
+    "balanced" gives every class the same total: W / (C W_c), with W the weight of all cases and W_c that
+    of class c (King and Zeng, 2001); without case weights as in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class_weights("balanced", np.array([0, 0, 0, 1]), 2).round(3).tolist()
+    [0.667, 2.0]
+    """
+    if class_weight is None or not isinstance(class_weight, str):
+        return class_weight
+    check_choice(class_weight, ("balanced",), "class_weight")
+    mass = np.bincount(y, weights, minlength=n_classes).astype(np.float64)
+    present = mass > 0
+    shares = mass.sum() / (present.sum() * np.where(present, mass, 1.0))
+    return np.where(present, shares, 1.0)
 
 
 def fit_many(
@@ -329,6 +355,7 @@ class _Prepared:
     rows: Int
     y: Int
     weights: Float | None
+    validation_weights: Float | None
     train: Int  # positions among the job's cases
     held: Int | None
     validation: Int | None
@@ -343,7 +370,10 @@ def _prepare_all(jobs: Sequence[Job]) -> list[_Prepared]:
     for job in jobs:
         recipe = job.recipe
         recipe.check()
-        arrays = (job.rows, job.y, job.weights, job.groups, job.validation, job.validation_y)
+        arrays = (
+            *(job.rows, job.y, job.weights, job.class_weight, job.groups),
+            *(job.validation, job.validation_y),
+        )
         options = (job.seed, recipe.validation_share, recipe.validation)
         key = (*map(id, arrays), *options)
         if key not in known:
@@ -377,18 +407,40 @@ def _prepare(job: Job) -> _Prepared:
             f"the training cases hold one class only (class number {present_classes[0]}): a probe needs at "
             "least two. Give more cases, or another split."
         )
+    each = class_weights(
+        job.class_weight,
+        job.y[present],
+        job.n_classes,
+        None if job.weights is None else job.weights[present],
+    )
+    validation_y = job.validation_y if held is None else job.y[held]
     return _Prepared(
         job=job,
         recipe=recipe,
         rows=job.rows[train_part],
         y=y,
-        weights=None if job.weights is None else job.weights[train_part],
+        weights=_case_weights(job.weights, train_part, y, each),
+        validation_weights=(
+            None
+            if validation_y is None
+            else _case_weights(None if held is None else job.weights, held, validation_y, each)
+        ),
         train=train_part,
         held=held,
         validation=job.validation if held is None else job.rows[held],
-        validation_y=job.validation_y if held is None else job.y[held],
+        validation_y=validation_y,
         seeds=seeds,
     )
+
+
+def _case_weights(
+    weights: Float | None, part: Int | None, y: Int, each: Float | None
+) -> Float | None:
+    """Weights of a part of the cases, times those of their classes; None: all alike."""
+    own = None if weights is None or part is None else weights[part]
+    if each is None:
+        return own
+    return each[y] if own is None else own * each[y]
 
 
 class _Shared:
@@ -478,6 +530,7 @@ class _Shared:
             targets=goal,
             validation=part.validation,
             validation_targets=validation_targets,
+            validation_weights=None if validation_targets is None else part.validation_weights,
             weights=weights,
             mixtures=synthetic,
             initial=self._initial(part, first),

@@ -191,15 +191,16 @@ def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]
     for number in np.unique(numbers):
         probes = np.flatnonzero(numbers == number)
         mine = [tasks[i] for i in probes.tolist()]
-        source, rows, weights = held, mine[0].validation, None
+        source, rows, own = held, mine[0].validation, [t.validation_weights for t in mine]
         targets = [
             t.targets if t.validation_targets is None else t.validation_targets for t in mine
         ]
         if rows is None:
-            source, rows = data, mine[0].rows
-            if any(t.weights is not None for t in mine):
-                raw = np.stack([t.all_weights()[: len(t.rows)] for t in mine])
-                weights = data.array(raw / raw.mean(axis=1, keepdims=True))
+            source, rows, own = data, mine[0].rows, [t.weights for t in mine]
+        weights = None
+        if any(each is not None for each in own):
+            raw = np.stack([np.ones(len(rows)) if each is None else each for each in own])
+            weights = data.array(raw / raw.mean(axis=1, keepdims=True))
         index = source.index(rows)
         sets.append(_Held(source, index, _stack_targets(data, targets), probes, weights))
     return sets
