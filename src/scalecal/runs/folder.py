@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS = "facts.json"
-_FORMAT = 3
+_FORMAT = 4
 
 MOST_KEPT = 1_000_000
 """Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
