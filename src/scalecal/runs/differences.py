@@ -185,7 +185,7 @@ def _tail(samples: Float, p: float, units: int) -> float:
 
 
 def difference_sentences(facts: Mapping[str, Any]) -> list[str]:
-    """What the differences to the first model bear out, a sentence or two for each of the others.
+    """What the differences to the first model bear out over all cases, a sentence for each of the others.
 
     Examples
     --------
@@ -194,14 +194,37 @@ def difference_sentences(facts: Mapping[str, Any]) -> list[str]:
     >>> difference_sentences({"baseline": "a.csv", "agreement": True, "differences": [row]})
     ['b.csv has lower label NLL than a.csv, by 0.020 [0.010, 0.030].']
     """
-    out, rows = [], facts["differences"]
-    for model in dict.fromkeys(row["model"] for row in rows):
-        own = [row for row in rows if row["model"] == model and row["metric"] in JUDGED]
-        whole = [row for row in own if row["stratum"] == "overall"]
-        out.append(_whole_sentence(model, facts["baseline"], whole))
-        parts = [row for row in own if row["stratum"] != "overall"]
-        if any(_known(row["p_holm"]) for row in parts):
-            out.append(_strata_sentence(parts, facts["agreement"]))
+    return [
+        _whole_sentence(model, facts["baseline"], [r for r in rows if r["stratum"] == "overall"])
+        for model, rows in _judged(facts).items()
+    ]
+
+
+def stratum_sentences(facts: Mapping[str, Any]) -> list[str]:
+    """What they bear out in the strata, a sentence for each model that can be judged there.
+
+    Examples
+    --------
+    >>> row = {"model": "b.csv", "stratum": "low", "n": 90, "metric": "nll", "difference": -0.02}
+    >>> row |= {"low": -0.03, "high": -0.01, "p_holm": 0.004}
+    >>> stratum_sentences({"baseline": "a.csv", "agreement": True, "differences": [row]})
+    ['b.csv against a.csv by stratum: on low agreement (90 cases) lower label NLL by 0.020 [0.010, 0.030].']
+    """
+    out = []
+    for model, rows in _judged(facts).items():
+        parts = [row for row in rows if row["stratum"] != "overall" and _known(row["p_holm"])]
+        if parts:
+            said = _strata_text(parts, " agreement" if facts["agreement"] else "")
+            out.append(f"{model} against {facts['baseline']} by stratum: {said}.")
+    return out
+
+
+def _judged(facts: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Differences by model, of the metrics that are judged."""
+    out: dict[str, list[Mapping[str, Any]]] = {}
+    for row in facts["differences"]:
+        if row["metric"] in JUDGED:
+            out.setdefault(row["model"], []).append(row)
     return out
 
 
@@ -220,17 +243,14 @@ def _whole_sentence(model: str, first: str, rows: Sequence[Mapping[str, Any]]) -
     return f"{text}; no clear difference in {unclear}." if unclear else f"{text}."
 
 
-def _strata_sentence(rows: Sequence[Mapping[str, Any]], agreement: bool) -> str:
-    clear = [row for row in rows if _known(row["p_holm"]) and row["p_holm"] < LEVEL]
-    kind = " agreement" if agreement else ""
-    if not clear:
-        return "By stratum no difference is clear."
+def _strata_text(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
+    clear = [row for row in rows if row["p_holm"] < LEVEL]
     parts = []
     for stratum in dict.fromkeys(row["stratum"] for row in clear):
         here = [row for row in clear if row["stratum"] == stratum]
-        said = _listed([_change(row) for row in here])
-        parts.append(f"on {stratum}{kind} ({here[0]['n']:,} cases) {said}")
-    return f"By stratum: {'; '.join(parts)}."
+        cases = "1 case" if here[0]["n"] == 1 else f"{here[0]['n']:,} cases"
+        parts.append(f"on {stratum}{kind} ({cases}) {_listed([_change(row) for row in here])}")
+    return "; ".join(parts) or "no clear difference"
 
 
 def _change(row: Mapping[str, Any], than: str = "") -> str:

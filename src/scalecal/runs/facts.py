@@ -292,7 +292,7 @@ def compare_files(
     >>> y = (np.random.default_rng(1).uniform(size=300) < p).astype(int)
     >>> cases = Cases(n=300, classes=("0", "1"), y=y)
     >>> both = {"a.csv": Predictions(cases, p), "b.csv": Predictions(cases, 0.5 + 0 * p)}
-    >>> compare_files(both, n_resamples=200).sentences[-1]
+    >>> compare_files(both, n_resamples=200).sentences[2]
     'b.csv has higher label NLL than a.csv, by 0.210 [0.158, 0.271], ...; no clear difference in ECE.'
     """
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
@@ -306,7 +306,8 @@ def compare_files(
         )
         for name, own in predictions.items()
     }
-    called = " and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others"
+    listed = names if len(names) < 4 else [names[0], f"{len(names) - 1} others"]
+    called = f"{', '.join(listed[:-1])} and {listed[-1]}"
     sources = next(iter(predictions.values())).sources
     cell = cell_of_audits(audits, dataset=called, meta={"files": sources or dict.fromkeys(names)})
     return compare_cell(cell, audits=audits, advance=advance, **options)

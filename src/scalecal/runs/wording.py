@@ -24,7 +24,7 @@ from scalecal.auditing.verdict import BADGES, CRITERION, points
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, holm
 from scalecal.runs.cells import PUBLISHED, VOTED
-from scalecal.runs.differences import difference_sentences
+from scalecal.runs.differences import difference_sentences, stratum_sentences
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,6 +131,8 @@ def _share_text(share: Mapping[str, Any]) -> str:
 def softening_remark(facts: Facts, method: str) -> str:
     """What stands beside the name of a method whose gain is no more than softening's; else ""."""
     beyond = facts["softening"].get(method)
+    if facts["differences"]:  # another model's file, no remedy of the first
+        return ""
     if beyond is None or beyond["better"] or method == facts["baseline"]:
         return ""
     change = _row(facts, method)["changes"].get(beyond["metric"])
@@ -217,7 +219,7 @@ def files_text(facts: Facts) -> str:
     alone = [
         f"{name}: {' '.join(facts['audits'][name]['sentences'][:2])}" for name in facts["methods"]
     ]
-    return "\n".join([*alone, "", *difference_sentences(facts)])
+    return "\n".join([*alone, "", *difference_sentences(facts), *stratum_sentences(facts)])
 
 
 # Sentences
@@ -260,6 +262,8 @@ def details(facts: Facts) -> list[str]:
     overall, *strata = facts["audits"][facts["baseline"]]["sentences"]
     seeds = facts["n_seeds"]
     which = f" This is seed {facts['seed']}, one of {seeds}." if seeds > 1 else ""
+    if facts["differences"]:
+        overall, *strata = (f"{facts['baseline']}: {said}" for said in (overall, *strata))
     return [overall + which, *strata[:1], help_sentence(facts)]
 
 
@@ -482,7 +486,7 @@ def further(facts: Facts) -> list[str]:
     best, baseline = facts["best"], facts["baseline"]
     if best and facts["presets"][best["method"]] != facts["presets"][baseline]:
         out.append(_training_sentence(best["method"], best["metric"], facts))
-    out += vote_sentences(facts)
+    out += [*stratum_sentences(facts), *vote_sentences(facts)]
     if "plain" in facts["contrasts"]:
         remark = softening_remark(facts, "scale")
         out.append(
