@@ -188,5 +188,5 @@ def test_the_command_refuses_streams(rng, tmp_path):
     y, p, _ = enriched(rng)
     write_csv(tmp_path / "predictions.csv", y, p)
     run = ["audit", str(tmp_path / "predictions.csv"), "--stream", "--prevalence", "0.1"]
-    with pytest.raises(InputError, match="--prevalence 0.1 cannot be used with --stream"):
+    with pytest.raises(InputError, match=r"--prevalence 0\.1 cannot be used with --stream"):
         CliRunner().invoke(app, run, catch_exceptions=False, standalone_mode=False)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS = "facts.json"
-_FORMAT = 3
+_FORMAT = 4
 
 MOST_KEPT = 1_000_000
 """Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
@@ -49,7 +49,7 @@ RUN_FILES = (
     *(*CASE_FILES, "results.csv", "comparison.csv"),
     *("claims.json", "frontier.csv", "frontier_methods.csv"),
 )
-AUDIT_FILES = ("audit.json", "audit.csv", "reliability.svg", "reliability.png")
+AUDIT_FILES = ("audit.json", "audit.csv", "decision.csv", "reliability.svg", "reliability.png")
 """Files of a run or audit: somebody else's of these names are refused before any work."""
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
@@ -121,6 +121,7 @@ def write_run(
             write_json(folder / "claims.json", list(claims))
         for method, audit in comparison.audits.items():
             audit.to_json(folder / f"audit_{method}.json")
+            write_csv(audit.decision_curve(), folder / f"decision_{method}.csv")
             save(audit.plot(), folder / f"reliability_{method}")
         if facts["hardest"]:
             curve, beyond = (pd.DataFrame(facts["frontier"][k]) for k in ("curve", "beyond"))
@@ -148,6 +149,7 @@ def write_audit_run(
     with output_folder(out, kind="audit", inputs=inputs, replace=True) as folder:
         audit.to_json(folder / "audit.json")
         write_csv(audit.to_frame(), folder / "audit.csv")
+        write_csv(audit.decision_curve(), folder / "decision.csv")
         save(audit.plot(), folder / "reliability")
         answers = audit.predictions
         if audit.times is None and len(answers) <= MOST_KEPT:
@@ -158,11 +160,12 @@ def write_audit_run(
                 kind="audit",
                 title=f"Audit of {dataset}",
                 command=command,
-                options=options or {},
+                options={**(options or {}), "prevalence": audit.meta.get("prevalence")},
                 notes=audit.notes,
                 fingerprint=str(audit.meta["data_sha256"]),
             )
-            write_cell(folder, replace(cell, meta=meta))
+            cell = replace(cell, meta=meta)
+            write_cell(folder, cell)
             chosen = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
             facts = compare_cell(cell, audits={"model": audit}, **chosen).facts
             write_text(folder / FACTS, _facts_text(folder, facts))
