@@ -305,7 +305,7 @@ def decision_panel(panel: Row, *, title: str, baseline: str) -> Drawing:
 
     def at(threshold: float, benefit: float) -> tuple[float, float]:
         return (
-            left + threshold * (width - left - 12),
+            left + threshold * (width - left - 18),
             up + (top - benefit) / (top - low) * (height - up - bottom),
         )
 
