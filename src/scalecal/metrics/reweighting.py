@@ -329,6 +329,10 @@ class Reweighted:
         )
         return np.asarray(np.abs(sums).sum(axis=1) / self.weights.by_label(self.y[rows]).sum())
 
+    def floor(self, rows: Rows = slice(None), **options: Any) -> float:
+        """Mean of `drawn_ece`; NaN where the groups are too few."""
+        return self.test("consistency", rows, **options).details["floor"]
+
     def consistency_bars(
         self,
         rows: Rows = slice(None),

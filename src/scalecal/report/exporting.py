@@ -105,6 +105,11 @@ def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
             title = stratum_title(panel["stratum"], cell["agreement"])
             sheet = figures.referral_panel(panel, title=title, baseline=cell["baseline"], top=top)
             drawings.append((_file_name("referral", *own, panel["stratum"]), sheet))
+        for panel in cell["decision"]:
+            title = stratum_title(panel["stratum"], cell["agreement"])
+            sheet = figures.decision_panel(panel, title=title, baseline=cell["baseline"])
+            name = _file_name("decision", *own, panel["judge"], panel["stratum"])
+            drawings.append((name, sheet))
     rows = [{**row, "cell": cell["name"]} for cell in cells for row in cell["rows"]]
     baselines = {cell["name"]: cell["baseline"] for cell in cells}
     top = figures.ece_top(cells)
@@ -142,6 +147,12 @@ def _cell_tables(cell: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
             for panel in cell["referral"]
             for method in panel["methods"]
             for line in method["thresholds"]
+        ],
+        "decision": [
+            {**{k: panel[k] for k in ("judge", "stratum", "n")}, "method": method["method"], **line}
+            for panel in cell["decision"]
+            for method in panel["methods"]
+            for line in method["table"]
         ],
         "cases": [
             {k: v for k, v in case.items() if k not in ("votes", "two")}

@@ -283,6 +283,67 @@ def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Draw
     return sheet
 
 
+def decision_panel(panel: Row, *, title: str, baseline: str) -> Drawing:
+    """Net benefit by threshold, before and after; dashed: treating all, rule at 0: treating none.
+
+    Curves end where they leave the panel, a quarter of its height below 0.
+    """
+    width, height, left, up, bottom = 236.0, 190.0, 44.0, 12.0, 26.0
+    top = nice_top(max(panel["prevalence"], 0.01))
+    low = -top / 4
+    label = (
+        f"Net benefit of treating from a threshold on, by {panel['judge']}, {title}: {panel['n']:,} cases, "
+        f"{percent(panel['prevalence'])} positive."
+    )
+    sheet = Drawing(width, height, label)
+
+    def at(threshold: float, benefit: float) -> tuple[float, float]:
+        return (
+            left + threshold * (width - left - 18),
+            up + (top - benefit) / (top - low) * (height - up - bottom),
+        )
+
+    for tick in (top / 2, top):
+        sheet.line(at(0, tick), at(1, tick), stroke="band")
+    sheet.line(at(0, 0), at(1, 0), stroke="quiet")
+    for tick in (0.0, top / 2, top):
+        sheet.text(left - 6, at(0, tick)[1] + 4, f"{tick:g}", anchor="end")
+    for share in (0.0, 0.5, 1.0):
+        sheet.text(at(share, 0)[0], height - 8, f"{100 * share:g} %", anchor="middle")
+
+    def curve(values: Sequence[float]) -> list[tuple[float, float]]:
+        points = []
+        for t, value in zip(panel["threshold"], values, strict=True):
+            points.append(at(t, max(value, low)))
+            if value < low:
+                break
+        return points
+
+    sheet.polyline(curve(panel["treat_all"]), stroke="quiet", dash="3 3")
+    for method in panel["methods"]:
+        role = role_of(method["method"], baseline)
+        sheet.polyline(
+            curve(method["net_benefit"]), stroke=role, width=4.0 if role == "before" else 1.6
+        )
+    for method in panel["methods"]:
+        role = role_of(method["method"], baseline)
+        for row in method["table"]:
+            if row["net_benefit"] >= low:
+                tip = (
+                    f"{method['method']}, threshold {100 * row['threshold']:g} %: net benefit "
+                    f"{interval_text(row, 'net_benefit')}, less the better of treating all and none "
+                    f"{interval_text(row, 'gain')}"
+                )
+                sheet.circle(
+                    *at(row["threshold"], row["net_benefit"]),
+                    3.6,
+                    fill=role,
+                    stroke="paper",
+                    tip=tip,
+                )
+    return sheet
+
+
 # Two answers: the law of votes, and what votes would buy
 
 MOST_BARS = 60

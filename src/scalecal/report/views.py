@@ -87,6 +87,7 @@ def cell_view(
         **_voted_view(cell),
         **_cases_view(cell, most_cases, image_note),
         **_referral_view(cell),
+        **_decision_view(cell),
     }
 
 
@@ -415,6 +416,30 @@ def _referral_view(cell: Row) -> dict[str, Any]:
                 row.append(number(t["per_case"]))
             rows.append(row)
     return {"referral": panels, "referral_rows": rows}
+
+
+def _decision_view(cell: Row) -> dict[str, Any]:
+    """Decision curves by judge, and a table of them at a few thresholds."""
+    panels = []
+    for panel in cell["decision"]:
+        title = stratum_title(panel["stratum"], cell["agreement"])
+        drawn = figures.decision_panel(panel, title=title, baseline=cell["baseline"])
+        panels.append({**panel, "title": title, "svg": svg(drawn)})
+    rows = []
+    for i, first in enumerate(panels[0]["methods"][0]["table"] if panels else ()):
+        for panel in panels:
+            at = panel["threshold"].index(first["threshold"])
+            row = [f"{100 * first['threshold']:g} %", panel["judge"], panel["title"]]
+            row.append(number(panel["treat_all"][at]))
+            for method in panel["methods"]:
+                own = method["table"][i]
+                row += [interval_text(own, "net_benefit"), interval_text(own, "gain")]
+            rows.append(row)
+    by_judge = [
+        {"judge": judge, "panels": [p for p in panels if p["judge"] == judge]}
+        for judge in dict.fromkeys(p["judge"] for p in panels)
+    ]
+    return {"decision": by_judge, "decision_rows": rows}
 
 
 # What is not of one cell

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scalecal.cases import Cases, Factor, Predictions, Rows
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, rows
 from scalecal.io.store import output_folder, write_json
+from scalecal.metrics.reweighting import Reweighted
 from scalecal.panel import check_rho
 from scalecal.votes import STRATA, stratum_codes
 
@@ -117,6 +118,24 @@ class Cell:
     def calibration(self) -> Mapping[str, Any]:
         """What `scalecal calibrate` did: `after`, the method set beside the baseline, and more; or empty."""
         return dict(self.meta.get("calibration") or {})
+
+    @property
+    def prevalence(self) -> float | None:
+        """Share of positives in the population that numbers are of, where a run was told; else None."""
+        value = (self.meta.get("options") or {}).get("prevalence")
+        return None if value is None else float(value)
+
+    def reweighted(self, part: Prediction) -> Reweighted | None:
+        """The cases of a test set with the weights of their classes; None where these are all one."""
+        if self.prevalence is None:
+            return None
+        out = Reweighted(self.y[part.rows], part.p, self.prevalence, self.groups_of(part.rows))
+        return out if abs(out.weights.offset) > 1e-9 else None
+
+    def weights_of(self, part: Prediction) -> Float | None:
+        """The importance weight of each case of a test set; None where these are all one."""
+        found = self.reweighted(part)
+        return None if found is None else found.weights.by_label(found.y)
 
     @property
     def baseline(self) -> str:

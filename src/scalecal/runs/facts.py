@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal.auditing.audits import Audit, audit_predictions
+from scalecal.auditing.decision_curves import CHOSEN, decision_rows
 from scalecal.auditing.gates import Condition, Failure, parse_conditions
 from scalecal.auditing.sentences import LEVEL
 from scalecal.auditing.vote_bins import vote_reliability
@@ -72,6 +73,9 @@ LEAST_GAIN = 0.0005
 """Least difference to softening that is one: smaller ones are printed as zero."""
 
 _STRATUM_CHANGES = ("ece", "nll", "vote_nll")
+DECISION_THRESHOLDS: Float = np.unique([*CHOSEN, *(np.arange(1, 50) / 50)])
+"""Thresholds of the decision curves on a page."""
+
 _CURVE_POINTS = 60  # of a referral curve: more would not be seen on a page
 
 Row = dict[str, Any]
@@ -196,9 +200,9 @@ def compare_cell(
         advance(0.25 / len(cell.methods))
     results = score_cell(
         cell,
-        n_bins=n_bins,
         nulls=nulls.get(BASELINE) if cell.stratum_names else None,
         advance=lambda share: advance(0.25 * share),
+        **options,
     )
     drawn = Resampled([cell], **options)
     changes = _changes(cell, drawn)
@@ -213,7 +217,8 @@ def compare_cell(
         cell.methods if files else [base, *([after] if after else [best["method"]] if best else [])]
     )
     made = dict(audits or {})
-    made = {m: made.get(m) or audit_predictions(cell.answers(m), **options) for m in shown}
+    told = options | {"prevalence": cell.prevalence}
+    made = {m: made.get(m) or audit_predictions(cell.answers(m), **told) for m in shown}
     first, both = cell.first(base), _two_answers(cell, shown)
     facts: dict[str, Any] = {
         "name": _name(cell),
@@ -226,6 +231,7 @@ def compare_cell(
         "seed": cell.seeds(base)[0],
         "n_seeds": len(cell.seeds(base)),
         **options,
+        "prevalence": cell.prevalence,
         "resampled": drawn.resampled,
         "strata": list(cell.stratum_names),
         "hardest": cell.hardest,
@@ -254,6 +260,7 @@ def compare_cell(
             frontier["beyond"], "vote_nll" if cell.cases.votes is not None else "nll"
         ),
         "referral": _referral(cell, shown),
+        "decision": _decision(made),
         "two_answers": both,
         "surest": _surest(cell, base),
         "cases": _overconfident(cell, base, shown[1] if shown[1:] else None, both),
@@ -274,6 +281,7 @@ def compare_files(
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
+    prevalence: float | None = None,
     advance: Callable[[float], object] = lambda _: None,
 ) -> Comparison:
     """Audit several models' predictions of the same cases, and compare them with the first.
@@ -282,6 +290,8 @@ def compare_files(
     ----------
     predictions
         Name of the file -> predictions, as `scalecal.io.read_common_predictions` returns them.
+    prevalence
+        Share of positives in the population that numbers are of, where it is not that of the cases.
     n_bins, n_resamples, seed, advance
         As `compare_cell`.
 
@@ -302,6 +312,7 @@ def compare_files(
     audits = {
         name: audit_predictions(
             replace(own, cases=own.cases.note(judged)) if 0 < len(two) < len(names) else own,
+            prevalence=prevalence,
             **options,
         )
         for name, own in predictions.items()
@@ -309,7 +320,8 @@ def compare_files(
     listed = names if len(names) < 4 else [names[0], f"{len(names) - 1} others"]
     called = f"{', '.join(listed[:-1])} and {listed[-1]}"
     sources = next(iter(predictions.values())).sources
-    cell = cell_of_audits(audits, dataset=called, meta={"files": sources or dict.fromkeys(names)})
+    meta = {"files": sources or dict.fromkeys(names), "options": {"prevalence": prevalence}}
+    cell = cell_of_audits(audits, dataset=called, meta=meta)
     return compare_cell(cell, audits=audits, advance=advance, **options)
 
 
@@ -645,11 +657,12 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
 
     A temperature, a line through the logits (Platt), a quadratic, beta calibration, and with votes at
     hand the panel's two answers, all fitted on the other folds' cases so that their gain is not
-    flattered. Returns the cell, and each remedy in words; a cell of `scalecal calibrate` has its own.
+    flattered. Not at another prevalence than that of the cases, to which they would be fitted. Returns
+    the cell, and each remedy in words; a cell of `scalecal calibrate` has its own.
     """
     if cell.calibration:
         return cell, dict(cell.calibration["about"])
-    if cell.methods == [BASELINE] or len(cell.methods) != 1:
+    if cell.methods == [BASELINE] or len(cell.methods) != 1 or cell.prevalence is not None:
         return cell, {}
     base = cell.first(cell.baseline)
     y, logits = cell.y[base.rows], as_logits(base.p)
@@ -782,24 +795,26 @@ def _referral(cell: Cell, methods: Sequence[str]) -> list[Row]:
 
     The second reader is taken to settle a case as the label does. The curve is the error rate among
     the cases sent; with all of them sent it ends at the model's own error rate, which is also what
-    sending cases at random would avoid.
+    sending cases at random would avoid. At another prevalence numbers of cases are weighted ones.
     """
     out = []
     for stratum in ("overall", *cell.stratum_names):
         panel: Row = {"stratum": stratum, "methods": []}
         for method in methods:
             part = cell.first(method)
-            part = part.take(cell.inside(part.rows, stratum))
+            w, inside = cell.weights_of(part), cell.inside(part.rows, stratum)
+            part = part.take(inside)
             if len(part.rows) == 0:
                 continue
             panel["n"] = len(part.rows)
-            panel["methods"].append({"method": method, **_yield(cell.y[part.rows], part.p)})
+            own = np.ones(len(part.rows)) if w is None else w[inside] * panel["n"] / w[inside].sum()
+            panel["methods"].append({"method": method, **_yield(cell.y[part.rows], part.p, own)})
         if panel["methods"]:
             out.append(panel)
     return out
 
 
-def _yield(y: Any, p: Float) -> Row:
+def _yield(y: Any, p: Float, w: Float) -> Row:
     event = read_hard_event(y, p)
     if p.ndim == 1:
         confidence = np.maximum(p, 1 - p)
@@ -810,21 +825,21 @@ def _yield(y: Any, p: Float) -> Row:
     ranked = confidence[order]
     # Cases of equal confidence go together: a point stands after the last of its equals.
     last = np.append(ranked[1:] > ranked[:-1], True)
-    sent = np.flatnonzero(last) + 1
-    avoided = np.cumsum(wrong[order])[last]
-    n, errors = len(y), int(wrong.sum())
+    sent = np.cumsum(w[order])[last]
+    avoided = np.cumsum((w * wrong)[order])[last]
+    n, errors = len(y), round(float(w @ wrong))
     # The first few cases say little about a rate.
     start = min(int(np.searchsorted(sent, max(10, int(0.05 * n)))), len(sent) - 1)
     pick = np.unique(np.linspace(start, len(sent) - 1, _CURVE_POINTS).astype(int))
     table = []
     for threshold in THRESHOLDS:
         below = confidence < threshold
-        referred, saved = int(below.sum()), int(wrong[below].sum())
+        referred, saved = float(w @ below), float(w @ (below & wrong))
         table.append(
             {
                 "threshold": threshold,
-                "sent": referred,
-                "avoided": saved,
+                "sent": round(referred),
+                "avoided": round(saved),
                 "per_case": saved / referred if referred else None,
                 "n": n,
                 "errors": errors,
@@ -837,6 +852,46 @@ def _yield(y: Any, p: Float) -> Row:
         "yield": (avoided[pick] / sent[pick]).tolist(),
         "thresholds": table,
     }
+
+
+def _decision(audits: Mapping[str, Audit]) -> list[Row]:
+    """Decision curves of the audited methods, a panel for labels and for votes in each stratum.
+
+    `table` has the chosen thresholds with intervals. Empty for more than two classes.
+    """
+    panels: dict[tuple[str, str], Row] = {}
+    for method, audit in audits.items():
+        by_panel: dict[tuple[str, str], list[Row]] = {}
+        for row in decision_rows(audit, DECISION_THRESHOLDS):
+            by_panel.setdefault((row["judge"], row["stratum"]), []).append(row)
+        for (judge, stratum), rows in by_panel.items():
+            first = rows[0]
+            panel = panels.setdefault(
+                (judge, stratum),
+                {
+                    "judge": judge,
+                    "stratum": stratum,
+                    "n": first["n"],
+                    "prevalence": first["prevalence"],
+                    "threshold": [row["threshold"] for row in rows],
+                    "treat_all": [round(row["treat_all"], 5) for row in rows],
+                    "methods": [],
+                },
+            )
+            ends = [f"{k}{end}" for k in ("net_benefit", "gain") for end in ("", "_low", "_high")]
+            panel["methods"].append(
+                {
+                    "method": method,
+                    "probability": first["probability"],
+                    "net_benefit": [round(row["net_benefit"], 5) for row in rows],
+                    "table": [
+                        {k: row[k] for k in ("threshold", "treated", *ends)}
+                        for row in rows
+                        if row["threshold"] in CHOSEN
+                    ],
+                }
+            )
+    return list(panels.values())
 
 
 # Cases to look at

@@ -50,7 +50,7 @@ RUN_FILES = (
     *("claims.json", "frontier.csv", "frontier_methods.csv", "differences.csv"),
 )
 CALIBRATE_FILES = ("predictions.csv", "calibrator.json")
-AUDIT_FILES = ("audit.json", "audit.csv", "reliability.svg", "reliability.png")
+AUDIT_FILES = ("audit.json", "audit.csv", "decision.csv", "reliability.svg", "reliability.png")
 """Files of a run or audit: somebody else's of these names are refused before any work."""
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
@@ -126,6 +126,7 @@ def write_run(
         for method, audit in comparison.audits.items():
             name = method.replace("/", "_")
             audit.to_json(folder / f"audit_{name}.json")
+            write_csv(audit.decision_curve(), folder / f"decision_{name}.csv")
             save(audit.plot(), folder / f"reliability_{name}")
         if facts["differences"]:
             write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
@@ -156,6 +157,7 @@ def write_audit_run(
     with output_folder(out, kind="audit", inputs=inputs, replace=True) as folder:
         audit.to_json(folder / "audit.json")
         write_csv(audit.to_frame(), folder / "audit.csv")
+        write_csv(audit.decision_curve(), folder / "decision.csv")
         save(audit.plot(), folder / "reliability")
         answers = audit.predictions
         if audit.times is None and len(answers) <= MOST_KEPT:
@@ -166,11 +168,12 @@ def write_audit_run(
                 kind="audit",
                 title=f"Audit of {dataset}",
                 command=command,
-                options=options or {},
+                options={**(options or {}), "prevalence": audit.meta.get("prevalence")},
                 notes=audit.notes,
                 fingerprint=str(audit.meta["data_sha256"]),
             )
-            write_cell(folder, replace(cell, meta=meta))
+            cell = replace(cell, meta=meta)
+            write_cell(folder, cell)
             chosen = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
             made = compare_cell(cell, audits={"model": audit}, advance=advance, **chosen)
             write_text(folder / FACTS, _facts_text(folder, made.facts))

@@ -124,13 +124,16 @@ def _place(cell: Cell, part: Prediction, n_bins: int) -> dict[str, float]:
     cases, probs = cell.cases.take(part.rows), part.p
     y, votes = cell.y[part.rows], cases.votes
     hard = cell.inside(part.rows, cell.hardest or "none of them")
-    nan = float("nan")
+    nan, w = float("nan"), cell.weights_of(part)
+    own = None if w is None else w[hard]
     return {
-        "ece": metrics.ece(y, probs, n_bins=n_bins),
-        "ece_hard": metrics.ece(y[hard], probs[hard], n_bins=n_bins) if len(y[hard]) else nan,
-        "nll": metrics.nll(y, probs),
-        "vote_nll": nan if votes is None else metrics.vote_nll(votes, part.vote_p),
-        "entropy": float(entropy(probs).mean()),
+        "ece": metrics.ece(y, probs, n_bins=n_bins, sample_weight=w),
+        "ece_hard": metrics.ece(y[hard], probs[hard], n_bins=n_bins, sample_weight=own)
+        if len(y[hard])
+        else nan,
+        "nll": metrics.nll(y, probs, sample_weight=w),
+        "vote_nll": nan if votes is None else metrics.vote_nll(votes, part.vote_p, sample_weight=w),
+        "entropy": float(np.average(entropy(probs), weights=w)),
     }
 
 

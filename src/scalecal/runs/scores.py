@@ -10,6 +10,7 @@ no interval (it would be wrong), only differences between methods on the same ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from scalecal.auditing.rows import case_sums, split_scores, sum_values
 from scalecal.checks import Float, InputError, Int
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
 from scalecal.inference.selection import selection_null
-from scalecal.inference.units import Units, stretched, weights
+from scalecal.inference.units import Importance, Units, stretched
+from scalecal.inference.units import weights as bootstrap_weights
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.runs.cells import BASELINE, Cell, Prediction
 
@@ -63,32 +65,40 @@ def score(
     n_bins: int = 15,
     brief: bool = False,
     splits: bool = True,
+    weights: Float | None = None,
+    floor: float | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Metric -> (value, floor) of some cases; the floor is NaN where a metric has none.
 
     `groups` number the cases' groups, which floors respect; `brief` leaves out what is no sum over
-    cases; `splits` asks for the scores of split panels.
+    cases; `splits` asks for the scores of split panels. Cases with importance `weights` have the floor of
+    ECE given.
     """
     nan, probs = float("nan"), part.p
     whole = Units(np.zeros(len(y), dtype=np.int64), 1)
+    if weights is not None:
+        whole = replace(whole, importance=Importance(weights, y, np.ones((1, 2))))
     sums = sum_values(
         case_sums(y, probs, votes, units=whole, n_bins=n_bins, reader=part.p_reader, rho=part.rho)
     )
     out = {k: (float(sums[k][0]), nan) for k in _KEPT if k in sums}
-    floor = metrics.noise_floor(probs, y=y, groups=groups, n_bins=n_bins)
+    if floor is None:
+        floor = metrics.noise_floor(probs, y=y, groups=groups, n_bins=n_bins)
     out["ece"] = (out["ece"][0], floor)
-    out["entropy"] = (float(entropy(probs).mean()), nan)
+    out["entropy"] = (float(np.average(entropy(probs), weights=weights)), nan)
     out["n"] = (float(len(y)), nan)
     if votes is not None and splits:
-        found = split_scores(votes, part.vote_p, rho=part.rho, n_bins=n_bins, groups=groups)
+        options: dict[str, Any] = {"rho": part.rho, "n_bins": n_bins, "groups": groups}
+        found = split_scores(votes, part.vote_p, importance=weights, **options)
         out["split_auc"] = (found["split_auc"], nan)
         out["split_ece"] = (found["split_ece"], found["split_ece_floor"])
     if brief:
         return out
-    debiased = metrics.debiased_error(y, probs, n_bins=n_bins) if len(y) > 1 else nan
-    out["debiased_error"] = (float(debiased), 0.0)
-    out["smece"] = (metrics.smece(y, probs), nan)
-    out["aurc"] = (metrics.aurc(y, probs), nan)
+    if weights is None:
+        debiased = metrics.debiased_error(y, probs, n_bins=n_bins) if len(y) > 1 else nan
+        out["debiased_error"] = (float(debiased), 0.0)
+    out["smece"] = (metrics.smece(y, probs, sample_weight=weights), nan)
+    out["aurc"] = (metrics.aurc(y, probs, sample_weight=weights), nan)
     return out
 
 
@@ -109,7 +119,12 @@ def draw_nulls(
         part = cell.predictions[method, trained]
         event = read_hard_event(cell.y[part.rows], part.p)
         own = options | {"groups": cell.groups_of(part.rows)}
-        out[trained] = {"overall": metrics.resampled_ece(event.p, y=event.y, **own)}
+        weighted = cell.reweighted(part)
+        if weighted is None:
+            out[trained] = {"overall": metrics.resampled_ece(event.p, y=event.y, **own)}
+        else:
+            out[trained] = {"overall": weighted.drawn_ece(**options)}
+            own["weights"] = weighted.weights
         if names:
             codes = cell.codes[part.rows]
             drawn = selection_null(event.y, event.p, codes, n_strata=len(names), **own)
@@ -126,13 +141,15 @@ def score_cell(
     *,
     n_bins: int = 15,
     n_resamples: int = 1000,
+    seed: int = 0,
     nulls: Nulls | None = None,
     advance: Callable[[float], object] = lambda _: None,
 ) -> pd.DataFrame:
     """Score every method, seed and stratum of a cell.
 
     `nulls` are those of the uncalibrated method (`draw_nulls`); None: `n_resamples` of them are drawn.
-    `advance` is called with the share of the work that was just done.
+    `n_resamples` and `seed` are for these, and for floors at another prevalence. `advance` is called with
+    the share of the work that was just done.
 
     Returns
     -------
@@ -145,12 +162,15 @@ def score_cell(
     if nulls is None and BASELINE in cell.methods and cell.stratum_names:
         nulls = draw_nulls(cell, BASELINE, n_bins=n_bins, n_resamples=n_resamples)
     lines: list[tuple[Any, ...]] = []
-    for (method, seed), part in cell.predictions.items():
-        head = (cell.dataset, cell.encoder, method, seed)
+    options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    for (method, trained), part in cell.predictions.items():
+        head = (cell.dataset, cell.encoder, method, trained)
         advance(1 / len(cell.predictions))
         errors = {}
+        weighted, weights = cell.reweighted(part), cell.weights_of(part)
         for stratum in ("overall", *cell.stratum_names):
-            inside = part.take(cell.inside(part.rows, stratum))
+            rows = cell.inside(part.rows, stratum)
+            inside = part.take(rows)
             if len(inside.rows) == 0:
                 continue
             votes = None if cell.cases.votes is None else cell.cases.votes[inside.rows]
@@ -164,11 +184,13 @@ def score_cell(
                 n_bins=n_bins,
                 brief=brief,
                 splits=stratum == "overall",
+                weights=None if weights is None else weights[rows],
+                floor=None if weighted is None else weighted.floor(rows, **options),
             )
             errors[stratum] = scores["ece"][0]
             lines += [(*head, stratum, metric, *pair) for metric, pair in scores.items()]
         if method == BASELINE and nulls is not None:
-            lines += [(*head, *row) for row in _null_rows(errors, nulls[seed])]
+            lines += [(*head, *row) for row in _null_rows(errors, nulls[trained])]
     return pd.DataFrame(lines, columns=list(RESULT_COLUMNS))
 
 
@@ -222,7 +244,7 @@ class Resampled:
         grouped = all(cell.cases.groups is not None for cell in cells)
         values = list(group.values()) if grouped else None
         self._units = Units.of(len(place), groups=values, seed=seed)
-        drawn = list(weights(self._units.count, n_resamples, np.random.default_rng(seed)))
+        drawn = list(bootstrap_weights(self._units.count, n_resamples, np.random.default_rng(seed)))
         # Single precision: exact for the weights, and far finer than the bootstrap's own noise.
         self._weights: NDArray[np.float32] = np.concatenate(drawn).astype(np.float32)
         self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
