@@ -389,9 +389,12 @@ def compare(
 
 
 def show_comparison(comparison: Comparison, notes: list[str]) -> None:
-    """Print the table, the sentences and the notes."""
+    """Print the table, the verdict with its answers, the sentences and the notes."""
     say(str(comparison))
     say()
-    say(" ".join(comparison.sentences))
+    verdict, rest = comparison.sentences[:4], comparison.sentences[4:]
+    say("\n".join(verdict))
+    say()
+    say(" ".join(rest))
     for note in notes:
         say(f"Note: {note}")

@@ -234,7 +234,7 @@ def verdict_sentences(facts: Facts) -> list[str]:
     """The verdict on a cell or on several, and its three answers."""
     verdict = facts["verdict"]
     answers = (f"{a['question']} {a['heading']}. {a['text']}" for a in facts["lead"])
-    return [f"{verdict['word']}: {verdict['headline']}", *answers]
+    return [f"{verdict['word'].upper()}: {verdict['headline']}", *answers]
 
 
 def verdict(cells: Sequence[Facts]) -> dict[str, Any]:
@@ -292,13 +292,13 @@ def help_answer(facts: Facts) -> dict[str, str]:
         return {**advice, **_use(facts, best["by_labels"], "nll")}
     tried = f"{best['tried']} {_tried(facts)}" if best else _tried(facts)
     if best is None:
-        text = f"None of the {tried} lowers the error without raising label NLL."
+        text = f"Of the {tried} tried, not one helps without raising label NLL."
     elif _row(facts, best["method"])["changes"][best["metric"]]["low"] is None:
         text = f"No remedy can be judged: too few {facts['resampled']} to resample."
     elif best["tried"] == 1:
         text = f"The one method tried, {best['method']}, does not improve on it beyond chance."
     else:
-        text = f"None of {tried} improves on it beyond chance."
+        text = f"Of {tried}, not one improves on it beyond chance."
     if badge == "attention":
         return {**advice, "heading": "Do not take it at its word", "text": text}
     return {**advice, "text": f"{text} {advice['text']}"}
@@ -706,11 +706,13 @@ def _answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
     first, second, third = _several(cells)
     by = {b: sum(c["verdict"]["badge"] == b for c in cells) for b in BADGES}
     if by["attention"]:
-        calibrated = f"{by['attention']} of {count} are not"
+        need = "needs" if by["attention"] == 1 else "need"
+        calibrated = f"{by['attention']} of {count} {need} attention"
     else:
         calibrated = "All are" if by["good"] == count else "Too few cases to say of all"
     failing = sum(bool(set(c["verdict"]["failing"]) - {"overall"}) for c in cells)
-    where = f"{failing} of {count} fail on some cases" if failing else "No part stands out"
+    fail = "fails" if failing == 1 else "fail"
+    where = f"{failing} of {count} {fail} on some cases" if failing else "No part stands out"
     question = "Where not?" if by["attention"] else "Everywhere?"
     if second == _NO_STRATUM:
         where = "Not known"
@@ -733,10 +735,9 @@ def _several(cells: Sequence[Facts]) -> list[str]:
     tests = [1.0 if (p := overall_p(row)) is None else p for row in overall]
     bad = int((np.asarray(holm(tests)) < LEVEL).sum())
     first = (
-        f"Over {count} models{_one_seed_each(cells)}, overall ECE before any remedy "
-        f"{_spans([r['ece'] for r in overall])}, where calibrated ones would show "
-        f"{_range([r['floor'] for r in overall])}: {bad} of {count} are miscalibrated by test "
-        f"(level {LEVEL:g}, Holm over the {count})."
+        f"Before any remedy{_one_seed_each(cells)} overall ECE {_spans([r['ece'] for r in overall])}; "
+        f"calibrated models would show {_range([r['floor'] for r in overall])}. Tests of all cases "
+        f"find {bad} of {count} miscalibrated (Holm)."
     )
     hard = [(r[c["hardest"]], c) for r, c in zip(rows, cells, strict=True) if c["hardest"] in r]
     judged = [(r, c) for r, c in hard if r.get("p_null_holm") is not None]
@@ -745,7 +746,7 @@ def _several(cells: Sequence[Facts]) -> list[str]:
         wrong = int((np.asarray(holm(by_votes)) < LEVEL).sum())
         second = (
             f"By predicted difficulty, the votes do not bear out what {wrong} of {count} say of a reader's "
-            f"vote (level {LEVEL:g}, Holm)."
+            "vote (Holm)."
         )
     elif judged:
         adjusted = np.asarray(holm([r["p_null_holm"] for r, _ in judged]))
