@@ -114,7 +114,9 @@ def test_an_audit_is_told_as_its_file_tells_it(runs):
     facts = report_facts([runs["audit"]])
     told = json.loads((runs["audit"] / "audit.json").read_text())
     cell = facts["cells"][0]
-    assert [item["text"] for item in facts["lead"][:2]] == told["sentences"][:2]
+    assert cell["details"][:2] == told["sentences"][:2]
+    assert facts["verdict"] | {"answers": told["verdict"]["answers"]} == told["verdict"]
+    assert facts["lead"][:2] == told["verdict"]["answers"][:2]
     assert cell["audits"]["model"]["rows"] == told["strata"]
     panels = {p["stratum"]: p for p in cell["reliability"]["model"]}
     for row in told["strata"]:
@@ -168,7 +170,7 @@ def test_page_says_what_it_is_to_those_who_link_to_it(runs, pages):
     tags = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', raw))
     facts = report_facts([runs["compare"]])
     assert unescape(tags["title"]) == facts["title"]
-    assert unescape(tags["description"]) == facts["lead"][0]["text"]
+    assert unescape(tags["description"]) == facts["verdict"]["headline"]
     assert tags["type"] == "website"
     assert "image" not in tags  # a page without a host has no address for one
 

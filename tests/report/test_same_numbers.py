@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import scalecal.report
+from scalecal.auditing.verdict import points
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.io.store import write_file
@@ -88,7 +89,8 @@ def test_compare(features, tmp_path, votes, groups):
     html = (tmp_path / "run" / "report.html").read_text()
     page, flat = plain_text(html), " ".join(output.split())
     assert facts["resampled"] == ("groups" if groups else "cases")
-    for sentence in (*(item["text"] for item in facts["lead"]), *facts["more"]):
+    texts = [facts["verdict"]["headline"], *(item["text"] for item in facts["lead"])]
+    for sentence in (*texts, *facts["details"], *facts["more"]):
         assert sentence in flat
         assert sentence in " ".join(page.split())
     shown = {name.partition(" (")[0]: (name, line) for name, line in table_of(output).items()}
@@ -191,14 +193,28 @@ def test_strips_sentences_and_diagrams_are_of_one_seed(features, tmp_path):
     invoke("compare", features[True, True], *options)
     facts = json.loads((tmp_path / "run" / "facts.json").read_text())
     html = (tmp_path / "run" / "report.html").read_text()
-    strips = re.findall(r'<div class="leadstrip">.*?</div>', html, re.S)
+    strip = re.search(r'<div class="leadstrip">.*?</div>', html, re.S)[0]
     audited = {r["name"]: r for r in facts["audits"]["none"]["rows"]}
-    assert f"ECE {audited['overall']['ece']:.3f}" in strips[0]
-    assert f"ECE {audited['low']['ece']:.3f}" in strips[1]
-    assert f"{audited['low']['null']:.3f}" in strips[1]
-    assert "This is seed 0, one of 3." in facts["lead"][0]["text"]
+    whole, low = audited["overall"], audited["low"]
+    # Text, strip and plot: one seed, one set of numbers.
+    assert f"ECE {low['ece']:.3f}" in strip
+    assert f"{low['null']:.3f}" in strip
+    first = plain_text(re.search(r'<figure class="firstplot">.*?</figure>', html, re.S)[0])
+    assert f"error {points(low['ece'])}; calibrated: {100 * low['null']:.0f} (" in first
+    assert f"(ECE) is {points(whole['ece'])} on {whole['n']} cases" in facts["lead"][0]["text"]
+    assert "seed 0, one of 3" in html
+    assert "This is seed 0, one of 3." in facts["details"][0]
     for panel in facts["reliability"]["none"]:
         assert panel["ece"] == audited[panel["stratum"]]["ece"]
+    predicted = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    seed = predicted[(predicted["method"] == "none") & (predicted["seed"] == 0)].set_index("id")[
+        "p"
+    ]
+    assert len(facts["surest"]) == 6
+    for case in facts["surest"]:
+        p = seed[case["id"]]
+        assert case["p"] == pytest.approx(p if case["shown_class"] else 1 - p)
+        assert case["id"] in html
 
 
 def test_stored_facts_are_read_and_other_files_make_them_anew(features, tmp_path):
@@ -207,7 +223,8 @@ def test_stored_facts_are_read_and_other_files_make_them_anew(features, tmp_path
     written = (out / "facts.json").read_text()
     stored = json.loads(written)
     assert read_runs([out])[0].facts[0] == stored
-    marked = {**stored, "lead": [{"heading": "h", "text": "as stored"}] * 3}
+    answer = {"question": "q", "heading": "h", "text": "as stored"}
+    marked = {**stored, "lead": [answer] * 3}
     write_file(out / "facts.json", json.dumps(marked), kind="compare")
     assert "as stored" in write_report([out], tmp_path / "page.html").read_text()
     (out / "facts.json").write_text(json.dumps({**marked, "edited": True}))

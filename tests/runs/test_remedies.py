@@ -38,7 +38,10 @@ def test_a_shifted_model_gets_an_intercept(options):
     assert ece["model"] > 0.28
     assert ece["temperature"] > 0.28
     assert ece[facts["recommended"]] < 0.07
-    first, _, third = (item["text"] for item in facts["lead"])
+    first, *_, third = facts["details"]
+    assert facts["verdict"]["badge"] == "attention"
+    assert facts["lead"][0]["heading"] == "No: too high"
+    assert facts["lead"][2]["heading"] == f"Use {facts['recommended']}"
     assert "it is miscalibrated" in first
     assert "helps most" in third
     assert "the tests find no miscalibration" in third
@@ -53,13 +56,15 @@ def test_a_calibrated_model_is_left_alone():
     cell = Cell("made", "model", cases, {("model", 0): Prediction(np.arange(600), p)})
     facts = compare_cell(cell, n_resamples=200).facts
     assert facts["recommended"] is None
-    assert "Doing nothing may be as good" in facts["lead"][2]["text"]
-    assert "miscalibrated" not in facts["lead"][2]["text"]
+    assert "Doing nothing may be as good" in facts["details"][-1]
+    assert "miscalibrated" not in facts["details"][-1]
+    assert facts["verdict"]["badge"] == "good"
+    assert facts["lead"][2]["heading"] == "Nothing"
 
 
 def test_a_model_that_is_only_too_sure_gets_a_temperature_that_is_called_softening():
     comparison = compare_cell(audited(shift=0.0, slope=4.0, n=600, votes=False), n_resamples=200)
-    facts, text = comparison.facts, comparison.facts["lead"][2]["text"]
+    facts, text = comparison.facts, comparison.facts["details"][-1]
     assert "temperature (no clear gain over softening)" in str(comparison)
     for method, beyond in facts["softening"].items():
         if method != "model":

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal import __version__, metrics
 from scalecal.auditing import sentences as wording
 from scalecal.auditing.rows import TESTS, score, split_scores
+from scalecal.auditing.verdict import judge, verdict_text
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import (
     Float,
@@ -33,7 +34,7 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.inference.difficulty import votes_by_difficulty
-from scalecal.inference.selection import selection_null
+from scalecal.inference.selection import selection_draws
 from scalecal.inference.units import Units
 from scalecal.io.store import plain, write_text
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
@@ -73,6 +74,9 @@ class Audit:
         How many cases each row of the predictions stands for; None: one.
     by_votes
         Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
+    null_bars
+        Of each stratum with a null, where p less the share of positives lies in each bin of a calibrated
+        model: (2, n_bins), from the draws behind `null` and `p_null`.
     """
 
     rows: list[dict[str, Any]]
@@ -83,6 +87,7 @@ class Audit:
     times: Float | None = field(default=None, repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
     difficulty: list[dict[str, Any]] = field(default_factory=list)
+    null_bars: dict[str, Float] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         for row in self.rows:
@@ -102,6 +107,17 @@ class Audit:
             foreseen=self.predictions.cases.p_split is not None,
         )
 
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """A badge, a headline and three answers: is it calibrated, where not, what to do (`judge`)."""
+        return judge(
+            self.rows,
+            self.difficulty,
+            agreement=self.meta["strata"] == "agreement",
+            classes=self.meta["classes"],
+            foreseen=self.predictions.cases.p_split is not None,
+        )
+
     def __str__(self) -> str:
         shown = [
             {**r, "name": f"{r['name']} ({r['stratum']})"}
@@ -110,7 +126,7 @@ class Audit:
         ]
         judges = self.meta.get("votes_judge", "p")
         tables = wording.table(self.rows, shown, self.difficulty, judges=judges)
-        parts = [tables, " ".join(self.sentences)]
+        parts = [tables, verdict_text(self.verdict), " ".join(self.sentences)]
         if self.notes:
             parts.append("\n".join(f"Note: {note}" for note in self.notes))
         return "\n\n".join(parts)
@@ -127,6 +143,7 @@ class Audit:
             "strata": self.rows,
             "difficulty": self.difficulty,
             "references": self.references,
+            "verdict": self.verdict,
             "sentences": self.sentences,
             "notes": self.notes,
             "meta": self.meta,
@@ -153,16 +170,24 @@ class Audit:
         return audit_html(self)
 
     def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
-        """Return a stratum's bins, and where a calibrated model's share of positives would lie."""
+        """Return a stratum's bins, and where a calibrated model's share of positives would lie.
+
+        Each bar is the central 90 % of the null that judges the row: labels drawn from p over all
+        cases, and in a stratum the selection null.
+        """
         inside = self.predictions.cases.within(stratum)
         here, n_bins = self.predictions.take(inside), self.meta["n_bins"]
         w = None if self.times is None else self.times[inside]
         y, groups = labels_of(here.cases), here.cases.group_codes
         table = metrics.bins(y, here.p, n_bins=n_bins, sample_weight=w)
-        bars = metrics.consistency_bars(
-            here.p, y=y, groups=groups, n_bins=n_bins, seed=self.meta["seed"], sample_weight=w
+        if stratum != "overall":
+            low, high = self.null_bars.get(stratum, np.full((2, n_bins), np.nan))
+            ends = (np.clip(table.mean_p - end, 0.0, 1.0) for end in (high, low))
+            return table, metrics.ConsistencyBars(*ends)
+        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+        return table, metrics.consistency_bars(
+            here.p, y=y, groups=groups, sample_weight=w, **options
         )
-        return table, bars
 
     def plot(self) -> Figure:
         """Draw a reliability diagram per stratum, with counts and consistency bars."""
@@ -337,12 +362,21 @@ def audit_predictions(
         difficulty = _by_difficulty(predictions, units, n_resamples, seed)
         known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
         rows[0]["p_votes_holm"] = min(known, default=float("nan"))
-    _add_null(rows, predictions, units, options)
+    null_bars = _add_null(rows, predictions, units, options)
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
     notes = [*_notes(predictions, rows, units), *cases.notes]
     references = _references(predictions, units)
-    return Audit(rows, references, meta, notes, predictions, units.times, difficulty=difficulty)
+    return Audit(
+        rows,
+        references,
+        meta,
+        notes,
+        predictions,
+        units.times,
+        difficulty=difficulty,
+        null_bars=null_bars,
+    )
 
 
 def _checked(predictions: Predictions) -> Predictions:
@@ -394,12 +428,13 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _add_null(
     rows: list[dict[str, Any]], predictions: Predictions, units: Units, options: dict[str, Any]
-) -> None:
-    strata = predictions.cases.strata
+) -> dict[str, Float]:
+    """Add each stratum's null to its row; return where its bins lie under it."""
+    strata, bars = predictions.cases.strata, {}
     if strata is None:
-        return
+        return {}
     event = read_hard_event(labels_of(predictions.cases), predictions.p)
-    drawn = selection_null(
+    drawn = selection_draws(
         event.y,
         event.p,
         strata.codes,
@@ -408,7 +443,7 @@ def _add_null(
         sample_weight=units.times,
         **options,
     )
-    for row, column in zip(rows[1:], drawn.T, strict=True):
+    for number, (row, column) in enumerate(zip(rows[1:], drawn.ece.T, strict=True)):
         finite = column[np.isfinite(column)]
         if row["n"] and len(finite):
             low, high = np.quantile(finite, [0.05, 0.95])
@@ -419,6 +454,8 @@ def _add_null(
                 "null_rank": float((finite < row["ece"]).mean()),
                 "p_null": rank_p(finite, row["ece"]),
             }
+            bars[row["name"]] = drawn.bars(number)
+    return bars
 
 
 def _by_difficulty(

@@ -144,28 +144,52 @@ def _overall(row: Row) -> str:
     if not np.isfinite(row["floor"]):
         return f"{start}. There is no verdict: {row['reason']}."
     start += f", where a calibrated model would show {number(row['floor'])} on average"
-    tests = [row[k] for k in ("p_cox", "p_consistency") if np.isfinite(row[k])]
-    if not tests:
+    p = overall_p(row)
+    if p is None:
         return start + "; no test of calibration is defined here."
-    p = min(1.0, min(tests) * len(tests))  # Bonferroni
-    by = ", corrected for two tests" if len(tests) == 2 else ""
+    by = ", corrected for two tests" if len(_tests(row)) == 2 else ""
     if p >= LEVEL:
-        return start + f": the tests find no miscalibration in these cases (p {_equals(p)}{by})."
-    return start + f": it is miscalibrated{_kind(row)} (p {_equals(p)}{by})."
+        return start + f": the tests find no miscalibration in these cases ({p_text(p)}{by})."
+    return start + f": it is miscalibrated{_KINDS[error_kind(row)]} ({p_text(p)}{by})."
 
 
-def _kind(row: Row) -> str:
-    """Which way it is wrong, where an interval excludes 0 and the slope of Cox's line agrees."""
+def _tests(row: Row) -> list[float]:
+    return [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
+
+
+def overall_p(row: Row) -> float | None:
+    """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
+
+    Examples
+    --------
+    >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
+    0.02
+    """
+    tests = _tests(row)
+    return min(1.0, len(tests) * min(tests)) if tests else None  # Bonferroni
+
+
+_KINDS = {
+    "over": ", mostly over-confident",
+    "under": ", mostly under-confident",
+    "high": ", its probabilities mostly too high",
+    "low": ", its probabilities mostly too low",
+    "": "",
+}
+
+
+def error_kind(row: Row) -> str:
+    """Which way it is wrong, where an interval excludes 0 and the slope of Cox's line agrees; else ""."""
     over, shift = _sign(row, "overconfidence"), _sign(row, "gap")
     slope = row.get("cox_slope", float("nan"))
     # Logits stretched about 0 move each p away from 1/2, so over-confidence is the mean error and
     # the gap of the means no larger; logits shifted move each p one way, and it is the other way round.
     if over and abs(row["overconfidence"]) >= abs(row["gap"]) - 1e-9:
         if over > 0 and slope < 1.0:
-            return ", mostly over-confident"
+            return "over"
         if over < 0 and slope > 1.0:
-            return ", mostly under-confident"
-    return f", its probabilities mostly too {'high' if shift > 0 else 'low'}" if shift else ""
+            return "under"
+    return ("high" if shift > 0 else "low") if shift else ""
 
 
 def _sign(row: Row, name: str) -> int:
@@ -174,8 +198,15 @@ def _sign(row: Row, name: str) -> int:
     return int(low > 0.0) - int(high < 0.0)
 
 
-def _equals(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"= {p_value(p)}"
+def p_text(p: float) -> str:
+    """Write a p-value as text has it.
+
+    Examples
+    --------
+    >>> p_text(0.0004), p_text(0.2)
+    ('p < 0.001', 'p = 0.200')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p_value(p)}"
 
 
 def _strata(rows: Sequence[Row], agreement: bool) -> str:
@@ -190,7 +221,7 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
     if failing:
         listed = "; ".join(
             f"{the}{r['name']} {what} (n = {number(r['n'])}): ECE {number(r['ece'])} against "
-            f"{number(r['null'])}, p {_equals(r['p_null_holm'])}"
+            f"{number(r['null'])}, {p_text(r['p_null_holm'])}"
             for r in failing
         )
         return f"It is worse than a calibrated model would look in the same strata on {listed}."
@@ -198,7 +229,7 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
     return (
         f"No stratum is measurably worse than a calibrated model would look there: the largest ECE, "
         f"{number(worst['ece'])} on {the}{worst['name']} {what} (n = {number(worst['n'])}), compares with "
-        f"{number(worst['null'])} for a calibrated model (p {_equals(worst['p_null_holm'])})."
+        f"{number(worst['null'])} for a calibrated model ({p_text(worst['p_null_holm'])})."
     )
 
 
@@ -214,7 +245,7 @@ def _difficulty(tests: Sequence[Row], reader: bool, foreseen: bool) -> str:
     )
     if failing:
         listed = "; ".join(
-            f"{t['name']} cases (n = {number(t['n'])}): {_off(t)}, p {_equals(t['p_votes_holm'])}"
+            f"{t['name']} cases (n = {number(t['n'])}): {_off(t)}, {p_text(t['p_votes_holm'])}"
             for t in failing
         )
         return f"By predicted difficulty, {whose} is not borne out by the votes on {listed}."
@@ -222,7 +253,7 @@ def _difficulty(tests: Sequence[Row], reader: bool, foreseen: bool) -> str:
     unseen = "p_split does not predict" if foreseen else "the model itself does not see"
     bound = f"; difficulty that {unseen} is not tested"
     return (
-        f"By predicted difficulty, the votes bear out {whose} (smallest p {_equals(least['p_votes_holm'])}, "
+        f"By predicted difficulty, the votes bear out {whose} (smallest {p_text(least['p_votes_holm'])}, "
         f"on {least['name']} cases, n = {number(least['n'])}){bound}."
     )
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import erfc, exp, nan, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +29,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, expit, logit
 
 from scalecal.checks import MOST_RHO, Float, InputError, Int, as_float, as_rng, check_positive_int
+from scalecal.inference.units import NORMAL_95, unit_interval
 from scalecal.metrics.arguments import as_table, read_counts, read_votes
 from scalecal.metrics.grouping import FEWEST_GROUPS, read_groups, too_few
 from scalecal.metrics.proper import EPS
@@ -68,6 +70,9 @@ class DifficultyTest:
         the share of such votes; every case counts the same.
     vote_confidence, vote_agreement : float
         The same of votes for the class that the model prefers.
+    vote_gap, vote_overconfidence : float
+        What the model says less what the votes say: of the positive class, and of the class that it
+        prefers; ``_low`` and ``_high`` are the ends of 95 % intervals over cases, or groups.
     vote_rho : float
         Correlation of two votes on a case beyond their probability, from these votes; mean over cases.
     p_votes, p_votes_holm : float
@@ -83,6 +88,12 @@ class DifficultyTest:
     vote_share: float = nan
     vote_confidence: float = nan
     vote_agreement: float = nan
+    vote_gap: float = nan
+    vote_gap_low: float = nan
+    vote_gap_high: float = nan
+    vote_overconfidence: float = nan
+    vote_overconfidence_low: float = nan
+    vote_overconfidence_high: float = nan
     vote_rho: float = nan
     p_votes: float = nan
     p_votes_holm: float = nan
@@ -345,6 +356,8 @@ def _tested(
         vote_share=float(np.average(share, weights=w)),
         vote_confidence=float(np.average(sure, weights=w)),
         vote_agreement=float(np.average(sides, weights=w)),
+        **_mean_interval("vote_gap", mu - share, w, groups),
+        **_mean_interval("vote_overconfidence", sure - sides, w, groups),
         vote_rho=float(np.average(rho, weights=w)),
     )
     worth = m / (1.0 + (m - 1.0) * rho)
@@ -360,6 +373,19 @@ def _tested(
         return replace(found, p_votes=_score_p(w * residual, w * variance, z))
     score = flip_scores(residual, np.sqrt(variance), z, groups, n_resamples, rng)
     return replace(found, p_votes=score[1])
+
+
+def _mean_interval(name: str, values: Float, w: Float, groups: Int | None) -> dict[str, Any]:
+    """Weighted mean with its 95 % interval over cases, or over groups: name, name_low, name_high."""
+    mean, total = float(np.average(values, weights=w)), float(w.sum())
+    if total > len(w):  # rows that stand for many cases each, which have no groups
+        half = NORMAL_95 * float(np.sqrt(w @ (values - mean) ** 2)) / total
+        low, high = mean - half, mean + half
+    else:
+        unit = np.arange(len(w)) if groups is None else groups
+        parts = np.bincount(unit, values - mean).astype(np.float64) / total
+        low, high = unit_interval(mean, parts, np.bincount(unit).astype(np.float64))
+    return {name: mean, f"{name}_low": low, f"{name}_high": high}
 
 
 def _score_p(residual: Float, variance: Float, z: Float) -> float:

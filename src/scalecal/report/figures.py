@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.io.text import number
+from scalecal.io.text import number, percent
 from scalecal.report.svg import Drawing, text_width
 from scalecal.runs.cells import PUBLISHED, VOTED
 from scalecal.runs.wording import change_text
@@ -50,6 +50,13 @@ def calibrated_text(panel: Row) -> str:
     return number(null if _known(null) else panel.get("floor"))
 
 
+def calibrated_band(panel: Row) -> str:
+    """Error of calibrated models in points: its mean, and the band of nine in ten; "" where unknown."""
+    keys = ("null" if _known(panel.get("null")) else "floor", "null_low", "null_high")
+    parts = [f"{100 * panel[k]:.0f}" for k in keys if _known(panel.get(k))]
+    return "{} ({} to {})".format(*parts) if len(parts) == 3 else "".join(parts[:1])
+
+
 def interval_text(row: Row, key: str, digits: int = 3) -> str:
     """Write a number with its interval, where it has one."""
     low, high = (row.get(f"{key}_{end}") for end in ("low", "high"))
@@ -70,19 +77,6 @@ def ece_top(cells: Sequence[Row]) -> float:
 def referral_top(panels: Sequence[Row]) -> float:
     """End of the referral axis that all panels of a cell share."""
     return nice_top(max((max(m["yield"]) for p in panels for m in p["methods"]), default=0.5))
-
-
-def percent(value: float) -> str:
-    """Write a probability as people say it; never as a certainty that it is not.
-
-    Examples
-    --------
-    >>> percent(0.973), percent(0.9999), percent(0.002), percent(1)
-    ('97 %', '> 99 %', '< 1 %', '100 %')
-    """
-    if 0 < value < 0.005:
-        return "< 1 %"
-    return "> 99 %" if 0.995 <= value < 1 else f"{100 * value:.0f} %"
 
 
 def bin_tip(b: Row, event: str) -> str:

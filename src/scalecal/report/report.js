@@ -204,14 +204,17 @@
       return { k, start, code: Uint8Array.from(rows, (i) => stratum[i]) };
     });
     const out = new Float64Array(nStrata + 1), used = new Float64Array(nStrata + 1);
+    const drawn = Array.from({ length: (nStrata + 1) * bins }, () => []);  // p less share of positives
     if (near[0].k && near[1].k) {
       const index = Int32Array.from(p, (v) => binOf(v, bins));
       for (let d = 0; d < draws; d++) {
-        const sums = new Float64Array((nStrata + 1) * bins), count = new Float64Array(nStrata + 1);
+        const sums = new Float64Array((nStrata + 1) * bins), size = new Float64Array((nStrata + 1) * bins);
+        const count = new Float64Array(nStrata + 1);
         for (let i = 0; i < n; i++) {
           const label = next() < p[i] ? 1 : 0, from = near[label];
           const code = from.code[from.start[i] + Math.floor(next() * from.k)];
           sums[code * bins + index[i]] += p[i] - label;
+          size[code * bins + index[i]] += 1;
           count[code] += 1;
         }
         for (let s = 1; s <= nStrata; s++) {
@@ -221,13 +224,19 @@
           out[s] += error / count[s];
           used[s] += 1;
         }
+        size.forEach((m, at) => { if (m) drawn[at].push(sums[at] / m); });
       }
     }
-    const means = out.map((value, s) => (used[s] ? value / used[s] : NaN));
-    cases.nulls.set(bins, means);
-    return means;
+    const bars = drawn.map((values) => {
+      values.sort((a, b) => a - b);
+      return [0.05, 0.95].map((part) => (values.length ? values[Math.round(part * (values.length - 1))] : NaN));
+    });
+    const made = { means: out.map((value, s) => (used[s] ? value / used[s] : NaN)), bars };
+    cases.nulls.set(bins, made);
+    return made;
   };
-  const diagram = (cases, code, bins) => {
+  // Bars come from the null that judges the panel: over all cases labels drawn from p, in a stratum the selection null.
+  const diagram = (cases, code, bins, nulls) => {
     const inside = Array.from({ length: bins }, () => []), positives = new Float64Array(bins);
     let n = 0;
     for (let i = 0; i < cases.p.length; i++) {
@@ -241,12 +250,13 @@
     const found = [];
     inside.forEach((ps, b) => {
       if (!ps.length) return;
-      const sum = ps.reduce((a, v) => a + v, 0), chance = law(ps);
+      const sum = ps.reduce((a, v) => a + v, 0), chance = law(ps), p = sum / ps.length;
+      const [least, most] = nulls.bars[code * bins + b], share = (value) => Math.max(0, Math.min(1, p - value));
       error += Math.abs(sum - positives[b]);
       floor += chance.distance;
       found.push({
-        lo: b / bins, hi: (b + 1) / bins, n: ps.length, p: sum / ps.length, y: positives[b] / ps.length,
-        low: chance.low / ps.length, high: chance.high / ps.length,
+        lo: b / bins, hi: (b + 1) / bins, n: ps.length, p, y: positives[b] / ps.length,
+        low: code ? share(most) : chance.low / ps.length, high: code ? share(least) : chance.high / ps.length,
       });
     });
     return { n, ece: error / n, floor: floor / n, bins: found };
@@ -264,14 +274,14 @@
     const most = Math.max(...found.bins.map((b) => b.n)), base = top + side + gap + counts;
     for (const b of found.bins) {
       const high = top + (1 - b.high) * side, height = counts * b.n / most;
-      mark(svg, "rect", { x: left + b.p * side - 3.5, y: high, width: 7, height: Math.max(1, (b.high - b.low) * side), class: "f-rule" });
+      if (b.high >= b.low) mark(svg, "rect", { x: left + b.p * side - 3.5, y: high, width: 7, height: Math.max(1, (b.high - b.low) * side), class: "f-rule" });
       mark(svg, "rect", { x: left + b.lo * side + 0.5, y: base - height, width: Math.max(0, (b.hi - b.lo) * side - 1), height, class: "f-rule" });
     }
     for (const b of found.bins) {
       const dot = mark(svg, "circle", {
         cx: left + b.p * side, cy: top + (1 - b.y) * side, r: 2.6 + 4.4 * Math.sqrt(b.n / most), class: `f-${role} s-paper`,
       });
-      dot.dataset.tip = `predicted ${show3(b.p)}, observed ${show3(b.y)}, ${b.n.toLocaleString("en")} cases; calibrated: ${show3(b.low)} to ${show3(b.high)}`;
+      dot.dataset.tip = `predicted ${show3(b.p)}, observed ${show3(b.y)}, ${b.n.toLocaleString("en")} cases${b.high >= b.low ? `; calibrated: ${show3(b.low)} to ${show3(b.high)}` : ""}`;
     }
     const texts = all("text", svg);
     texts[texts.length - 1].textContent = `≤ ${most.toLocaleString("en")}`;
@@ -294,9 +304,9 @@
       const cases = open(key, method), nulls = selectionNull(cases, known.strata.length, bins);
       what.textContent = `${bins} bins`;
       for (const panel of all(".panel", figure)) {
-        const code = known.strata.indexOf(panel.dataset.stratum) + 1, found = diagram(cases, code, bins);
+        const code = known.strata.indexOf(panel.dataset.stratum) + 1, found = diagram(cases, code, bins, nulls);
         if (!found.n) continue;
-        const calibrated = code ? nulls[code] : found.floor;
+        const calibrated = code ? nulls.means[code] : found.floor;
         panel.querySelector(".ece b").textContent = show3(found.ece);
         panel.querySelector(".null b").textContent = show3(calibrated);
         const role = figure.querySelector(".swatch").classList.contains("before") ? "before" : "accent";
@@ -324,17 +334,17 @@
     if (swatches.length === 1) part.dataset.role = swatches[0].classList.contains("before") ? "before" : "after";
   }
   const sides = all("button[data-side]");
-  for (const button of sides) {
-    button.addEventListener("click", () => {
-      root.dataset.sides = button.dataset.side;
-      for (const other of sides) other.setAttribute("aria-pressed", String(other.dataset.side === button.dataset.side));
-    });
-  }
+  const turn = (side) => {
+    root.dataset.sides = side;
+    for (const button of sides) button.setAttribute("aria-pressed", String(button.dataset.side === side));
+  };
+  for (const button of sides) button.addEventListener("click", () => turn(button.dataset.side));
+  if (sides.length && innerWidth <= 640) turn("before"); // a telephone has room for one
 
   // Every figure as a file or on the clipboard: its panels and their titles in one drawing, on white.
     const words = (element) => (element ? element.textContent.replace(/\s+/g, " ").trim() : "");
   const captionOf = (figure) => {
-    const caption = figure.querySelector("figcaption"), model = figure.closest(".cell")?.querySelector(".cellname");
+    const caption = figure.querySelector(":scope > .title, :scope > figcaption"), model = figure.closest(".cell")?.querySelector(".cellname");
     if (!caption) return figure.querySelector("svg").getAttribute("aria-label");
     const copy = caption.cloneNode(true), chosen = caption.querySelector("select"), strong = copy.querySelector("strong");
     if (chosen) strong.textContent = chosen.value;

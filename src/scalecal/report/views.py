@@ -12,12 +12,18 @@ from markupsafe import Markup
 
 from scalecal.auditing.sentences import SHOWN, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
-from scalecal.io.text import csv_text, number
+from scalecal.auditing.verdict import AGREEMENT, points
+from scalecal.io.text import csv_text, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
-from scalecal.runs.wording import all_sentences, change_text, softening_remark, vote_sentences
+from scalecal.runs.wording import (
+    change_text,
+    softening_remark,
+    verdict_sentences,
+    vote_sentences,
+)
 
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
 FEW_METHODS = 5
@@ -69,7 +75,7 @@ def cell_view(
     return {
         **cell,
         "by_votes": by_votes,
-        "said": all_sentences(cell),
+        "said": [*verdict_sentences(cell)[1:], *cell["details"]],
         "after": cell["best"]["method"] if cell["best"] else None,
         "offered": offered,
         "sampled": sampled,
@@ -292,7 +298,7 @@ def two_parts(two: Row, of: str = "") -> list[tuple[str, str]]:
     >>> two_parts(two)
     [("the panel's label:", '97 %'), ('one reader:', '81 %'), ('expect', '5 to 7 of 7')]
     """
-    label, reader = (figures.percent(two[k]) for k in ("label", "reader"))
+    label, reader = (percent(two[k]) for k in ("label", "reader"))
     parts = [(f"the panel's label{of and f' {of}'}:", label), ("one reader:", reader)]
     if two.get("law"):
         low, high, m = (two[k] for k in ("low", "high", "n_raters"))
@@ -340,7 +346,7 @@ def _cases_view(cell: Row, most: int, image_note: str) -> dict[str, Any]:
             **{k: case.get(k) for k in ("id", "stratum", "thumbnail", "href")},
             "label": classes[case["label"]],
             "split": case["two"]["split"],
-            "split_text": figures.percent(case["two"]["split"]),
+            "split_text": percent(case["two"]["split"]),
             "two": _two_view(case, classes),
         }
         for case in cell["splits"][: most + most // 2]
@@ -420,7 +426,7 @@ EXTRA = ("nll", "vote_nll", "count_log_score", "auc", "accuracy")
 def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
     """Everything the template shows that is not of one cell."""
     cells = facts["cells"]
-    sections = [("answer", "Answer"), ("models", "Side by side"), ("difficulty", "By difficulty")]
+    sections = [("answer", "Verdict"), ("models", "Side by side"), ("difficulty", "By difficulty")]
     sections += [
         ("methods", "Methods"),
         ("tradeoffs", "Trade-offs"),
@@ -442,8 +448,10 @@ def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
     return {
         "sections": [s for s in sections if s[0] not in absent],
         "subtitle": _subtitle(cells),
-        "description": facts["lead"][0]["text"],
-        "lead": _lead(facts),
+        "description": facts["verdict"]["headline"],
+        "first": _first(facts, n_full),
+        "details": cells[0]["details"] if len(cells) == 1 else [],
+        "strata_gloss": _strata_gloss(cells),
         "side_by_side": [_beside(c, facts, i < n_full) for i, c in enumerate(cells)],
         "left_out": left_out,
         "any_seeds": any(c["n_seeds"] > 1 for c in cells),
@@ -475,27 +483,89 @@ def _subtitle(cells: Sequence[Row]) -> str:
     return " · ".join(parts)
 
 
-def _lead(facts: Row) -> list[dict[str, Any]]:
-    cells = facts["cells"]
-    strips: list[Markup | str] = ["", "", ""]
-    if len(cells) == 1:
-        cell = cells[0]
-        base, best, hard = cell["baseline"], cell["best"], cell["hardest"]
-        top = figures.ece_top(cells)
-        panels = {
-            (method, panel["stratum"]): {"method": method, **panel}
-            for method, listed in cell["reliability"].items()
-            for panel in listed
-        }
-        wanted = [(base, "overall"), (base, hard)]
-        if best:
-            wanted.append((best["method"], hard or "overall"))
-        for i, (method, stratum) in enumerate(wanted):
-            if (method, stratum) in panels:
-                before = panels.get((base, stratum)) if i == 2 else None
-                panel, role = panels[method, stratum], role_of(method, base)
-                strips[i] = svg(figures.lead_strip(panel, top=top, role=role, before=before))
-    return [{**item, "strip": strip} for item, strip in zip(facts["lead"], strips, strict=True)]
+def _first(facts: Row, n_full: int) -> dict[str, Any]:
+    """The diagram and the cases beside the verdict: of the audited seed, like all of the first screen."""
+    drawn = facts["cells"][:n_full]
+    # Of several models, the one whose tests are clearest.
+    cell = min(drawn, key=lambda c: 2.0 if c["verdict"]["p"] is None else c["verdict"]["p"])
+    several = len(facts["cells"]) > 1
+    base, hard, seeds = cell["baseline"], cell["hardest"], cell["n_seeds"]
+    panels = {p["stratum"]: p for p in cell["reliability"][base]}
+    panel = panels.get(hard) or panels.get("overall")
+    note = f"seed {cell['seed']}, one of {seeds} repeats of split and training" if seeds > 1 else ""
+    out: dict[str, Any] = {"note": "" if several else note, "panel": None}
+    out |= _surest_view(cell, f"{cell['name']}, " if several else "")
+    if panel is None:
+        return out
+    title = stratum_title(panel["stratum"], cell["agreement"])
+    gloss = AGREEMENT.get(panel["stratum"], "") if cell["agreement"] else ""
+    n = number(panel["n"])
+    drawing = {**panel, "method": base}
+    band = figures.calibrated_band(panel)
+    return out | {
+        "panel": _reliability_panel(cell, base, "before", panel),
+        "title": f"{title.capitalize()}: {gloss} (n = {n})"
+        if gloss
+        else f"{title.capitalize()} (n = {n})",
+        "said": f"error {points(panel['ece'])}{band and f'; calibrated: {band}'}",
+        "strip": svg(figures.lead_strip(drawing, top=figures.ece_top([cell]), role="before")),
+        "caption": _caption(cell, panel, several),
+    }
+
+
+def _caption(cell: Row, panel: Row, named: bool) -> str:
+    """How to read the diagram and the strip of the first screen."""
+    seed = f", seed {cell['seed']}" if cell["n_seeds"] > 1 else ""
+    whose = f"{cell['name']}{seed}. " if named else ""
+    bars = any(b["bar_lo"] is not None for b in panel["bins"])
+    known = panel.get("null_low") is not None
+    text = f"{whose}Points below the line on the right: it says too much."
+    if bars:
+        text += " Grey bars: nine of ten calibrated models, point by point."
+    text += " Strip: the dot is its error (ECE)"
+    text += ", the band nine of ten calibrated models" if known else ""
+    return text + (", the tick chance alone." if panel["floor"] is not None else ".")
+
+
+def _surest_view(cell: Row, whose: str) -> dict[str, Any]:
+    classes, shown = cell["classes"], []
+    for case in cell["surest"]:
+        votes, of = case["votes"], case["shown_class"]
+        words = f"{votes[of]} of {sum(votes)} readers" if votes else ""
+        judged = (
+            f"readers: {votes[of]} of {sum(votes)}" if votes else f"label: {classes[case['label']]}"
+        )
+        dots = _dots(votes, of, words) if votes else ""
+        shown.append(
+            {
+                **{k: case.get(k) for k in ("id", "thumbnail", "href")},
+                "dots": dots if isinstance(dots, Markup) else "",
+                "said": f"says {percent(case['p'])} {_class_name(classes[of], classes)}; {judged}",
+            }
+        )
+    by_votes = any(case["votes"] for case in cell["surest"])
+    note = f"{whose}full dots: readers who agree with the model" if by_votes else whose.rstrip(", ")
+    judges = "the readers" if by_votes else "the label"
+    return {"surest": shown, "judges": judges, "surest_note": note}
+
+
+def _class_name(name: str, classes: Sequence[str]) -> str:
+    """A class as a person says it, where classes are mere numbers of two."""
+    return {"0": "negative", "1": "positive"}[name] if list(classes) == ["0", "1"] else name
+
+
+def _strata_gloss(cells: Sequence[Row]) -> list[str]:
+    """What strata are, where they are first spoken of."""
+    named = [c for c in cells if c["strata"]]
+    if not named:
+        return []
+    if not all(c["agreement"] for c in named):
+        return ["A stratum is a part of the cases, as the data name it."]
+    return [
+        "A stratum is a part of the cases, here by how far their readers agree.",
+        "High: at least six of seven (or that share) say the same. Low: the readers split, at most four of "
+        "seven, or a majority of one. Medium: between.",
+    ]
 
 
 def _beside(cell: Row, facts: Row, drawn: bool) -> dict[str, Any]:
@@ -508,6 +578,7 @@ def _beside(cell: Row, facts: Row, drawn: bool) -> dict[str, Any]:
         "name": cell["name"],
         "run": facts["runs"][cell["run"]]["title"],
         "numbers": [number(row.get(key)) for row, key in pairs],
+        "verdict": cell["verdict"],
         "best": _best_text(cell) if cell["best"] else "-",
     }
 

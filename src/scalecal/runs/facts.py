@@ -53,6 +53,9 @@ VOTED_METRICS = ("vote_nll", "nll", "count_log_score", "split_auc", "split_ece",
 CASES_LISTED = 8
 """Over-confident cases listed of each stratum."""
 
+SUREST_LISTED = 6
+"""Cases shown beside the verdict: of the audited seed, those it is surest of against the readers."""
+
 SPLITS_LISTED = 12
 """Cases listed whose panel is most likely to split."""
 
@@ -201,11 +204,14 @@ def compare_cell(
         ),
         "referral": _referral(cell, shown),
         "two_answers": both,
+        "surest": _surest(cell, base),
         "cases": _overconfident(cell, base, best["method"] if best else None, both),
         "splits": [] if both is None else _likely_splits(cell, both),
     }
     facts = dict(plain(facts))
+    facts["verdict"] = wording.verdict([facts])
     facts["lead"] = wording.lead([facts])
+    facts["details"] = wording.details(facts)
     facts["more"] = wording.further(facts)
     return Comparison(cell, facts, _tidy(results, voted), made)
 
@@ -865,6 +871,42 @@ def _likely_splits(cell: Cell, method: str) -> list[Row]:
     return out
 
 
+def _excess(cell: Cell, table: Float) -> tuple[Int, Float]:
+    """Class that each case is predicted to be, and by how much surer of it the model is than the readers.
+
+    Than the label, where a case has no votes; -inf where it has no prediction.
+    """
+    filled, each = np.nan_to_num(table), np.arange(len(table))
+    two = table.shape[1] == 2
+    top = (filled[:, 1] >= 0.5).astype(np.int64) if two else filled.argmax(axis=1)
+    share = (cell.y == top).astype(np.float64)
+    if cell.cases.votes is not None:
+        size = cell.cases.votes.sum(axis=1)
+        share = np.where(size > 0, cell.cases.votes[each, top] / np.maximum(size, 1), share)
+    return top, np.where(np.isfinite(table[:, 0]), filled[each, top] - share, -np.inf)
+
+
+def _surest(cell: Cell, method: str) -> list[Row]:
+    """Cases of the audited seed that the model is surest of against the readers, or the label."""
+    part = cell.first(method)
+    table = np.full((cell.cases.n, len(cell.cases.classes)), np.nan)
+    table[part.rows] = as_table(part.p)
+    top, excess = _excess(cell, table)
+    votes, paths = cell.cases.votes, cell.cases.paths
+    first = np.argsort(-excess, kind="stable")[:SUREST_LISTED]
+    return [
+        {
+            "id": str(cell.cases.names[i]),
+            "label": int(cell.y[i]),
+            "votes": None if votes is None or not votes[i].any() else votes[i].tolist(),
+            "shown_class": int(top[i]),
+            "p": float(table[i, top[i]]),
+            "path": None if paths is None else str(paths[i]) or None,
+        }
+        for i in first[excess[first] > 0].tolist()
+    ]
+
+
 def _overconfident(cell: Cell, before: str, after: str | None, both: str | None) -> list[Row]:
     """Most over-confident cases of each stratum: id, votes, label, prediction before and after.
 
@@ -874,16 +916,9 @@ def _overconfident(cell: Cell, before: str, after: str | None, both: str | None)
     """
     table = _mean_probs(cell, before)
     second = None if after is None else _mean_probs(cell, after)
-    known, two = np.isfinite(table[:, 0]), table.shape[1] == 2
-    filled = np.nan_to_num(table)
-    top = (filled[:, 1] >= 0.5).astype(np.int64) if two else filled.argmax(axis=1)
-    each = np.arange(len(table))
-    share = (cell.y == top).astype(np.float64)
+    top, excess = _excess(cell, table)
+    known, two, each = np.isfinite(excess), table.shape[1] == 2, np.arange(len(table))
     votes, paths = cell.cases.votes, cell.cases.paths
-    if votes is not None:
-        size = votes.sum(axis=1)
-        share = np.where(size > 0, votes[each, top] / np.maximum(size, 1), share)
-    excess = np.where(known, table[each, top] - share, -np.inf)
     out = []
     for stratum in cell.stratum_names or ("overall",):
         rows = each[cell.inside(each, stratum)]

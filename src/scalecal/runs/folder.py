@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS = "facts.json"
-_FORMAT = 3
+_FORMAT = 4
 
 MOST_KEPT = 1_000_000
 """Cases above which an audit keeps its numbers but not a copy of the cases, and has no report."""
@@ -302,6 +302,7 @@ def side_by_side(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "version": __version__,
         "title": listed[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
+        "verdict": cells[0]["verdict"] if len(cells) == 1 else wording.verdict(cells),
         "lead": cells[0]["lead"] if len(cells) == 1 else wording.lead(cells),
         "runs": listed,
         "strata": _all_strata(cells),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.sentences import LEVEL, lay_out
+from scalecal.auditing.sentences import LEVEL, lay_out, overall_p
+from scalecal.auditing.verdict import BADGES, CRITERION, points
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, holm
 from scalecal.runs.cells import PUBLISHED, VOTED
@@ -168,26 +169,39 @@ def comparison_text(facts: Facts) -> str:
 
 
 def all_sentences(facts: Facts) -> list[str]:
-    """Every sentence on a cell, in order."""
-    return [*(item["text"] for item in facts["lead"]), *facts["more"]]
+    """Every sentence on a cell, in order: the verdict, its three answers, details."""
+    return [*verdict_sentences(facts), *facts["details"], *facts["more"]]
+
+
+def verdict_sentences(facts: Facts) -> list[str]:
+    """The verdict on a cell or on several, and its three answers."""
+    verdict = facts["verdict"]
+    answers = (f"{a['question']} {a['heading']}. {a['text']}" for a in facts["lead"])
+    return [f"{verdict['word']}: {verdict['headline']}", *answers]
+
+
+def verdict(cells: Sequence[Facts]) -> dict[str, Any]:
+    """The verdict on one cell, that of its audited seed before any remedy, or on several; no answers."""
+    if len(cells) > 1:
+        return _tally(cells)
+    own = cells[0]["audits"][cells[0]["baseline"]]["verdict"]
+    return {key: value for key, value in own.items() if key != "answers"}
 
 
 def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
-    """Three statements, each with a heading, on one cell or on several."""
-    headings = ("How well calibrated", "Where it fails", "What would help")
-    texts = _one(cells[0]) if len(cells) == 1 else _several(cells)
-    return [{"heading": h, "text": t} for h, t in zip(headings, texts, strict=True)]
+    """Answers to three questions on one cell or on several, each with a heading that follows it."""
+    if len(cells) > 1:
+        return _answers(cells)
+    facts = cells[0]
+    return [*facts["audits"][facts["baseline"]]["verdict"]["answers"][:2], help_answer(facts)]
 
 
-def _one(facts: Facts) -> list[str]:
+def details(facts: Facts) -> list[str]:
+    """The same at length: the tests of all cases and of strata, and what helps at what price."""
     overall, *strata = facts["audits"][facts["baseline"]]["sentences"]
-    unknown = (
-        "The cases have no strata, so it is unknown on which of them it fails: give the votes of two "
-        "or more readers, or a column of strata."
-    )
     seeds = facts["n_seeds"]
     which = f" This is seed {facts['seed']}, one of {seeds}." if seeds > 1 else ""
-    return [overall + which, strata[0] if strata else unknown, help_sentence(facts)]
+    return [overall + which, *strata[:1], help_sentence(facts)]
 
 
 def _row(facts: Facts, method: str, stratum: str = "overall") -> Mapping[str, Any]:
@@ -195,6 +209,49 @@ def _row(facts: Facts, method: str, stratum: str = "overall") -> Mapping[str, An
         (r for r in facts["rows"] if (r["method"], r["stratum"]) == (method, stratum)),
         {"changes": {}},
     )
+
+
+def help_answer(facts: Facts) -> dict[str, str]:
+    """What to do, in few words; gains are paired changes, means over all seeds."""
+    own = facts["audits"][facts["baseline"]]["verdict"]
+    advice, badge, best = own["answers"][2], own["badge"], facts["best"]
+    if len(facts["methods"]) == 1:
+        return dict(advice)
+    if best is not None and best["sure"]:
+        return {**advice, **_use(facts, best["method"], best["metric"])}
+    if badge == "attention" and best is not None and best["by_labels"]:
+        return {**advice, **_use(facts, best["by_labels"], "nll")}
+    tried = f"{best['tried']} {_tried(facts)}" if best else _tried(facts)
+    if best is None:
+        text = f"None of the {tried} lowers the error without raising label NLL."
+    elif _row(facts, best["method"])["changes"][best["metric"]]["low"] is None:
+        text = f"No remedy can be judged: too few {facts['resampled']} to resample."
+    elif best["tried"] == 1:
+        text = f"The one method tried, {best['method']}, does not improve on it beyond chance."
+    else:
+        text = f"None of {tried} improves on it beyond chance."
+    if badge == "attention":
+        return {**advice, "heading": "Do not take it at its word", "text": text}
+    return {**advice, "text": f"{text} {advice['text']}"}
+
+
+def _use(facts: Facts, name: str, metric: str) -> dict[str, str]:
+    """Heading and text that recommend a method."""
+    badge = facts["verdict"]["badge"]
+    change = _row(facts, name)["changes"][metric]
+    over = f", mean of {facts['n_seeds']} seeds" if facts["n_seeds"] > 1 else ""
+    what = "readers' votes" if metric == "vote_nll" else "the labels"
+    gain = f"predicts {what} better ({NAMES[metric]} {change_text(change)}{over})"
+    if badge == "good":
+        return {"heading": "Nothing is needed", "text": f"If you want more: {name} {gain}."}
+    heading, text = f"Use {name}", f"It {gain}."
+    if softening_remark(facts, name):
+        text += " Plain softening by one temperature may do as well."
+    after = facts["audits"].get(name)
+    if after is not None and (p := overall_p(after["rows"][0])) is not None:
+        still = "it is still miscalibrated" if p < LEVEL else "the tests find no miscalibration"
+        text += f" Afterwards {still}."
+    return {"heading": heading, "text": text}
 
 
 def help_sentence(facts: Facts) -> str:
@@ -288,18 +345,6 @@ def _beside_softening(facts: Facts, name: str) -> str:
     return (
         f"{start} may do as well ({difference}): {name} shows no clear gain over softening. {more}"
     )
-
-
-def overall_p(row: Mapping[str, Any]) -> float | None:
-    """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
-
-    Examples
-    --------
-    >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
-    0.02
-    """
-    known = [v for k in ("p_cox", "p_consistency") if (v := row.get(k)) is not None]
-    return min(1.0, len(known) * min(known)) if known else None
 
 
 def _left(facts: Facts, name: str) -> str:
@@ -538,6 +583,77 @@ def _one_seed_each(cells: Sequence[Facts]) -> str:
     return " (one seed each)"
 
 
+def _tally(cells: Sequence[Facts]) -> dict[str, Any]:
+    """The verdict on several models: how many have which badge.
+
+    Attention only where some model's tests still reject after Holm's correction for all models.
+    """
+    count = len(cells)
+    own = [c["verdict"] for c in cells]
+    p = np.array([np.nan if v["p"] is None else v["p"] for v in own])
+    sure = np.nan_to_num(np.asarray(holm(p)), nan=1.0) < LEVEL
+    wrong = [v["badge"] == "attention" for v in own]
+    tally = {badge: sum(v["badge"] == badge for v in own) for badge in BADGES}
+    if (np.array(wrong) & sure).any():
+        badge = "attention"
+    else:
+        badge = "good" if tally["good"] == count else "inconclusive"
+    words = {
+        "attention": ("needs attention", "need attention"),
+        "good": ("is well calibrated", "are well calibrated"),
+        "inconclusive": ("is inconclusive", "are inconclusive"),
+    }
+    parts = [
+        f"{k} {words[b][k > 1]}" for b in ("attention", "good", "inconclusive") if (k := tally[b])
+    ]
+    parts[0] = parts[0].replace(" ", f" of {count} models ", 1)
+    named = [c["name"] for c, bad in zip(cells, wrong, strict=True) if bad]
+    listed = f" ({', '.join(named)})" if 0 < len(named) <= 3 < count else ""
+    headline = f"{', '.join(parts)}{listed}."
+    if any(wrong) and badge != "attention":
+        headline = f"{headline[:-1]}; corrected for {count} models, no error is beyond chance."
+    known = [v["error"] for v in own if v["error"] is not None]
+    numbers = [{"name": "Models", "value": f"{count}"}]
+    if known:
+        ends = dict.fromkeys(points(v) for v in (min(known), max(known)))
+        numbers.append({"name": "Typical error", "value": " to ".join(ends)})
+    return {
+        "badge": badge,
+        "word": BADGES[badge],
+        "headline": headline,
+        "numbers": numbers,
+        "criterion": CRITERION,
+        "tally": tally,
+        "p": None if np.isnan(p).all() else float(np.nanmin(holm(p))),
+    }
+
+
+def _answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
+    """Answers to the three questions on several models."""
+    count = len(cells)
+    first, second, third = _several(cells)
+    by = {b: sum(c["verdict"]["badge"] == b for c in cells) for b in BADGES}
+    if by["attention"]:
+        calibrated = f"{by['attention']} of {count} are not"
+    else:
+        calibrated = "All are" if by["good"] == count else "Too few cases to say of all"
+    failing = sum(bool(set(c["verdict"]["failing"]) - {"overall"}) for c in cells)
+    where = f"{failing} of {count} fail on some cases" if failing else "No part stands out"
+    question = "Where not?" if by["attention"] else "Everywhere?"
+    if second == _NO_STRATUM:
+        where = "Not known"
+    sure = sum(bool(c["best"] and c["best"]["sure"]) for c in cells)
+    help_ = f"A remedy helps {sure} of {count}" if sure else "No remedy helps for sure"
+    return [
+        {"question": "Are they calibrated?", "heading": calibrated, "text": first},
+        {"question": question, "heading": where, "text": second},
+        {"question": "What to do?", "heading": help_, "text": third},
+    ]
+
+
+_NO_STRATUM = "No stratum can be judged against calibrated models."
+
+
 def _several(cells: Sequence[Facts]) -> list[str]:
     count = len(cells)
     rows = [{r["name"]: r for r in c["audits"][c["baseline"]]["rows"]} for c in cells]
@@ -569,7 +685,7 @@ def _several(cells: Sequence[Facts]) -> list[str]:
             f"{len(judged)} are worse than that (level {LEVEL:g}, Holm)."
         )
     else:
-        second = "No stratum can be judged against calibrated models."
+        second = _NO_STRATUM
     sure = [c for c in cells if c["best"] and c["best"]["sure"]]
     if not sure:
         costly = any(c["best"] and c["best"]["costly"] for c in cells)
