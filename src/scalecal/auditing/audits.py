@@ -115,6 +115,7 @@ class Audit:
             self.difficulty,
             agreement=self.meta["strata"] == "agreement",
             classes=self.meta["classes"],
+            reader=self.meta.get("votes_judge") == "p_reader",
             foreseen=self.predictions.cases.p_split is not None,
         )
 

@@ -12,8 +12,10 @@ from math import isfinite, nan, sqrt
 from typing import Any
 
 from scalecal.auditing.sentences import LEVEL, error_kind, overall_p, p_text
+from scalecal.inference.units import NORMAL_95
 from scalecal.io.text import number, percent
 from scalecal.metrics import holm
+from scalecal.metrics.grouping import FEWEST_GROUPS
 
 LIMIT = 0.10
 """Error of a probability that matters: a model is good where larger ones are ruled out."""
@@ -58,11 +60,11 @@ def points(value: float) -> str:
 
     Examples
     --------
-    >>> points(0.082), points(-0.17), points(0.004), points(0.01)
-    ('8 points', '17 points', '0.4 points', '1 point')
+    >>> points(0.082), points(-0.17), points(0.004), points(0.01), points(0.0)
+    ('8 points', '17 points', '0.4 points', '1 point', '0 points')
     """
     size = 100 * abs(value)
-    text = f"{size:.1f}" if size < 0.95 else f"{size:.0f}"
+    text = f"{size:.1f}" if 0.05 <= size < 0.95 else f"{size:.0f}"
     return f"{text} point{'' if text == '1' else 's'}"
 
 
@@ -73,6 +75,7 @@ def judge(
     agreement: bool,
     classes: Sequence[str] = ("0", "1"),
     foreseen: bool = False,
+    reader: bool = False,
 ) -> dict[str, Any]:
     """Judge an audit's rows (the first is `overall`); arguments as `sentences`.
 
@@ -113,6 +116,7 @@ def judge(
         "failing": failing,
         "p": min((p for p in (p_whole, p_parts) if isfinite(p)), default=nan),
         "overall": p_whole < LEVEL,
+        "reader": reader and bool(failing),
         "hint": not wrong and min(whole["p"], least, key=_last) < LEVEL,
         "small": bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong)),
         "positive": "positive" if len(classes) == 2 and classes[1] == "1" else classes[-1],
@@ -140,16 +144,18 @@ def _last(p: float) -> float:
 def _whole(row: Row) -> dict[str, Any]:
     """Test and typical error of all cases: the root of the debiased squared error, and of its upper end."""
     error, high = (row.get(f"debiased_error{end}", nan) for end in ("", "_high"))
+    p, units = overall_p(row), row.get("n_groups") or row["n"]
     return {
         "name": "overall",
-        "p": _nan(overall_p(row)),
+        "p": nan if p is None else p,
         "error": sqrt(max(error, 0.0)) if isfinite(error) else nan,
-        "high": sqrt(max(high, 0.0)) if isfinite(high) else nan,
+        "high": max(sqrt(max(high, 0.0)), _least(units)) if isfinite(high) else nan,
     }
 
 
-def _nan(value: float | None) -> float:
-    return nan if value is None else float(value)
+def _least(n: int) -> float:
+    """Error that n cases leave possible even where all agree: the end of Wilson's interval at 0 or 1."""
+    return NORMAL_95**2 / (n + NORMAL_95**2)
 
 
 def _parts(
@@ -168,9 +174,12 @@ def _parts(
                 "p": t["p_votes_holm"],
                 "row": t,
                 "high": max(
-                    abs(t[f"{key}_{end}"])
-                    for key in ("vote_gap", "vote_overconfidence")
-                    for end in ("low", "high")
+                    _least(t["n"]),
+                    *(
+                        abs(t[f"{key}_{end}"])
+                        for key in ("vote_gap", "vote_overconfidence")
+                        for end in ("low", "high")
+                    ),
                 ),
             }
             for t in difficulty
@@ -185,7 +194,7 @@ def _parts(
             "n": r["n"],
             "p": r.get("p_null_holm", nan),
             "row": r,
-            "high": r["ece"] - r.get("null_low", nan),
+            "high": max(r["ece"] - r.get("null_low", nan), _least(r["n"])),
         }
         for r in rows[1:]
         if r["n"]
@@ -222,9 +231,8 @@ def _part(part: Mapping[str, Any]) -> str:
         return f"the error is {points(t['ece'])}; a calibrated model would show {points(t['null'])} there"
     sure, gap = t["vote_overconfidence"], t["vote_gap"]
     key = "vote_overconfidence" if abs(sure) >= abs(gap) else "vote_gap"
-    within = points((t[f"{key}_high"] - t[f"{key}_low"]) / 2)
-    beyond = abs(t[key]) > (t[f"{key}_high"] - t[f"{key}_low"]) / 2
-    if not beyond:
+    half = (t[f"{key}_high"] - t[f"{key}_low"]) / 2
+    if not abs(t[key]) > half:
         return (
             f"readers do not vote as it says, though its errors make up for each other on average "
             f"({percent(t['vote_confidence'])} said, {percent(t['vote_agreement'])} observed)"
@@ -235,7 +243,16 @@ def _part(part: Mapping[str, Any]) -> str:
     else:
         way = "more" if gap > 0 else "fewer"
         start = f"it expects {points(gap)} {way} positive votes than there are"
-    return f"{start}; a calibrated model would be within {within}"
+    return f"{start}; a calibrated model would be within {points(max(half, 0.01))}"
+
+
+def _listed(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Names of some parts: "easy and hard cases", "low agreement", "the strata A, B and C"."""
+    *first, last = [str(t["name"]) for t in parts]
+    names = f"{', '.join(first)} and {last}" if first else last
+    if parts[0]["title"].startswith("the stratum"):
+        return f"the {'strata' if first else 'stratum'} {names}"
+    return f"{names} {parts[0]['title'].split()[-1]}"
 
 
 def _on(part: Mapping[str, Any]) -> str:
@@ -314,7 +331,9 @@ def _calibrated(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
         ways |= {"low": ": too low", "": ""}
         heading = f"No{ways[error_kind(row)]}" if found["overall"] else "Not everywhere"
         if not found["overall"]:
-            text += ". Over all cases no test finds an error"
+            heading = "Not for single readers" if found["reader"] else heading
+            which = "Against the labels" if found["reader"] else "Over all cases"
+            text += f". {which} no test finds an error"
     elif badge == "good":
         heading = (
             f"Yes, within {points(max(whole['high'], *(t['high'] for t in found['judged']), 0.01))}"
@@ -341,15 +360,15 @@ def _where(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
         return {"question": question, "heading": "Not known", "text": text}
     if wrong and failing:
         worst = min(failing, key=lambda t: float(t["p"]))
-        heading = f"On {' and '.join(t['title'] for t in failing)}"
+        heading = f"On {_listed(failing)}"
         if found["overall"]:
             return {
                 "question": question,
                 "heading": heading,
                 "text": f"On {_on(worst)} {_part(worst)}.",
             }
-        others = [t["title"] for t in judged if t not in failing]
-        rest = f" No error is found on {' and '.join(others)}." if others else ""
+        others = [t for t in judged if t not in failing]
+        rest = f" No error is found on {_listed(others)}." if others else ""
         text = f"The votes there differ from what it says ({p_text(worst['p'])}).{rest}"
         if worst["kind"] == "null":
             text = f"It is worse there than a calibrated model would look ({p_text(worst['p'])}).{rest}"
@@ -357,8 +376,8 @@ def _where(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
     worst = max(judged, key=lambda t: float(t["high"]) if isfinite(t["high"]) else -1.0)
     heading = "No part stands out"
     text = f"The widest margin is on {_on(worst)}: {_margin(worst)}."
-    if left := [t["title"] for t in parts if t not in judged]:
-        text += f" Not judged: {', '.join(left)}."
+    if left := [t for t in parts if t not in judged]:
+        text += f" Not judged: {_listed(left)}."
     return {"question": question, "heading": heading, "text": text}
 
 
@@ -380,6 +399,11 @@ def _advice(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
         text = "Fit a calibrator on cases that the model has not seen, and audit again."
     elif badge == "good":
         heading, text = "Nothing", "Use the probabilities as they are, on cases like these."
+    elif (found["row"].get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:
+        heading = "Collect more groups"
+        text = (
+            f"Cases of at least {FEWEST_GROUPS} groups (patients, slides) are needed for a verdict."
+        )
     else:
         heading, text = "Collect more cases", more_cases(found["row"]["n"], found["whole"]["high"])
     return {"question": question, "heading": heading, "text": text}

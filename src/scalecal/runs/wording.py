@@ -223,13 +223,13 @@ def help_answer(facts: Facts) -> dict[str, str]:
         return {**advice, **_use(facts, best["by_labels"], "nll")}
     tried = f"{best['tried']} {_tried(facts)}" if best else _tried(facts)
     if best is None:
-        text = f"None of the {tried} lowers the error without raising label NLL."
+        text = f"Of the {tried} tried, not one helps without raising label NLL."
     elif _row(facts, best["method"])["changes"][best["metric"]]["low"] is None:
         text = f"No remedy can be judged: too few {facts['resampled']} to resample."
     elif best["tried"] == 1:
         text = f"The one method tried, {best['method']}, does not improve on it beyond chance."
     else:
-        text = f"None of {tried} improves on it beyond chance."
+        text = f"Of {tried}, not one improves on it beyond chance."
     if badge == "attention":
         return {**advice, "heading": "Do not take it at its word", "text": text}
     return {**advice, "text": f"{text} {advice['text']}"}
