@@ -170,7 +170,7 @@ def test_page_says_what_it_is_to_those_who_link_to_it(runs, pages):
     tags = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', raw))
     facts = report_facts([runs["compare"]])
     assert unescape(tags["title"]) == facts["title"]
-    assert unescape(tags["description"]) == facts["lead"][0]["text"]
+    assert unescape(tags["description"]) == facts["verdict"]["headline"]
     assert tags["type"] == "website"
     assert "image" not in tags  # a page without a host has no address for one
 

@@ -334,17 +334,17 @@
     if (swatches.length === 1) part.dataset.role = swatches[0].classList.contains("before") ? "before" : "after";
   }
   const sides = all("button[data-side]");
-  for (const button of sides) {
-    button.addEventListener("click", () => {
-      root.dataset.sides = button.dataset.side;
-      for (const other of sides) other.setAttribute("aria-pressed", String(other.dataset.side === button.dataset.side));
-    });
-  }
+  const turn = (side) => {
+    root.dataset.sides = side;
+    for (const button of sides) button.setAttribute("aria-pressed", String(button.dataset.side === side));
+  };
+  for (const button of sides) button.addEventListener("click", () => turn(button.dataset.side));
+  if (sides.length && innerWidth <= 640) turn("before"); // a telephone has room for one
 
   // Every figure as a file or on the clipboard: its panels and their titles in one drawing, on white.
     const words = (element) => (element ? element.textContent.replace(/\s+/g, " ").trim() : "");
   const captionOf = (figure) => {
-    const caption = figure.querySelector("figcaption"), model = figure.closest(".cell")?.querySelector(".cellname");
+    const caption = figure.querySelector(":scope > .title, :scope > figcaption"), model = figure.closest(".cell")?.querySelector(".cellname");
     if (!caption) return figure.querySelector("svg").getAttribute("aria-label");
     const copy = caption.cloneNode(true), chosen = caption.querySelector("select"), strong = copy.querySelector("strong");
     if (chosen) strong.textContent = chosen.value;
