@@ -113,6 +113,15 @@ def test_a_bar_of_shares_appears_late_and_goes():
     assert shown.endswith("\x1b[2K")  # the line is cleared at the end
 
 
+def test_results_do_not_go_to_the_bar(capsys):
+    screen = Terminal()
+    with Progress(10, stream=screen) as bar:
+        print("a result")
+        bar.advance(10)
+    assert capsys.readouterr().out == "a result\n"
+    assert "a result" not in screen.getvalue()
+
+
 def test_a_hidden_bar_is_silent():
     for stream in (Terminal(), io.StringIO()):
         with Progress(10, show=False, stream=stream, every=0.0) as bar:

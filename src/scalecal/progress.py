@@ -12,7 +12,7 @@ import time
 from datetime import timedelta
 from typing import Any, TextIO
 
-REDRAW = 0.1
+REDRAW = 0.25
 """Seconds from one picture of the bar to the next, so that work may report as often as it likes."""
 
 
@@ -96,6 +96,8 @@ class Progress:
             TimeRemainingColumn(),
             console=Console(file=self._stream),
             transient=not self.unit,
+            refresh_per_second=1 / REDRAW,
+            redirect_stdout=False,  # results stay where they belong
         )
         self._bar.start()
         self._task = self._bar.add_task("", total=self.total, completed=self.done, speed=0.0)
