@@ -115,14 +115,13 @@ def _slopes(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     """Quadratic scaling and splines: the slope is linear between knots, and constant beyond them."""
 
     def curve(c: int, odds: Tensor) -> Tensor:
-        knots, (*slopes, value) = calibrator.knots_[c], calibrator.coef_[c]
-        slope, width = np.asarray(slopes), np.diff(knots)
-        bend = 0.5 * np.diff(slope) / width
-        values = value + np.append(0.0, np.cumsum(width * (slope[:-1] + bend * width)))
+        knots, slopes = calibrator.knots_[c], calibrator.coef_[c][:-1]
+        values = calibrator._curve(c, knots)
+        bends = 0.5 * np.diff(slopes) / np.diff(knots)
         powers = (
-            np.concatenate([[0.0], bend, [0.0]]),
-            np.append(slope[0], slope),
-            np.append(value, values),
+            np.concatenate([[0.0], bends, [0.0]]),
+            np.append(slopes[0], slopes),
+            np.append(values[0], values),
         )
         return piecewise(odds, knots, np.append(knots[0], knots), powers)
 
