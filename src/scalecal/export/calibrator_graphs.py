@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.calibrators import Calibrator, Chain, PanelCalibrator
+from scalecal.calibrators import Calibrator, Chain, PanelCalibrator, ReaderOnTop
 from scalecal.calibrators.base import _EDGE
 from scalecal.checks import Float, InputError
 from scalecal.export.panel_graph import label_of_label, reader_of_label
@@ -203,6 +203,10 @@ def _panel(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
     return _logits(calibrator, q)
 
 
+def _reader_on_top(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    return calibrated(calibrator.label_, z)
+
+
 def _chain(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
     for step in calibrator.steps_[:-1]:
         z = calibrated(step, z, n_raters).logits()
@@ -222,6 +226,7 @@ BUILDERS: dict[str, Builder] = {
     "histogram": _histogram,
     "structured-matrix": _structured_matrix,
     "panel": _panel,
+    ReaderOnTop.name: _reader_on_top,
     Chain.name: _chain,
 }
 """How each calibrator is written, by its name."""
@@ -230,6 +235,8 @@ BUILDERS: dict[str, Builder] = {
 def reader_answer(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
     """A reader's logit (n,), or log-probabilities (n, C): `PanelCalibrator.reader_logits`."""
     panel, n_classes = calibrator.panel_, calibrator.n_classes_
+    if isinstance(calibrator, ReaderOnTop):
+        z = calibrated(calibrator.label_, z).logits()
     label = z * panel.slope + panel.intercept
     implied = label if panel.voted is None else z * panel.voted[1] + panel.voted[0]
     assert panel.panel_size is not None
