@@ -59,6 +59,7 @@ def runs(tmp_path_factory):
     np.savez(folder / "f.npz", X=data.X.astype(np.float32), **known)
     run("fit", folder / "f.npz", "--method", "panel-votes", "--out", folder / "probe")
     run("predict", folder / "probe", folder / "f.npz", "--out", folder / "new.csv")
+    (folder / "new2.csv").write_bytes((folder / "new.csv").read_bytes())
     run("audit", folder / "new.csv", "--resamples", 50, "--out", folder / "audit")
     methods = ("--methods", "none,panel-votes", "--seeds", 2)
     run("compare", folder / "f.npz", *methods, "--out", folder / "compared")
@@ -123,6 +124,7 @@ def test_an_audit_s_numbers_are_in_card_and_header(runs, tmp_path):
         "args": {"cases": 300, "seeds": 1},
     }
     assert f"| overall | 300 | {overall['ece']:.3f} | {overall['floor']:.3f} |" in card
+    assert f"**{facts['verdict']['word']}. {facts['verdict']['headline']}**" in card
     for sentence in facts["audits"]["model"]["sentences"]:
         assert escaped(sentence) in card
     assert "only if none of these was used to fit the model" in " ".join(card.split())
@@ -178,6 +180,9 @@ def test_what_cannot_be_exported(runs, tmp_path):
     assert "does not know the readers" in said
     said = refused("export", tmp_path / "platt", "--audit", runs / "compared")
     assert "does not have the probe's method" in said
+    run("audit", runs / "new.csv", runs / "new2.csv", "--resamples", 50, "--out", tmp_path / "two")
+    said = refused("export", tmp_path / "platt", "--audit", tmp_path / "two")
+    assert "several models" in said
     assert not (tmp_path / "platt" / MODEL).exists()
 
 

@@ -8,7 +8,14 @@ import onnxruntime
 import pytest
 from scipy.special import expit, logit
 
-from scalecal.calibrators import CALIBRATORS, Chain, Identity, IsotonicCalibration
+from scalecal.calibrators import (
+    CALIBRATORS,
+    BetaCalibration,
+    Chain,
+    Identity,
+    IsotonicCalibration,
+    ReaderOnTop,
+)
 from scalecal.checks import InputError
 from scalecal.export import probe_graph as module
 from scalecal.export.calibrator_graphs import BUILDERS
@@ -16,6 +23,7 @@ from scalecal.export.probe_graph import check_model, check_rows, expected, onnx_
 from scalecal.export.tensors import Graph, place
 from scalecal.panel import split_probability
 from scalecal.probes import LinearProbe, ScaleProbe
+from tests.calibrators.made import three_classes, two_classes
 from tests.export.made import fitted, panel, probe_of
 
 TOLERANCE = 1e-6
@@ -42,7 +50,7 @@ def compare(probe, panel_size=None, X=None):
 
 
 def test_every_calibrator_has_a_builder():
-    assert set(BUILDERS) >= {*CALIBRATORS, Chain.name}
+    assert set(BUILDERS) == {*CALIBRATORS, Chain.name, ReaderOnTop.name}
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -93,6 +101,14 @@ def test_other_panels_of_several_classes():
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_panel_of_partial_strength(n_classes):
     compare(probe_of(panel(n_classes, 0.1, 7, strength=0.4), n_classes))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_reader_on_top_of_another_calibrator(n_classes):
+    z, y = two_classes() if n_classes == 2 else three_classes()
+    both = ReaderOnTop(BetaCalibration(), rho=0.1).fit(z, y, n_raters=7)
+    outputs = compare(probe_of(both, n_classes))
+    assert list(outputs) == ["p", "p_reader", "p_split"]
 
 
 def test_a_panel_whose_labels_are_not_the_votes():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.calibrators import Calibrator, Chain, PanelCalibrator
+from scalecal.calibrators import Calibrator, Chain, PanelCalibrator, ReaderOnTop
 from scalecal.calibrators.base import _EDGE
 from scalecal.checks import Float, InputError
 from scalecal.export.panel_graph import label_of_label, reader_of_label
@@ -115,14 +115,13 @@ def _slopes(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     """Quadratic scaling and splines: the slope is linear between knots, and constant beyond them."""
 
     def curve(c: int, odds: Tensor) -> Tensor:
-        knots, (*slopes, value) = calibrator.knots_[c], calibrator.coef_[c]
-        slope, width = np.asarray(slopes), np.diff(knots)
-        bend = 0.5 * np.diff(slope) / width
-        values = value + np.append(0.0, np.cumsum(width * (slope[:-1] + bend * width)))
+        knots, slopes = calibrator.knots_[c], calibrator.coef_[c][:-1]
+        values = calibrator._curve(c, knots)
+        bends = 0.5 * np.diff(slopes) / np.diff(knots)
         powers = (
-            np.concatenate([[0.0], bend, [0.0]]),
-            np.append(slope[0], slope),
-            np.append(value, values),
+            np.concatenate([[0.0], bends, [0.0]]),
+            np.append(slopes[0], slopes),
+            np.append(values[0], values),
         )
         return piecewise(odds, knots, np.append(knots[0], knots), powers)
 
@@ -204,6 +203,10 @@ def _panel(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
     return _logits(calibrator, q)
 
 
+def _reader_on_top(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    return calibrated(calibrator.label_, z)
+
+
 def _chain(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
     for step in calibrator.steps_[:-1]:
         z = calibrated(step, z, n_raters).logits()
@@ -223,6 +226,7 @@ BUILDERS: dict[str, Builder] = {
     "histogram": _histogram,
     "structured-matrix": _structured_matrix,
     "panel": _panel,
+    ReaderOnTop.name: _reader_on_top,
     Chain.name: _chain,
 }
 """How each calibrator is written, by its name."""
@@ -231,6 +235,8 @@ BUILDERS: dict[str, Builder] = {
 def reader_answer(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
     """A reader's logit (n,), or log-probabilities (n, C): `PanelCalibrator.reader_logits`."""
     panel, n_classes = calibrator.panel_, calibrator.n_classes_
+    if isinstance(calibrator, ReaderOnTop):
+        z = calibrated(calibrator.label_, z).logits()
     label = z * panel.slope + panel.intercept
     implied = label if panel.voted is None else z * panel.voted[1] + panel.voted[0]
     assert panel.panel_size is not None

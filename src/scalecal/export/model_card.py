@@ -53,6 +53,8 @@ class Audited:
         Whether the strata are how far the readers agreed.
     rows
         One row per stratum, "overall" first.
+    headline
+        The verdict in one sentence; "" where it is of another method.
     sentences, notes
         The audit in words.
     """
@@ -64,6 +66,7 @@ class Audited:
     seed: int
     by_agreement: bool
     rows: Sequence[Mapping[str, Any]]
+    headline: str
     sentences: Sequence[str]
     notes: Sequence[str]
 
@@ -77,11 +80,16 @@ def read_audited(folder: str | Path, probe: Probe) -> Audited:
         Where the run is of several models, of another encoder, or lacks the probe's method.
     """
     run = read_runs([folder])[0]
-    if len(run.facts) > 1:
-        names = ", ".join(str(facts["name"]) for facts in run.facts)
-        raise InputError(f"{folder} holds several models ({names}): name the folder of one of them")
     facts, kind = run.facts[0], str(run.info.get("kind") or "audit")
+    models = [str(each["name"]) for each in run.facts]
+    if kind == "audit" and len(models) == 1:
+        models = [name for name in facts["methods"] if name not in facts["derived"]]
+    if len(models) > 1:
+        raise InputError(f"{folder} holds several models ({', '.join(models)}): give a run of one")
+    headline = ""
     if kind == "audit":
+        verdict = facts.get("verdict") or {}
+        headline = ". ".join(filter(None, [verdict.get("word"), verdict.get("headline")]))
         method = str(facts["baseline"])
     else:
         method = str(probe.about_.get("method") or "")
@@ -103,6 +111,7 @@ def read_audited(folder: str | Path, probe: Probe) -> Audited:
         seed=int(facts["seed"]),
         by_agreement=bool(facts["agreement"]) and len(rows) > 1,
         rows=rows,
+        headline=headline,
         sentences=[str(text) for text in audit.get("sentences") or ()],
         notes=[str(text) for text in audit.get("notes") or ()],
     )
@@ -253,6 +262,7 @@ def _audit(audited: Audited | None) -> str:
         )
     columns = shown_columns(audited.rows, TABLE)
     lines = [
+        *([f"**{escaped(audited.headline)}**", ""] if audited.headline else []),
         first,
         "",
         "| stratum | " + " | ".join(column.title for column in columns) + " |",
