@@ -10,6 +10,7 @@ import numpy as np
 
 from scalecal.calibrators import Calibrator, Chain, PanelCalibrator
 from scalecal.calibrators.base import _EDGE
+from scalecal.calibrators.splines import slope_features
 from scalecal.checks import Float, InputError
 from scalecal.export.panel_graph import label_of_label, reader_of_label
 from scalecal.export.tensors import (
@@ -98,6 +99,50 @@ def _beta(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     )
 
 
+def _ensemble(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    tempered, own, uniform = map(float, calibrator.share_)
+    n_classes: int = calibrator.n_classes_
+    temperature, tiny = float(calibrator.temperature_), np.finfo(np.float64).tiny
+
+    def mixed(one: Callable[[Tensor], Tensor], sign: float) -> Tensor:
+        parts = tempered * one(z * (sign / temperature)) + own * one(z * sign)
+        return (parts + uniform / n_classes).at_least(tiny).log()
+
+    if n_classes == 2:
+        return _logits(calibrator, mixed(sigmoid, 1.0) - mixed(sigmoid, -1.0))
+    return _logits(calibrator, mixed(softmax, 1.0))
+
+
+def _slopes(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    def curve(c: int, odds: Tensor) -> Tensor:
+        knots, slopes = calibrator.knots_[c], calibrator.coef_[c][:-1]
+        values = slope_features(knots, knots) @ calibrator.coef_[c]
+        bends = 0.5 * np.diff(slopes) / np.diff(knots)
+        # A quadratic between knots, a line before the first and after the last.
+        return piecewise(
+            odds,
+            knots,
+            np.append(knots[0], knots),
+            [
+                np.concatenate([[0.0], bends, [0.0]]),
+                np.append(slopes[0], slopes),
+                np.append(values[0], values),
+            ],
+        )
+
+    if calibrator.n_classes_ == 2:
+        return _logits(calibrator, curve(0, z))
+    return _one_against_rest(calibrator, z, lambda c, odds: sigmoid(curve(c, odds)))
+
+
+def _structured_matrix(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    if calibrator.n_classes_ == 2:
+        return _logits(calibrator, z * calibrator.matrix_ + calibrator.intercept_)
+    own = softmax(z / calibrator.temperature_) * (1.0 - calibrator.uniform_)
+    base = (own + calibrator.uniform_ / calibrator.n_classes_).log()
+    return _logits(calibrator, base @ np.asarray(calibrator.matrix_).T + calibrator.intercept_)
+
+
 def _isotonic(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     def curve(c: int, odds: Tensor) -> Tensor:
         knots, values = calibrator.knots_[c], calibrator.values_[c]
@@ -109,6 +154,18 @@ def _isotonic(calibrator: Any, z: Tensor, _: int | None) -> Answer:
             np.append(knots[0], knots),
             [np.concatenate([[0.0], slopes, [0.0]]), np.append(values[0], values)],
         )
+
+    return _curves(calibrator, z, curve)
+
+
+def _venn_abers(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    def curve(c: int, odds: Tensor) -> Tensor:
+        knots, values = calibrator.low_knots_[c], calibrator.low_values_[c]
+        low = piecewise(odds, knots, np.zeros(len(values)), [values])
+        # These steps are closed on the right: in the mirror, on the left.
+        knots, values = -calibrator.high_knots_[c][::-1], calibrator.high_values_[c][::-1]
+        high = piecewise(-odds, knots, np.zeros(len(values)), [values])
+        return high / (1.0 - low + high)
 
     return _curves(calibrator, z, curve)
 
@@ -159,10 +216,15 @@ def _chain(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
 BUILDERS: dict[str, Builder] = {
     "identity": _identity,
     "temperature": _temperature,
+    "ensemble-temperature": _ensemble,
     "platt": _platt,
+    "quadratic": _slopes,
     "beta": _beta,
+    "spline": _slopes,
     "isotonic": _isotonic,
+    "venn-abers": _venn_abers,
     "histogram": _histogram,
+    "structured-matrix": _structured_matrix,
     "panel": _panel,
     Chain.name: _chain,
 }
