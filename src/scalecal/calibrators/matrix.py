@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_softmax
+from scipy.special import softmax
 
 from scalecal.calibrators.base import Calibrator
 from scalecal.calibrators.logistic import fit_platt
@@ -73,8 +73,8 @@ def fit_structured_matrix(
 
 
 def _log_probs(z: Float, temperature: float, uniform: float) -> Float:
-    tempered = log_softmax(z / temperature, axis=1) + np.log1p(-uniform)
-    return np.asarray(np.logaddexp(tempered, np.log(uniform / z.shape[1])))
+    p = (1.0 - uniform) * softmax(z / temperature, axis=1) + uniform / z.shape[1]
+    return np.asarray(np.log(p))
 
 
 class StructuredMatrixScaling(Calibrator):

@@ -34,8 +34,8 @@ def calibrate(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="auto (default), none (p stays; adds p_reader), temperature, platt, beta, isotonic, "
-            "histogram, panel, ...",
+            help="auto (default), none (p stays; adds p_reader), temperature, ensemble-temperature, "
+            "platt, quadratic, beta, spline, isotonic, venn-abers, histogram, structured-matrix, panel.",
         ),
     ] = None,
     votes: Votes = None,
