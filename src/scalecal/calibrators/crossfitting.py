@@ -17,8 +17,8 @@ from scalecal.calibrators.panels import PanelCalibrator
 from scalecal.checks import Float, InputError, Int
 from scalecal.splits import folds
 
-MOST_VOTED = 10_000
-"""Cases whose votes a panel is fitted to at most: three numbers are known to the third digit then."""
+MOST_VOTED = 5_000
+"""Cases whose votes a panel is fitted to at most: three numbers are known well enough then."""
 
 
 @dataclass(frozen=True, eq=False)
