@@ -15,7 +15,16 @@ import numpy as np
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
-from scalecal.calibrators import fit_beta, fit_isotonic, fit_platt, fit_temperature
+from scalecal.calibrators import (
+    fit_beta,
+    fit_ensemble_temperature,
+    fit_isotonic,
+    fit_platt,
+    fit_quadratic,
+    fit_spline,
+    fit_temperature,
+    fit_venn_abers,
+)
 from scalecal.panel import reader_logit
 
 Float = np.ndarray
@@ -31,8 +40,12 @@ def peers() -> dict[tuple[str, str], Callable[[Float, Float], object]]:
         ("temperature", "scikit-learn"): lambda z, y: _TemperatureScaling().fit(z, y),
         ("platt", "scalecal"): fit_platt,
         ("platt", "scikit-learn"): lambda z, y: _SigmoidCalibration().fit(z, y),
+        ("ensemble temperature", "scalecal"): fit_ensemble_temperature,
+        ("quadratic", "scalecal"): fit_quadratic,
         ("beta", "scalecal"): fit_beta,
+        ("spline", "scalecal"): fit_spline,
         ("isotonic", "scalecal"): fit_isotonic,
+        ("venn-abers", "scalecal"): fit_venn_abers,
         ("isotonic", "scikit-learn"): lambda z, y: IsotonicRegression().fit(z, y),
         ("panel map, rho 0", "scalecal"): lambda z, _: reader_logit(z, 0.0, 7),
         ("panel map, rho 0.2", "scalecal"): lambda z, _: reader_logit(z, 0.2, 7),

@@ -45,6 +45,7 @@ LEAST_FOUND = {
     ("977 cases, logits times 1.5", "Cox"): 0.9,
     ("98 groups of 10, logits times 1.5", "Cox"): 0.9,
     ("977 cases, blind to difficulty", "votes by difficulty, p_split"): 0.9,
+    ("1,000 cases enriched to half positives, logits as in the sample", "Cox"): 0.9,
 }
 """(check, column) -> what a test must find at least of the models that are miscalibrated."""
 
@@ -70,6 +71,7 @@ def rates(check: Check, runs: int | None = None, seed: int = 0) -> dict[tuple[st
 
 
 READERS = 7
+BENEFIT_AT = 0.2  # threshold of the net benefit whose intervals are checked
 
 
 @cache
@@ -106,6 +108,7 @@ class Panel:
     noise: float = 1.0
     shared: float = 0.3
     together: float = 0.5
+    shift: float = -0.5
 
     def normal(self, rng: np.random.Generator, common: float) -> np.ndarray:
         """Standard normal numbers of which the cases of a group have a share in common."""
@@ -118,7 +121,7 @@ class Panel:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Labels, probabilities, votes and groups."""
         groups = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        x = self.spread * self.normal(rng, self.shared) - 0.5
+        x = self.spread * self.normal(rng, self.shared) + self.shift
         unseen = self.noise * self.normal(rng, self.together)
         votes = rng.binomial(READERS, expit(x + unseen))
         p = np.interp(x, *_chances(self.noise)[:2])
@@ -131,7 +134,7 @@ class Panel:
 
     def truth(self) -> dict[str, float]:
         """What the intervals should hold."""
-        return _truth(self.spread, self.noise)
+        return _truth(self.spread, self.noise, self.shift)
 
 
 @dataclass(frozen=True)
@@ -172,8 +175,8 @@ class Difficulty:
 
 
 @cache
-def _truth(spread: float, noise: float) -> dict[str, float]:
-    x = spread * ndtri((np.arange(400_000) + 0.5) / 400_000) - 0.5
+def _truth(spread: float, noise: float, shift: float) -> dict[str, float]:
+    x = spread * ndtri((np.arange(400_000) + 0.5) / 400_000) + shift
     grid, majority, reader = _chances(noise)
     p, vote = np.interp(x, grid, majority), np.interp(x, grid, reader)
     q = 1 - p
@@ -188,6 +191,10 @@ def _truth(spread: float, noise: float) -> dict[str, float]:
         "accuracy": float(np.maximum(p, q).mean()),
         "vote_gap": float((p - vote).mean()),
         "vote_nll": _mean_nll(vote, p),
+        "prevalence": float(p.mean()),
+        "net_benefit": float(
+            np.where(p >= BENEFIT_AT, p - BENEFIT_AT, 0.0).mean() / (1 - BENEFIT_AT)
+        ),
         "softer": _mean_nll(p, expit(0.7 * logit(p))) - _mean_nll(p, p),
     }
 
@@ -225,6 +232,39 @@ def calibrated(panel: Panel) -> Callable[[np.random.Generator], Outcome]:
         for key, title in TITLES.items():
             if np.isfinite(row[f"{key}_low"]):
                 out[COVERED, title] = row[f"{key}_low"] <= truth[key] <= row[f"{key}_high"]
+        return out
+
+    return study
+
+
+def enriched(
+    panel: Panel, change: Callable[[np.ndarray], np.ndarray] | None = None
+) -> Callable[[np.random.Generator], Outcome]:
+    """Audit at the population's prevalence cases of which half are positive.
+
+    Without `change` the model is calibrated in the population; else its logits are changed.
+    """
+
+    def study(rng: np.random.Generator) -> Outcome:
+        y, p, votes, groups = panel.draw(rng)
+        truth = panel.truth()
+        prevalence = truth["prevalence"]
+        kept = (y == 1) | (rng.random(len(y)) < prevalence / (1 - prevalence))
+        y, p, votes, groups = (a[kept] for a in (y, p, votes, groups))
+        own = groups if max(panel.sizes) > 1 else None
+        if change is not None:
+            p = expit(change(logit(np.clip(p, 1e-12, 1 - 1e-12))))
+        result = _audit(y, p, votes, own, prevalence=prevalence)
+        found = _rejections(result)
+        del found["votes by difficulty"]  # not tested at another prevalence
+        out = {(FOUND if change else REJECTED, key): value for key, value in found.items()}
+        if change is not None:
+            return out
+        row = result["overall"]
+        benefit = result.decision_curve([BENEFIT_AT]).iloc[0]
+        row |= {f"net_benefit_{end}": benefit[f"net_benefit_{end}"] for end in ("low", "high")}
+        for key, title in (TITLES | {"net_benefit": "net benefit"}).items():
+            out[COVERED, title] = row[f"{key}_low"] <= truth[key] <= row[f"{key}_high"]
         return out
 
     return study
@@ -272,8 +312,8 @@ def _found(votes, probs, groups, **options) -> bool:  # type: ignore[no-untyped-
     return bool(p_values) and min(p_values) <= LEVEL
 
 
-def _audit(y, p, votes, groups):  # type: ignore[no-untyped-def]
-    return audit(y, p, votes=votes, n_raters=READERS, groups=groups, n_resamples=DRAWS)
+def _audit(y, p, votes, groups, **options):  # type: ignore[no-untyped-def]
+    return audit(y, p, votes=votes, n_raters=READERS, groups=groups, n_resamples=DRAWS, **options)
 
 
 def _rejections(result) -> dict[str, bool]:  # type: ignore[no-untyped-def]
@@ -322,6 +362,14 @@ LAYOUTS = {
     "8 groups of 20": (20,) * 8,
 }
 
+ENRICHED = {
+    "200 cases enriched to half positives": (1,) * 1000,
+    "1,000 cases enriched to half positives": (1,) * 5000,
+    "100 groups of 10, enriched to half positives": (50,) * 100,
+    "40 groups of 25, enriched to half positives": (125,) * 40,
+}
+"""Layouts of the population, of which one in ten is positive and one in five is kept."""
+
 SHARP = ("164 cases", "977 cases", "98 groups of 10", "16 groups of 60")
 FIVE = ("164 cases", "977 cases", "98 groups of 10", "40 groups of 25", "16 groups of 60")
 
@@ -341,6 +389,13 @@ def _checks() -> Iterator[tuple[str, Check]]:
     for name in FIVE:
         for blind, title in ((False, "difficulty seen"), (True, "blind to difficulty")):
             yield f"{name}, {title}", Check(by_difficulty(Difficulty(LAYOUTS[name], blind)))
+
+    for name, sizes in ENRICHED.items():
+        yield name, Check(enriched(Panel(sizes, shift=-2.5)))
+        yield (
+            f"{name}, logits as in the sample",
+            Check(enriched(Panel(sizes, shift=-2.5), lambda z: z + 2.2)),
+        )
 
 
 CHECKS: dict[str, Check] = dict(_checks())

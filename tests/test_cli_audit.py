@@ -239,19 +239,6 @@ def test_plan_votes_names_bad_options(options, message):
     assert message in str(run("plan", *options).exception)
 
 
-def test_plan_help_shows_the_defaults_of_votes():
-    from inspect import signature
-
-    from scalecal.planning import plan_votes
-
-    text = " ".join(run("plan", "--help").output.split())
-    defaults = {name: p.default for name, p in signature(plan_votes).parameters.items()}
-    for name in ("auc", "rho", "n_raters", "prevalence", "n_labelled", "n_voted", "share"):
-        value = defaults[name]
-        shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        assert f"(default {shown})" in text
-
-
 def test_help_imports_nothing_heavy():
     code = (
         "import sys, scalecal.cli; "
@@ -295,3 +282,84 @@ def test_a_file_with_both_answers(tmp_path, frame, stream):
     assert "p against readers' votes" in alone.output
     assert "right for the majority of 7 readers must be surer than one reader is" in alone.output
     assert "has a vote NLL of" in alone.output
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+def test_a_gate_fails_with_code_three_and_a_line_each(tmp_path, frame, stream):
+    file, out = tmp_path / "p.csv", tmp_path / "out"
+    frame.to_csv(file, index=False)
+    base = ("audit", file, "--resamples", 20, *stream)
+    gate = ("--fail-if", "n > 100", "--fail-if", "low: ece >= 0", "--fail-if", "ece > 0.99")
+    done = script(*base, *gate, "--out", out)
+    assert done.returncode == 3
+    first, second, *more = [line for line in done.stderr.splitlines() if "failed: " in line]
+    assert not more
+    assert first == "failed: n > 100: n = 240 in overall, n = 240"
+    rows = {r["name"]: r for r in json.loads((out / "audit.json").read_text())["strata"]}
+    assert second.startswith("failed: low: ece >= 0: ece = ")
+    assert second.endswith(f" in low, n = {rows['low']['n']}")
+    assert run(*base, "--fail-if", "ece > 0.99").exit_code == 0
+    easy = run(*base, "--fail-if", "easy: vote_mean_p > 2", "--fail-if", "hard: vote_share >= 0")
+    assert (easy.exit_code, easy.stderr.count("failed: ")) == (3, 1)
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+def test_bad_conditions_are_errors(tmp_path, frame, stream, monkeypatch):
+    file, out = tmp_path / "p.csv", tmp_path / "out"
+    frame.to_csv(file, index=False)
+    base = ("audit", file, "--resamples", 20, "--out", out, *stream, "--fail-if")
+
+    def never(*_, **__):
+        raise AssertionError("the work was begun")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("scalecal.auditing.audits.audit_predictions", never)
+        patch.setattr("scalecal.auditing.stream.stream_file", never)
+        bad = [("eec > 1", "Known: n, "), ("ece", "must read like")]
+        if not stream:
+            bad.append(("lo: ece > 1", "Known: overall, high, medium, low, easy"))
+        for condition, message in bad:
+            result = run(*base, condition)
+            assert isinstance(result.exception, InputError), condition
+            assert message in str(result.exception)
+    result = run(*base, "lo: ece > 1")
+    assert "Known: overall, high, medium, low, easy" in str(result.exception)
+    assert not out.exists()
+
+
+def test_a_gate_that_cannot_be_evaluated_fails(tmp_path, frame):
+    file = tmp_path / "p.csv"
+    frame[["p", "label"]].assign(label=1).to_csv(file, index=False)
+    result = run("audit", file, "--resamples", 20, "--fail-if", "auc < 0.7")
+    assert result.exit_code == 3
+    assert "failed: auc < 0.7: auc is undefined (" in result.stderr
+    result = run("audit", file, "--resamples", 20, "--fail-if", "vote_nll > 1")
+    assert "vote_nll is undefined (there are no votes)" in result.stderr
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+def test_json_is_all_that_standard_output_holds(tmp_path, frame, stream):
+    file, out = tmp_path / "p.csv", tmp_path / "out"
+    frame.to_csv(file, index=False)
+    base = ("audit", file, "--resamples", 20, "--json", *stream, "--out", out)
+    done = script(*base, "--fail-if", "n > 0")
+    assert done.returncode == 3
+    assert json.loads(done.stdout) == json.loads((out / "audit.json").read_text())
+    assert f"to {out}" in done.stderr
+    assert "failed: n > 0" in done.stderr
+    quiet = run(*base, "--quiet")
+    assert (quiet.stdout, quiet.stderr) == (done.stdout, "")
+
+
+def test_quiet_leaves_errors_and_failures(tmp_path, frame):
+    file, out = tmp_path / "p.csv", tmp_path / "out"
+    frame.assign(group=[f"g{i // 4}" for i in range(240)], split="test").to_csv(file, index=False)
+    base = ("audit", file, "--resamples", 20, "--quiet")
+    for more in ((), ("--out", out), ("-q", "--stream")):
+        result = run(*base, *more)
+        assert (result.exit_code, result.output) == (0, ""), more
+    assert (out / "audit.json").exists()
+    failed = run(*base, "--fail-if", "n > 0")
+    assert failed.output == "failed: n > 0: n = 240 in overall, n = 240\n"
+    assert script("audit", "-q", tmp_path / "none.csv").stderr.startswith("error: ")
+    assert "ECE" in run("audit", file, "--resamples", 20).output  # and speaks again

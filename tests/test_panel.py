@@ -259,6 +259,11 @@ class TestTwoClasses:
         assert label_logit([z], rho, m)[0] == z
         assert reader_logit([z], rho, m)[0] == z
 
+    @pytest.mark.parametrize("m", [3, 5, 6, 7, 21])
+    def test_the_jury_map_has_an_inverse_far_out(self, m):
+        q = np.linspace(-600, 600, 2401)
+        np.testing.assert_allclose(label_logit(reader_logit(q, 0.0, m), 0.0, m), q, rtol=1e-9)
+
     def test_each_case_has_its_own_panel(self):
         z, m = np.array([1.0, 2.0, -3.0, 4.0]), np.array([1, 4, 7, 51])
         for function, rho in itertools.product((label_logit, reader_logit), (0.0, 0.3)):

@@ -15,8 +15,8 @@ _HOME = {
     "Audit": "scalecal.auditing.audits",
     "audit": "scalecal.auditing.audits",
     "calibrate": "scalecal.runs.recalibration",
-    "compare_audits": "scalecal.auditing.differences",
-    "merge_audits": "scalecal.auditing.differences",
+    "compare_audits": "scalecal.runs.differences",
+    "merge_audits": "scalecal.auditing.merging",
     "LinearProbe": "scalecal.probes",
     "ScaleProbe": "scalecal.probes",
 }

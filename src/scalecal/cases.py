@@ -7,6 +7,7 @@ some of the cases: a column cannot be cut without the others, nor a code lose it
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -229,6 +230,56 @@ class Cases:
         if (codes < 0).all():
             return self
         return replace(self, strata=Factor(codes, STRATA), agreement=True)
+
+    def grouped_by(self, pattern: str) -> Cases:
+        """Return the cases with groups taken from their ids, and note how many groups there are.
+
+        Parameters
+        ----------
+        pattern
+            A regular expression searched in every id. Its group named `group`, else its first group, is
+            the case's group: ``^(P[0-9]+)_`` finds P07 in P07_slide2.
+
+        Examples
+        --------
+        >>> cases = Cases(n=3, ids=np.array(["P1_a", "P1_b", "P2_a"])).grouped_by("^(P[0-9]+)_")
+        >>> cases.groups.values.tolist(), cases.notes
+        (['P1', 'P1', 'P2'], ("The ids name 2 groups of 3 cases (by '^(P[0-9]+)_': 'P1' in 'P1_a').",))
+        """
+        if self.groups is not None and self.groups.names:
+            raise InputError(
+                "the cases have groups already: leave out --group-regex (in Python group_regex), or the "
+                "column of groups"
+            )
+        if self.ids is None:
+            raise InputError(f"there are no ids, in which --group-regex '{pattern}' could look")
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise InputError(
+                f"--group-regex '{pattern}' is no regular expression: {error}. An example: '^(P[0-9]+)_'"
+            ) from None
+        if compiled.groups == 0:
+            raise InputError(
+                f"--group-regex '{pattern}' has no group: put parentheses around what names the patient, "
+                "as in '^(P[0-9]+)_'"
+            )
+        which = "group" if "group" in compiled.groupindex else 1
+        matches = [compiled.search(name) for name in self.names.tolist()]
+        values = [(match[which] or "") if match else "" for match in matches]
+        unmatched = [
+            name for name, value in zip(self.names.tolist(), values, strict=True) if not value
+        ]
+        if unmatched:
+            raise InputError(
+                f"--group-regex '{pattern}' finds no group in {len(unmatched):,} of {self.n:,} ids, "
+                f"such as {unmatched[0]!r}: every case needs one"
+            )
+        groups = Factor.of(values)
+        return replace(self, groups=groups).note(
+            f"The ids name {len(groups.names):,} groups of {self.n:,} cases (by '{pattern}': "
+            f"{values[0]!r} in {str(self.names[0])!r})."
+        )
 
     def labelled(self) -> Cases:
         """Return the cases that have a label, and note how many have none."""

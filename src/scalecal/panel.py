@@ -427,9 +427,9 @@ def _reader(q: Float, rho: float, m: int) -> Float:
         return q.copy()
     out = np.empty_like(q)
     # At rho = 0 the label's probability is I_P(a, a) with a = (m + 1) / 2, which scipy inverts; on
-    # the smaller side, where it is exact, and up to where that underflows.
+    # the smaller side, where it is exact, and up to where scipy gives no number (247 for five readers).
     size = np.abs(q)
-    known = (size > 1e-3) & (size < 300.0) if rho == 0.0 else np.zeros(len(q), dtype=bool)
+    known = (size > 1e-3) & (size < 200.0) if rho == 0.0 else np.zeros(len(q), dtype=bool)
     vote = betaincinv((m + 1) / 2, (m + 1) / 2, expit(-size[known]))
     out[known] = np.copysign(np.log1p(-vote) - np.log(vote), q[known])
     out[~known] = _newton(q[~known], rho, m)
@@ -841,6 +841,8 @@ def _shifted(z: Float, shift: float | Float) -> Float:
 # Fits ---------------------------------------------------------------------------------------------
 
 PRIOR_SD_INTERCEPT = 0.3
+PRIOR_SD_SHIFTED = 2.0
+"""Of the intercept, where logits may be off by a constant: class weights, or a foreign model."""
 PRIOR_SD_APART = 1.0
 """Of the intercept, where the votes are not what decided the labels."""
 PRIOR_SD_LOG_SLOPE = 1.0

@@ -4,9 +4,11 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scalecal import audit
-from scalecal.auditing.sentences import sentences
+from scalecal.auditing.sentences import lay_out, sentences, short_names
 
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
 
@@ -182,3 +184,55 @@ def test_right_probabilities_of_a_vote_are_seldom_blamed_and_never_twice_over():
         assert ("show no miscalibration" in by_votes) is not wrong
         blamed += wrong
     assert blamed / runs < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+
+
+CELLS = st.text("abc019.-", min_size=1, max_size=9)
+
+
+@given(
+    st.integers(1, 12).flatmap(
+        lambda k: st.lists(st.lists(CELLS, min_size=k, max_size=k), min_size=2, max_size=5)
+    ),
+    st.integers(30, 100),
+)
+def test_tables_fit_and_lose_nothing(lines, width):
+    text = lay_out(lines, width=width)
+    assert all(len(line) <= width for line in text.splitlines())
+    blocks = [block.splitlines() for block in text.split("\n\n")]
+    columns: list[list[str]] = []
+    for block in blocks:
+        start = next(i for i, line in enumerate(block) if set(line) == {"-"} and i) + 1
+        rows = [line.split() for line in block[start:]]
+        columns += [list(c) for c in zip(*rows, strict=True)][bool(columns) :]
+    assert columns == [list(c) for c in zip(*lines[1:], strict=True)]
+
+
+def test_titles_take_one_line_where_there_is_room():
+    lines = [["stratum", "vote NLL floor"], ["low", "0.1"]]
+    assert lay_out(lines).splitlines()[0] == "stratum  vote NLL floor"
+    assert lay_out(lines, width=16).splitlines()[:3] == [
+        "          vote",
+        "           NLL",
+        "stratum  floor",
+    ]
+
+
+@given(st.lists(st.text("ab ", min_size=1, max_size=60), max_size=6))
+def test_short_names_tell_as_many_apart(names):
+    short = short_names(names)
+    assert len(set(short)) == len(set(names))
+    assert all(a == b for a, b in zip(short, names, strict=True) if len(b) <= 22)
+
+
+def test_an_audit_of_long_strata_keeps_to_a_hundred_columns():
+    rng = np.random.default_rng(0)
+    chance = rng.beta(0.6, 0.8, size=3000)
+    votes = rng.binomial(7, chance)
+    y = (votes >= 4).astype(int)
+    sites = [f"University Hospital of a Rather Long Name, building {i}" for i in range(3)]
+    for strata in (None, np.array(sites)[rng.integers(0, 3, 3000)]):
+        result = audit(y, chance, votes=votes, n_raters=7, strata=strata, n_resamples=20)
+        tables = str(result).partition("Overall ECE")[0]
+        assert max(map(len, tables.splitlines())) <= 100
+        for title in ("p(Cox)", "over-conf.", "acc.", "p(votes)"):
+            assert title in tables

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -81,6 +83,57 @@ class TestEveryCalibrator:
             np.testing.assert_allclose(
                 weighted.predict_proba(z), copied.predict_proba(z), atol=2e-5
             )
+
+    def test_a_soft_label_is_two_cases_that_share_the_weight(self, name):
+        z, y = two_classes(120)
+        soft = 0.8 * y + 0.1
+        one = CALIBRATORS[name]().fit(z, soft)
+        both = CALIBRATORS[name]().fit(
+            np.tile(z, 2),
+            np.repeat([0, 1], len(z)),
+            sample_weight=np.concatenate([1 - soft, soft]),
+        )
+        np.testing.assert_allclose(one.predict_proba(z), both.predict_proba(z), atol=2e-5)
+
+    @settings(deadline=None, max_examples=30)
+    @given(
+        st.lists(
+            st.tuples(st.integers(-4, 4), st.floats(0, 1), st.integers(0, 3)),
+            min_size=8,
+            max_size=20,
+        ),
+        st.sampled_from([0.0, 1e-6, 1.0, 1e4]),
+    )
+    @pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+    def test_ties_zero_weights_and_any_scale(self, name, cases, scale):
+        z, y, w = np.array(cases).T
+        z, w = scale * np.append(z, [-1, 1]), np.append(w, [1, 1])
+        y = np.append(np.round(y), [0, 1])
+        new = np.linspace(1.5 * z.min(), 1.5 * z.max(), 50)
+        fitted = CALIBRATORS[name]().fit(z, y, sample_weight=w)
+        p = fitted.predict_proba(new)[:, 1]
+        assert ((p >= 0) & (p <= 1)).all()
+        assert np.isfinite(fitted.transform(new)).all()
+        if name != "histogram":
+            assert (np.diff(p) >= -1e-12).all()
+
+    @pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+    def test_few_cases_of_several_classes(self, name):
+        rng = np.random.default_rng(0)
+        for scale in (0.0, 1e-9, 1.0, 1e6):
+            z = scale * rng.normal(size=(8, 3)).round(1)
+            fitted = CALIBRATORS[name]().fit(z, [0, 1, 2, 0, 1, 2, 0, 1])
+            p = fitted.predict_proba(np.concatenate([z, -2 * z]))
+            assert ((p >= 0) & (p <= 1)).all()
+            np.testing.assert_allclose(p.sum(axis=1), 1)
+
+    def test_rounding_is_not_taken_for_a_signal(self, name):
+        y = np.repeat([0, 1], [10, 30])
+        noise = np.where(np.random.default_rng(0).random(40) < 0.5, 0.5, np.nextafter(0.5, 1))
+        noise = np.where(y == 1, 0.5, noise)  # what little there is would tell the classes apart
+        p = CALIBRATORS[name]().fit(noise, y).predict_proba([0.4, 0.6])[:, 1]
+        if name not in ("isotonic", "venn-abers", "histogram"):  # those see the order alone
+            assert ((p > 0.5) & (p < 0.9)).all()
 
     @pytest.mark.parametrize("make", [two_classes, three_classes])
     def test_saved_as_json_and_back(self, name, make):

@@ -13,16 +13,26 @@ from sklearn.isotonic import IsotonicRegression
 
 from scalecal.calibrators import (
     BetaCalibration,
+    EnsembleTemperature,
     HistogramBinning,
     IsotonicCalibration,
     PanelCalibrator,
     PlattScaling,
+    QuadraticScaling,
+    SplineCalibration,
+    StructuredMatrixScaling,
     TemperatureScaling,
+    VennAbers,
     fit_beta,
+    fit_ensemble_temperature,
     fit_histogram,
     fit_platt,
+    fit_quadratic,
+    fit_spline,
+    fit_structured_matrix,
     fit_temperature,
     fit_vector_scaling,
+    fit_venn_abers,
     from_dict,
 )
 from scalecal.checks import InputError, ScalecalWarning
@@ -86,6 +96,66 @@ class TestTemperature:
         assert fit_temperature(z, [1, 1, 0, 0]) == pytest.approx(700 / np.log(3), rel=1e-8)
 
 
+class TestEnsembleTemperature:
+    @pytest.mark.parametrize("make", [two_classes, three_classes])
+    def test_is_the_best_mixture_found_by_search(self, make):
+        z, y = make(300, seed=30)
+        y[::7] = (y[::7] + 1) % (y.max() + 1)  # labels at random, whatever the logit
+        w = np.random.default_rng(0).random(300)
+        table = np.column_stack([0 * z, z]) if z.ndim == 1 else z
+        n_classes = table.shape[1]
+        targets = np.eye(n_classes)[y]
+        t, share = fit_ensemble_temperature(z, y if z.ndim == 1 else targets, w)
+        assert t == pytest.approx(fit_temperature(z, y, w))
+        parts = [
+            softmax(table / t, axis=1),
+            softmax(table, axis=1),
+            np.full_like(table, 1 / n_classes),
+        ]
+
+        def loss(x):
+            a, b = x
+            p = a * parts[0] + b * parts[1] + (1 - a - b) * parts[2]
+            return np.average(-np.log(p[np.arange(300), y]), weights=w)
+
+        grid = np.linspace(0, 1, 101)
+        slow = min(loss((a, b)) for a in grid for b in grid if a + b <= 1 + 1e-9)
+        assert share.sum() == pytest.approx(1)
+        assert (share >= 0).all()
+        assert loss(share[:2]) <= slow + 1e-9
+        assert loss(share[:2]) >= slow - 1e-4
+
+    def test_of_tempered_labels_is_temperature_scaling(self):
+        z, y = two_classes(20_000, seed=31)
+        mixed = EnsembleTemperature().fit(z, y).predict_proba(z)
+        np.testing.assert_allclose(
+            mixed, TemperatureScaling().fit(z, y).predict_proba(z), atol=0.01
+        )
+
+    def test_finds_the_share_of_random_labels(self):
+        rng = np.random.default_rng(32)
+        z = rng.normal(0, 8, 50_000)
+        y = np.where(
+            rng.random(50_000) < 0.1, rng.random(50_000) < 0.5, rng.random(50_000) < expit(z)
+        )
+        fitted = EnsembleTemperature().fit(z, y)
+        assert fitted.share_[2] == pytest.approx(0.1, abs=0.02)
+        assert fitted.predict_proba([500.0])[0, 1] == pytest.approx(0.95, abs=0.01)
+
+    def test_keeps_the_ranking_of_classes(self):
+        z, y = three_classes(500, seed=33)
+        p = EnsembleTemperature().fit(z, y).predict_proba(z)
+        np.testing.assert_array_equal(p.argsort(axis=1), z.argsort(axis=1))
+
+    def test_logits_keep_their_order_where_probabilities_cannot(self):
+        z, y = two_classes(20_000, sharpness=1.0)
+        fitted = EnsembleTemperature().fit(z, y)
+        fitted.share_ = np.array([0.5, 0.5, 0.0])
+        new = np.array([-600.0, -50.0, -40.0, 40.0, 50.0, 600.0])
+        assert (np.diff(fitted.transform(new)) > 0).all()
+        assert fitted.predict_proba([40.0])[0, 1] == fitted.predict_proba([50.0])[0, 1]
+
+
 class TestLogistic:
     def test_platt_equals_scikit_learn(self):
         z, y = two_classes(500, seed=10)
@@ -143,6 +213,265 @@ class TestLogistic:
             p = calibrator.fit(z, y).predict_proba(z)[:, 1]
             assert p.mean() == pytest.approx(0.5, abs=0.05)
             assert p.max() < 0.999
+
+
+def curve(z, knots, coef):
+    """The spline by adding up its slope on a fine grid."""
+    grid = np.linspace(knots[0], z, 20_001)
+    slope = np.interp(grid, knots, coef[:-1])
+    return coef[-1] + ((slope[1:] + slope[:-1]) / 2 * np.diff(grid)).sum()
+
+
+class TestQuadratic:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_is_the_best_increasing_quadratic_found_by_search(self, seed):
+        rng = np.random.default_rng(seed)
+        z = rng.normal(0.5, 2, 400)
+        # The last three turn round within the data, one way, the other, and both slopes down.
+        truth = [z + 0.05 * z**2, 0.5 * z, z + 0.5 * z**2, z - 0.5 * z**2, -z][seed]
+        y = (rng.random(400) < expit(truth)).astype(float)
+        n1, n0 = y.sum(), (1 - y).sum()
+        soft = np.where(y == 1, (n1 + 1) / (n1 + 2), 1 / (n0 + 2))
+
+        def loss(x):
+            return log_loss(x[0] + x[1] * z + x[2] * z**2, soft)
+
+        ends = np.array([z.min(), z.max()])
+        slow = minimize(
+            loss, [0.0, 1.0, 0.0], method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
+            constraints={"type": "ineq", "fun": lambda x: x[1] + 2 * x[2] * ends},
+        )  # fmt: skip
+        knots, coef = fit_quadratic(z, y)
+        np.testing.assert_allclose(knots, ends)
+        fitted = QuadraticScaling().fit(z, y).transform(z)
+        assert log_loss(fitted, soft) <= slow.fun + 1e-8
+        np.testing.assert_allclose(expit(fitted), expit(np.polyval(slow.x[::-1], z)), atol=2e-3)
+        assert (coef[:2] >= 0).all()
+
+    def test_goes_on_as_a_line_beyond_the_data(self):
+        z, y = two_classes(500, seed=34)
+        fitted = QuadraticScaling().fit(z, y)
+        out = fitted.transform(z.max() + np.array([0.0, 1.0, 2.0, 100.0]))
+        slope = fitted.coef_[0][1]
+        np.testing.assert_allclose(np.diff(out), [slope, slope, 98 * slope])
+        out = fitted.transform(z.min() - np.array([0.0, 1.0, 2.0, 100.0]))
+        slope = fitted.coef_[0][0]
+        np.testing.assert_allclose(np.diff(out), [-slope, -slope, -98 * slope])
+
+    def test_the_curve_is_the_integral_of_its_slopes(self):
+        z, y = two_classes(500, seed=35)
+        for calibrator in (QuadraticScaling(), SplineCalibration()):
+            fitted = calibrator.fit(z, y)
+            for new in (-30.0, -3.0, 0.0, 0.1, 2.5, 40.0):
+                slow = curve(new, fitted.knots_[0], fitted.coef_[0])
+                assert fitted.transform([new])[0] == pytest.approx(slow, abs=1e-4)
+
+    def test_two_normal_classes_of_unequal_variance(self):
+        rng = np.random.default_rng(36)
+        y = rng.integers(0, 2, 200_000)
+        z = np.where(y == 1, rng.normal(1, 1.5, len(y)), rng.normal(-1, 1, len(y)))
+        new = np.linspace(-1.5, 4, 20)  # where the truth is increasing
+        truth = -np.log(1.5) - (new - 1) ** 2 / 4.5 + (new + 1) ** 2 / 2
+        p = QuadraticScaling().fit(z[z > -1.8], y[z > -1.8]).predict_proba(new)[:, 1]
+        line = PlattScaling().fit(z, y).predict_proba(new)[:, 1]
+        assert np.abs(p - expit(truth)).max() < 0.02 < np.abs(line - expit(truth)).max()
+
+
+class TestSpline:
+    @pytest.mark.parametrize("penalty", [1e-4, 1e-1, 1e2])
+    def test_is_the_penalised_minimum_found_by_search(self, penalty, monkeypatch):
+        monkeypatch.setattr("scalecal.calibrators.splines._PENALTIES", np.array([penalty]))
+        rng = np.random.default_rng(37)
+        z = rng.normal(0, 2, 300)
+        y = (rng.random(300) < expit(np.where(z > 0, 0.2 * z, 2 * z))).astype(float)
+        n1, n0 = y.sum(), (1 - y).sum()
+        soft = np.where(y == 1, (n1 + 1) / (n1 + 2), 1 / (n0 + 2))
+        knots, coef = fit_spline(z, y, n_knots=5)
+        unit = knots[-1] - knots[0]
+        basis = np.column_stack(
+            [[curve(v, knots, np.append(row, 0)) for v in z] for row in np.eye(5)]
+        )
+
+        def loss(x):
+            rough = (np.diff(x[:-1] * unit) ** 2 / (np.diff(knots) / unit)).sum()
+            return 300 * log_loss(basis @ x[:-1] + x[-1], soft) + 0.5 * penalty * rough
+
+        slow = minimize(
+            loss, np.append(np.ones(5), 0), bounds=[(0, None)] * 5 + [(None, None)],
+            options={"ftol": 1e-15, "gtol": 1e-8, "maxiter": 5000, "maxfun": 50_000},
+        )  # fmt: skip
+        assert loss(coef) <= slow.fun + 1e-4
+        np.testing.assert_allclose(coef, slow.x, atol=0.02)
+
+    def test_follows_a_bend_that_a_line_cannot(self):
+        rng = np.random.default_rng(38)
+        z = rng.normal(0, 3, 20_000)
+        truth = expit(np.clip(z, -1.5, 1.5))
+        y = rng.random(len(z)) < truth
+        spline, line = (
+            c.fit(z, y).predict_proba(z)[:, 1] for c in (SplineCalibration(), PlattScaling())
+        )
+        assert np.abs(spline - truth).mean() < 0.02 < np.abs(line - truth).mean()
+
+    def test_is_a_line_where_the_truth_is(self):
+        z, y = two_classes(2_000, seed=39)
+        spline = SplineCalibration().fit(z, y)
+        np.testing.assert_allclose(
+            spline.predict_proba(z), PlattScaling().fit(z, y).predict_proba(z), atol=0.03
+        )
+
+    def test_one_knot_is_platt(self):
+        z, y = two_classes(300, seed=40)
+        spline = SplineCalibration(n_knots=1).fit(z, y)
+        slope, intercept = fit_platt(z, y.astype(float))
+        value = intercept + slope * spline.knots_[0][0]
+        np.testing.assert_allclose(spline.coef_[0], [slope, value], atol=1e-5)
+
+    @settings(deadline=None, max_examples=20)
+    @given(st.floats(1e-3, 1e3), st.integers(0, 50))
+    def test_the_scale_of_the_logits_does_not_matter(self, factor, seed):
+        z, y = two_classes(80, seed=seed)
+        one = SplineCalibration().fit(z, y).predict_proba(z)
+        other = SplineCalibration().fit(factor * z, y).predict_proba(factor * z)
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+    def test_an_outlier_does_not_take_the_knots(self):
+        z, y = two_classes(500, seed=41)
+        knots, _ = fit_spline(np.append(z, 1e5), np.append(y, 1.0))
+        assert knots[-1] < z.max()
+
+
+class TestVennAbers:
+    @settings(deadline=None, max_examples=40)
+    @given(st.integers(0, 10_000), st.integers(1, 25), st.booleans())
+    def test_equals_two_isotonic_regressions_per_case(self, seed, n, soft):
+        rng = np.random.default_rng(seed)
+        z = rng.normal(size=n).round(seed % 3)
+        y = rng.random(n) if soft else rng.integers(0, 2, n).astype(float)
+        w = rng.integers(0, 4, n) + 1.0 * (np.arange(n) == 0)
+        fitted = VennAbers().fit(z, y, sample_weight=w)
+        new = np.concatenate([z, rng.normal(0, 2, 5)])
+        interval, seen = fitted.predict_interval(new), w > 0
+        for label in (0, 1):
+            for case, p in zip(new, interval[:, label], strict=True):
+                slow = IsotonicRegression().fit(
+                    np.append(z[seen], case), np.append(y[seen], label), np.append(w[seen], 1.0)
+                )
+                assert p == pytest.approx(slow.predict([case])[0], abs=1e-12)
+
+    def test_the_answer_lies_between_and_merges_the_two(self):
+        z, y = two_classes(200, seed=42)
+        fitted = VennAbers().fit(z, y)
+        low, high = fitted.predict_interval(z).T
+        p = fitted.predict_proba(z)[:, 1]
+        assert (low < high).all()
+        assert ((low <= p) & (p <= high)).all()
+        np.testing.assert_allclose(p, high / (1 - low + high))
+        both = fitted.__class__().fit(np.column_stack([-z / 2, z / 2]), y)
+        np.testing.assert_allclose(
+            both.predict_interval(np.column_stack([-z / 2, z / 2])), np.column_stack([low, high])
+        )
+
+    def test_the_interval_shrinks_and_holds_isotonic_regression(self):
+        for n, width in ((100, 0.5), (10_000, 0.1)):
+            z, y = two_classes(n, seed=43)
+            low, high = VennAbers().fit(z, y).predict_interval(z).T
+            free = IsotonicCalibration().fit(z, y).predict_proba(z)[:, 1]
+            assert ((low <= free + 1e-12) & (free <= high + 1e-12)).all()
+            assert (high - low).mean() < width
+
+    def test_mirrored_cases_have_mirrored_intervals(self):
+        z, y = two_classes(150, seed=44)
+        one = VennAbers().fit(z, y).predict_interval(z)
+        other = VennAbers().fit(-z, 1 - y).predict_interval(-z)
+        np.testing.assert_allclose(one, 1 - other[:, ::-1], atol=1e-12)
+
+    def test_keeps_steps_only(self):
+        z, y = two_classes(20_000, seed=45)
+        arrays = fit_venn_abers(z, y.astype(float))
+        assert max(map(len, arrays)) < 2_000
+        for knots, values in (arrays[:2], arrays[2:]):
+            assert len(values) == len(knots) + 1
+            assert (np.diff(values) > 0).all()
+
+    def test_several_classes(self):
+        z, y = three_classes(400, seed=46)
+        fitted = VennAbers().fit(z, y)
+        interval = fitted.predict_interval(z)
+        assert interval.shape == (400, 3, 2)
+        raw = interval[..., 1] / (1 - interval[..., 0] + interval[..., 1])
+        np.testing.assert_allclose(fitted.predict_proba(z), raw / raw.sum(axis=1, keepdims=True))
+
+    @pytest.mark.validity
+    def test_one_of_the_two_is_calibrated(self):
+        """The mean of the interval's end that the label chose is the share of positives."""
+        rng = np.random.default_rng(47)
+        chosen, labels = [], []
+        for _ in range(4_000):
+            z = rng.normal(0, 2, 21)
+            y = rng.random(21) < expit(np.sin(z) * 2)
+            interval = VennAbers().fit(z[:20], y[:20]).predict_interval(z[20:])[0]
+            chosen.append(interval[int(y[20])])
+            labels.append(y[20])
+        chosen, labels = np.array(chosen), np.array(labels, dtype=float)
+        for part in (chosen < 0.35, (chosen >= 0.35) & (chosen < 0.65), chosen >= 0.65):
+            error = (labels - chosen)[part]
+            assert abs(error.mean()) < 4 * error.std() / np.sqrt(part.sum())
+
+
+class TestStructuredMatrix:
+    def test_is_the_penalised_minimum_found_by_search(self):
+        z, y = three_classes(150, seed=48)
+        w = np.random.default_rng(0).random(150) + 0.5
+        n = w.sum()
+        t, u, matrix, shift = fit_structured_matrix(z, np.eye(3)[y], w)
+        assert t == pytest.approx(fit_temperature(z, y, w))
+        assert u == pytest.approx(1 / (n + 1))
+        log_p = np.log((1 - u) * softmax(z / t, axis=1) + u / 3)
+
+        def loss(x):
+            W, b = x[:9].reshape(3, 3), x[9:]
+            out = log_softmax(log_p @ W.T + b, axis=1)[np.arange(150), y]
+            off = W - np.diag(np.diag(W))
+            return -w @ out + 3 * b @ b + 3 * ((np.diag(W) - 1) ** 2).sum() + 6 * (off**2).sum()
+
+        start = np.append(np.eye(3).ravel(), np.zeros(3))
+        slow = minimize(loss, start, options={"gtol": 1e-5})
+        found = np.append(matrix.ravel(), shift)
+        assert loss(found) <= slow.fun + 1e-7
+        np.testing.assert_allclose(found, slow.x, atol=1e-4)
+
+    def test_few_cases_are_given_a_temperature_and_many_a_matrix(self):
+        rng = np.random.default_rng(49)
+        truth = np.array([[1.0, 0.4, 0.0], [0.0, 0.6, 0.0], [-0.3, 0.0, 1.2]])
+        z = log_softmax(rng.normal(0, 2, (40_000, 3)), axis=1)
+        y = (softmax(z @ truth.T, axis=1).cumsum(axis=1) < rng.random((40_000, 1))).sum(axis=1)
+        few = StructuredMatrixScaling().fit(z[:6], [0, 1, 2, 1, 2, 0])
+        assert np.abs(few.matrix_ - np.eye(3)).max() < 0.15
+        p = StructuredMatrixScaling().fit(z, y).predict_proba(z)
+        assert np.abs(p - softmax(z @ truth.T, axis=1)).mean() < 0.01
+
+    def test_two_classes_are_platt(self):
+        z, y = two_classes(200, seed=50)
+        np.testing.assert_array_equal(
+            StructuredMatrixScaling().fit(z, y).predict_proba(z),
+            PlattScaling().fit(z, y).predict_proba(z),
+        )
+
+    def test_a_number_added_to_all_logits_of_a_case_changes_nothing(self):
+        z, y = three_classes(200, seed=51)
+        fitted = StructuredMatrixScaling().fit(z, y)
+        np.testing.assert_allclose(
+            fitted.predict_proba(z + np.arange(200)[:, None]), fitted.predict_proba(z), atol=1e-12
+        )
+
+    @pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+    def test_huge_logits_and_missing_classes(self):
+        z, y = three_classes(60, seed=52)
+        for scale in (1e-8, 1e5):
+            fitted = StructuredMatrixScaling().fit(scale * z, np.minimum(y, 1))
+            assert np.isfinite(fitted.transform(scale * z)).all()
+            assert fitted.predict_proba(scale * z)[:, 2].max() < 0.7
 
 
 class TestFree:
@@ -315,6 +644,59 @@ class TestAgainstNetcal:
         theirs = scaling.BetaCalibration().fit(expit(z), y).transform(expit(z))
         ours = BetaCalibration().fit(z, y).predict_proba(z)[:, 1]
         np.testing.assert_allclose(ours, np.ravel(theirs), atol=5e-3)
+
+
+def import_venn_abers():
+    with np.errstate():  # it turns numpy's warnings off for good
+        return pytest.importorskip("venn_abers")
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestAgainstOthers:
+    """probmetrics (Berta et al.) and venn-abers (Petej), where they are installed."""
+
+    @pytest.mark.parametrize(
+        ("ours", "theirs", "tolerance"),
+        [(TemperatureScaling(), "temp-scaling", 1e-6), (PlattScaling(), "affine-scaling", 2e-3),
+         (QuadraticScaling(), "quadratic-scaling", 2e-3), (VennAbers(), "ivap-ovr", 1e-3)],
+    )  # fmt: skip
+    def test_probmetrics_two_classes(self, ours, theirs, tolerance):
+        peer = pytest.importorskip("probmetrics.calibrators")
+        if theirs == "ivap-ovr":
+            import_venn_abers()
+        rng = np.random.default_rng(60)
+        z = rng.normal(0, 1.5, 5_000)
+        y = (rng.random(5_000) < expit(0.6 * z + 0.03 * z**2)).astype(int)
+        p = np.column_stack([expit(-z), expit(z)])
+        fitted = peer.get_calibrator(theirs).fit(p, y)
+        np.testing.assert_allclose(
+            ours.fit(z, y).predict_proba(z), fitted.predict_proba(p), atol=tolerance
+        )
+
+    def test_probmetrics_several_classes(self):
+        peer = pytest.importorskip("probmetrics.calibrators")
+        z, y = three_classes(2_000, seed=61)
+        p = softmax(z, axis=1)
+        pairs = {
+            "structured": (StructuredMatrixScaling(), peer.get_calibrator("sms"), 5e-3),
+            "ensemble": (EnsembleTemperature(), peer.ETSCalibrator(loss="ce"), 1e-4),
+        }
+        for ours, theirs, tolerance in pairs.values():
+            np.testing.assert_allclose(
+                ours.fit(z, y).predict_proba(z), theirs.fit(p, y).predict_proba(p), atol=tolerance
+            )
+
+    def test_venn_abers(self):
+        peer = import_venn_abers()
+        z, y = two_classes(2_000, seed=62)
+        z = np.round(z, 2)
+        p = np.column_stack([expit(-z), expit(z)])
+        theirs = peer.VennAbers()
+        theirs.fit(p, y)
+        merged, interval = theirs.predict_proba(p)
+        ours = VennAbers().fit(z, y)
+        np.testing.assert_allclose(ours.predict_interval(z), interval, atol=1e-9)
+        np.testing.assert_allclose(ours.predict_proba(z), merged, atol=1e-9)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])

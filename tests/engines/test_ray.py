@@ -15,7 +15,7 @@ from scalecal.engines import open_engine
 from scalecal.engines.interface import TaskError
 from scalecal.features import distributed, extract
 from scalecal.features.distributed import Folder
-from scalecal.features.progress import Progress
+from scalecal.progress import Progress
 from tests.engines.encoders import troubled_encoder
 from tests.engines.jobs import Task, counted, large, square, who
 from tests.engines.test_local import USUAL

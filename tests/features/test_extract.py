@@ -24,10 +24,10 @@ from scalecal.encoders import get_encoder, load_encoder
 from scalecal.features import import_features, load_features
 from scalecal.features.encoding import EncodingOptions, encode_shards, out_of_memory
 from scalecal.features.extraction import pick_device, pick_precision
-from scalecal.features.progress import Progress
 from scalecal.io import store as files
 from scalecal.io.feature_store import StoreWriter
 from scalecal.io.features import read_features
+from scalecal.progress import Progress
 from tests.features.made import (
     DEVICES,
     contents,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scalecal import metrics
-from scalecal.inference.selection import _nearest_window, selection_null
+from scalecal.inference.selection import _nearest_window, selection_draws, selection_null
 from scalecal.metrics import resampling as floors
 from scalecal.votes import stratum_codes
 
@@ -58,6 +58,50 @@ def test_normal_limit_agrees_with_drawing_case_by_case(monkeypatch):
     np.testing.assert_allclose(limit.mean(axis=0), exact.mean(axis=0), rtol=0.06)
     np.testing.assert_allclose(limit.std(axis=0), exact.std(axis=0), rtol=0.25)
     assert floors.EXACT_CASES == 100_000
+
+
+def split_study(n, seed):
+    """Labels, calibrated probabilities and strata of agreement."""
+    y, p, votes = calibrated_study(np.random.default_rng(seed), n, 1.6, 0.6)
+    return y, p, stratum_codes(np.column_stack([7 - votes, votes]))
+
+
+def test_bins_and_errors_are_of_the_same_draws(monkeypatch):
+    y, p, codes = split_study(2000, 0)
+    exact = selection_draws(y, p, codes, n_strata=3, n_resamples=300)
+    size = exact.n.sum(axis=2)
+    np.testing.assert_allclose(exact.ece, np.abs(exact.residual).sum(axis=2) / size)
+    np.testing.assert_array_equal(
+        exact.ece, selection_null(y, p, codes, n_strata=3, n_resamples=300)
+    )
+    assert (size.sum(axis=1) == 2000).all()
+    b = 11  # a bin slowly: draws without a case there do not count
+    shares = [r / c for r, c in zip(exact.residual[:, 2, b], exact.n[:, 2, b], strict=True) if c]
+    np.testing.assert_allclose(exact.bars(2, 0.8)[:, b], np.quantile(shares, [0.1, 0.9]))
+    monkeypatch.setattr("scalecal.inference.selection.EXACT_CASES", 10)
+    limit = selection_draws(y, p, codes, n_strata=3, n_resamples=300)
+    np.testing.assert_allclose(limit.bars(2), exact.bars(2), atol=0.06)
+
+
+@pytest.mark.validity
+def test_bars_hold_nine_of_ten_dots_of_calibrated_models_where_readers_split():
+    runs = 60 if SLOW else 12
+    inside = {"selection": [], "labels alone": []}
+    for seed in range(runs):
+        y, p, codes = split_study(977, seed)
+        low = codes == 2
+        table = metrics.bins(y[low], p[low])
+        some = table.n >= 5
+        ends = selection_draws(y, p, codes, n_strata=3, n_resamples=300, seed=seed).bars(2)
+        gap = table.mean_p - table.mean_y
+        inside["selection"] += ((ends[0] <= gap) & (gap <= ends[1]))[some].tolist()
+        bars = metrics.consistency_bars(p[low], n_resamples=300, seed=seed)
+        inside["labels alone"] += ((bars.lo <= table.mean_y) & (table.mean_y <= bars.hi))[
+            some
+        ].tolist()
+    share = {name: np.mean(found) for name, found in inside.items()}
+    assert 0.85 < share["selection"] < 0.97, share
+    assert share["labels alone"] < 0.75, share
 
 
 @pytest.mark.parametrize("most", [10, 100_000])

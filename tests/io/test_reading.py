@@ -107,7 +107,7 @@ def test_one_column(tmp_path):
         ("t.csv", b"id,p,p\n1,2,3\n", "more than one column named 'p'"),
         ("t.csv", b"PK\x03\x04....", "Excel"),
         ("t.csv", b"a\0b\0", "not a text file"),
-        ("t.xlsx", b"PK", "Save the sheet as CSV"),
+        ("t.xlsx", b"PK", "not a readable Excel file"),
         ("t.dat", b"id,p\n1,2\n", r"expected \.csv"),
         ("t.gz", b"id,p\n1,2\n", r"expected \.csv"),
         ("t.csv.gz", b"id,p\n1,2\n", "cannot read"),

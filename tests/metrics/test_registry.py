@@ -30,8 +30,8 @@ def _data(name, rng, n=60):
 def test_every_public_function_is_listed_or_is_no_scalar_metric():
     others = {
         "bin_index", "bins", "consistency", "consistency_bars", "corp", "cox", "holm", "kuiper",
-        "noise_floor", "resampled_ece", "resampled_residuals", "risk_coverage", "spiegelhalter",
-        "split_floor", "vote_floor",
+        "net_benefit", "noise_floor", "resampled_ece", "resampled_residuals", "risk_coverage",
+        "spiegelhalter", "split_floor", "treat_all", "vote_floor",
     }  # fmt: skip
     functions = {n for n in package.__all__ if inspect.isfunction(getattr(package, n))}
     assert functions - others == set(METRICS)

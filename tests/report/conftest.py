@@ -51,7 +51,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open a report; any error, dialog or network request of the page fails the test."""
+    """Open a report; any message, error, dialog or network request of the page fails the test."""
     contexts: list[Any] = []
     trouble: list[str] = []
 
@@ -60,7 +60,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(10_000)
-        page.on("console", lambda m: trouble.append(m.text) if m.type == "error" else None)
+        page.on("console", lambda m: trouble.append(m.text))
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("dialog", lambda dialog: (trouble.append(dialog.message), dialog.dismiss()))
         local = (file.as_uri(), "data:", "blob:")
@@ -94,6 +94,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
         "compare": make_run(root / "compare", claims=CLAIMS),
         "audit": make_run(root / "audit", kind="audit", encoder=None),
+        "reproduce": make_run(root / "reproduce", kind="reproduce", n=150, seeds=1, claims=CLAIMS),
         "other": make_run(root / "other", n=200, encoder="virchow", seed=1, seeds=1),
         "voted": run_on(
             simulate(500, dim=5, auc=0.9, unexplained=0.3, seed=0),
@@ -112,6 +113,7 @@ def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> di
     return {
         "compare": write_report([runs["compare"]], out / "compare.html"),
         "audit": write_report([runs["audit"]], out / "audit.html"),
+        "reproduce": write_report([runs["reproduce"]], out / "reproduce.html"),
         "both": write_report(both, out / "both.html"),
         "voted": write_report([runs["voted"]], out / "voted.html"),
     }

@@ -132,6 +132,8 @@ def make_run(
 CLAIMS = [
     {
         "id": "C1",
+        "kind": "claim",
+        "main": True,
         "claim": "Probes are over-confident where readers disagree.",
         "paper": "low-agreement ECE .191 on average",
         "measured": ".176 (floor .071)",
@@ -141,6 +143,8 @@ CLAIMS = [
     },
     {
         "id": "C2",
+        "kind": "claim",
+        "main": True,
         "claim": "SCALE recovers most of the gain of real votes.",
         "paper": "88 %",
         "measured": "21 % (4 to 38)",
@@ -150,11 +154,24 @@ CLAIMS = [
     },
     {
         "id": "C3",
+        "kind": "claim",
+        "main": False,
         "claim": "Accuracy is unchanged.",
         "paper": "no significant change",
         "measured": "-0.001 (-0.012 to 0.010)",
         "n": 977,
         "verdict": "inconclusive",
         "reason": "the interval is wider than the margin of 0.005",
+    },
+    {
+        "id": "F1",
+        "kind": "fact",
+        "main": False,
+        "claim": "The images are free to share.",
+        "paper": "CC BY",
+        "measured": "a research agreement",
+        "n": 0,
+        "verdict": "does not hold",
+        "reason": "The form that hands them out.",
     },
 ]

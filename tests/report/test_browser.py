@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from scalecal.report import report_facts, write_report
 from scalecal.report.figures import percent
 from scalecal.report.page import MOST_BYTES, MOST_CASES, MOST_WITH_IMAGES
 from scalecal.runs.cells import read_cell
+from scalecal.runs.facts import compare_cell
+from scalecal.runs.folder import write_run
 from scalecal.runs.wording import change_text
 from tests.report.conftest import many_methods
 from tests.report.make_runs import METHODS, make_run
@@ -38,6 +42,13 @@ EVIL = (
 )
 
 
+SIDES = {"before": (True, False, False), "after": (False, True, True), "both": (True, True, True)}
+"""Side -> whether the figure before, that after, and the curve after are seen."""
+
+PAPER = {"A4": 695, "Letter": 718}
+"""Width of a sheet between its margins, in pixels of a style sheet."""
+
+
 def slide(page, value: int) -> None:
     page.locator(".bins").first.evaluate(
         "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', { bubbles: true })); }", value
@@ -50,7 +61,11 @@ def shown(page, method: int, stratum: str, kind: str) -> float:
     return float(panel.locator(f".{kind} b").inner_text())
 
 
-@pytest.mark.parametrize("name", ["compare", "audit", "both", "voted"])
+def unfold(page) -> None:
+    page.locator("details").evaluate_all("all => all.forEach(e => { e.open = true; })")
+
+
+@pytest.mark.parametrize("name", ["compare", "audit", "both", "voted", "reproduce"])
 @pytest.mark.parametrize("width", [390, 900, 1500])
 def test_loads_at_every_width_without_sideways_scroll(open_page, pages, name, width):
     page = open_page(pages[name], viewport={"width": width, "height": 900})
@@ -94,6 +109,7 @@ def test_slider_computes_what_python_computes(open_page, pages, runs):
 
 def test_filters_and_sorting_of_the_methods(open_page, pages, runs):
     page = open_page(pages["both"])
+    unfold(page)
     facts = report_facts([runs["compare"], runs["other"]])
     rows = page.locator("#dots tbody tr:visible")
     assert rows.count() == 12
@@ -133,15 +149,20 @@ def test_one_model_at_a_time(open_page, pages):
 def test_keyboard_reaches_everything_and_tells_exact_values(open_page, pages, runs):
     page = open_page(pages["compare"])
     cell = report_facts([runs["compare"]])["cells"][0]
+    unfold(page)
+    wanted = page.evaluate(
+        """() => {
+          const all = document.querySelectorAll("a[href], button, select, input, summary, [tabindex='0']");
+          const seen = [...all].filter((e) => e.checkVisibility());
+          seen.forEach((e, i) => { e.dataset.stop = i; });
+          return seen.length;
+        }"""
+    )
     reached = set()
-    for _ in range(60):
+    for _ in range(wanted + 5):
         page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate(
-                "(e => e.id || e.classList[0] || e.tagName.toLowerCase())(document.activeElement)"
-            )
-        )
-    assert {"bins", "reset", "method", "svg", "summary", "filter-method", "skip"} <= reached
+        reached.add(page.evaluate("document.activeElement.dataset.stop"))
+    assert {str(i) for i in range(wanted)} <= reached
     svg = page.locator("figure.reliability svg").first
     svg.focus()
     page.keyboard.press("ArrowRight")
@@ -173,21 +194,93 @@ def test_keyboard_steps_through_the_voted_cases(open_page, pages, runs):
 
 @pytest.mark.parametrize(
     ("name", "scheme"),
-    [("compare", "light"), ("both", "dark"), ("voted", "light"), ("voted", "dark")],
+    [
+        *(("compare", "light"), ("both", "dark"), ("voted", "light"), ("voted", "dark")),
+        *(("audit", "light"), ("audit", "dark"), ("reproduce", "light"), ("reproduce", "dark")),
+    ],
 )
 def test_axe_finds_nothing(open_page, pages, name, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = open_page(pages[name], color_scheme=scheme, bypass_csp=True)
-    page.locator("details").evaluate_all("all => all.forEach(e => { e.open = true; })")
+    unfold(page)
     found = axe.Axe().run(page).response["violations"]
     told = [(v["id"], v["nodes"][0]["html"][:120]) for v in found]
     assert told == []
+
+
+def test_one_switch_shows_before_after_or_both(open_page, pages):
+    page = open_page(pages["compare"])
+    side = {name: page.locator(f'#difficulty button[data-side="{name}"]') for name in SIDES}
+    before, after = (page.locator("figure.reliability").nth(i) for i in range(2))
+    curves = page.locator("#work polyline.s-accent").first
+    for name, seen in SIDES.items():
+        side[name].focus()
+        page.keyboard.press("Enter")
+        assert (before.is_visible(), after.is_visible(), curves.is_visible()) == seen
+        for other in SIDES:
+            pressed = page.locator(f'button[data-side="{other}"]')
+            assert {pressed.nth(i).get_attribute("aria-pressed") for i in range(2)} == {
+                str(other == name).lower()
+            }
+
+
+def test_figures_as_files_and_on_the_clipboard(open_page, pages, runs):
+    page = open_page(pages["both"])
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    assert page.locator("main figure:has(svg):not(:has(.tools))").count() == 0
+    cell = report_facts([runs["compare"], runs["other"]])["cells"][0]
+    for figure, texts in (
+        ("figure.reliability", [cell["name"], "none", "low agreement", "ECE"]),
+        ("#methods figure", ["change of vote NLL", "temperature", "gains no more than softening"]),
+        ("#work figure", ["Errors avoided", cell["shown"][1], "share of cases sent"]),
+    ):
+        tools = page.locator(figure).first.locator(".tools")
+        files = {}
+        for kind in ("SVG", "PNG"):
+            with page.expect_download() as waiting:
+                tools.get_by_role("button", name=f"as {kind}").first.click()
+            assert waiting.value.suggested_filename.endswith(f".{kind.lower()}")
+            files[kind] = Path(waiting.value.path()).read_bytes()
+        root = ET.fromstring(files["SVG"].decode())
+        drawn = " ".join(root.itertext())
+        assert all(text in drawn for text in texts)
+        assert b"tabindex" not in files["SVG"]
+        assert files["PNG"].startswith(b"\x89PNG")
+        assert int.from_bytes(files["PNG"][16:20]) == 2 * int(root.get("width"))
+        tools.get_by_role("button", name="Copy").click()
+        tools.get_by_text("Copied.").wait_for()
+    kinds = "navigator.clipboard.read().then(items => items[0].types)"
+    assert page.evaluate(kinds) == ["image/png"]
+
+
+@pytest.mark.parametrize("name", ["compare", "audit", "both", "voted", "reproduce"])
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_a_summary_of_one_page_and_nothing_cut(open_page, pages, name, paper):
+    page = open_page(pages[name], viewport={"width": PAPER[paper], "height": 900})
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER[paper]
+    assert page.locator("#summary").is_visible()
+    assert not page.locator(".tools, nav, .control, #all-methods").first.is_visible()
+    whole = page.pdf(format=paper)
+    page.evaluate("document.documentElement.dataset.print = 'one'")
+    assert len(re.findall(rb"/Type /Page\b", page.pdf(format=paper))) == 1
+    assert len(re.findall(rb"/Type /Page\b", whole)) > 1
+
+
+@pytest.mark.parametrize("name", ["compare", "voted", "both"])
+def test_telephones_have_at_most_twelve_screens(open_page, pages, name):
+    page = open_page(pages[name], viewport={"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollHeight") <= 12 * 844
+    panels = page.locator("figure.reliability .panels").first
+    assert panels.evaluate("e => e.scrollWidth > e.clientWidth")  # beside each other, with a shadow
+    assert "gradient" in panels.evaluate("e => getComputedStyle(e).backgroundImage")
 
 
 def test_without_script_everything_is_there(open_page, pages, runs):
     page = open_page(pages["both"], java_script_enabled=False)
     assert page.locator("figure.reliability:visible").count() == 4
     assert page.locator("#tradeoffs svg:visible").count() == 4
+    page.locator("#all-methods > summary").click()
     assert page.locator("#dots tbody tr:visible").count() == 12
     assert page.locator(".bins:visible, #filter-method:visible, button:visible").count() == 0
     assert page.locator("a[download]:visible").count() == 3
@@ -243,6 +336,7 @@ def test_hostile_names_stay_text(open_page, tmp_path):
         page.locator("select.method").nth(1).select_option(value=value)
         label = page.locator("figure.reliability svg").last.get_attribute("aria-label")
         assert " ".join(value.split()) in " ".join(label.split())
+    unfold(page)
     page.locator("#filter-method").select_option(index=2)
     assert page.locator("#dots tbody tr:visible").count() == 1
     with page.expect_download() as waiting:
@@ -280,7 +374,19 @@ def test_a_hundred_methods(open_page, tmp_path):
     assert file.stat().st_size < MOST_BYTES
     page = open_page(file)
     assert page.locator("#dots tbody tr").count() == 100
-    assert page.locator("#tradeoffs circle").count() == 200
+    assert page.locator("#tradeoffs .whole [data-tip]").count() == 200
+
+
+def test_28_methods_are_less_than_a_megabyte(tmp_path):
+    """With two seeds the page has the results of each; with ten, their means, which are fewer."""
+    methods = {**many_methods(28), "method-000": METHODS["jury"]}
+    made = make_run(tmp_path / "made", n=977, methods=methods, tables=False, seeds=2)
+    run, found = tmp_path / "run", compare_cell(read_cell(made), n_resamples=20)
+    about = {"options": {}, "notes": [], "fingerprint": "0" * 64}
+    write_run(run, found, kind="compare", command=["scalecal", "compare"], **about)
+    file = write_report([run], tmp_path / "report.html")
+    assert file.stat().st_size < 1_000_000
+    assert len(re.findall(r'<tr data-cell="c0"', file.read_text())) == 28
 
 
 def test_a_hundred_thousand_cases(open_page, tmp_path):

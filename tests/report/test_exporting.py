@@ -11,7 +11,9 @@ from scalecal.checks import InputError
 from scalecal.io.text import latex_text, markdown_text
 from scalecal.report import export, report_facts
 from scalecal.report.figures import frontier
-from scalecal.report.svg import Drawing
+from scalecal.report.svg import Drawing, text_width
+from scalecal.report.views import few_methods, forests, ranked_methods
+from scalecal.runs.wording import change_text, softening_remark
 from tests.report.conftest import many_methods
 from tests.report.make_runs import make_run
 
@@ -74,8 +76,35 @@ def test_names_cannot_break_markdown_or_latex():
     assert "tabular}{lr}" in tex
 
 
+def test_forest_plots_are_sorted_and_mark_what_softening_would_give(runs):
+    cell = report_facts([runs["compare"]])["cells"][0]
+    rows = {r["method"]: r for r in cell["rows"] if r["stratum"] == "overall"}
+    order = sorted(set(rows) - {"none"}, key=lambda m: rows[m]["vote_nll"])
+    for metric, _, sheet in forests(cell):
+        names = [m.text for m in sheet.marks if m.kind == "text" and m.text in rows]
+        assert names == order
+        marks = {m.tip.partition(":")[0]: m for m in sheet.marks if m.tip}
+        assert set(marks) == set(order)
+        for method, mark in marks.items():
+            assert change_text(rows[method]["changes"][metric]) in mark.tip
+            assert (mark.fill == "paper") == bool(softening_remark(cell, method))
+            zero = next(m for m in sheet.marks if m.kind == "line" and m.stroke == "before")
+            change = rows[method]["changes"][metric]["difference"]
+            assert (mark.points[0][0] < zero.points[0][0]) == (change < 0)
+
+
+def test_few_methods_hold_the_best(tmp_path):
+    run = make_run(tmp_path / "run", n=200, seeds=1, methods=many_methods(12), tables=False)
+    cell = report_facts([run])["cells"][0]
+    ranked = [row["method"] for row in ranked_methods(cell)]
+    assert len(ranked) == 11
+    assert cell["best"]["method"] in few_methods(cell)
+    assert few_methods({**cell, "best": None}) == ranked[:5]
+    assert few_methods({**cell, "best": {"method": ranked[8]}}) == [*ranked[:4], ranked[8]]
+
+
 def test_every_method_is_labelled_in_the_frontier(tmp_path):
-    """By name where there are few, by number with a key where there are many."""
+    """By name, beside its point or in the margin; no name lies on another."""
     for count in (6, 40):
         run = make_run(
             tmp_path / str(count), n=120, seeds=1, methods=many_methods(count), tables=False
@@ -87,4 +116,11 @@ def test_every_method_is_labelled_in_the_frontier(tmp_path):
         assert sheet is not None
         words = {mark.text for mark in sheet.marks if mark.kind == "text"}
         assert set(cell["methods"]) <= words
-        assert sum(mark.kind == "circle" for mark in sheet.marks) == count
+        assert sum(bool(mark.tip) for mark in sheet.marks) == count
+        names = [m for m in sheet.marks if m.kind == "text" and m.text in cell["methods"]]
+        boxes = [(*m.points[0], m.points[0][0] + text_width(m.text, m.size)) for m in names]
+        for i, (left, y, right) in enumerate(boxes):
+            assert right <= sheet.width
+            for other_left, other_y, other_right in boxes[:i]:
+                apart = right <= other_left or other_right <= left
+                assert apart or abs(y - other_y) >= 11

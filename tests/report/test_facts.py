@@ -114,7 +114,9 @@ def test_an_audit_is_told_as_its_file_tells_it(runs):
     facts = report_facts([runs["audit"]])
     told = json.loads((runs["audit"] / "audit.json").read_text())
     cell = facts["cells"][0]
-    assert [item["text"] for item in facts["lead"][:2]] == told["sentences"][:2]
+    assert cell["details"][:2] == told["sentences"][:2]
+    assert facts["verdict"] | {"answers": told["verdict"]["answers"]} == told["verdict"]
+    assert facts["lead"][:2] == told["verdict"]["answers"][:2]
     assert cell["audits"]["model"]["rows"] == told["strata"]
     panels = {p["stratum"]: p for p in cell["reliability"]["model"]}
     for row in told["strata"]:
@@ -149,6 +151,30 @@ def test_page_says_the_numbers_of_the_facts(runs, pages):
     assert "scalecal compare simulated.parquet --out runs/compare" in text
 
 
+def test_a_reproduction_opens_with_the_tally_of_its_claims(pages):
+    for name, first in (("reproduce", True), ("compare", False)):
+        raw = pages[name].read_text(encoding="utf-8")
+        assert (raw.index('id="tally"') < raw.index('id="answer"')) == first
+        part = raw[raw.index('id="tally"') :]
+        part = " ".join(unescape(re.sub(r"<[^>]+>", " ", part[: part.index("</section>")])).split())
+        assert "Claims: 1 hold, 1 do not hold, 1 are inconclusive Of 3 claims" in part
+        assert "Probes are over-confident where readers disagree." in part
+        assert "Accuracy is unchanged." not in part  # not a main one
+        assert "free to share" not in part  # a statement of fact, which is not counted
+        assert raw.count("free to share") == 1
+    assert 'id="tally"' not in pages["audit"].read_text(encoding="utf-8")
+
+
+def test_page_says_what_it_is_to_those_who_link_to_it(runs, pages):
+    raw = pages["compare"].read_text(encoding="utf-8")
+    tags = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', raw))
+    facts = report_facts([runs["compare"]])
+    assert unescape(tags["title"]) == facts["title"]
+    assert unescape(tags["description"]) == facts["lead"][0]["text"]
+    assert tags["type"] == "website"
+    assert "image" not in tags  # a page without a host has no address for one
+
+
 @pytest.mark.parametrize("name", ["compare", "audit", "both"])
 def test_page_is_one_small_valid_file(pages, name):
     read_page(pages[name])
@@ -175,7 +201,7 @@ def test_remedies_for_an_audit_are_fitted_on_other_cases(runs):
     from scalecal.calibrators import PanelCalibrator, fit_temperature
 
     cell, derived = with_remedies(read_cell(runs["audit"]))
-    assert set(derived) == {"temperature", "platt", "beta", "panel"}
+    assert set(derived) == {"temperature", "platt", "quadratic", "beta", "panel"}
     p, soft = (cell.first(method).p for method in ("model", "temperature"))
     ratio = logit(p) / logit(soft)
     values = np.unique(ratio.round(9))

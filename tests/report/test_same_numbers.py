@@ -14,12 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 import scalecal.report
+from scalecal.auditing.verdict import points
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.io.store import write_file
 from scalecal.report import report_facts, write_report
 from scalecal.runs.folder import read_runs, store_facts
-from scalecal.runs.wording import change_text
+from scalecal.runs.wording import change_text, shown_table
 
 # Tiny data under the paper's preset give rise to warnings that are right and expected.
 pytestmark = [
@@ -46,21 +47,32 @@ def numbers(text: str) -> list[float]:
     return [float(value) for value in NUMBER.findall(text)]
 
 
-def table_of(output: str) -> dict[str, dict[str, str]]:
-    """A table of the terminal: name -> title -> text. Columns stand two or more spaces apart."""
-    lines = output.splitlines()
-    start = next(i for i, line in enumerate(lines) if set(line) == {"-"})
-    ends = [m.end() for m in re.finditer(r"\S+(?: \S+)*", lines[start - 1])]
-    starts = [0, *ends[:-1]]
-    heads = [lines[start - 1][a:b].strip() for a, b in zip(starts, ends, strict=True)]
-    found = {}
-    for line in lines[start + 1 :]:
-        if not line.strip() or set(line) == {"-"}:
-            break
-        # The first column is aligned to the left and may be wider than its title.
-        cells = re.split(r"\s{2,}", line.strip())
-        assert len(cells) == len(heads), line
-        found[cells[0]] = dict(zip(heads, cells, strict=True))
+def tables_of(output: str) -> list[dict[str, dict[str, str]]]:
+    """Tables of the terminal: name -> title -> text. Columns stand two or more spaces apart."""
+    found = []
+    for block in re.split(r"\n\s*\n", output):
+        lines = block.splitlines()
+        rules = [i for i, line in enumerate(lines) if set(line) == {"-"}]
+        if not rules:
+            continue
+        heads, body = lines[: rules[0]], [x for x in lines[rules[0] + 1 :] if set(x) != {"-"}]
+        # Titles and cells end where those of the first row do; a title may take several lines.
+        ends = [m.end() for m in re.finditer(r"\S+(?: \S+)*", body[0])][1:]
+        first = max(len(re.split(r"\s{2,}", line)[0]) for line in body)
+        starts = [first, *ends[:-1]]
+        titles = [
+            " ".join(" ".join(h[a:b].split()) for h in heads).strip()
+            for a, b in zip(starts, ends, strict=True)
+        ]
+        found.append(
+            {
+                line[:first].strip(): {
+                    title: line[a:b].strip()
+                    for title, a, b in zip(titles, starts, ends, strict=True)
+                }
+                for line in body
+            }
+        )
     return found
 
 
@@ -88,11 +100,19 @@ def test_compare(features, tmp_path, votes, groups):
     html = (tmp_path / "run" / "report.html").read_text()
     page, flat = plain_text(html), " ".join(output.split())
     assert facts["resampled"] == ("groups" if groups else "cases")
-    for sentence in (*(item["text"] for item in facts["lead"]), *facts["more"]):
+    texts = [facts["verdict"]["headline"], *(item["text"] for item in facts["lead"])]
+    for sentence in (*texts, *facts["details"], *facts["more"]):
         assert sentence in flat
         assert sentence in " ".join(page.split())
-    shown = {name.partition(" (")[0]: (name, line) for name, line in table_of(output).items()}
+    full = shown_table(facts).set_index("method")
+    shown = {name.partition(" (")[0]: (name, line) for name, line in full.to_dict("index").items()}
     assert list(shown) == facts["methods"]
+    brief, *_ = tables_of(output)
+    assert [name.removesuffix(" *") for name in brief] == facts["methods"]
+    for name, texts in brief.items():
+        own = shown[name.removesuffix(" *")]
+        assert ("(no clear gain over softening)" in own[0]) == name.endswith(" *")
+        assert texts.items() <= own[1].items()
     compared = 0
     for method, (name, line) in shown.items():
         row = re.search(
@@ -167,16 +187,13 @@ def test_audit(tmp_path, votes, groups):
         for row in rows
     }
     compared = 0
-    lines = [line.split() for line in output.splitlines() if line.split()[:1]]
-    head = re.split(r"\s{2,}", next(line for line in output.splitlines()).strip())
-    for line in lines[2:6]:
-        if line[0] not in on_page:
-            continue
-        for title, text in zip(head[1:], line[1:], strict=True):
-            here = on_page[line[0]]
-            if title in here or text != "-":
-                assert here[title] == text, (line[0], title)
-                compared += 1
+    for table in tables_of(output)[:2]:
+        for name, texts in table.items():
+            here = on_page.get(name, {})
+            for title, text in texts.items():
+                if here and (title in here or text != "-"):
+                    assert here[title] == text, (name, title)
+                    compared += 1
     assert compared >= 12 * (4 if votes else 1)
     # The first row of the methods' table is the model itself, by the same bins.
     overall = facts["audits"]["model"]["rows"][0]
@@ -191,14 +208,28 @@ def test_strips_sentences_and_diagrams_are_of_one_seed(features, tmp_path):
     invoke("compare", features[True, True], *options)
     facts = json.loads((tmp_path / "run" / "facts.json").read_text())
     html = (tmp_path / "run" / "report.html").read_text()
-    strips = re.findall(r'<div class="leadstrip">.*?</div>', html, re.S)
+    strip = re.search(r'<div class="leadstrip">.*?</div>', html, re.S)[0]
     audited = {r["name"]: r for r in facts["audits"]["none"]["rows"]}
-    assert f"ECE {audited['overall']['ece']:.3f}" in strips[0]
-    assert f"ECE {audited['low']['ece']:.3f}" in strips[1]
-    assert f"{audited['low']['null']:.3f}" in strips[1]
-    assert "This is seed 0, one of 3." in facts["lead"][0]["text"]
+    whole, low = audited["overall"], audited["low"]
+    # Text, strip and plot: one seed, one set of numbers.
+    assert f"ECE {low['ece']:.3f}" in strip
+    assert f"{low['null']:.3f}" in strip
+    first = plain_text(re.search(r'<figure class="firstplot">.*?</figure>', html, re.S)[0])
+    assert f"error {points(low['ece'])}; calibrated: {100 * low['null']:.0f} (" in first
+    assert f"(ECE) is {points(whole['ece'])} on {whole['n']} cases" in facts["lead"][0]["text"]
+    assert "seed 0, one of 3" in html
+    assert "This is seed 0, one of 3." in facts["details"][0]
     for panel in facts["reliability"]["none"]:
         assert panel["ece"] == audited[panel["stratum"]]["ece"]
+    predicted = pd.read_parquet(tmp_path / "run" / "predictions.parquet")
+    seed = predicted[(predicted["method"] == "none") & (predicted["seed"] == 0)].set_index("id")[
+        "p"
+    ]
+    assert len(facts["surest"]) == 6
+    for case in facts["surest"]:
+        p = seed[case["id"]]
+        assert case["p"] == pytest.approx(p if case["shown_class"] else 1 - p)
+        assert case["id"] in html
 
 
 def test_stored_facts_are_read_and_other_files_make_them_anew(features, tmp_path):
@@ -207,7 +238,8 @@ def test_stored_facts_are_read_and_other_files_make_them_anew(features, tmp_path
     written = (out / "facts.json").read_text()
     stored = json.loads(written)
     assert read_runs([out])[0].facts[0] == stored
-    marked = {**stored, "lead": [{"heading": "h", "text": "as stored"}] * 3}
+    answer = {"question": "q", "heading": "h", "text": "as stored"}
+    marked = {**stored, "lead": [answer] * 3}
     write_file(out / "facts.json", json.dumps(marked), kind="compare")
     assert "as stored" in write_report([out], tmp_path / "page.html").read_text()
     (out / "facts.json").write_text(json.dumps({**marked, "edited": True}))

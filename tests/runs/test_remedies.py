@@ -31,14 +31,17 @@ def test_a_shifted_model_gets_an_intercept(options):
     assert cell.y.mean() == pytest.approx(0.31, abs=0.05)
     assert cell.first("model").p.mean() == pytest.approx(0.63, abs=0.03)
     facts = compare_cell(cell, n_resamples=200).facts
-    assert {"temperature", "platt", "beta"} < set(facts["methods"])
+    assert {"temperature", "platt", "quadratic", "beta"} < set(facts["methods"])
     assert ("panel" in facts["methods"]) is options.get("votes", True)
-    assert facts["recommended"] in ("platt", "beta", "panel")
+    assert facts["recommended"] in ("platt", "quadratic", "beta", "panel")
     ece = {r["method"]: r["ece"] for r in facts["rows"] if r["stratum"] == "overall"}
     assert ece["model"] > 0.28
     assert ece["temperature"] > 0.28
     assert ece[facts["recommended"]] < 0.07
-    first, _, third = (item["text"] for item in facts["lead"])
+    first, *_, third = facts["details"]
+    assert facts["verdict"]["badge"] == "attention"
+    assert facts["lead"][0]["heading"] == "No: too high"
+    assert facts["lead"][2]["heading"] == f"Use {facts['recommended']}"
     assert "it is miscalibrated" in first
     assert "helps most" in third
     assert "the tests find no miscalibration" in third
@@ -53,14 +56,17 @@ def test_a_calibrated_model_is_left_alone():
     cell = Cell("made", "model", cases, {("model", 0): Prediction(np.arange(600), p)})
     facts = compare_cell(cell, n_resamples=200).facts
     assert facts["recommended"] is None
-    assert "Doing nothing may be as good" in facts["lead"][2]["text"]
-    assert "miscalibrated" not in facts["lead"][2]["text"]
+    assert "Doing nothing may be as good" in facts["details"][-1]
+    assert "miscalibrated" not in facts["details"][-1]
+    assert facts["verdict"]["badge"] == "good"
+    assert facts["lead"][2]["heading"] == "Nothing"
 
 
 def test_a_model_that_is_only_too_sure_gets_a_temperature_that_is_called_softening():
     comparison = compare_cell(audited(shift=0.0, slope=4.0, n=600, votes=False), n_resamples=200)
-    facts, text = comparison.facts, comparison.facts["lead"][2]["text"]
-    assert "temperature (no clear gain over softening)" in str(comparison)
+    facts, text = comparison.facts, comparison.facts["details"][-1]
+    assert "\ntemperature * " in str(comparison)
+    assert "\n* no clear gain over softening" in str(comparison)
     for method, beyond in facts["softening"].items():
         if method != "model":
             assert beyond["low"] <= beyond["difference"] <= beyond["high"]
@@ -86,7 +92,8 @@ def test_a_temperature_is_no_better_than_softening_whatever_its_rounding():
     cell = Cell("made", "model", cell.cases, softer)
     comparison = compare_cell(cell, n_resamples=200)
     assert comparison.facts["softening"]["temperature"]["better"] is False
-    assert "temperature (no clear gain over softening)" in str(comparison)
+    assert "\ntemperature * " in str(comparison)
+    assert "\n* no clear gain over softening" in str(comparison)
     rows = [
         {"method": "a", "at_temperature": 2.0, "difference_nll": d, "difference_nll_low": 1.1 * d}
         | {"difference_nll_high": 0.9 * d}

@@ -1,7 +1,7 @@
 """The audit: calibration by how far the readers agree, with its own noise floor.
 
 For all cases and for every stratum: the error, what a calibrated model would show there, tests,
-and scores against the readers' votes. `scalecal.compare_audits` sets two audits side by
+and scores against the readers' votes. `scalecal.compare_audits` sets audits side by
 side on the same cases; `scalecal.merge_audits` joins audits of parts into the audit of the whole.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal import __version__, metrics
+from scalecal.auditing import gates
 from scalecal.auditing import sentences as wording
+from scalecal.auditing.decision_curves import CHOSEN, DECISION_COLUMNS, THRESHOLDS, decision_rows
 from scalecal.auditing.rows import TESTS, score, split_scores
+from scalecal.auditing.verdict import judge, verdict_text
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import (
     Float,
@@ -33,12 +37,13 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.inference.difficulty import votes_by_difficulty
-from scalecal.inference.selection import selection_null
-from scalecal.inference.units import Units
+from scalecal.inference.selection import selection_draws
+from scalecal.inference.units import Units, effective_units
 from scalecal.io.store import plain, write_text
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
 from scalecal.metrics.grouping import MOST_UNITS, rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES
+from scalecal.metrics.reweighting import Reweighted, check_prevalence
 from scalecal.panel import check_rho
 from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
 
@@ -69,10 +74,13 @@ class Audit:
         What the reader of the numbers should know.
     predictions
         What was audited, kept for comparing, merging and drawing.
-    times
-        How many cases each row of the predictions stands for; None: one.
+    units
+        What is resampled: cases or groups, with the cases' weights.
     by_votes
         Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
+    null_bars
+        Of each stratum with a null, where p less the share of positives lies in each bin of a calibrated
+        model: (2, n_bins), from the draws behind `null` and `p_null`.
     """
 
     rows: list[dict[str, Any]]
@@ -80,15 +88,38 @@ class Audit:
     meta: dict[str, Any]
     notes: list[str]
     predictions: Predictions = field(repr=False)
-    times: Float | None = field(default=None, repr=False)
+    units: Units = field(repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
     difficulty: list[dict[str, Any]] = field(default_factory=list)
+    null_bars: dict[str, Float] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         for row in self.rows:
             if row["name"] == name:
                 return row
         raise KeyError(f"no stratum {name!r}. Known: {', '.join(r['name'] for r in self.rows)}")
+
+    @property
+    def times(self) -> Float | None:
+        """How many cases each row of the predictions stands for; None: one."""
+        return self.units.times
+
+    @cached_property
+    def reweighted(self) -> Reweighted | None:
+        """All cases with the weights of their classes; None where they stand for themselves."""
+        if self.units.importance is None:
+            return None
+        y, p = labels_of(self.predictions.cases), self.predictions.p
+        return Reweighted(y, p, self.meta["prevalence"], self.units.group)
+
+    def drawn_ece(self) -> Float:
+        """Overall ECEs that a calibrated model with these probabilities would show, (n_resamples,)."""
+        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+        if self.reweighted is not None:
+            return self.reweighted.drawn_ece(**options)
+        event = read_hard_event(labels_of(self.predictions.cases), self.predictions.p)
+        groups = self.predictions.cases.group_codes
+        return metrics.resampled_ece(event.p, y=event.y, groups=groups, **options)
 
     @property
     def sentences(self) -> list[str]:
@@ -102,6 +133,17 @@ class Audit:
             foreseen=self.predictions.cases.p_split is not None,
         )
 
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """A badge, a headline and three answers: is it calibrated, where not, what to do (`judge`)."""
+        return judge(
+            self.rows,
+            self.difficulty,
+            agreement=self.meta["strata"] == "agreement",
+            classes=self.meta["classes"],
+            foreseen=self.predictions.cases.p_split is not None,
+        )
+
     def __str__(self) -> str:
         shown = [
             {**r, "name": f"{r['name']} ({r['stratum']})"}
@@ -110,10 +152,17 @@ class Audit:
         ]
         judges = self.meta.get("votes_judge", "p")
         tables = wording.table(self.rows, shown, self.difficulty, judges=judges)
-        parts = [tables, " ".join(self.sentences)]
+        parts = [tables, verdict_text(self.verdict), " ".join(self.sentences)]
         if self.notes:
             parts.append("\n".join(f"Note: {note}" for note in self.notes))
         return "\n\n".join(parts)
+
+    def failures(self, conditions: Iterable[str | gates.Condition]) -> list[gates.Failure]:
+        """Return which conditions, such as "excess > 0.05" or "low: ece > 0.2", are met.
+
+        See `scalecal.auditing.gates`; an undefined number counts as failing.
+        """
+        return gates.failures(conditions, self.rows, self.difficulty)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per stratum; the columns are explained in `scalecal.metrics.COLUMNS`."""
@@ -127,6 +176,8 @@ class Audit:
             "strata": self.rows,
             "difficulty": self.difficulty,
             "references": self.references,
+            "decision": decision_rows(self, CHOSEN),
+            "verdict": self.verdict,
             "sentences": self.sentences,
             "notes": self.notes,
             "meta": self.meta,
@@ -153,16 +204,54 @@ class Audit:
         return audit_html(self)
 
     def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
-        """Return a stratum's bins, and where a calibrated model's share of positives would lie."""
+        """Return a stratum's bins, and where a calibrated model's share of positives would lie.
+
+        Each bar is the central 90 % of the null that judges the row: labels drawn from p over all
+        cases, and in a stratum the selection null.
+        """
         inside = self.predictions.cases.within(stratum)
         here, n_bins = self.predictions.take(inside), self.meta["n_bins"]
-        w = None if self.times is None else self.times[inside]
+        w, weights = self.times, self.units.within(inside).weights
+        w = None if w is None else w[inside]
         y, groups = labels_of(here.cases), here.cases.group_codes
-        table = metrics.bins(y, here.p, n_bins=n_bins, sample_weight=w)
-        bars = metrics.consistency_bars(
-            here.p, y=y, groups=groups, n_bins=n_bins, seed=self.meta["seed"], sample_weight=w
+        table = metrics.bins(y, here.p, n_bins=n_bins, sample_weight=weights)
+        if self.reweighted is not None:
+            table = replace(table, n=metrics.bins(y, here.p, n_bins=n_bins).n)
+        if stratum != "overall":
+            low, high = self.null_bars.get(stratum, np.full((2, n_bins), np.nan))
+            ends = (np.clip(table.mean_p - end, 0.0, 1.0) for end in (high, low))
+            return table, metrics.ConsistencyBars(*ends)
+        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+        if self.reweighted is not None:
+            return table, self.reweighted.consistency_bars(inside, **options)
+        return table, metrics.consistency_bars(
+            here.p, y=y, groups=groups, sample_weight=w, **options
         )
-        return table, bars
+
+    def decision_curve(self, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
+        """Return the net benefit of acting on the probabilities, one row per threshold.
+
+        For labels and `p`, and for votes and `p_reader` (or `p`), overall and by stratum: net benefit and
+        its gain over the better of treating all and none, with 95 % intervals
+        (`scalecal.auditing.decision_curves`). Within a stratum the prevalence is that of the stratum.
+        Empty for more than two classes.
+
+        Examples
+        --------
+        >>> p = np.linspace(0.01, 0.99, 50)
+        >>> result = audit(p > np.tile([0.2, 0.5, 0.8, 0.4, 0.6], 10), p)
+        >>> result.decision_curve([0.3])[["net_benefit", "treat_all"]].round(3).values.tolist()
+        [[0.386, 0.286]]
+        """
+        import pandas as pd
+
+        return pd.DataFrame(decision_rows(self, thresholds), columns=DECISION_COLUMNS)
+
+    def plot_decision(self) -> Figure:
+        """Draw the decision curve of every stratum, against labels and against votes."""
+        from scalecal.auditing.plots import decision
+
+        return decision(self)
 
     def plot(self) -> Figure:
         """Draw a reliability diagram per stratum, with counts and consistency bars."""
@@ -182,6 +271,7 @@ def audit(
     p_reader: ArrayLike | None = None,
     rho: float = 0.0,
     p_split: ArrayLike | None = None,
+    prevalence: float | None = None,
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
@@ -213,6 +303,10 @@ def audit(
     p_split
         Predicted difficulty: the probability that a case's readers split, by this model or another, but
         not from these votes. Without it a case is the harder the less sure the model is of a vote.
+    prevalence
+        Share of positives, of two classes, where the model will be used, if the cases were sampled by
+        class (an enriched sample): all numbers are then of that population, cases having importance
+        weights by their label (`scalecal.metrics.reweighting`).
     n_bins
         Bins of equal width for ECE.
     n_resamples, seed
@@ -238,7 +332,11 @@ def audit(
     )
     reader = None if p_reader is None else check_probs(p_reader, "p_reader")
     return audit_predictions(
-        Predictions(cases, p, reader, rho), n_bins=n_bins, n_resamples=n_resamples, seed=seed
+        Predictions(cases, p, reader, rho),
+        prevalence=prevalence,
+        n_bins=n_bins,
+        n_resamples=n_resamples,
+        seed=seed,
     )
 
 
@@ -297,9 +395,11 @@ def audit_predictions(
     predictions: Predictions,
     *,
     sample_weight: Float | None = None,
+    prevalence: float | None = None,
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Audit:
     """Audit predictions on `scalecal.cases.Cases`.
 
@@ -310,8 +410,10 @@ def audit_predictions(
         or made of their votes where they have none. Cases without a label are left out, with a note.
     sample_weight
         (n,) how many cases each row stands for; all rows labelled and without groups then.
-    n_bins, n_resamples, seed
+    prevalence, n_bins, n_resamples, seed
         As `audit`.
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
     """
     check_positive_int(n_bins, "n_bins")
     check_positive_int(n_resamples, "n_resamples", least=20)
@@ -322,8 +424,15 @@ def audit_predictions(
         check_sides(y, cases.votes, sample_weight=sample_weight)
     units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    reweighted = None if prevalence is None else _reweighted(predictions, units, prevalence)
+    if reweighted is not None:
+        units = units.weighted(y, reweighted.prevalence)
     rows: list[dict[str, Any]] = []
-    for name in ("overall", *cases.stratum_names):
+    names = ("overall", *cases.stratum_names)
+    # The null takes about as long as all rows together, and so does the difficulty by votes.
+    third = 1 / (1 + (cases.strata is not None) + (cases.votes is not None))
+    for done, name in enumerate(names):
+        advance(third / len(names) if done else 0.0)
         inside = cases.within(name)
         votes = None if cases.votes is None else cases.votes[inside]
         if len(y[inside]) == 0:
@@ -338,9 +447,11 @@ def audit_predictions(
             reader=reader,
             rho=predictions.rho,
             selected=cases.agreement and name != "overall",
+            test=None if reweighted is None else partial(reweighted.test, rows=inside),
             **options,
         )
         rows.append({"name": name, **numbers})
+    advance(third / len(names))
     difficulty: list[dict[str, Any]] = []
     if cases.votes is not None:
         rows[0] |= split_scores(
@@ -350,16 +461,67 @@ def audit_predictions(
             n_bins=n_bins,
             groups=units.group,
             sample_weight=units.times,
+            importance=units.weights if units.importance else None,
         )
         difficulty = _by_difficulty(predictions, units, n_resamples, seed)
         known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
         rows[0]["p_votes_holm"] = min(known, default=float("nan"))
-    _add_null(rows, predictions, units, options)
+        advance(third)
+    null_bars = _add_null(
+        rows, predictions, units, reweighted, options, lambda share: advance(share * third)
+    )
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
+    if prevalence is not None:
+        meta |= _about_prevalence(y, units, prevalence)
     notes = [*_notes(predictions, rows, units), *cases.notes]
+    if reweighted is not None:
+        notes.insert(0, _prevalence_note(meta, units.n))
     references = _references(predictions, units)
-    return Audit(rows, references, meta, notes, predictions, units.times, difficulty=difficulty)
+    return Audit(
+        rows,
+        references,
+        meta,
+        notes,
+        predictions,
+        units,
+        difficulty=difficulty,
+        null_bars=null_bars,
+    )
+
+
+def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Reweighted | None:
+    """All cases with the weights of their classes; None where the sample has the prevalence already."""
+    check_prevalence(prevalence)
+    if predictions.p.ndim != 1:
+        raise InputError(
+            f"a prevalence is of one of two classes, but there are {predictions.p.shape[1]}"
+        )
+    if units.times is not None:
+        raise InputError(
+            "a streamed audit keeps counts, which cannot be reweighted to a prevalence"
+        )
+    y = labels_of(predictions.cases)
+    out = Reweighted(y, predictions.p, float(prevalence), units.group)
+    return None if abs(out.weights.offset) < 1e-9 else out
+
+
+def _about_prevalence(y: Int, units: Units, prevalence: float) -> dict[str, Any]:
+    w = np.ones(len(y)) if units.weights is None else units.weights
+    return {
+        "prevalence": float(prevalence),
+        "sample_prevalence": float(y.mean()),
+        "n_effective": effective_units(w),
+    }
+
+
+def _prevalence_note(meta: dict[str, Any], n: int) -> str:
+    return (
+        f"All numbers are of a population with {100 * meta['prevalence']:.3g} % positives, which is taken as "
+        f"known: {100 * meta['sample_prevalence']:.3g} % of these cases are positive, so each has an "
+        f"importance weight by its label. The {n:,} cases are worth "
+        f"{meta['n_effective']:,.0f} of equal weight."
+    )
 
 
 def _checked(predictions: Predictions) -> Predictions:
@@ -410,22 +572,31 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _add_null(
-    rows: list[dict[str, Any]], predictions: Predictions, units: Units, options: dict[str, Any]
-) -> None:
-    strata = predictions.cases.strata
+    rows: list[dict[str, Any]],
+    predictions: Predictions,
+    units: Units,
+    reweighted: Reweighted | None,
+    options: dict[str, Any],
+    advance: Callable[[float], object],
+) -> dict[str, Float]:
+    """Add each stratum's null to its row; return where its bins lie under it."""
+    strata, bars = predictions.cases.strata, {}
     if strata is None:
-        return
+        return {}
     event = read_hard_event(labels_of(predictions.cases), predictions.p)
-    drawn = selection_null(
+    weights = None if reweighted is None else reweighted.weights
+    drawn = selection_draws(
         event.y,
         event.p,
         strata.codes,
         n_strata=len(strata.names),
         groups=units.group,
         sample_weight=units.times,
+        weights=weights,
+        advance=advance,
         **options,
     )
-    for row, column in zip(rows[1:], drawn.T, strict=True):
+    for number, (row, column) in enumerate(zip(rows[1:], drawn.ece.T, strict=True)):
         finite = column[np.isfinite(column)]
         if row["n"] and len(finite):
             low, high = np.quantile(finite, [0.05, 0.95])
@@ -436,6 +607,8 @@ def _add_null(
                 "null_rank": float((finite < row["ece"]).mean()),
                 "p_null": rank_p(finite, row["ece"]),
             }
+            bars[row["name"]] = drawn.bars(number)
+    return bars
 
 
 def _by_difficulty(
@@ -453,6 +626,7 @@ def _by_difficulty(
         n_resamples=n_resamples,
         seed=seed,
         sample_weight=units.times,
+        importance=units.weights if units.importance else None,
     )
     return [asdict(test) for test in found]
 
@@ -462,7 +636,7 @@ def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
     cases, p = predictions.cases, predictions.p
     y = labels_of(cases)
     n_classes = 2 if p.ndim == 1 else p.shape[1]
-    share = np.bincount(y, units.times, n_classes) / units.n
+    share = np.bincount(y, units.weights, n_classes) / units.n
     title = "constant 0.5" if n_classes == 2 else f"constant 1/{n_classes}"
     out = []
     for name, constant in ((title, np.full(n_classes, 1 / n_classes)), ("prevalence", share)):
@@ -471,12 +645,12 @@ def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
             here = units.within(inside)
             row: dict[str, Any] = {"name": name, "stratum": stratum, "n": here.n}
             if here.n:
-                counts = np.bincount(y[inside], here.times, n_classes)
+                counts = np.bincount(y[inside], here.weights, n_classes)
                 row |= _constant_scores(constant, counts)
                 if cases.votes is not None:
                     votes = cases.votes[inside]
                     probs = np.broadcast_to(constant, votes.shape)
-                    row["vote_nll"] = metrics.vote_nll(votes, probs, sample_weight=here.times)
+                    row["vote_nll"] = metrics.vote_nll(votes, probs, sample_weight=here.weights)
             out.append(row)
     return out
 
@@ -518,8 +692,8 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
             "n_raters": [int(m) for m in np.unique(size)],
             "votes_judge": "p" if predictions.p_reader is None else "p_reader",
             "rho": predictions.rho,
-            "fleiss_kappa": fleiss_kappa(cases.votes, sample_weight=units.times),
-            "krippendorff_alpha": krippendorff_alpha(cases.votes, sample_weight=units.times),
+            "fleiss_kappa": fleiss_kappa(cases.votes, sample_weight=units.weights),
+            "krippendorff_alpha": krippendorff_alpha(cases.votes, sample_weight=units.weights),
         }
     return meta
 

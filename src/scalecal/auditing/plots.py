@@ -183,6 +183,49 @@ def _describe(top: Axes, title: str, ece: float, calibrated: float) -> None:
     )
 
 
+def decision(audit: Audit, *, most: int = 6) -> Figure:
+    """Decision curve of every stratum: net benefit of the model, of treating all, and of treating none.
+
+    One row of panels per judge, labels and votes. The band is the 95 % interval at each threshold.
+    Curves are drawn down to the depth of the benefit of treating all; within a stratum the prevalence is
+    that of the stratum.
+    """
+    table = audit.decision_curve()
+    judges = list(dict.fromkeys(table["judge"]))
+    strata = list(dict.fromkeys(table["stratum"]))[:most]
+    with style():
+        figure, axes = panels(
+            max(1, len(strata)),
+            (2.6 * max(1, len(strata)) + 0.6, 2.6 * max(1, len(judges))),
+            max(1, len(judges)),
+        )
+        for i, judge in enumerate(judges):
+            for j, stratum in enumerate(strata):
+                part = table[(table["judge"] == judge) & (table["stratum"] == stratum)]
+                _benefit_panel(part, axes[i, j], COLOURS[i])
+                axes[i, j].set_title(f"{stratum}, n = {number(int(part['n'].iloc[0]))}")
+            axes[i, 0].set_ylabel(f"net benefit by {judge}")
+        for axis in axes[-1]:
+            axis.set_xlabel("threshold")
+        if not judges:
+            axes[0, 0].set_axis_off()
+            axes[0, 0].text(0.5, 0.5, "not defined for more than two classes", ha="center")
+    return figure
+
+
+def _benefit_panel(part: pd.DataFrame, axis: Axes, colour: str) -> None:
+    x, top = part["threshold"], max(0.01, float(part["prevalence"].iloc[0]))
+    axis.axhline(0.0, color=QUIET, linewidth=0.8)
+    axis.plot(x, part["treat_all"], color=QUIET, linewidth=0.8, linestyle="--")
+    axis.fill_between(
+        x, part["net_benefit_low"], part["net_benefit_high"], color=colour, alpha=0.2, lw=0
+    )
+    axis.plot(x, part["net_benefit"], color=colour, linewidth=1.6)
+    axis.set_xlim(0, 1)
+    axis.set_ylim(-0.25 * top, 1.08 * top)
+    axis.set_xticks([0, 0.5, 1])
+
+
 def power_curve(plan: pd.DataFrame, *, power: float) -> Figure:
     """Power against the number of cases, one line per number of readers."""
     with style():

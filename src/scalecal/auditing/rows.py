@@ -8,7 +8,7 @@ one probability, votes the same or, where a model gives one, the probability of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ def case_sums(
     """
     event = read_hard_event(y, probs)
     binary = probs.ndim == 1
-    areas = _auc_terms(event.y, event.p, units.times) if binary else None
+    areas = _auc_terms(event.y, event.p, units.weights) if binary else None
 
     def terms(part: slice, here: Units) -> dict[str, Float]:
         p, residual = event.p[part], event.p[part] - event.y[part]
@@ -107,8 +107,9 @@ def case_sums(
         top = (p >= 0.5).astype(np.int64) if binary else table.argmax(axis=1)
         right = (top == y[part]).astype(np.float64)
         of_label = table[each, y[part]]
+        ones = np.ones(len(table))
         sums = {
-            "n": here.total(np.ones(len(table))),
+            "n": here.total(ones),
             "bins": here.total(residual, bin_index(p, n_bins=n_bins), n_bins),
             "gap": here.total(residual),
             "overconfidence": here.total(table[each, top] - right),
@@ -121,6 +122,12 @@ def case_sums(
         if counts is not None:
             own = table if reader is None else as_table(reader[part])
             sums |= _vote_sums(own, counts[part], rho, here)
+        if here.importance is not None:
+            of = {"n": ones}
+            if counts is not None:
+                m = counts[part].sum(axis=1)
+                of |= {"voted": (m > 0).astype(np.float64), "paired": (m > 1).astype(np.float64)}
+            sums |= {f"{name}_size": here.size(values) for name, values in of.items()}
         return sums if areas is None else sums | {"auc": here.total(areas[part])}
 
     return units.totals(terms)
@@ -175,24 +182,33 @@ def values_and_draws(
     The bootstrap is widened as few or unequal units demand.
     """
     drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
-    size = sums["n"][:, 0]
+    size = _size(sums, "n")
     return _point(sums), {name: stretched(values, size) for name, values in drawn.items()}
 
 
-def values_and_intervals(sums: Mapping[str, Float], perfect: float) -> dict[str, float]:
+def _size(sums: Mapping[str, Float], name: str) -> Float:
+    """Weight of the cases of each unit."""
+    return sums.get(f"{name}_size", sums[name])[:, 0]
+
+
+def values_and_intervals(
+    sums: Mapping[str, Float], perfect: float, heaviest: float = 1.0
+) -> dict[str, float]:
     """Metrics from the sums of `case_sums`, with their 95 % intervals: name, name_low, name_high.
 
     AUC's are by the placements of DeLong, DeLong and Clarke-Pearson (1988), summed over groups
     (Obuchowski, 1997, Biometrics 53), on the logit scale; `perfect` is what `perfect_auc_worth` says.
+    `heaviest` is the largest importance weight: cases that are all right say least of the class that has it.
     """
     out: dict[str, float] = {}
     for name, value in _point(sums).items():
         if name not in INTERVALS:
             continue
-        size = sums[PER.get(name, "n")][:, 0]
+        per = PER.get(name, "n")
+        size = _size(sums, per)
         total = float(size.sum())
-        parts = (sums[name][:, 0] - value * size) / total if total else size
-        worth = perfect if name == "auc" else None
+        parts = (sums[name][:, 0] - value * sums[per][:, 0]) / total if total else size
+        worth = perfect if name == "auc" else float((size > 0).sum()) / heaviest
         low, high = unit_interval(value, parts, size, scale=INTERVALS[name], worth=worth)
         out |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return out
@@ -221,23 +237,26 @@ def debiased_interval(
     of two cases of different groups, since residuals of one patient go together. With S, n the sums
     of residuals and cases of a bin, and s, m those of one group in it, that is
     sum_b (n_b / N) (S_b^2 - sum s^2) / (n_b^2 - sum m^2): without groups, `metrics.debiased_error`.
+    Of cases with importance weights s and m are those of a unit.
     The interval is by the jackknife over units. Where the model is calibrated the jackknife
     overstates the variance of such a statistic (by about two), so the interval errs on the wide side.
     Few units, or unequal ones, widen it as they do any interval (`standard_errors`).
     """
     event = read_hard_event(y, probs)
     residual = event.p - event.y
-    cell = bin_index(event.p, n_bins=n_bins, binning="mass", sample_weight=units.times)
+    cell = bin_index(event.p, n_bins=n_bins, binning="mass", sample_weight=units.weights)
 
     def terms(part: slice, here: Units) -> dict[str, Float]:
         r, k = residual[part], cell[part]
         squares = {"own": here.total(r * r, k, n_bins)} if units.group is None else {}
-        ones = np.ones(len(r))
-        return {"first": here.total(r, k, n_bins), "size": here.total(ones, k, n_bins)} | squares
+        size = here.size(np.ones(len(r)), k, n_bins)
+        return {"first": here.total(r, k, n_bins), "size": size} | squares
 
     totals = units.totals(terms)
     first, size = totals["first"], totals["size"]
-    if units.group is None:
+    if units.importance is not None:
+        own, pairs = first**2, size**2
+    elif units.group is None:
         own, pairs = totals["own"], size
     else:
         _, row, part = np.unique(
@@ -279,15 +298,16 @@ def score(
     reader: Float | None = None,
     rho: float = 0.0,
     selected: bool = False,
+    test: Callable[..., metrics.CalibrationTest] | None = None,
 ) -> dict[str, Any]:
     """All numbers of one stratum that depend on its own cases alone; arguments as `case_sums`.
 
     `selected`: the votes made the stratum. Tests of calibration reject calibrated models there, and
-    are left out.
+    are left out. `test` makes a test by its name of cases with importance weights.
     """
-    w, groups = units.times, units.group
+    w, groups = units.weights, units.group
     event = read_hard_event(y, probs, w)
-    draws: dict[str, Any] = {"groups": groups, "n_resamples": n_resamples, "seed": seed}
+    draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
     debiased, low, high = debiased_interval(y, probs, units=units, n_bins=n_bins)
     row: dict[str, Any] = {
         "n": units.n,
@@ -301,12 +321,17 @@ def score(
         "smece": metrics.smece(y, probs, sample_weight=w),
     }
     sums = case_sums(y, probs, counts, units=units, n_bins=n_bins, reader=reader, rho=rho)
-    row |= values_and_intervals(sums, perfect_auc_worth(event.y, units))
+    heaviest = 1.0 if units.importance is None else float(units.importance.weight.max())
+    row |= values_and_intervals(sums, perfect_auc_worth(event.y, units), heaviest)
     for name in TESTS:
         options = draws | {"n_bins": n_bins} if name == "consistency" else draws
         if selected and name != "consistency":
             continue
-        result = getattr(metrics, name)(y, probs, sample_weight=w, **options)
+        if test is None:
+            own = getattr(metrics, name)
+            result = own(y, probs, groups=groups, sample_weight=w, **options)
+        else:
+            result = test(name, **options)
         row[f"p_{name}"] = float("nan") if selected else result.p_value
         for key in ("intercept", "slope") if name == "cox" else ():
             row[f"cox_{key}"] = result.details.get(key, float("nan"))
@@ -316,7 +341,7 @@ def score(
         row["reason"] = why
     row["excess"] = row["ece"] - row["floor"]
     if counts is not None and (counts.sum(axis=1) > 0).any():
-        row |= _vote_extras(probs if reader is None else reader, counts, w)
+        row |= _vote_extras(probs if reader is None else reader, counts, units)
     return row
 
 
@@ -335,16 +360,17 @@ def _why_undefined(units: Units) -> str:
     return ""
 
 
-def _vote_extras(p: Float, votes: Int, times: Float | None) -> dict[str, float]:
+def _vote_extras(p: Float, votes: Int, units: Units) -> dict[str, float]:
     """Vote metrics that are no plain sums, and the floors of those that have one."""
-    size = votes.sum(axis=1)
+    size, weights = votes.sum(axis=1), units.weights
     some = size > 0
-    w = None if times is None else times[some]
+    w = None if weights is None else weights[some]
+    n_votes = int(size.sum() if units.times is None else size @ units.times)
     table = bins(votes[some] / size[some, None], p[some], n_bins=1, sample_weight=w)
     out: dict[str, float] = {
-        "n_votes": int(size.sum() if times is None else size @ times),
+        "n_votes": n_votes,
         "vote_share": float(table.mean_y[0]),
-        "ent_ce": metrics.ent_ce(votes, p, sample_weight=times),
+        "ent_ce": metrics.ent_ce(votes, p, sample_weight=weights),
     }
     for name in ("vote_nll", "dist_ce", "ent_ce"):
         out[f"{name}_floor"] = metrics.vote_floor(name, p[some], size[some], sample_weight=w)
@@ -359,16 +385,22 @@ def split_scores(
     n_bins: int,
     groups: Int | None = None,
     sample_weight: Float | None = None,
+    importance: Float | None = None,
 ) -> dict[str, float]:
-    """How well the law of votes tells which panels split; not within strata of agreement."""
-    split, chance, w = split_events(votes, p, None, rho, sample_weight)
+    """How well the law of votes tells which panels split; not within strata of agreement.
+
+    `sample_weight` counts cases. There is no floor with importance weights: they are by label, and how
+    labels and splits go together is not in the law of votes alone.
+    """
+    weights = sample_weight if importance is None else importance
+    split, chance, w = split_events(votes, p, None, rho, weights)
     if len(split) == 0:
         return dict.fromkeys(("split_auc", "split_ece", "split_ece_floor"), float("nan"))
     own = None if groups is None else groups[votes.sum(axis=1) >= 2]
     return {
         "split_auc": metrics.auc(split, chance, sample_weight=w),
         "split_ece": metrics.ece(split, chance, n_bins=n_bins, sample_weight=w),
-        "split_ece_floor": metrics.noise_floor(
-            chance, y=split, groups=own, n_bins=n_bins, sample_weight=w
-        ),
+        "split_ece_floor": float("nan")
+        if importance is not None
+        else metrics.noise_floor(chance, y=split, groups=own, n_bins=n_bins, sample_weight=w),
     }

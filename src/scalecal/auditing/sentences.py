@@ -7,6 +7,7 @@ fails only where it is worse than a calibrated model would look there.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -17,6 +18,9 @@ from scalecal.metrics import COLUMNS, Column
 
 LEVEL = 0.05
 """Level of the tests behind the sentences."""
+
+WIDTH = 100
+"""Columns of a terminal that tables keep to."""
 
 Row = Mapping[str, Any]
 
@@ -121,18 +125,99 @@ def _one_table(rows: Sequence[Row], references: Sequence[Row], keys: Sequence[st
     lines = [[column.title for column in used]]
     lines += [[cell(c.key, row.get(c.key)) for c in used] for row in rows]
     lines += [[cell(c.key, row[c.key]) if c.key in row else "" for c in used] for row in references]
-    return lay_out(lines, rules={0, len(rows)})
+    names = short_names([first for first, *_ in lines])
+    return lay_out(
+        [[name, *others] for name, (_, *others) in zip(names, lines, strict=True)],
+        rules={0, len(rows)},
+    )
 
 
-def lay_out(lines: Sequence[Sequence[str]], *, rules: Set[int] = frozenset({0})) -> str:
-    """Align cells, the first column to the left; draw a rule below some lines, but for the last."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = []
-    for i, (first, *others) in enumerate(lines):
-        cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
-        text.append("  ".join(cells).rstrip())
-        if i in rules and i < len(lines) - 1:
-            text.append("-" * (sum(widths) + 2 * (len(widths) - 1)))
+def short_names(names: Sequence[str], most: int = 22) -> list[str]:
+    """Return names of at most so many letters, or as many more as tell them apart.
+
+    Examples
+    --------
+    >>> short_names(["low", "University Hospital A, site 12"])
+    ['low', 'University …A, site 12']
+    """
+    distinct = len(set(names))
+    while True:
+        kept = [
+            name
+            if len(name) <= most
+            else f"{name[: most // 2]}…{name[len(name) - (most - 1) // 2 :]}"
+            for name in names
+        ]
+        if len(set(kept)) == distinct:
+            return kept
+        most += 2
+
+
+def column_width(title: str, cells: Sequence[str]) -> int:
+    """Width of a column whose title may take several lines."""
+    return max(map(len, [*cells, *_title_lines(title, cells)]))
+
+
+def _title_lines(title: str, cells: Sequence[str]) -> list[str]:
+    widest = max(map(len, cells), default=0)
+    lines = textwrap.wrap(title, max(widest, 1), break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
+
+
+def lay_out(
+    lines: Sequence[Sequence[str]], *, rules: Set[int] = frozenset({0}), width: int = WIDTH
+) -> str:
+    """Align cells, the first column to the left; draw a rule below some lines, but for the last.
+
+    Where that is wider than `width`, titles take several lines; columns for which there is still no room
+    follow in further tables, each with the first column.
+
+    Examples
+    --------
+    >>> print(lay_out([["stratum", "vote NLL floor", "ECE"], ["low", "0.512", "0.2"]], width=20))
+              vote
+               NLL
+    stratum  floor  ECE
+    -------------------
+    low      0.512  0.2
+    """
+    titles, *body = lines
+    columns = [[row[k] for row in body] for k in range(len(titles))]
+    widths = [column_width(title, column) for title, column in zip(titles, columns, strict=True)]
+    blocks: list[list[int]] = [[0]]
+    for k in range(1, len(titles)):
+        if len(blocks[-1]) > 1 and _total([widths[i] for i in (*blocks[-1], k)]) > width:
+            blocks.append([0])
+        blocks[-1].append(k)
+    return "\n\n".join(
+        _block([titles[k] for k in block], [columns[k] for k in block], rules, width)
+        for block in blocks
+    )
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _block(
+    titles: Sequence[str], columns: Sequence[Sequence[str]], rules: Set[int], width: int
+) -> str:
+    heads = [[title] for title in titles]
+    widths = [max(map(len, each)) for each in map(list.__add__, heads, map(list, columns))]
+    if _total(widths) > width:
+        heads = list(map(_title_lines, titles, columns))
+        widths = list(map(column_width, titles, columns))
+    tall = max(map(len, heads))
+
+    def line(first: str, *others: str) -> str:
+        return "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip()
+
+    text = [
+        line(*cells) for cells in zip(*([""] * (tall - len(h)) + h for h in heads), strict=True)
+    ]
+    rule = "-" * _total(widths)
+    for i, cells in enumerate(zip(*columns, strict=True)):
+        text += [rule, line(*cells)] if i in rules else [line(*cells)]
     return "\n".join(text)
 
 
@@ -144,28 +229,52 @@ def _overall(row: Row) -> str:
     if not np.isfinite(row["floor"]):
         return f"{start}. There is no verdict: {row['reason']}."
     start += f", where a calibrated model would show {number(row['floor'])} on average"
-    tests = [row[k] for k in ("p_cox", "p_consistency") if np.isfinite(row[k])]
-    if not tests:
+    p = overall_p(row)
+    if p is None:
         return start + "; no test of calibration is defined here."
-    p = min(1.0, min(tests) * len(tests))  # Bonferroni
-    by = ", corrected for two tests" if len(tests) == 2 else ""
+    by = ", corrected for two tests" if len(_tests(row)) == 2 else ""
     if p >= LEVEL:
-        return start + f": the tests find no miscalibration in these cases (p {_equals(p)}{by})."
-    return start + f": it is miscalibrated{_kind(row)} (p {_equals(p)}{by})."
+        return start + f": the tests find no miscalibration in these cases ({p_text(p)}{by})."
+    return start + f": it is miscalibrated{_KINDS[error_kind(row)]} ({p_text(p)}{by})."
 
 
-def _kind(row: Row) -> str:
-    """Which way it is wrong, where an interval excludes 0 and the slope of Cox's line agrees."""
+def _tests(row: Row) -> list[float]:
+    return [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
+
+
+def overall_p(row: Row) -> float | None:
+    """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
+
+    Examples
+    --------
+    >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
+    0.02
+    """
+    tests = _tests(row)
+    return min(1.0, len(tests) * min(tests)) if tests else None  # Bonferroni
+
+
+_KINDS = {
+    "over": ", mostly over-confident",
+    "under": ", mostly under-confident",
+    "high": ", its probabilities mostly too high",
+    "low": ", its probabilities mostly too low",
+    "": "",
+}
+
+
+def error_kind(row: Row) -> str:
+    """Which way it is wrong, where an interval excludes 0 and the slope of Cox's line agrees; else ""."""
     over, shift = _sign(row, "overconfidence"), _sign(row, "gap")
     slope = row.get("cox_slope", float("nan"))
     # Logits stretched about 0 move each p away from 1/2, so over-confidence is the mean error and
     # the gap of the means no larger; logits shifted move each p one way, and it is the other way round.
     if over and abs(row["overconfidence"]) >= abs(row["gap"]) - 1e-9:
         if over > 0 and slope < 1.0:
-            return ", mostly over-confident"
+            return "over"
         if over < 0 and slope > 1.0:
-            return ", mostly under-confident"
-    return f", its probabilities mostly too {'high' if shift > 0 else 'low'}" if shift else ""
+            return "under"
+    return ("high" if shift > 0 else "low") if shift else ""
 
 
 def _sign(row: Row, name: str) -> int:
@@ -174,8 +283,15 @@ def _sign(row: Row, name: str) -> int:
     return int(low > 0.0) - int(high < 0.0)
 
 
-def _equals(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"= {p_value(p)}"
+def p_text(p: float) -> str:
+    """Write a p-value as text has it.
+
+    Examples
+    --------
+    >>> p_text(0.0004), p_text(0.2)
+    ('p < 0.001', 'p = 0.200')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p_value(p)}"
 
 
 def _strata(rows: Sequence[Row], agreement: bool) -> str:
@@ -190,7 +306,7 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
     if failing:
         listed = "; ".join(
             f"{the}{r['name']} {what} (n = {number(r['n'])}): ECE {number(r['ece'])} against "
-            f"{number(r['null'])}, p {_equals(r['p_null_holm'])}"
+            f"{number(r['null'])}, {p_text(r['p_null_holm'])}"
             for r in failing
         )
         return f"It is worse than a calibrated model would look in the same strata on {listed}."
@@ -198,7 +314,7 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
     return (
         f"No stratum is measurably worse than a calibrated model would look there: the largest ECE, "
         f"{number(worst['ece'])} on {the}{worst['name']} {what} (n = {number(worst['n'])}), compares with "
-        f"{number(worst['null'])} for a calibrated model (p {_equals(worst['p_null_holm'])})."
+        f"{number(worst['null'])} for a calibrated model ({p_text(worst['p_null_holm'])})."
     )
 
 
@@ -214,7 +330,7 @@ def _difficulty(tests: Sequence[Row], reader: bool, foreseen: bool) -> str:
     )
     if failing:
         listed = "; ".join(
-            f"{t['name']} cases (n = {number(t['n'])}): {_off(t)}, p {_equals(t['p_votes_holm'])}"
+            f"{t['name']} cases (n = {number(t['n'])}): {_off(t)}, {p_text(t['p_votes_holm'])}"
             for t in failing
         )
         return f"By predicted difficulty, {whose} is not borne out by the votes on {listed}."
@@ -222,7 +338,7 @@ def _difficulty(tests: Sequence[Row], reader: bool, foreseen: bool) -> str:
     unseen = "p_split does not predict" if foreseen else "the model itself does not see"
     bound = f"; difficulty that {unseen} is not tested"
     return (
-        f"By predicted difficulty, the votes bear out {whose} (smallest p {_equals(least['p_votes_holm'])}, "
+        f"By predicted difficulty, the votes bear out {whose} (smallest {p_text(least['p_votes_holm'])}, "
         f"on {least['name']} cases, n = {number(least['n'])}){bound}."
     )
 

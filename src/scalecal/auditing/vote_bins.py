@@ -7,6 +7,7 @@ Where cases come in groups, these are the units.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,7 @@ def vote_bins(
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
     sample_weight: Float | None = None,
+    importance: Float | None = None,
 ) -> VoteBins:
     """Compare the share of positive votes with the probability of one, bin by bin.
 
@@ -80,6 +82,8 @@ def vote_bins(
         With more than two classes the event is a vote for the top class.
     groups, n_bins, n_resamples, seed, sample_weight
         As `scalecal.metrics.resampled_residuals`.
+    importance
+        (n,) weights of cases that were sampled by class; what chance does to them is not known (NaN).
 
     Examples
     --------
@@ -89,15 +93,21 @@ def vote_bins(
     """
     m = votes.sum(axis=1)
     some = m > 0
-    m, w = m[some], np.ones(int(some.sum())) if sample_weight is None else sample_weight[some]
+    weights = sample_weight if importance is None else importance
+    m, w = m[some], np.ones(int(some.sum())) if weights is None else weights[some]
     shares = votes[some] / m[:, None]
     table = bins(shares, probs[some], n_bins=n_bins, sample_weight=w)
     p, share = event_probs(probs[some]), read_event(shares, probs[some]).y
     cell = bin_index(p, n_bins=n_bins)
     rho = vote_correlation(share, p, m, cell, w)
-    counted = np.rint(np.bincount(cell, w * m, n_bins)).astype(np.int64)
+    if importance is not None:
+        table = replace(table, n=np.bincount(cell, minlength=n_bins))
+    times = w if importance is None else np.ones(len(m))
+    counted = np.rint(np.bincount(cell, times * m, n_bins)).astype(np.int64)
     rng, drawn = as_rng(seed), np.zeros((n_resamples, n_bins))
     unit = read_groups(None if groups is None else groups[some], len(p))
+    if importance is not None:
+        return VoteBins(table, counted, np.full_like(drawn, np.nan), rho)
     if unit is not None:
         if too_few(unit):
             return VoteBins(table, counted, np.full_like(drawn, np.nan), rho)
@@ -164,6 +174,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
             n_resamples=meta["n_resamples"],
             seed=meta["seed"],
             sample_weight=None if source.times is None else source.times[inside],
+            importance=source.units.within(inside).weights if source.units.importance else None,
         )
         panels.append({"stratum": name, "judges": meta["votes_judge"], **_facts(found, level)})
     return panels
@@ -179,7 +190,7 @@ def _facts(found: VoteBins, level: float) -> dict[str, Any]:
     with np.errstate(divide="ignore", invalid="ignore"):
         bars = np.clip(table.mean_p - tails / table.weight, 0.0, 1.0)
     return {
-        "n": int(np.rint(n)),
+        "n": int(table.n.sum()),
         "votes": int(found.votes.sum()),
         "rho": found.rho,
         "ece": table.ece,

@@ -13,8 +13,10 @@ from scalecal.calibrators.base import Calibrator, Chain, Identity
 from scalecal.calibrators.free import (
     HistogramBinning,
     IsotonicCalibration,
+    VennAbers,
     fit_histogram,
     fit_isotonic,
+    fit_venn_abers,
 )
 from scalecal.calibrators.logistic import (
     BetaCalibration,
@@ -23,8 +25,20 @@ from scalecal.calibrators.logistic import (
     fit_platt,
     fit_vector_scaling,
 )
+from scalecal.calibrators.matrix import StructuredMatrixScaling, fit_structured_matrix
 from scalecal.calibrators.panels import PanelCalibrator, ReaderOnTop
-from scalecal.calibrators.temperature import TemperatureScaling, fit_temperature
+from scalecal.calibrators.splines import (
+    QuadraticScaling,
+    SplineCalibration,
+    fit_quadratic,
+    fit_spline,
+)
+from scalecal.calibrators.temperature import (
+    EnsembleTemperature,
+    TemperatureScaling,
+    fit_ensemble_temperature,
+    fit_temperature,
+)
 from scalecal.checks import lookup
 
 __all__ = [
@@ -32,29 +46,44 @@ __all__ = [
     "BetaCalibration",
     "Calibrator",
     "Chain",
+    "EnsembleTemperature",
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
     "PanelCalibrator",
     "PlattScaling",
+    "QuadraticScaling",
     "ReaderOnTop",
+    "SplineCalibration",
+    "StructuredMatrixScaling",
     "TemperatureScaling",
+    "VennAbers",
     "fit_beta",
+    "fit_ensemble_temperature",
     "fit_histogram",
     "fit_isotonic",
     "fit_platt",
+    "fit_quadratic",
+    "fit_spline",
+    "fit_structured_matrix",
     "fit_temperature",
     "fit_vector_scaling",
+    "fit_venn_abers",
     "from_dict",
 ]
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "identity": Identity,
     "temperature": TemperatureScaling,
+    "ensemble-temperature": EnsembleTemperature,
     "platt": PlattScaling,
+    "quadratic": QuadraticScaling,
     "beta": BetaCalibration,
+    "spline": SplineCalibration,
     "isotonic": IsotonicCalibration,
+    "venn-abers": VennAbers,
     "histogram": HistogramBinning,
+    "structured-matrix": StructuredMatrixScaling,
     "panel": PanelCalibrator,
 }
 """Calibrators by name."""

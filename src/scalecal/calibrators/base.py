@@ -89,21 +89,21 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         targets = check_targets(y, n_classes)
         n = check_same_length(logits=z, y=targets)
         weights = check_weights(sample_weight, n, "sample_weight")
-        self._fit(_one_form(z), targets, weights, n_raters)
+        self._fit(one_form(z), targets, weights, n_raters)
         self.n_classes_ = n_classes
         return self
 
     def transform(self, logits: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
         """Return calibrated logits in the form given."""
         z = self._check(logits)
-        out = self._transform(_one_form(z), n_raters)
+        out = self._transform(one_form(z), n_raters)
         if z.ndim == 2 and self.n_classes_ == 2:
             return np.column_stack([-0.5 * out, 0.5 * out])
         return out
 
     def predict_proba(self, logits: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
         """Return calibrated probabilities (n, C), for logits of either form."""
-        probs = self._probs(_one_form(self._check(logits)), n_raters)
+        probs = self._probs(one_form(self._check(logits)), n_raters)
         return np.column_stack([1.0 - probs, probs]) if probs.ndim == 1 else probs
 
     def __or__(self, other: Calibrator) -> Chain:
@@ -251,7 +251,7 @@ class Chain(Calibrator):
         return self
 
 
-def _one_form(z: Float) -> Float:
+def one_form(z: Float) -> Float:
     """Return two-class logits as (n,), others as they are."""
     return np.asarray(z[:, 1] - z[:, 0]) if z.ndim == 2 and z.shape[1] == 2 else z
 

@@ -1,14 +1,15 @@
-"""Isotonic calibration and histogram binning: calibration curves of no fixed form."""
+"""Isotonic calibration, Venn-Abers and histogram binning: calibration curves of no fixed form."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 from scipy.special import expit, logit
 
-from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest
+from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest, one_form
 from scalecal.checks import Float, InputError, check_choice, check_positive_int
 
 
@@ -23,7 +24,7 @@ def _check_both(targets: Float, weights: Float | None, c: int) -> None:
         )
 
 
-def _merge_ties(z: Float, targets: Float, weights: Float | None) -> tuple[Float, Float, Float]:
+def merge_ties(z: Float, targets: Float, weights: Float | None) -> tuple[Float, Float, Float]:
     """Return the distinct logits ascending, their mean targets and their weights."""
     w = np.ones(len(z)) if weights is None else weights
     keep = w > 0
@@ -44,7 +45,7 @@ def fit_isotonic(
     >>> fit_isotonic(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.0, 1.0]))[1].tolist()
     [0.0, 0.5, 0.5, 1.0]
     """
-    points, means, mass = _merge_ties(logits, targets, weights)
+    points, means, mass = merge_ties(logits, targets, weights)
     curve = np.clip(isotonic_regression(means, weights=mass).x, 0.0, 1.0)
     # Inside a flat stretch only its two ends matter.
     kept = np.ones(len(curve), dtype=bool)
@@ -53,9 +54,11 @@ def fit_isotonic(
 
 
 class _FreeCurve(Calibrator):
-    """Two lists of arrays that describe the curve of the positive class, or of every class."""
+    """Lists of arrays that describe the curve of the positive class, or of every class."""
 
-    def _fit_curve(self, odds: Float, targets: Float, weights: Float | None) -> tuple[Float, Float]:
+    _needs_both: ClassVar[bool] = True
+
+    def _fit_curve(self, odds: Float, targets: Float, weights: Float | None) -> tuple[Float, ...]:
         raise NotImplementedError
 
     def _curve(self, c: int, odds: Float) -> Float:
@@ -67,7 +70,8 @@ class _FreeCurve(Calibrator):
             classes = [(c, log_odds(z, c), targets[:, c]) for c in range(z.shape[1])]
         curves = []
         for c, odds, share in classes:
-            _check_both(share, weights, c)
+            if self._needs_both:
+                _check_both(share, weights, c)
             curves.append(self._fit_curve(odds, share, weights))
         for name, arrays in zip(self._fitted, zip(*curves, strict=True), strict=True):
             setattr(self, name, list(arrays))
@@ -108,6 +112,118 @@ class IsotonicCalibration(_FreeCurve):
         return np.interp(odds, self.knots_[c], self.values_[c])
 
 
+def fit_venn_abers(
+    logits: Float, targets: Float, weights: Float | None = None
+) -> tuple[Float, Float, Float, Float]:
+    """Return the two step functions of the inductive Venn-Abers predictor, p0 and p1.
+
+    p1(z) is the isotonic regression at z of the cases and one more, (z, 1); p0(z) with (z, 0)
+    (Vovk, Petej and Fedorova, 2015, who tabulate them by walking along the hull of the cumulative sums;
+    here every step is found at once by bisection on it).
+
+    Returns
+    -------
+    low_knots, low_values, high_knots, high_values : array
+        p0 is ``low_values[number of low_knots <= z]``, p1 ``high_values[number of high_knots < z]``.
+
+    Examples
+    --------
+    >>> low_knots, low, high_knots, high = fit_venn_abers(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+    >>> low_knots.tolist(), low.tolist()
+    ([1.0], [0.0, 0.5])
+    >>> high_knots.tolist(), high.tolist()
+    ([0.0], [0.5, 1.0])
+    """
+    points, means, mass = merge_ties(logits, targets, weights)
+    high = _with_one_more(means, mass)
+    # A case of label 0 is a case of label 1 in the mirror.
+    low = 1.0 - _with_one_more(1.0 - means[::-1], mass[::-1])[::-1]
+    up, down = np.diff(high) > 0.0, np.diff(low) > 0.0
+    return (
+        points[down],
+        low[np.append(True, down)],
+        points[up],
+        high[np.append(True, up)],
+    )
+
+
+def _with_one_more(means: Float, mass: Float) -> Float:
+    """Return the isotonic regression at each of k points, one case of label 1 added there; then 1.
+
+    With P_j the cumulative sums (mass, sum of labels) it is the largest slope, among a before the
+    point, of the least slope from P_a to P_b + (1, 1) among b from the point on. That slope is at least
+    the one without the added case, so that b is a corner of the greatest convex minorant, and
+    whether b lies behind the point or only behind a makes no difference.
+    """
+    x, y = np.append(0.0, np.cumsum(mass)), np.append(0.0, np.cumsum(mass * means))
+    blocks = isotonic_regression(means, weights=mass).blocks
+    corner_x, corner_y = x[blocks[1:]] + 1.0, y[blocks[1:]] + 1.0
+    edge = np.append(np.diff(corner_y) / np.diff(corner_x), np.inf)
+    x, y = x[:-1], y[:-1]
+    first = np.searchsorted(blocks, np.arange(len(x)), side="right") - 1
+    last = np.full(len(x), len(corner_x) - 1)
+    # The slope to a corner falls along the hull until the next edge is steeper.
+    while (first < last).any():
+        middle = (first + last) // 2
+        steeper = edge[middle] * (corner_x[middle] - x) >= corner_y[middle] - y
+        first, last = (
+            np.where(steeper, first, np.minimum(middle + 1, last)),
+            np.where(steeper, middle, last),
+        )
+    slope = (corner_y[first] - y) / (corner_x[first] - x)
+    return np.append(np.minimum(np.maximum.accumulate(slope), 1.0), 1.0)
+
+
+class VennAbers(_FreeCurve):
+    """Inductive Venn-Abers predictor (Vovk, Petej and Fedorova, 2015): isotonic, with its own doubt.
+
+    Two isotonic regressions, with the new case as one more of label 0 and of label 1, give p0 <= p1;
+    one of them is calibrated whatever the data, and the answer is p1 / (1 - p0 + p1), which is never 0
+    or 1. More than two classes: each against the rest, then renormalised. A new case counts as one of
+    weight 1.
+
+    Attributes
+    ----------
+    low_knots_, low_values_, high_knots_, high_values_ : list of array
+        The steps of p0 and p1 (see `fit_venn_abers`): one array, or one for each class.
+
+    Examples
+    --------
+    >>> calibrator = VennAbers().fit([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+    >>> calibrator.predict_interval([1.5]).round(3).tolist()
+    [[0.333, 0.667]]
+    >>> calibrator.predict_proba([1.5])[:, 1].tolist()
+    [0.5]
+    """
+
+    name = "venn-abers"
+    _fitted = ("low_knots_", "low_values_", "high_knots_", "high_values_")
+    low_knots_: list[Float]
+    low_values_: list[Float]
+    high_knots_: list[Float]
+    high_values_: list[Float]
+    _needs_both = False
+
+    def predict_interval(self, logits: ArrayLike) -> Float:
+        """Return p0 and p1: (n, 2) of the positive class, or (n, C, 2) of each against the rest."""
+        z = one_form(self._check(logits))
+        if z.ndim == 1:
+            return self._interval(0, z)
+        return np.stack([self._interval(c, log_odds(z, c)) for c in range(z.shape[1])], axis=1)
+
+    def _fit_curve(self, *cases: Any) -> tuple[Float, ...]:
+        return fit_venn_abers(*cases)
+
+    def _interval(self, c: int, odds: Float) -> Float:
+        low = self.low_values_[c][np.searchsorted(self.low_knots_[c], odds, side="right")]
+        high = self.high_values_[c][np.searchsorted(self.high_knots_[c], odds, side="left")]
+        return np.column_stack([low, high])
+
+    def _curve(self, c: int, odds: Float) -> Float:
+        low, high = self._interval(c, odds).T
+        return np.asarray(high / (1.0 - low + high))
+
+
 def fit_histogram(
     logits: Float,
     targets: Float,
@@ -133,7 +249,7 @@ def fit_histogram(
     if strategy == "width":
         edges = logit(inner)
     else:
-        points, _, mass = _merge_ties(logits, targets, weights)
+        points, _, mass = merge_ties(logits, targets, weights)
         below = np.cumsum(mass) / mass.sum()
         # The first logit with more than the bin's share below it starts the bin.
         start = np.searchsorted(below, inner - 1e-12, side="left") + 1

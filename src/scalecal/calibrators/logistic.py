@@ -13,7 +13,7 @@ from scalecal.checks import Float
 
 # Weight, per unit of case weight, of the pull towards the identity. It decides only what the data
 # leave open (constant logits) and is far below what shows elsewhere.
-_PULL = 1e-10
+PULL = 1e-10
 
 
 def prior_targets(targets: Float, weights: Float | None, n_classes: int) -> Float:
@@ -32,6 +32,11 @@ def prior_targets(targets: Float, weights: Float | None, n_classes: int) -> Floa
     return np.asarray(targets @ (table / (mass + n_classes)[:, None]))
 
 
+def cross_entropy(eta: Float, targets: Float) -> Float:
+    """Return log(1 + e^eta) - t eta of each case, written so that no exponential overflows."""
+    return np.asarray(np.log1p(np.exp(-np.abs(eta))) + np.maximum(eta, 0.0) - targets * eta)
+
+
 def _fit_logistic(
     features: Float, targets: Float, weights: Float | None, start: Float, free: list[int]
 ) -> tuple[Float, float]:
@@ -41,14 +46,11 @@ def _fit_logistic(
     """
     F = features[:, free]
     w = np.ones(len(F)) if weights is None else weights
-    pull = _PULL * float(w.sum())
+    pull = PULL * float(w.sum())
     goal = start[free]
 
     def loss(x: Float) -> float:
-        eta = F @ x
-        # log(1 + e^eta) - t eta, written so that no exponential overflows.
-        cross = np.log1p(np.exp(-np.abs(eta))) + np.maximum(eta, 0.0) - targets * eta
-        return float(w @ cross + 0.5 * pull * ((x - goal) ** 2).sum())
+        return float(w @ cross_entropy(F @ x, targets) + 0.5 * pull * ((x - goal) ** 2).sum())
 
     # From the base rate, where no case is saturated, whatever the logits' size. The intercept is
     # the last coefficient.
@@ -74,7 +76,7 @@ def _fit_logistic(
     return out, value
 
 
-def _fit_increasing(features: Float, targets: Float, weights: Float | None, start: Float) -> Float:
+def fit_increasing(features: Float, targets: Float, weights: Float | None, start: Float) -> Float:
     """As `_fit_logistic`, with every coefficient but the last (the intercept) at least zero.
 
     There are at most two, so every set of those held at zero can be tried.
@@ -105,7 +107,7 @@ def fit_platt(logits: Float, targets: Float, weights: Float | None = None) -> tu
     """
     features = np.column_stack([logits, np.ones(len(logits))])
     soft = prior_targets(targets, weights, 2)
-    slope, intercept = _fit_increasing(features, soft, weights, np.array([1.0, 0.0]))
+    slope, intercept = fit_increasing(features, soft, weights, np.array([1.0, 0.0]))
     return float(slope), float(intercept)
 
 
@@ -124,8 +126,8 @@ def fit_vector_scaling(
         out = log_softmax(z * scale + shift, axis=1)
         error = w[:, None] * (np.exp(out) - soft)
         away = np.concatenate([scale - 1.0, shift])
-        loss = -float(w @ np.einsum("nc,nc->n", soft, out)) + 0.5 * _PULL * float(away @ away)
-        slope = np.concatenate([(error * z).sum(axis=0), error.sum(axis=0)]) + _PULL * away
+        loss = -float(w @ np.einsum("nc,nc->n", soft, out)) + 0.5 * PULL * float(away @ away)
+        slope = np.concatenate([(error * z).sum(axis=0), error.sum(axis=0)]) + PULL * away
         return loss, slope
 
     start = np.concatenate([np.ones(n_classes), np.zeros(n_classes)])
@@ -179,7 +181,7 @@ def fit_beta(logits: Float, targets: Float, weights: Float | None = None) -> Flo
     With Platt's prior targets. Logits, so that saturated probabilities keep their order.
     """
     soft = prior_targets(targets, weights, 2)
-    return _fit_increasing(_beta_features(logits), soft, weights, np.array([1.0, 1.0, 0.0]))
+    return fit_increasing(_beta_features(logits), soft, weights, np.array([1.0, 1.0, 0.0]))
 
 
 def _beta_features(logits: Float) -> Float:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import clone
 
-from scalecal.calibrators.base import Calibrator, _one_form
+from scalecal.calibrators.base import Calibrator, one_form
 from scalecal.checks import (
     Float,
     InputError,
@@ -115,7 +115,7 @@ class PanelCalibrator(Calibrator):
         self.n_classes_ = 2 if raw.ndim == 1 else raw.shape[1]
         targets = check_targets(y, self.n_classes_)
         n = check_same_length(logits=raw, y=targets)
-        z, size = _one_form(raw), n_raters if panel_size is None else panel_size
+        z, size = one_form(raw), n_raters if panel_size is None else panel_size
         check_unit(self.strength, "strength")
         weight = check_weights(sample_weight, n, "sample_weight")
         shared: dict[str, Any] = {"sample_weight": weight, "prior_sd": self.prior_sd}
@@ -144,7 +144,7 @@ class PanelCalibrator(Calibrator):
 
     def reader_logits(self, logits: ArrayLike) -> Float:
         """Return logits of a reader's vote: (n,) for two classes, (n, C) for more."""
-        z = _one_form(self._check(logits))
+        z = one_form(self._check(logits))
         reader = self.panel_.reader_logit(z)
         if self.strength == 1.0:
             return reader

@@ -1,4 +1,4 @@
-"""Temperature scaling (Guo et al., 2017): logits divided by one number."""
+"""Temperature scaling (Guo et al., 2017), and its mixture with the identity and the uniform law."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import LinearConstraint, minimize
+from scipy.special import softmax
 
 from scalecal.calibrators.base import Calibrator
 from scalecal.checks import (
@@ -24,6 +26,7 @@ from scalecal.checks import (
 _CHUNK = 8192
 # Where the labels contradict the logits, how large a logit may still be.
 _FLAT = 1e-3
+_TINY = np.finfo(np.float64).tiny
 
 
 def fit_temperature(logits: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -191,3 +194,81 @@ class TemperatureScaling(Calibrator):
 
     def _transform(self, z: Float, *_: Any) -> Float:
         return z / self.temperature_
+
+
+def fit_ensemble_temperature(
+    logits: Float, targets: Float, weights: Float | None = None
+) -> tuple[float, Float]:
+    """Return the temperature, and the weights of tempered, own and uniform probabilities.
+
+    The temperature first, then weights that add up to 1, each with the least log loss (Zhang et
+    al., 2020, with their log loss in place of the squared error).
+
+    Examples
+    --------
+    >>> z, y = np.array([4.0, 4.0, 4.0, -4.0]), np.array([1.0, 1.0, 0.0, 0.0])
+    >>> temperature, share = fit_ensemble_temperature(z, y)
+    >>> round(temperature, 3), float(share.sum().round(6))
+    (3.641, 1.0)
+    """
+    temperature = fit_temperature(logits, targets, weights)
+    parts = _ensemble(logits, temperature)
+    goal = np.column_stack([1.0 - targets, targets]) if targets.ndim == 1 else targets
+    w = np.ones(len(goal)) if weights is None else weights
+    goal = goal * (w / w.sum())[:, None]
+
+    def objective(share: Float) -> tuple[float, Float]:
+        mixed = np.maximum(np.tensordot(share, parts, 1), _TINY)
+        return -float((goal * np.log(mixed)).sum()), -np.tensordot(parts, goal / mixed, 2)
+
+    share = minimize(
+        objective,
+        np.full(3, 1.0 / 3.0),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * 3,
+        constraints=LinearConstraint(np.ones((1, 3)), 1.0, 1.0),
+        options={"ftol": 1e-12, "maxiter": 200},
+    ).x
+    share = np.maximum(share, 0.0)
+    return temperature, np.asarray(share / share.sum())
+
+
+def _ensemble(z: Float, temperature: float) -> Float:
+    """Return the probabilities (3, n, C): tempered, the probe's own, uniform."""
+    table = np.column_stack([np.zeros_like(z), z]) if z.ndim == 1 else z
+    parts = np.full((3, *table.shape), 1.0 / table.shape[1])
+    parts[0] = softmax(table / temperature, axis=1)
+    parts[1] = softmax(table, axis=1)
+    return parts
+
+
+class EnsembleTemperature(Calibrator):
+    """Ensemble temperature scaling (Zhang, Kailkhura and Han, 2020): a mixture of three.
+
+    ``w1 softmax(z / T) + w2 softmax(z) + w3 / C``. Keeps every case's ranking of the classes, as
+    temperature scaling does, and can keep probabilities away from 0 and 1 where large logits err.
+
+    Attributes
+    ----------
+    temperature_ : float
+    share_ : array (3,)
+        w1, w2 and w3: at least zero, and 1 in sum.
+
+    Examples
+    --------
+    >>> calibrator = EnsembleTemperature().fit([4.0, 4.0, 4.0, -4.0], [1, 1, 0, 0])
+    >>> calibrator.predict_proba([4.0]).round(3).tolist()
+    [[0.25, 0.75]]
+    """
+
+    name = "ensemble-temperature"
+    _fitted = ("temperature_", "share_")
+
+    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
+        self.temperature_, self.share_ = fit_ensemble_temperature(z, targets, weights)
+
+    def _transform(self, z: Float, *_: Any) -> Float:
+        mixed = np.tensordot(self.share_, _ensemble(z, self.temperature_), 1)
+        out = np.log(np.maximum(mixed, _TINY))
+        return np.asarray(out[:, 1] - out[:, 0] if z.ndim == 1 else out)

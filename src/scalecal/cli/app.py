@@ -1,20 +1,28 @@
 """The application: one place for errors, warnings and exit codes.
 
 Exit codes: 0 done; 1 done, but some cases were left out; 2 the input or an option cannot be used;
-130 interrupted.
+3 done, but a condition of --fail-if is met; 130 interrupted.
+
+`say` prints results on standard output, `tell` what goes with them on standard error; --quiet silences
+both. `complain` is never silenced.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scalecal import __version__
+from scalecal.cli.help import COMMANDS, Command, DocumentedCommand, Work
 
 if TYPE_CHECKING:
     from scalecal.engines import Engine as WorkerPool
@@ -23,7 +31,7 @@ app = typer.Typer(
     name="scalecal",
     help="Audit and mend the calibration of classifiers on frozen embeddings, by case difficulty.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -41,12 +49,18 @@ Ties = Annotated[
 ]
 NRaters = Annotated[int | None, typer.Option(help="Readers of every case, where no column has it.")]
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Name of this column or array.")]
+GroupRegex = Annotated[
+    str | None,
+    typer.Option(
+        "--group-regex",
+        metavar="REGEX",
+        help="Take the patient from the id, by the first (...) in it: '^(P[0-9]+)_'.",
+    ),
+]
 TrainingDevice = Annotated[
-    str | None, typer.Option(help="Where probes are trained: cpu (default), or cuda through torch.")
+    str | None, typer.Option(help="Where probes are trained: cpu, or cuda through torch.")
 ]
-Engine = Annotated[
-    str | None, typer.Option("--engine", help="Where work runs: local (default) or ray.")
-]
+Engine = Annotated[str | None, typer.Option("--engine", help="Where work runs: local or ray.")]
 NumGpus = Annotated[
     int | None, typer.Option("--num-gpus", metavar="N", help="GPUs to use, by one process each.")
 ]
@@ -62,6 +76,78 @@ AllowLeakage = Annotated[
     bool,
     typer.Option("--allow-leakage", help="Do not warn of groups that are both in train and test."),
 ]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print the result as JSON; all else goes to standard error."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+
+ENGINE_WORK = Work("scalecal.engines:open_engine", engine="name")
+"""The work behind --engine, --workers, --num-gpus and --address."""
+
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+_results_on_stderr: ContextVar[bool] = ContextVar("results_on_stderr", default=False)
+
+
+def command(
+    example: str, *works: Work, name: str | None = None, quiet: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a function to the application as a command.
+
+    Parameters
+    ----------
+    example
+        A line that can be copied, without the program's name; shown in the help.
+    works
+        The functions that the options are passed to: their defaults are shown in the help.
+    name
+        The command's name, where it is not the function's.
+    quiet
+        Whether it has --quiet: not where printing is all it does.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        own = list(signature(function, eval_str=True).parameters.values())
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+        if quiet:
+            option = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
+            parameters.append(option)
+
+        @wraps(function)
+        def run(**options: Any) -> None:
+            json = options.get("json", False)
+            with _set(_quiet, options.pop("quiet", False)), _set(_results_on_stderr, json):
+                function(**options)
+
+        vars(run)["__signature__"] = Signature(parameters)
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        COMMANDS[name or function.__name__] = Command(example, works)
+        return app.command(name or function.__name__, cls=DocumentedCommand)(run)
+
+    return add
+
+
+@contextmanager
+def _set(variable: ContextVar[bool], value: bool) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def is_quiet() -> bool:
+    """Whether the user asked for --quiet: no progress is shown then."""
+    return _quiet.get()
+
+
+@contextmanager
+def showing(title: str) -> Iterator[Callable[[float], object]]:
+    """Show how far work is: give what this returns to a function's `advance`."""
+    from scalecal.progress import Progress
+
+    with Progress(1.0, unit="", title=title, show=not is_quiet(), after=0.5) as progress:
+        yield progress.advance
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -93,16 +179,28 @@ def open_workers(
         raise InputError("--num-gpus gives every GPU one process: leave --workers out")
     if num_gpus is None and (workers is not None or not on_gpu):
         num_gpus = 0
-    return open_engine(engine or "local", workers=workers, num_gpus=num_gpus, address=address)
+    return open_engine(workers=workers, num_gpus=num_gpus, address=address, **given(name=engine))
 
 
 def say(text: str = "") -> None:
-    """Print a line of results."""
+    """Print a line of results; with --json on standard error, for standard output has the JSON."""
+    if not is_quiet():
+        typer.echo(text, err=_results_on_stderr.get())
+
+
+def print_json(text: str) -> None:
+    """Print the one thing that standard output holds with --json."""
     typer.echo(text)
 
 
 def tell(text: str) -> None:
     """Print a line on standard error: progress, warnings, notes."""
+    if not is_quiet():
+        typer.echo(text, err=True)
+
+
+def complain(text: str) -> None:
+    """Print a line on standard error that --quiet does not silence: why the exit code is not 0."""
     typer.echo(text, err=True)
 
 
@@ -165,11 +263,11 @@ def main() -> None:
     try:
         app()
     except (InputError, MissingPackageError) as error:
-        tell(f"error: {error}")
+        complain(f"error: {error}")
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has closed it
         sys.exit(1)
     except KeyboardInterrupt:
-        tell("interrupted")
+        complain("interrupted")
         sys.exit(130)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from scalecal.cli.app import OutFolder, Seeds, app, given, say, tell
+from scalecal.cli.app import OutFolder, Seeds, command, given, say, showing, tell
+from scalecal.cli.help import Work
 from scalecal.cli.probes import show_comparison
 from scalecal.cli.report import check_run, close_run
 
 TITLE = "Lung nodules read by three radiologists: calibration by their agreement"
 
 
-@app.command()
+@command("demo --seeds 3 --out runs/demo", Work("scalecal.runs.grid:run_grid"))
 def demo(
     out: OutFolder = Path("runs/demo"),
     seeds: Seeds = None,
@@ -32,8 +33,11 @@ def demo(
 
     check_run(out, "demo", RUN_FILES, ())
     data = load_lidc()
-    grid = run_grid(data, dataset="lidc", preset="default", progress=tell, **given(seeds=seeds))
-    comparison = compare_cell(grid.cell)
+    chosen = given(seeds=seeds, dataset="lidc", preset="default", progress=tell)
+    with showing("training") as advance:
+        grid = run_grid(data, advance=advance, **chosen)
+    with showing("comparing") as advance:
+        comparison = compare_cell(grid.cell, advance=advance)
     patients = 0 if data.groups is None else len(np.unique(data.groups))
     say(f"{TITLE} ({len(data):,} nodules, {patients:,} patients)\n")
     show_comparison(comparison, grid.notes)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalecal.cli.app import OutFolder, Seeds, app, given, say, split_list
-from scalecal.cli.images import with_images
+from scalecal.cli.app import OutFolder, Seeds, command, given, is_quiet, say, split_list
+from scalecal.cli.help import Work
+from scalecal.cli.images import IMAGES_WORK, with_images
 
 if TYPE_CHECKING:
     from scalecal.runs.cells import Cell
@@ -19,22 +20,29 @@ _Strength = Annotated[
 _Triple = Annotated[str | None, typer.Option(metavar="R,G,B", help="Normalisation of the pixels.")]
 
 
-@app.command()
+@command(
+    "finetune mhist --data mhist --labels hard,nonlinear --seeds 3 --out runs/finetune",
+    *IMAGES_WORK,
+    Work("scalecal.paper.finetuning:finetune"),
+    Work("scalecal.paper.finetuning.training:FinetuneOptions"),
+    *(
+        Work(f"scalecal.smoothing:{name}")
+        for name in ("vanilla", "linear", "piecewise", "nonlinear")
+    ),
+)
 @with_images
 def finetune(
     images: Any,
     out: OutFolder,
     labels: Annotated[
         str | None,
-        typer.Option(
-            metavar="KIND,...", help="hard, vanilla, linear, piecewise, nonlinear; all by default."
-        ),
+        typer.Option(metavar="KIND,...", help="Label kinds to train with."),
     ] = None,
     seeds: Seeds = None,
     network: Annotated[str | None, typer.Option(help="resnet18, resnet34 or resnet50.")] = None,
     weights: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Weights to start from, or imagenet; random by default."),
+        typer.Option(metavar="FILE", help="Weights to start from, or imagenet; else random ones."),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training part.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
@@ -91,7 +99,7 @@ def finetune(
         mean=_three(mean, "--mean"),
         std=_three(std, "--std"),
     )
-    result = run_finetune(**options, command=["scalecal", *sys.argv[1:]])
+    result = run_finetune(**options, command=["scalecal", *sys.argv[1:]], progress=not is_quiet())
     for line in _table(result.cell):
         say(line)
     say(f"\nWrote run.json, cases.parquet, predictions.parquet and training.csv to {result.path}")

@@ -14,18 +14,29 @@ from scalecal.cli.app import (
     Address,
     AllowLeakage,
     Engine,
+    GroupRegex,
     NumGpus,
     OutFolder,
     Votes,
-    app,
+    command,
+    complain,
     given,
+    is_quiet,
     say,
     split_list,
     tell,
 )
+from scalecal.cli.help import Work
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
+
+
+IMAGES_WORK = (
+    Work("scalecal.datasets.breakhis:open_breakhis"),
+    Work("scalecal.datasets.image_table:open_table"),
+)
+"""The work behind the options of `open_images` that have a default."""
 
 
 def open_images(
@@ -58,6 +69,7 @@ def open_images(
         typer.Option(metavar="DIR", help="PatchCamelyon: where .gz files are unpacked."),
     ] = None,
     key: Annotated[str | None, typer.Option(help="table: name of the array in HDF5 files.")] = None,
+    group_regex: GroupRegex = None,
 ) -> ImageSet:
     """Open a data set with the options the user gave; warnings go to standard error."""
     from scalecal.datasets import open_dataset
@@ -72,6 +84,7 @@ def open_images(
             ties=ties,
             cache=cache,
             key=key,
+            group_regex=group_regex,
         ),
     )
     for warning in images.warnings:
@@ -98,7 +111,7 @@ def with_images(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-@app.command()
+@command("datasets", quiet=False)
 def datasets() -> None:
     """List the data sets: how they are written, their terms, where to get them."""
     from scalecal.datasets import DATASETS
@@ -124,7 +137,7 @@ def _facts(facts: Mapping[str, Any], indent: str = "") -> None:
             say(f"{indent}{name}: {format(value, ',' if isinstance(value, int) else '')}")
 
 
-@app.command()
+@command("check mhist --data mhist", *IMAGES_WORK)
 @with_images
 def check(
     images: Any,
@@ -141,13 +154,13 @@ def check(
     _facts({k: v for k, v in images.describe().items() if k != "warnings"})
     problems = () if quick else images.verify()
     for problem in problems:
-        tell(f"problem: {problem}")
+        complain(f"problem: {problem}")
     if problems:
         raise typer.Exit(1)
     say("no problem found" + (" (images not read)" if quick else ""))
 
 
-@app.command()
+@command("encoders --verbose", quiet=False)
 def encoders(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show pages and notes.")] = False,
 ) -> None:
@@ -175,7 +188,11 @@ def encoders(
     )
 
 
-@app.command()
+@command(
+    "extract mhist uni --data mhist --out features/mhist-uni",
+    *IMAGES_WORK,
+    Work("scalecal.features:extract"),
+)
 @with_images
 def extract(
     images: Any,
@@ -232,16 +249,20 @@ def extract(
 
         check_choice(preset, ("paper",), "preset")
         record = paper_preprocessing(record, images.name)
-    result = run_extract(**{**options, "encoder": record})
+    result = run_extract(**{**options, "encoder": record}, progress=not is_quiet())
     say(f"{result.n:,} embeddings of {record.dim} numbers in {out}")
     if result.n_skipped:
-        tell(
+        complain(
             f"{result.n_skipped:,} images could not be read and were left out: see {out / 'skipped.csv'}"
         )
         raise typer.Exit(1)
 
 
-@app.command(name="import")
+@command(
+    "import embeddings.npz --labels labels.csv --out features/mine",
+    Work("scalecal.features:import_features"),
+    name="import",
+)
 def import_(
     path: Annotated[
         Path,

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scalecal.cli.app import (
+    ENGINE_WORK,
     Address,
     Engine,
     NumGpus,
     OutFolder,
     TrainingDevice,
     Workers,
-    app,
+    command,
     given,
     open_workers,
     say,
     split_list,
     tell,
 )
+from scalecal.cli.help import Work
 from scalecal.cli.probes import Preset
 from scalecal.cli.report import check_run, close_run
 
@@ -110,7 +112,11 @@ def _check_names(
     return set(here)
 
 
-@app.command()
+@command(
+    "reproduce --features features --seeds 3 --out runs/reproduce",
+    Work("scalecal.paper.reproduction:Training"),
+    ENGINE_WORK,
+)
 def reproduce(
     out: OutFolder,
     data: Annotated[

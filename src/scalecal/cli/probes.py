@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal.cli.app import (
+    ENGINE_WORK,
     Address,
     AllowLeakage,
     Column,
     Engine,
+    GroupRegex,
     NRaters,
     NumGpus,
     OutFolder,
@@ -25,14 +27,16 @@ from scalecal.cli.app import (
     TrainingDevice,
     Votes,
     Workers,
-    app,
     columns,
+    command,
     given,
     open_workers,
     say,
+    showing,
     split_list,
     tell,
 )
+from scalecal.cli.help import Work
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 FeaturesPath = Annotated[
     Path,
     typer.Argument(
-        metavar="FEATURES", help=".npz, Parquet or CSV, or a folder made by `extract` or `import`."
+        metavar="FEATURES", help=".npz, a table, or a folder made by `extract` or `import`."
     ),
 ]
 Labels = Annotated[
@@ -81,6 +85,9 @@ Memory = Annotated[
     ),
 ]
 
+
+READ_WORK = Work("scalecal.io.features:read_features")
+"""The work behind the options of `read`."""
 
 Kappa = Annotated[
     float | None,
@@ -122,12 +129,16 @@ def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
     """Read embeddings with those of a command's options that say how, and what else is known."""
     from scalecal.io.features import read_features
 
-    names = ("labels", "votes", "positive", "ties", "n_raters")
+    names = ("labels", "votes", "positive", "ties", "n_raters", "group_regex")
     chosen = given(**{name: options.get(name) for name in names}, columns=columns(options))
     return read_features(features, **chosen, **known)
 
 
-@app.command()
+@command(
+    "fit features.npz --method panel-votes --out runs/probe",
+    READ_WORK,
+    Work("scalecal.runs.fitted:fit_method"),
+)
 def fit(
     features: FeaturesPath,
     method: Annotated[str, typer.Option("--method", metavar="NAME", help="See `methods`.")],
@@ -139,11 +150,21 @@ def fit(
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     split_column: Column = None,
     preset: Preset = None,
     kappa: Kappa = None,
     vote_share: VoteShare = None,
     panel_size: PanelSize = None,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            "--class-weight",
+            metavar="balanced",
+            help="Let every class count alike in training. Without a calibrator probabilities are then "
+            "those of equally common classes.",
+        ),
+    ] = None,
     seed: Seed = None,
     memory: Memory = None,
     allow_leakage: AllowLeakage = False,
@@ -156,14 +177,16 @@ def fit(
 
     check_output_folder(out, kind="fit", names=(WEIGHTS, ABOUT), inputs=[features, labels, votes])
     data = read(features, options)
-    probe = fit_method(
-        data,
-        method,
-        dataset=data.dataset or features.name,
-        readers=known_of_readers(kappa, vote_share, panel_size),
-        allow_leakage=allow_leakage,
-        **given(seed=seed, preset=preset, memory=memory),
-    )
+    with showing("training") as advance:
+        probe = fit_method(
+            data,
+            method,
+            dataset=data.dataset or features.name,
+            readers=known_of_readers(kappa, vote_share, panel_size),
+            allow_leakage=allow_leakage,
+            advance=advance,
+            **given(seed=seed, preset=preset, memory=memory, class_weight=class_weight),
+        )
     probe.save(out)
     for note in data.cases.notes:
         tell(f"Note: {note}")
@@ -180,17 +203,18 @@ def fit(
         tell(f"warning: the limit of epochs ended the training, not early stopping{longer}")
 
 
-@app.command()
+@command("predict runs/probe new.npz --out predictions.csv", READ_WORK)
 def predict(
     probe: Annotated[Path, typer.Argument(metavar="DIR", help="A folder made by `fit`.")],
     features: FeaturesPath,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="CSV or Parquet to write.")],
     labels: Labels = None,
     votes: Votes = None,
-    ties: Ties = None,
+    ties: Ties = "drop",
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     votes_law: Annotated[
         bool,
         typer.Option(
@@ -205,7 +229,7 @@ def predict(
     Writes p, the label's probability; and where the probe knows the readers p_reader, the probability
     of one reader's vote, and p_split, the probability that the panel splits.
     """
-    options = given(**locals()) | {"ties": ties or "drop"}
+    options = given(**locals())
     import numpy as np
 
     from scalecal.checks import InputError
@@ -241,7 +265,7 @@ def predict(
     say(f"{len(table):,} predictions written to {out}")
 
 
-@app.command()
+@command("methods", quiet=False)
 def methods() -> None:
     """List the methods that `fit`, `compare` and `reproduce` know."""
     from scalecal.runs.methods import METHODS
@@ -253,7 +277,12 @@ def methods() -> None:
         say(f"{name:{widest}}  {method.about}{needs}{paper}")
 
 
-@app.command()
+@command(
+    "compare features.npz --votes votes.csv --seeds 5 --out runs/compare",
+    READ_WORK,
+    Work("scalecal.runs.grid:run_grid"),
+    ENGINE_WORK,
+)
 def compare(
     features: FeaturesPath,
     out: OutFolder,
@@ -261,7 +290,7 @@ def compare(
     labels: Labels = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B,...", help="Names; default: all that apply."),
+        typer.Option("--methods", metavar="A,B,...", help="Names; else all that apply."),
     ] = None,
     seeds: Seeds = None,
     positive: Positive = None,
@@ -269,6 +298,7 @@ def compare(
     n_raters: NRaters = None,
     label_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     split_column: Column = None,
     preset: Preset = None,
     kappa: Kappa = None,
@@ -323,15 +353,17 @@ def compare(
         readers=known_of_readers(kappa, vote_share, panel_size),
         voted=split_list(voted, "--voted", int, what="whole numbers"),
     )
-    if engine is None and workers is None and num_gpus is None:
-        grid = run_grid(data, **options)
-    else:
-        with open_workers(engine, workers, num_gpus, address, device) as pool:
-            grid = run_grid_on(pool, open_features, **options)
+    with showing("training") as advance:
+        if engine is None and workers is None and num_gpus is None:
+            grid = run_grid(data, advance=advance, **options)
+        else:
+            with open_workers(engine, workers, num_gpus, address, device) as pool:
+                grid = run_grid_on(pool, open_features, advance=advance, **options)
     cell = grid.cell
     if images is not None:
         cell = replace(cell, meta={**cell.meta, "dataset": {"data": str(images.resolve())}})
-    comparison = compare_cell(cell, voted=grid.voted)
+    with showing("comparing") as advance:
+        comparison = compare_cell(cell, voted=grid.voted, advance=advance)
     show_comparison(comparison, [*data.cases.notes, *grid.notes])
     names = write_run(
         out,
@@ -340,6 +372,7 @@ def compare(
         command=sys.argv,
         options={
             "features": features.name,
+            "group_regex": group_regex,
             "seeds": seeds,
             "methods": methods,
             "preset": preset,

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from scalecal.cli.app import app, given, say, tell
+from scalecal.cli.app import command, given, say, tell
+from scalecal.cli.help import Work
 
 
 def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path | None]) -> None:
@@ -31,14 +32,14 @@ def close_run(out: Path, names: list[str]) -> None:
     say(f"\nWrote {listed} to {out}")
 
 
-@app.command()
+@command("report runs/compare --export runs/figures", Work("scalecal.report:write_report"))
 def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Run folders, one or several.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="HTML file; default: RUN/report.html."),
+        typer.Option("--out", metavar="FILE", help="HTML file; else RUN/report.html."),
     ] = None,
     images: Annotated[
         Path | None,
@@ -71,7 +72,7 @@ def report(
         say(f"Wrote {len(files)} figures and tables to {export}")
 
 
-@app.command()
+@command("view runs", quiet=False)
 def view(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.")] = Path("runs"),
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +23,12 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 
 
 def open_dataset(
-    spec: str, data: str | Path | None = None, *, verify: bool = False, **options: Any
+    spec: str,
+    data: str | Path | None = None,
+    *,
+    verify: bool = False,
+    group_regex: str | None = None,
+    **options: Any,
 ) -> ImageSet:
     """Open and check an image data set.
 
@@ -34,6 +40,8 @@ def open_dataset(
         Folder of the data.
     verify : bool
         Also read every image and compare checksums where they are known; any problem is an error.
+    group_regex : str, optional
+        Take groups from the ids by this regular expression (`scalecal.cases.Cases.grouped_by`).
     **options
         Options of that data set: see its `load` in `DATASETS`, such as `partial` or `magnification`.
 
@@ -60,6 +68,10 @@ def open_dataset(
         if option not in known:
             raise InputError(f"{name} has no option {option!r}. It has: {', '.join(known)}")
     opened = record.load(where, data, **options) if takes_where else record.load(data, **options)
+    if group_regex is not None:
+        # Without its note: notes on images are warnings, and `describe` counts the groups.
+        cases = opened.cases.grouped_by(group_regex)
+        opened = replace(opened, cases=replace(cases, notes=opened.cases.notes))
     if verify:
         problems = opened.verify()
         if problems:

@@ -50,7 +50,7 @@ def open_table(
     key: str = "x",
     partial: bool = False,
 ) -> ImageSet:
-    """Open images listed in a CSV, TSV or Parquet file.
+    """Open images listed in a CSV, TSV, Parquet, Excel or JSON Lines file.
 
     Columns: `path` (relative to `data`); `label`, or votes, or both; votes as `votes` for the second
     class with `n_raters`, or as one column `votes_<class>` per class; optionally `id` (else the

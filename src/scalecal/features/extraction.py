@@ -28,11 +28,11 @@ from scalecal.features.encoding import (
     pick_device,
     pick_precision,
 )
-from scalecal.features.progress import Progress
 from scalecal.features.readers import read_rows
 from scalecal.features.transforms import short_products
 from scalecal.io.feature_folder import MANIFEST, read_manifest
 from scalecal.io.feature_store import StoreWriter, holds_shards
+from scalecal.progress import Progress
 
 if TYPE_CHECKING:
     import pandas as pd

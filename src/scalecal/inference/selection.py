@@ -9,6 +9,7 @@ half, have it as well: both halves know what the model does not.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.grouping import draw_uniforms, pair_covariance, too_few
 from scalecal.metrics.resampling import EXACT_CASES, draw_normal, read_dependence
+from scalecal.metrics.reweighting import ClassWeights
 
 _LOGIT_BOUND = 36.0  # beyond it a float64 probability is 0 or 1
 
@@ -65,7 +67,47 @@ def _nearest_window(sorted_values: Float, queries: Float, k: int, ends: Int | No
     return start
 
 
-def selection_null(
+class SelectionDraws(NamedTuple):
+    """What a calibrated model shows in every stratum, draw by draw.
+
+    `residual` and `n` hold each bin's sum of p - y* and its number of cases, and `ece` follows from
+    them: (n_resamples, n_strata, n_bins) twice, and (n_resamples, n_strata). NaN where a draw left a
+    stratum empty, and in a stratum of too few groups.
+    """
+
+    residual: Float
+    n: Float
+    ece: Float
+
+    def bars(self, stratum: int, level: float = 0.9) -> Float:
+        """Where p less the share of positives lies in each bin of a stratum: (2, n_bins), low and high.
+
+        The central `level` of the draws that have a case there, bin by bin; NaN where none has.
+        """
+        n, residual = self.n[:, stratum], self.residual[:, stratum]
+        out = np.full((2, n.shape[1]), np.nan)
+        for b in np.flatnonzero((n > 0).any(axis=0)):
+            some = n[:, b] > 0
+            mean = residual[some, b] / n[some, b]
+            out[:, b] = np.quantile(mean, [0.5 - level / 2, 0.5 + level / 2])
+        return out
+
+
+def selection_null(y: ArrayLike, probs: ArrayLike, codes: ArrayLike, **options: Any) -> Float:
+    """ECE of every stratum if the model were calibrated: the `ece` of `selection_draws`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=300)
+    >>> y = (rng.uniform(size=300) < p).astype(int)
+    >>> selection_null(y, p, rng.integers(3, size=300), n_strata=3, n_resamples=10).shape
+    (10, 3)
+    """
+    return selection_draws(y, probs, codes, **options).ece
+
+
+def selection_draws(
     y: ArrayLike,
     probs: ArrayLike,
     codes: ArrayLike,
@@ -77,11 +119,13 @@ def selection_null(
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
     sample_weight: ArrayLike | None = None,
-) -> Float:
-    """ECE of every stratum if the model were calibrated and strata depend on the label as they do.
+    weights: ClassWeights | None = None,
+    advance: Callable[[float], object] = lambda _: None,
+) -> SelectionDraws:
+    """Bins of every stratum if the model were calibrated and strata depend on the label as they do.
 
     Draw y* ~ Bernoulli(p); give the case the stratum of a random one of the `n_neighbours` cases
-    with label y* nearest to it in logit p; compute each stratum's ECE; repeat. Nothing is assumed
+    with label y* nearest to it in logit p; sum up each stratum's bins; repeat. Nothing is assumed
     about the readers. Above `EXACT_CASES` cases the bin sums are drawn from their normal limit. With
     groups the drawn labels go together within a group as far as the labels do
     (`scalecal.metrics.grouping`).
@@ -96,19 +140,25 @@ def selection_null(
         Patient, slide, ... of each case.
     sample_weight
         How many cases each row stands for.
-
-    Returns
-    -------
-    (n_resamples, n_strata) array; NaN where a draw left a stratum empty, and in a stratum of too few
-    groups.
+    weights
+        Of cases that were sampled by class: what each class stands for. Labels are then drawn in the sample,
+        and ECEs are weighted (`scalecal.metrics.reweighting`).
+    advance
+        Called with the share of the resamples that was just drawn, where that takes long.
 
     Examples
     --------
+    Readers split where their majority is an accident: there a calibrated model says too much.
+
+    >>> from scipy.stats import binom
     >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(size=300)
-    >>> y = (rng.uniform(size=300) < p).astype(int)
-    >>> selection_null(y, p, rng.integers(3, size=300), n_strata=3, n_resamples=10).shape
-    (10, 3)
+    >>> chance = rng.beta(1, 1, size=2000)
+    >>> votes = rng.binomial(7, chance)
+    >>> p = 1 - binom.cdf(3, 7, chance)
+    >>> drawn = selection_draws(votes > 3, p, (votes == 3) | (votes == 4), n_strata=2, n_bins=2)
+    >>> low, high = drawn.bars(1)  # p less share of positives in both bins of the split cases
+    >>> bool(high[0] < 0 < low[1])
+    True
     """
     p = check_probs(probs)
     labels = check_labels(y)
@@ -116,29 +166,32 @@ def selection_null(
     n = check_same_length(y=labels, probs=p, codes=code)
     check_positive_int(n_neighbours, "n_neighbours")
     if p.ndim != 1:
-        raise InputError("selection_null takes positive-class probabilities, shape (n,)")
+        raise InputError("the selection null takes positive-class probabilities, shape (n,)")
     times = read_counts(sample_weight, n)
     rng = as_rng(seed)
-    unit, (share, _) = read_dependence(p, labels, groups, n_bins=n_bins, sample_weight=times)
+    q = p if weights is None else weights.in_sample(p)
+    w0, w1 = (1.0, 1.0) if weights is None else (weights.negative, weights.positive)
+    unit, (share, _) = read_dependence(q, labels, groups, n_bins=n_bins, sample_weight=times)
     if unit is not None:
         scarce = np.array([bool(too_few(unit[code == s])) for s in range(n_strata)])
     else:
         scarce = np.zeros(n_strata, dtype=bool)
-    out = np.full((n_resamples, n_strata), np.nan)
+    residual = np.full((n_resamples, n_strata, n_bins), np.nan)
+    count = np.zeros_like(residual)
     if labels.min() == labels.max() or scarce.all():
-        return out
+        return _draws(residual, count)
     if (n if times is None else times.sum()) > EXACT_CASES:
-        limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours)
+        limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours, weights)
         cell = bin_index(p, n_bins=n_bins)
-        for s in np.flatnonzero((limit.size > 0) & ~scarce):
+        for s in np.flatnonzero(limit.size.any(axis=1) & ~scarce):
             spread = np.diag(np.maximum(limit.variance[s], 0.0))
             if unit is not None and share > 0.0:
-                spread += share * pair_covariance(p, unit, cell, n_bins, limit.slope[s])
+                spread += share * pair_covariance(q, unit, cell, n_bins, limit.slope[s])
             sums = draw_normal(limit.mean[s], spread, n_resamples, rng)
-            out[:, s] = np.abs(sums).sum(axis=1) / limit.size[s]
-        return out
+            residual[:, s], count[:, s] = sums, limit.size[s]
+        return _draws(residual, count)
     if times is not None:
-        labels, p, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, code))
+        labels, p, q, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, q, code))
     # Equal predictions must not all share one window: break ties at random, far below any real gap.
     place = _logit(p) + 1e-7 * (rng.random(len(p)) - 0.5)
     neighbours: list[tuple[NDArray[Any], Int, int]] = []  # by label: codes in order, windows, size
@@ -150,7 +203,7 @@ def selection_null(
     bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
     for part in blocks(n_resamples, max(1, 1_000_000 // len(p))):
         b = part.stop - part.start
-        drawn = draw_uniforms(b, len(p), unit, share, rng) < p
+        drawn = draw_uniforms(b, len(p), unit, share, rng) < q
         step = rng.random((b, len(p)))
         by_label = [c[start + (step * k).astype(np.int64)] for c, start, k in neighbours]
         own = np.where(drawn, by_label[1], by_label[0])
@@ -158,16 +211,25 @@ def selection_null(
         cell = np.where(own < 0, n_strata, own).astype(np.int64) * n_bins + bin_of
         flat = (cell + np.arange(b)[:, None] * width).ravel()
         shape = (b, n_strata + 1, n_bins)
-        residual = np.bincount(flat, weights=(p - drawn).ravel(), minlength=b * width)
-        count = np.bincount(flat, minlength=b * width).reshape(shape)[:, :n_strata].sum(axis=2)
-        error = np.abs(residual.reshape(shape)[:, :n_strata]).sum(axis=2)
-        filled = (count > 0) & ~scarce
-        out[part] = np.where(filled, error / np.maximum(count, 1), np.nan)
-    return out
+        weight = np.where(drawn, w1, w0)
+        total = np.bincount(flat, weights=(weight * (p - drawn)).ravel(), minlength=b * width)
+        residual[part] = total.reshape(shape)[:, :n_strata]
+        size = np.bincount(flat, weights=weight.ravel(), minlength=b * width)
+        count[part] = size.reshape(shape)[:, :n_strata]
+        advance(b / n_resamples)
+    count[:, scarce] = 0.0
+    return _draws(residual, count)
+
+
+def _draws(residual: Float, count: Float) -> SelectionDraws:
+    size = count.sum(axis=2)
+    error = np.abs(residual).sum(axis=2)
+    ece = np.where(size > 0, error / np.where(size > 0, size, 1.0), np.nan)
+    return SelectionDraws(np.where(size[:, :, None] > 0, residual, np.nan), count, ece)
 
 
 class _Limit(NamedTuple):
-    """Normal limit of the strata's bin sums: (strata, bins), and each stratum's expected size.
+    """Normal limit of the strata's bin sums, and their expected number of cases: (strata, bins).
 
     `slope` (strata, cases) is how much less a case adds on average where its label is drawn 1.
     """
@@ -186,6 +248,7 @@ def _limit_sums(
     n_strata: int,
     n_bins: int,
     n_neighbours: int,
+    weights: ClassWeights | None,
 ) -> _Limit:
     """Normal limit of every stratum's bin sums.
 
@@ -194,6 +257,8 @@ def _limit_sums(
     """
     value, row = np.unique(p, return_inverse=True)
     place, bin_of = _logit(value), bin_index(value, n_bins=n_bins)
+    q = value if weights is None else weights.in_sample(value)
+    w0, w1 = (1.0, 1.0) if weights is None else (weights.negative, weights.positive)
     times = np.ones(len(p)) if times is None else times
     mass = np.bincount(row, times, len(value))
     windows = []
@@ -204,7 +269,7 @@ def _limit_sums(
         k = int(min(n_neighbours, own.sum()))
         windows.append((np.cumsum(own), _nearest_window(place[some], place, k, ends), k))
     mean, variance = np.zeros((2, n_strata, n_bins))
-    size, slope = np.zeros(n_strata), np.zeros((n_strata, len(p)))
+    size, slope = np.zeros((n_strata, n_bins)), np.zeros((n_strata, len(p)))
     for s in range(n_strata):
         share = []
         for label, (ends, start, k) in enumerate(windows):
@@ -213,12 +278,13 @@ def _limit_sums(
             edges, counts = np.append(0.0, ends), np.append(0.0, running)
             inside = np.interp(start + k, edges, counts) - np.interp(start, edges, counts)
             share.append(inside / k)
-        q0, q1 = share
-        # The residual p - y* counted in stratum s: p - 1 with chance p q1, p with chance (1 - p) q0.
-        first = value * (1.0 - value) * (q0 - q1)
-        second = value * (1.0 - value) * ((1.0 - value) * q1 + value * q0)
+        # The residual w (p - y*) counted in stratum s, with its chance there if y* is 0, and if it is 1.
+        cases = ((w0 * value, (1.0 - q) * share[0]), (w1 * (value - 1.0), q * share[1]))
+        first = sum(chance * residual for residual, chance in cases)
+        second = sum(chance * residual**2 for residual, chance in cases)
         mean[s] = np.bincount(bin_of, mass * first, n_bins)
         variance[s] = np.bincount(bin_of, mass * (second - first**2), n_bins)
-        size[s] = mass @ (value * q1 + (1.0 - value) * q0)
-        slope[s] = (value * q0 + (1.0 - value) * q1)[row]
+        within = w1 * q * share[1] + w0 * (1.0 - q) * share[0]
+        size[s] = np.bincount(bin_of, mass * within, n_bins)
+        slope[s] = (w0 * value * share[0] + w1 * (1.0 - value) * share[1])[row]
     return _Limit(mean, variance, size, slope)

@@ -15,7 +15,7 @@ units that would be worth as much (`effective_units`); below `FEWEST_GROUPS` uni
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from scipy.special import expit, logit, stdtrit
 from scalecal.checks import Float, InputError, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.grouping import FEWEST_GROUPS, MOST_UNITS, pooled, read_groups
+from scalecal.metrics.reweighting import ClassWeights
 
 NORMAL_95 = 1.959963984540054
 """Standard errors to either side of a normal 95 % interval."""
@@ -34,11 +35,29 @@ Scale = Literal["plain", "log", "logit"]
 
 
 @dataclass(frozen=True)
+class Importance:
+    """Importance weights of cases by class (`scalecal.metrics.reweighting`).
+
+    `weight` and `label` are of the cases at hand; `classes` (units, 2) counts the cases of each class in
+    every unit of the whole sample.
+    """
+
+    weight: Float
+    label: Int
+    classes: Float
+
+    def take(self, cases: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Importance:
+        """The weights of some of the cases."""
+        return Importance(self.weight[cases], self.label[cases], self.classes)
+
+
+@dataclass(frozen=True)
 class Units:
     """What is resampled: `code[i]` is the unit of case i, `count` their number.
 
     `group` is the group of each case before any pooling, or None where there are no groups or every
-    case is alone in its own; `times` is how many cases each row stands for, or None where that is one.
+    case is alone in its own; `times` is how many cases each row stands for, or None where that is one;
+    `importance` has the weights of cases that were sampled by class, or None where all count the same.
 
     Examples
     --------
@@ -51,6 +70,7 @@ class Units:
     group: Int | None = None
     times: Float | None = None
     seed: int = 0
+    importance: Importance | None = None
 
     @classmethod
     def of(
@@ -70,11 +90,25 @@ class Units:
         code = pooled(code, as_rng(seed))
         return cls(code, int(code.max()) + 1, group, None, seed)
 
+    def weighted(self, y: Int, prevalence: float) -> Units:
+        """Units of the same cases, all of a sample, whose classes stand for another prevalence."""
+        weight = ClassWeights.of(y, prevalence).by_label(y)
+        classes = np.column_stack(
+            [np.bincount(self.code[y == label], minlength=self.count) for label in (0, 1)]
+        )
+        return replace(self, importance=Importance(weight, y, classes.astype(np.float64)))
+
+    @property
+    def weights(self) -> Float | None:
+        """What each row counts in a mean: the number of its cases, or its importance; None: one."""
+        return self.times if self.importance is None else self.importance.weight
+
     def within(self, cases: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Units:
         """Units of some of the cases; units that have none of them stay, with nothing to add."""
         group = None if self.group is None else self.group[cases]
         if self.times is None:
-            return Units(self.code[cases], self.count, group, None, self.seed)
+            importance = None if self.importance is None else self.importance.take(cases)
+            return Units(self.code[cases], self.count, group, None, self.seed, importance)
         times = self.times[cases]
         count = min(int(times.sum()), MOST_UNITS)
         return Units(np.arange(len(times)), count, None, times, self.seed)
@@ -126,6 +160,10 @@ class Units:
     def total(self, values: Float, cell: Int | None = None, n_cells: int = 1) -> Float:
         """Sum values over the cases of each unit, and of each cell (bin) within it.
 
+        Of cases with importance weights the sums are weighted, and every case adds its distance from the
+        mean of its class, beside an even share of the sums of all cases: the sums over units are as they
+        would be, and vary from unit to unit by what is noise where the classes' shares are known.
+
         Parameters
         ----------
         values
@@ -137,6 +175,28 @@ class Units:
         -------
         (units, n_cells) array.
         """
+        if self.importance is None:
+            return self._sums(values, cell, n_cells)
+        given = self.importance
+        out = self._sums(values * given.weight, cell, n_cells)
+        by_class = np.stack(
+            [
+                Units(np.zeros(len(values), dtype=np.int64), 1)._sums(
+                    np.where(given.label == label, values * given.weight, 0.0), cell, n_cells
+                )[0]
+                for label in (0, 1)
+            ]
+        )
+        share = given.classes / given.classes.sum(axis=0)
+        even = given.classes.sum(axis=1) / given.classes.sum()
+        return np.asarray(out - share @ by_class + even[:, None] * by_class.sum(axis=0))
+
+    def size(self, values: Float, cell: Int | None = None, n_cells: int = 1) -> Float:
+        """As `total`, but sums of weighted cases as they are."""
+        weight = 1.0 if self.importance is None else self.importance.weight
+        return self._sums(values * weight, cell, n_cells)
+
+    def _sums(self, values: Float, cell: Int | None, n_cells: int) -> Float:
         if cell is None:
             whole = np.bincount(self.code, weights=values, minlength=self.count)
             return whole.astype(np.float64, copy=False)[:, None]

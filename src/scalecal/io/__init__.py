@@ -1,12 +1,13 @@
 """Users' tables in, output folders out.
 
-`read_table` takes any CSV or Parquet file; `read_predictions` and `read_votes` know what the columns
-mean; `output_folder`, `write_json` and `write_csv` leave nothing half-written.
+`read_table` takes any CSV, Parquet, Excel or JSON Lines file; `read_predictions` and `read_votes` know
+what the columns mean; `output_folder`, `write_json` and `write_csv` leave nothing half-written.
 """
 
 from __future__ import annotations
 
 from scalecal.io.case_tables import PredictionFile, read_predictions, read_votes
+from scalecal.io.common_cases import read_common_predictions
 from scalecal.io.store import (
     file_hash,
     output_folder,
@@ -20,6 +21,7 @@ __all__ = [
     "PredictionFile",
     "file_hash",
     "output_folder",
+    "read_common_predictions",
     "read_predictions",
     "read_table",
     "read_votes",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import Cases, Predictions, leakage_note, left_out_note
+from scalecal.cases import Cases, Predictions, Rows, leakage_note, left_out_note
 from scalecal.checks import (
     MOST_RHO,
     ROUNDING,
@@ -78,6 +78,7 @@ def read_predictions(
     ties: Ties = "error",
     seed: int = 0,
     split: str | None = None,
+    group_regex: str | None = None,
     allow_leakage: bool = False,
     keep_unlabelled: bool = False,
     classes: Sequence[str] | None = None,
@@ -90,8 +91,8 @@ def read_predictions(
     Parameters
     ----------
     path
-        CSV, TSV or Parquet with `id`, `p` (or a column `p_<class>` for each class), `label` and / or
-        `votes` + `n_raters` (or `votes_<class>`), and optionally `p_reader` (or
+        CSV, TSV, Parquet, Excel or JSON Lines with `id`, `p` (or `p_<class>` for each class), `label`
+        and / or `votes` + `n_raters` (or `votes_<class>`), and optionally `p_reader` (or
         `p_reader_<class>`), `rho` (one number for all cases), `p_split` (predicted difficulty: the
         probability that the readers split), `group`, `stratum` and `split`.
     votes
@@ -110,6 +111,8 @@ def read_predictions(
     split
         Keep only the cases that the column `split` marks so, such as ``"test"``. By default all are
         kept, and a note counts those marked ``"train"``.
+    group_regex
+        Take groups from the ids by this regular expression (`scalecal.cases.Cases.grouped_by`).
     allow_leakage
         Do not warn of groups with cases in both train and test.
     keep_unlabelled
@@ -140,7 +143,7 @@ def read_predictions(
         keep_unlabelled=keep_unlabelled,
         classes=classes,
     )
-    return file.read(split, allow_leakage=allow_leakage)
+    return file.read(split, group_regex=group_regex, allow_leakage=allow_leakage)
 
 
 class PredictionFile:
@@ -186,7 +189,13 @@ class PredictionFile:
         self._furthest = 0.0
         self._rho: float | None = None
 
-    def read(self, split: str | None = None, *, allow_leakage: bool = False) -> Predictions:
+    def read(
+        self,
+        split: str | None = None,
+        *,
+        group_regex: str | None = None,
+        allow_leakage: bool = False,
+    ) -> Predictions:
         """Read the whole file; with `split` only the cases marked so."""
         roles: tuple[str, ...] = PREDICTION_ROLES
         if len(self._files) > 1:
@@ -194,25 +203,19 @@ class PredictionFile:
         table = open_columns(self.path, self._columns, roles)
         with table.messages():
             predictions = self._read(table)
-            cases = without_empty_columns(predictions.cases)
-            part, split_notes = _marked(table, cases, split)
-            if not allow_leakage and (leakage := leakage_note(cases)):
-                warnings.warn(leakage, ScalecalWarning, stacklevel=3)
-                split_notes = (*split_notes, leakage)
-            notes = (*self._rounding_note(), *self._cases.notes)
-            predictions = replace(predictions, cases=replace(cases, notes=notes))
-            if not self._keep_unlabelled:
-                predictions = predictions.labelled()
-                assert cases.y is not None
-                part = part[cases.y >= 0]
-            if not part.all():
-                predictions = predictions.take(part)
-            if not len(predictions):
-                raise InputError(
-                    " ".join(["no case is left.", *predictions.cases.notes, *split_notes])
-                )
+            kept, cases = choose_cases(
+                table,
+                predictions.cases,
+                split=split,
+                group_regex=group_regex,
+                allow_leakage=allow_leakage,
+                keep_unlabelled=self._keep_unlabelled,
+                notes=(*self.rounding_notes(self._cases.count["all"]), *self._cases.notes),
+            )
+        if cases.n < len(predictions):
+            predictions = predictions.take(kept)
         sources = {file.name: file_hash(file) for file in self._files}
-        return replace(predictions, cases=predictions.cases.note(*split_notes), sources=sources)
+        return replace(predictions, cases=cases, sources=sources)
 
     def pieces(self) -> Iterator[Predictions]:
         """Yield the labelled cases of the file in pieces, without ids, groups and split.
@@ -231,12 +234,13 @@ class PredictionFile:
         """What a reader of any result should know of all that was read so far: plain sentences."""
         unlabelled = self._cases.count["unlabelled"]
         left_out = (left_out_note(unlabelled, self._cases.count["all"]),) if unlabelled else ()
-        return (*self._rounding_note(), *self._cases.notes, *left_out)
+        return (*self.rounding_notes(self._cases.count["all"]), *self._cases.notes, *left_out)
 
-    def _rounding_note(self) -> tuple[str, ...]:
+    def rounding_notes(self, n: int) -> tuple[str, ...]:
+        """Say in how many of n rows the probabilities were divided by their sum."""
         whose = {"p": "", "p_reader": "readers' "}
         return tuple(
-            f"In {self._rounded[role]} of {self._cases.count['all']} rows the {name}probabilities did "
+            f"In {self._rounded[role]} of {n} rows the {name}probabilities did "
             f"not sum to 1 (off by up to {self._furthest:.2g}): divided by their sum."
             for role, name in whose.items()
             if self._rounded[role]
@@ -245,8 +249,10 @@ class PredictionFile:
     def _read(self, table: NamedColumns) -> Predictions:
         """Return the predictions in a table or a piece of it, cases without a label among them."""
         ids = table.ids()
-        p, named = self._probabilities(table, "p", ids)
-        columns = named if self._classes is None else self._check_classes(table, named)
+        answers = self.answers(table, ids)
+        columns = answers.classes
+        if self._classes is not None:
+            columns = self._check_classes(table, columns)
         choose = partial(resolve_classes, columns=columns, positive=self._positive)
         cases = self._cases.read(table, ids, choose)
         if cases.y is None:
@@ -261,6 +267,11 @@ class PredictionFile:
         if table.has("p_split"):
             p_split = check_probs(table.numbers("p_split"), f"column {table.names['p_split']!r}")
             cases = replace(cases, p_split=p_split)
+        return answers.on(cases)
+
+    def answers(self, table: NamedColumns, ids: Ids) -> Answers:
+        """Return what a table or a piece of it predicts, whatever is known of its cases."""
+        p, named = self._probabilities(table, "p", ids)
         reader = None
         if table.has("p_reader") or table.spread("p_reader"):
             reader, other = self._probabilities(table, "p_reader", ids)
@@ -269,9 +280,10 @@ class PredictionFile:
                     f"columns {table.names['p_reader']!r} and {table.names['p']!r} must have the same "
                     "form: one column each, or one for every class each"
                 )
-            reader = _in_order(reader, other, cases.classes)
+            if named is not None and other is not None:
+                reader = reader[:, [other.index(name) for name in named]]
         rho = self._correlation(table) if table.has("rho") else 0.0
-        return Predictions(cases, _in_order(p, named, cases.classes), reader, rho)
+        return Answers(p, reader, rho, named)
 
     def _check_classes(self, table: NamedColumns, named: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return the classes known beforehand, if the columns of probabilities are of these."""
@@ -344,12 +356,68 @@ class PredictionFile:
         return check_probs(probs, f"column {name!r}"), named
 
 
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a table predicts, before it is known which classes its cases have.
+
+    `classes` name the columns of `p` and `p_reader`; None where they are (n,) of the positive class.
+    """
+
+    p: Float
+    p_reader: Float | None
+    rho: float
+    classes: tuple[str, ...] | None
+
+    def on(self, cases: Cases, rows: Rows = slice(None)) -> Predictions:
+        """Return some rows as the predictions on these cases, in the order of their classes."""
+        p, reader = (
+            None if probs is None else _in_order(probs[rows], self.classes, cases.classes)
+            for probs in (self.p, self.p_reader)
+        )
+        assert p is not None
+        return Predictions(cases, p, reader, self.rho)
+
+
 def _in_order(probs: Float, named: Sequence[str] | None, classes: Sequence[str]) -> Float:
     """Put the columns of probabilities in the order of the classes; (n,) of two classes."""
     if named is None:
         return probs
     order = [list(named).index(name) for name in classes]
     return np.ascontiguousarray(probs[:, order if len(order) > 2 else order[1]])
+
+
+def choose_cases(
+    table: NamedColumns,
+    cases: Cases,
+    *,
+    split: str | None,
+    group_regex: str | None,
+    allow_leakage: bool,
+    notes: Sequence[str],
+    keep_unlabelled: bool = False,
+) -> tuple[NDArray[np.intp], Cases]:
+    """Return which of the cases are labelled and of the split, and these with their notes.
+
+    With `keep_unlabelled` cases without a label stay. To be called within the table's `messages`; warns
+    of leakage.
+    """
+    cases = without_empty_columns(cases)
+    if group_regex is not None:
+        cases = cases.grouped_by(group_regex)
+    part, split_notes = _marked(table, cases, split)
+    if not allow_leakage and (leakage := leakage_note(cases)):
+        warnings.warn(leakage, ScalecalWarning, stacklevel=4)
+        split_notes = (*split_notes, leakage)
+    chosen, kept = replace(cases, notes=(*notes, *cases.notes)), np.arange(cases.n)
+    if not keep_unlabelled:
+        assert cases.y is not None
+        chosen, kept = chosen.labelled(), np.flatnonzero(cases.y >= 0)
+    inside = part[kept]
+    if not inside.all():
+        kept, chosen = kept[inside], chosen.take(inside)
+    if not len(kept):
+        raise InputError(" ".join(["no case is left.", *chosen.notes, *split_notes]))
+    return kept, chosen.note(*split_notes)
 
 
 def _marked(

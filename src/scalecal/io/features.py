@@ -1,4 +1,4 @@
-"""Embeddings from any file a user may have: `.npz`, Parquet, CSV or a folder made by `scalecal extract`."""
+"""Embeddings from any file a user may have: `.npz`, any table, or a folder made by `scalecal extract`."""
 
 from __future__ import annotations
 
@@ -49,14 +49,15 @@ def read_features(
     n_raters: int | None = None,
     ties: Ties = "error",
     seed: int = 0,
+    group_regex: str | None = None,
 ) -> Features:
     """Read embeddings with labels, votes, groups and splits where they are known.
 
     Parameters
     ----------
     path
-        `.npz` with `X` and, optionally, `y`, `votes`, `n_raters`, `group`, `split`, `id`; a Parquet
-        or CSV file with feature columns `f0, f1, ...` (in Parquet also one list column) and `id`,
+        `.npz` with `X` and, optionally, `y`, `votes`, `n_raters`, `group`, `split`, `id`; a table
+        with feature columns `f0, f1, ...` (in Parquet also one list column) and `id`,
         `label`, ...; or a folder made by ``scalecal extract``.
     labels
         A table with `id` and `label` (also `votes`, `group`, `split`), joined by id.
@@ -69,7 +70,7 @@ def read_features(
     positive
         The second of two classes. It may be left out where they are 0 and 1 or `classes` has them
         in order, as a feature folder does.
-    n_raters, ties, seed
+    n_raters, ties, seed, group_regex
         As in `scalecal.io.read_predictions`.
 
     Examples
@@ -108,6 +109,8 @@ def read_features(
     with table.messages():
         choose = partial(choose_classes, classes=classes, positive=positive, ask=True)
         cases = without_empty_columns(reader.read(table, ids, choose))
+        if group_regex is not None:
+            cases = cases.grouped_by(group_regex)
         if cases.split is not None:
             for name in cases.split.names:
                 check_choice(name, SPLITS, f"column {table.names['split']!r}")
@@ -115,7 +118,7 @@ def read_features(
     if cases.y is not None and cases.votes is None and (cases.y < 0).all():
         cases = replace(cases, y=None, classes=())
     # A table without columns of cases has no rows.
-    cases = replace(cases, n=X.shape[0], paths=paths, notes=(*notes, *reader.notes))
+    cases = replace(cases, n=X.shape[0], paths=paths, notes=(*notes, *reader.notes, *cases.notes))
     fingerprint = file_hash(path / MANIFEST if path.is_dir() else path)
     return Features(X, cases, encoder, dataset, fingerprint)
 

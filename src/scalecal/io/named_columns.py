@@ -15,7 +15,7 @@ import numpy as np
 
 from scalecal.cases import Factor
 from scalecal.checks import Float, InputError, in_file, rows
-from scalecal.io.tables import column_names, is_text, iterate_arrow, read_arrow
+from scalecal.io.tables import FIRST_ROW, column_names, iterate_arrow, read_arrow, table_kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,8 +92,8 @@ class NamedColumns:
     header
         Every column of the file, also those that were not read.
     word, first
-        What messages call a row, and the number of the first: lines of a text file, whose header is
-        line 1; zero-based rows of anything else.
+        What messages call a row, and the number of the first: lines of a text file and rows of a sheet,
+        whose header is number 1; lines of JSON Lines; zero-based rows of anything else.
     """
 
     table: Any
@@ -267,7 +267,7 @@ def _name_columns(
             if "p" in roles:
                 raise _missing(names["p"], "the predicted probability", header, "p")
             raise _missing(names[roles[0]], "needed", header)
-    word, first = ("line", 2) if is_text(path) else ("row", 0)
+    word, first = FIRST_ROW[table_kind(path)]
     return NamedColumns(None, path.name, MappingProxyType(names), header, word, first), wanted
 
 

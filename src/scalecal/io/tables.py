@@ -1,26 +1,49 @@
-"""Any CSV, TSV or Parquet file, whole or in pieces, whatever its encoding, separator or decimal sign."""
+"""Any CSV, TSV, Parquet, Excel or JSON Lines file as one kind of table.
+
+Text may have any encoding, separator or decimal sign; text and Parquet can also be read in pieces.
+"""
 
 from __future__ import annotations
 
 import codecs
 import csv
+import datetime
 import gzip
 import io
+import json
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from scalecal.checks import InputError, ScalecalWarning
+from scalecal.checks import InputError, ScalecalWarning, library
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
+EXCEL_SUFFIXES = (".xlsx", ".xlsm")
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+Kind = Literal["text", "parquet", "excel", "json"]
+
+FIRST_ROW: Mapping[Kind, tuple[str, int]] = {
+    "text": ("line", 2),
+    "parquet": ("row", 0),
+    "excel": ("row", 2),
+    "json": ("line", 1),
+}
+"""What messages call a row of each kind of file, and the number of the first."""
+
+EXCEL_ERRORS = ("#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A")
+EXCEL_DIGITS = 10**15
+"""Whole numbers from here on have lost digits in Excel, which keeps fifteen."""
+
 SEPARATORS = (",", ";", "\t")
 
 SAMPLE_BYTES = 1 << 18
@@ -49,12 +72,13 @@ class Dialect:
 
 
 def read_table(path: str | Path, *, text: Collection[str] = ("id",)) -> pd.DataFrame:
-    """Read a CSV, TSV (also gzipped) or Parquet file.
+    """Read a CSV, TSV, JSON Lines (these also gzipped), Parquet or Excel file.
 
     Encoding (UTF-8 with or without a mark, UTF-16 with one, else Latin-1 with a warning), separator
     (comma, semicolon, tab) and decimal sign are detected. Of text files, the columns named in `text`
     stay text, so that an id such as 0012 keeps its zeros. Columns without a name (the index that some
-    programs write) are left out.
+    programs write) are left out. Of an Excel file the first sheet that has data is read; in JSON Lines
+    a key that a line lacks is a missing value.
 
     Examples
     --------
@@ -91,9 +115,15 @@ def read_arrow(
     """
     path = Path(path)
     try:
-        table = (
-            _read_text(path, text, factors, keep) if is_text(path) else _read_parquet(path, keep)
-        )
+        kind = table_kind(path)
+        if kind == "text":
+            table = _read_text(path, text, factors, keep)
+        elif kind == "parquet":
+            table = _read_parquet(path, keep)
+        elif kind == "excel":
+            table = _as_arrow(path, _read_sheet(path, text, keep), (*text, *factors))
+        else:
+            table = _as_arrow(path, _read_json_lines(path, keep), (*text, *factors))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     if table.num_rows == 0:
@@ -114,7 +144,13 @@ def iterate_arrow(
     import pyarrow.parquet as pq
 
     path = Path(path)
-    if not is_text(path):
+    kind = table_kind(path)
+    if kind not in ("text", "parquet"):
+        raise InputError(
+            f"{path} cannot be read in pieces: save it as CSV or Parquet, or read it whole "
+            "(without --stream)"
+        )
+    if kind == "parquet":
         with pq.ParquetFile(path) as file:
             wanted = [name for name in file.schema_arrow.names if keep(name)]
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
@@ -136,10 +172,16 @@ def iterate_arrow(
 
 
 def column_names(path: str | Path) -> tuple[str, ...]:
-    """Names of the columns of a table file, without reading its rows."""
+    """Names of the columns of a table file, without reading its rows (but those of JSON Lines)."""
     path = Path(path)
-    if is_text(path):
+    kind = table_kind(path)
+    if kind == "text":
         return tuple(name.strip() for name in sniff(path).header if name.strip())
+    if kind == "excel":
+        with _open_sheet(path) as (_, header, _):
+            return tuple(name for name in header if name)
+    if kind == "json":
+        return tuple(dict.fromkeys(key for row in _json_rows(path) for key in row if key))
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -149,23 +191,36 @@ def column_names(path: str | Path) -> tuple[str, ...]:
         raise InputError(f"{path} is not a Parquet file: {_one_line(error)}") from None
 
 
-def is_text(path: Path) -> bool:
-    """Whether a table file is text, not Parquet, by its name; fails unless it can be opened at all."""
+def table_kind(path: Path) -> Kind:
+    """What kind of table a file is, by its name; fails unless it can be opened at all."""
     if path.is_dir():
-        raise InputError(f"{path} is a folder, expected a CSV, TSV or Parquet file")
+        raise InputError(
+            f"{path} is a folder, expected a CSV, TSV, Parquet, Excel or JSON Lines file"
+        )
     if not path.exists():
         raise InputError(f"no file at {path}")
     name = path.name.lower()
-    text = name.removesuffix(".gz").endswith(TEXT_SUFFIXES)
-    if not text and not name.endswith(PARQUET_SUFFIXES):
-        sheet = name.endswith((".xlsx", ".xls", ".ods"))
+    suffixes: dict[Kind, tuple[str, ...]] = {
+        "text": TEXT_SUFFIXES,
+        "parquet": PARQUET_SUFFIXES,
+        "excel": EXCEL_SUFFIXES,
+        "json": JSON_SUFFIXES,
+    }
+    plain = name.removesuffix(".gz")
+    kinds = [kind for kind, ends in suffixes.items() if plain.endswith(ends)]
+    if not kinds or (plain != name and kinds[0] in ("parquet", "excel")):
+        other = ""
+        if name.endswith((".xls", ".xlsb", ".ods", ".numbers")):
+            other = " Save the sheet as .xlsx or CSV first."
+        elif plain.endswith(".json"):
+            other = " Write one object per line (JSON Lines) and call it .jsonl."
         raise InputError(
-            f"cannot tell what {path} holds from its name: expected .csv, .tsv, .txt (or these with "
-            f".gz) or .parquet.{' Save the sheet as CSV first.' if sheet else ''}"
+            f"cannot tell what {path} holds from its name: expected .csv, .tsv, .txt, .jsonl, .ndjson "
+            f"(or these with .gz), .parquet or .xlsx.{other}"
         )
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty")
-    return text
+    return kinds[0]
 
 
 def _read_parquet(path: Path, keep: Callable[[str], bool] | None) -> Any:
@@ -314,7 +369,9 @@ def sniff(path: str | Path) -> Dialect:
         raise InputError(f"cannot read {path}: {error}") from None
     encoding = next((name for mark, name in _MARKS if head.startswith(mark)), None)
     if head.startswith(b"PK\x03\x04"):
-        raise InputError(f"{path} is a zip or Excel file, not text: save the sheet as CSV first")
+        raise InputError(
+            f"{path} is a zip or Excel file, not text: call an Excel file .xlsx, or save the sheet as CSV"
+        )
     if encoding is None and b"\0" in head:
         raise InputError(f"{path} is not a text file (it holds zero bytes): save it as UTF-8 CSV")
     if encoding is None:
@@ -362,6 +419,268 @@ def _records(sample: str, separator: str) -> Iterator[list[str]]:
         )
     finally:
         csv.field_size_limit(limit)
+
+
+# Excel and JSON Lines: rows of Python values
+
+
+@contextmanager
+def _open_sheet(
+    path: Path, *, formulas: bool = False
+) -> Iterator[tuple[list[str], list[str], Any]]:
+    """Open the first sheet with data: titles of all that have, its header ("" for none), its other rows.
+
+    With `formulas`, cells hold their formulas instead of the values these had when the file was saved.
+    """
+    openpyxl = library("openpyxl", f"{path.name}: an Excel file", "'scalecal[excel]'")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of styles and other extras that are not read here
+            book = openpyxl.load_workbook(path, read_only=True, data_only=not formulas)
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        ValueError,
+        openpyxl.utils.exceptions.InvalidFileException,
+    ):
+        raise InputError(
+            f"{path} is not a readable Excel file (damaged, locked by a password, or of another kind): "
+            "save it again as .xlsx, or as CSV"
+        ) from None
+    try:
+        # Sheets of charts have no rows; a sheet without a value is none.
+        sheets = [sheet for sheet in book.worksheets if _has_values(sheet)]
+        if not sheets:
+            raise InputError(f"{path} has no sheet with data")
+        rows = sheets[0].iter_rows(values_only=True)
+        header = [_cell_text(value).strip() for value in next(rows)]
+        if not any(header):
+            raise InputError(
+                f"{path}: the first row of sheet {sheets[0].title!r} is empty: the columns' names must "
+                "stand there"
+            )
+        _check_duplicates([name for name in header if name], path)
+        yield [sheet.title for sheet in sheets], header, rows
+    finally:
+        book.close()
+
+
+def _has_values(sheet: Any) -> bool:
+    sheet.reset_dimensions()  # some programs write a size that is wrong
+    return any(value is not None for row in sheet.iter_rows(values_only=True) for value in row)
+
+
+def _read_sheet(
+    path: Path, text: Collection[str], keep: Callable[[str], bool] | None
+) -> dict[str, list[Any]]:
+    """Read the columns of an Excel file; trailing empty rows are left out.
+
+    Of the columns named in `text`, those that Excel has changed beyond repair are warned of.
+    """
+    with _open_sheet(path) as (titles, header, rows):
+        table: list[tuple[Any, ...]] = list(rows)
+    if len(titles) > 1:
+        warnings.warn(
+            f"{path} has {len(titles)} sheets with data ({', '.join(map(repr, titles))}): the first was "
+            "read. Put another first, or save it as a file of its own, if that is not the one",
+            ScalecalWarning,
+            stacklevel=2,
+        )
+    while table and all(_is_blank(value) for value in table[-1]):
+        table.pop()
+    for number, row in enumerate(table, start=2):
+        if all(_is_blank(value) for value in row):
+            raise InputError(f"{path}: row {number} is empty, though rows follow: delete it")
+    columns = list(zip_longest(*table)) if table else [()] * len(header)
+    width = max(len(header), len(columns))
+    columns += [(None,) * len(table)] * (width - len(columns))
+    header = [*header, *[""] * (width - len(header))]
+    for place, (name, values) in enumerate(zip(header, columns, strict=True)):
+        # The first may be the index that some programs write.
+        if not name and place and not all(_is_blank(value) for value in values):
+            raise InputError(
+                f"{path}: column {_letters(place)} has values but no name in row 1: write the name of "
+                "each column into its own cell of row 1 (merged cells have one value only), and "
+                "nothing above"
+            )
+    wanted = {
+        name: (place, list(values))
+        for place, (name, values) in enumerate(zip(header, columns, strict=True))
+        if name and (keep is None or keep(name))
+    }
+    gaps = {place for place, values in wanted.values() if None in values}
+    if gaps:
+        _check_formulas(path, gaps)
+    for name, (place, cells) in wanted.items():
+        for number, value in enumerate(cells, start=2):
+            if isinstance(value, str) and value in EXCEL_ERRORS:
+                raise InputError(
+                    f"{path}: cell {_letters(place)}{number} (column {name!r}) holds the error {value}"
+                )
+        if name in text:
+            _warn_of_changed(path, name, cells)
+    return {name: cells for name, (_, cells) in wanted.items()}
+
+
+def _warn_of_changed(path: Path, name: str, values: Sequence[Any]) -> None:
+    """Warn of the first id that Excel has made a date of, or cut."""
+    for number, value in enumerate(values, start=2):
+        if isinstance(value, datetime.date | datetime.time):
+            what = f"a date ({_cell_text(value)})"
+            why = "Excel makes dates of text such as 3-1"
+        elif isinstance(value, int | float) and abs(value) >= EXCEL_DIGITS:
+            what = f"a number of more than 15 digits ({value:.0f})"
+            why = "Excel keeps no more, and fills up with zeros"
+        else:
+            continue
+        warnings.warn(
+            f"{path}: column {name!r} holds {what} in row {number}: {why}. Format the column as text "
+            "before filling it, if that is not meant",
+            ScalecalWarning,
+            stacklevel=2,
+        )
+        return
+
+
+def _check_formulas(path: Path, places: Collection[int]) -> None:
+    """Fail where an empty cell has a formula: the file was saved by a program that computes none."""
+    with _open_sheet(path, formulas=True) as (*_, formulas), _open_sheet(path) as (*_, rows):
+        for number, (row, values) in enumerate(zip(formulas, rows, strict=False), start=2):
+            for place in places:
+                formula = row[place] if place < len(row) else None
+                value = values[place] if place < len(values) else None
+                if value is None and isinstance(formula, str) and formula.startswith("="):
+                    raise InputError(
+                        f"{path}: cell {_letters(place)}{number} is a formula without a value: open "
+                        "the file in Excel and save it, or paste the values"
+                    )
+
+
+def _letters(place: int) -> str:
+    """Name a column of a sheet by its zero-based place.
+
+    Examples
+    --------
+    >>> _letters(0), _letters(27)
+    ('A', 'AB')
+    """
+    place += 1
+    letters = ""
+    while place:
+        place, rest = divmod(place - 1, 26)
+        letters = chr(ord("A") + rest) + letters
+    return letters
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield each line's object; empty lines at the end are passed over."""
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    number = blank = 0
+
+    def refuse(problem: str) -> InputError:
+        return InputError(f"{path}: line {number} {problem}")
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        row = dict(items)
+        if len(row) < len(items):
+            twice = next(key for key, _ in items if [k for k, _ in items].count(key) > 1)
+            raise refuse(f"has the key {twice!r} twice")
+        return row
+
+    def constant(name: str) -> Any:
+        raise refuse(f"holds {name}, which is no JSON: write null where a value is missing")
+
+    decoder = json.JSONDecoder(object_pairs_hook=pairs, parse_constant=constant)
+    try:
+        with opener(path, "rt", encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.isspace():
+                    blank = blank or number
+                    continue
+                if blank:
+                    raise InputError(
+                        f"{path}: line {blank} is empty, though lines follow: delete it"
+                    )
+                row = decoder.decode(line)
+                if not isinstance(row, dict):
+                    raise refuse(
+                        'is no object: each line must be one, such as {"id": "a", "p": 0.2} (JSON Lines)'
+                    )
+                for key, value in row.items():
+                    if isinstance(value, dict):
+                        inner = ", ".join(f"{key}_{k}" for k in list(value)[:3])
+                        raise refuse(f"has an object under {key!r}: write flat keys ({inner}, ...)")
+                yield {key.strip(): value for key, value in row.items()}
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}: line {number} is no JSON ({error.msg} at character {error.colno}): each line must "
+            "be one object (JSON Lines)"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(
+            f"{path}: line {number + 1} is not UTF-8, which JSON Lines must be"
+        ) from None
+    except EOFError as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+
+
+def _read_json_lines(path: Path, keep: Callable[[str], bool] | None) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {}
+    count = 0
+    for row in _json_rows(path):
+        for key, value in row.items():
+            if key and (keep is None or keep(key)):
+                columns.setdefault(key, [None] * count).append(value)
+        count += 1
+        for values in columns.values():
+            if len(values) < count:
+                values.append(None)
+    if not count:
+        raise InputError(f"{path} is empty")
+    return columns
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _cell_text(value: Any) -> str:
+    """Write a value as text; whole numbers without a point, so that 12 is the same in every file."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+        return value.date().isoformat()
+    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else str(value)
+
+
+def _as_arrow(path: Path, columns: Mapping[str, Sequence[Any]], text: Collection[str]) -> Any:
+    """Return columns of Python values as a table: numbers where all are, else text, trimmed."""
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    missing = set(pacsv.ConvertOptions().null_values)  # what an empty field of a CSV file may say
+    arrays = {}
+    for name, raw in columns.items():
+        values = [None if isinstance(v, str) and v.strip() in missing else v for v in raw]
+        kinds = {type(value) for value in values} - {type(None)}
+        if list in kinds:
+            try:
+                arrays[name] = pa.array(values, pa.list_(pa.float64()))
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                raise InputError(
+                    f"{path}: column {name!r} must hold lists of numbers alone"
+                ) from None
+        elif kinds and kinds <= {int, float} and name not in text:
+            whole = all(isinstance(v, int) and abs(v) < 2**63 for v in values if v is not None)
+            arrays[name] = pa.array(values, pa.int64() if whole else pa.float64())
+        elif kinds == {bool} and name not in text:
+            arrays[name] = pa.array(values, pa.bool_())
+        else:
+            written = [None if v is None else _cell_text(v).strip() for v in values]
+            arrays[name] = pa.array(written, pa.string())
+    return _tidy(pa.table(arrays), text, decimal_commas=table_kind(path) == "excel")
 
 
 def _check_duplicates(names: list[str], path: Path) -> None:

@@ -30,6 +30,19 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
+def percent(value: float) -> str:
+    """Write a probability as people say it; never as a certainty that it is not.
+
+    Examples
+    --------
+    >>> percent(0.973), percent(0.9999), percent(0.002), percent(1)
+    ('97 %', '> 99 %', '< 1 %', '100 %')
+    """
+    if 0 < value < 0.005:
+        return "< 1 %"
+    return "> 99 %" if 0.995 <= value < 1 else f"{100 * value:.0f} %"
+
+
 def csv_cell(value: Any) -> str:
     """One CSV cell, quoted where needed; text that a spreadsheet would run is made plain text.
 

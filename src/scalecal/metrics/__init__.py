@@ -6,6 +6,7 @@ metrics and tests look at the event "the top label is right", unless they say ot
 `METRICS` lists the scalar ones; `COLUMNS` has every quantity's title, meaning and direction.
 """
 
+from scalecal.metrics.benefit import net_benefit, treat_all
 from scalecal.metrics.binning import Bins, bin_index, bins
 from scalecal.metrics.calibration import (
     classwise_ece,
@@ -76,6 +77,7 @@ __all__ = [
     "holm",
     "kuiper",
     "mce",
+    "net_benefit",
     "nll",
     "noise_floor",
     "resampled_ece",
@@ -87,6 +89,7 @@ __all__ = [
     "split_ece",
     "split_floor",
     "top_label_ece",
+    "treat_all",
     "vote_error",
     "vote_floor",
     "vote_nll",

@@ -170,6 +170,12 @@ def _vote_columns() -> Iterator[Column]:
         "Mean probability that a reader votes for the class that the model prefers",
     )
     yield Column("vote_agreement", "votes say", "Share of the votes for that class")
+    yield from _with_interval(
+        "vote_overconfidence",
+        "too sure",
+        "What the model says less what the votes say, of the class that it prefers",
+        "zero",
+    )
     yield Column(
         "vote_rho",
         "rho",

@@ -177,7 +177,7 @@ def kuiper(
     code = read_groups(groups, len(event.p), event.weights)
     by_p = group_by_p(event)
     scale = sqrt(float((by_p.weight * by_p.p) @ (1.0 - by_p.p)))
-    spread = float(_range((by_p.positive - by_p.weight * by_p.p)[None])[0])
+    spread = float(walk_range((by_p.positive - by_p.weight * by_p.p)[None])[0])
     if scale == 0.0:
         return _certain("kuiper", spread > 0.0)
     if code is None:
@@ -188,12 +188,12 @@ def kuiper(
     rng = as_rng(seed)
     cell = bin_index(event.p, n_bins=KUIPER_STEPS, binning="mass")
     sums = group_totals(event.y - event.p, pooled(code, rng), cell, KUIPER_STEPS)
-    spread = float(_range(sums.sum(axis=0, keepdims=True))[0])
-    drawn = _range(flipped(sums, check_positive_int(n_resamples, "n_resamples"), rng))
+    spread = float(walk_range(sums.sum(axis=0, keepdims=True))[0])
+    drawn = walk_range(flipped(sums, check_positive_int(n_resamples, "n_resamples"), rng))
     return CalibrationTest("kuiper", spread / scale, rank_p(drawn, spread))
 
 
-def _range(steps: Float) -> Float:
+def walk_range(steps: Float) -> Float:
     """Range of each walk, its start included, from its steps: (walks, steps) in, (walks,) out."""
     walk = np.cumsum(steps, axis=1)
     return np.asarray(np.maximum(walk.max(axis=1), 0.0) - np.minimum(walk.min(axis=1), 0.0))

@@ -26,7 +26,8 @@ from scalecal.runs.grid import Grid
 class Claim:
     """One claim: `decide` turns evidence into a verdict; `paper` is the number it printed, or "-".
 
-    A claim of kind "fact" needs no data; it is listed apart and not counted.
+    A claim of kind "fact" needs no data; it is listed apart and not counted. `MAIN` has the few that a
+    page opens with.
     """
 
     id: str
@@ -313,6 +314,15 @@ CLAIMS: dict[str, Claim] = {claim.id: claim for claim in _CLAIMS}
 """Id -> claim, in the paper's order; then its premise, then its statements of fact."""
 
 
+MAIN = (
+    *("low-above-high", "beyond-selection", "scale-below-none", "scale-below-vanilla"),
+    *("recovers-real", "labels-matter", "beats-softening-votes"),
+)
+"""Claims that the paper stands on: the problem is there and is no artefact of how strata are made;
+SCALE helps, more than plain label smoothing and softening do; it recovers what votes would give; and its
+labels carry the gain."""
+
+
 def judge(evidence: Evidence) -> dict[str, Verdict]:
     """Judge every claim on the evidence: id -> verdict."""
     return {name: claim.judge(evidence) for name, claim in CLAIMS.items()}
@@ -343,6 +353,7 @@ def claims_json(verdicts: dict[str, Verdict]) -> list[dict[str, Any]]:
         {
             "id": name,
             "kind": CLAIMS[name].kind,
+            "main": name in MAIN,
             "claim": CLAIMS[name].claim,
             "paper": CLAIMS[name].paper,
             "measured": one.measured,

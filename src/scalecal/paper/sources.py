@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -147,7 +148,7 @@ def find_images(
     root, target = Path(root), Path(target)
     sources, missing = [], {}
     for dataset in datasets:
-        options = {"partial": True} if partial_data else {}
+        options: dict[str, Any] = {"partial": True} if partial_data else {}
         images, why = None, ""
         for folder in (*(root / name for name in _FOLDERS[dataset]), root):
             if not folder.is_dir():

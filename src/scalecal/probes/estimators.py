@@ -31,7 +31,13 @@ from scalecal.checks import (
     rows,
 )
 from scalecal.io.store import output_folder, write_json
-from scalecal.panel import UNKNOWN_READERS, Panel, check_sizes
+from scalecal.panel import (
+    PRIOR_SD_INTERCEPT,
+    PRIOR_SD_SHIFTED,
+    UNKNOWN_READERS,
+    Panel,
+    check_sizes,
+)
 from scalecal.probes.fitting import (
     CHUNK_ROWS,
     FEWEST_TO_HOLD_OUT,
@@ -78,6 +84,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     patience: int = Recipe.patience
     decay: float = Recipe.decay
     validation_share: float = Recipe.validation_share
+    class_weight: str | Mapping[Any, float] | None = None
     rho: float | None = None
     preset: str | None = None
     random_state: Any = 0
@@ -96,7 +103,9 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return what the logits go through last, not yet fitted; None under the paper's preset."""
         if self.preset == "paper":
             return None
-        return PanelCalibrator(rho=self.rho, kappa=kappa, vote_share=vote_share)
+        # Class weights shift the logits by a constant, which the prior must not hold on to.
+        prior_sd = PRIOR_SD_INTERCEPT if self.class_weight is None else PRIOR_SD_SHIFTED
+        return PanelCalibrator(rho=self.rho, kappa=kappa, vote_share=vote_share, prior_sd=prior_sd)
 
     def fit(
         self,
@@ -181,6 +190,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             votes=None if counts is None else with_label(counts, codes),
             groups=None if groups is None else np.asarray(groups),
             weights=weights,
+            class_weight=self._class_weight(),
             validation=None if X_validation is None else np.arange(len(X_validation)),
             validation_y=validation_y,
         )
@@ -252,6 +262,21 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(raw)
         self.classes_, codes = np.unique(raw, return_inverse=True)
         return codes.astype(np.int64), None
+
+    def _class_weight(self) -> str | Float | None:
+        """Return "balanced", or the weights of the classes in their order."""
+        if not isinstance(self.class_weight, Mapping):
+            return self.class_weight
+        names = self.classes_.tolist()
+        unknown = [label for label in self.class_weight if label not in names]
+        if unknown:
+            raise InputError(
+                f"class_weight names {unknown[0]!r}, which is not a class of y: {', '.join(map(repr, names))}"
+            )
+        each = as_float([self.class_weight.get(label, 1.0) for label in names], "class_weight")
+        if not (np.isfinite(each) & (each > 0)).all():
+            raise InputError(f"class_weight must be above 0, got {self.class_weight!r}")
+        return each
 
     def _validation(
         self, X_val: ArrayLike | None, y_val: ArrayLike | None, dtype: Any
@@ -409,11 +434,14 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         for c, index in enumerate(getattr(self, "anchors_", {}).values()):
             arrays[f"anchors_{c}"] = index
+        params = {name: as_json(v) for name, v in self.get_params(deep=False).items()}
+        if isinstance(self.class_weight, Mapping):  # JSON's keys are text, labels need not be
+            params["class_weight"] = [list(pair) for pair in self.class_weight.items()]
         about = {
             "format": FORMAT,
             "version": __version__,
             "estimator": type(self).__name__,
-            "params": {name: as_json(v) for name, v in self.get_params(deep=False).items()},
+            "params": params,
             "classes": self.classes_,
             "fitted": {name: getattr(self, name) for name in _NUMBERS if hasattr(self, name)},
             "calibrator": None if self.calibrator_ is None else self.calibrator_.to_dict(),
@@ -450,6 +478,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         params = about.pop("params")
         if isinstance(params.get("levels"), dict):
             params["levels"] = BetaLevels(**params["levels"])
+        if isinstance(params.get("class_weight"), list):
+            params["class_weight"] = dict(params["class_weight"])
         self = cls(**params)
         self.classes_ = np.asarray(about.pop("classes"))
         for name in _ARRAYS:
@@ -524,6 +554,13 @@ class LinearProbe(_Probe):
     validation_share : float
         Share held out for early stopping, stratified and by whole groups; nothing is held out
         below 50 cases. With 0, or too few cases, the last weights are kept.
+    class_weight : dict, "balanced" or None
+        Weights of the classes in training and early stopping, by label (1 where not named), on top of
+        `sample_weight`; "balanced": n / (C n_c), every class counts alike. A case counts by its label,
+        also where its target is soft; synthetic cases, which lie between classes, as they are. Weights
+        move probabilities as if the classes were so common (balanced two: a prevalence of 1/2): these
+        are not calibrated for the cases as they are. What is fitted afterwards on out-of-sample logits,
+        a panel or another calibrator, is fitted to unweighted cases and undoes the shift.
     rho : float or None
         Correlation of readers' votes that the features do not explain, where it is to be fixed; 0 is
         the jury map. None: estimated from votes or kappa given to `fit`.
@@ -606,7 +643,7 @@ class ScaleProbe(_Probe):
     warm_start : bool
         Train the final probe from the first one's weights instead of from scratch.
     loss, gamma, scaling, initial, learning_rate, batch_size, max_epochs, min_steps, patience, \
-decay, validation_share, rho, preset, random_state
+decay, validation_share, class_weight, rho, preset, random_state
         As in `LinearProbe`. With ``preset="paper"`` anchors are chosen by prediction alone, nothing
         is calibrated, and `n_anchors`, `n_synthetic` and `mass`, where left at their defaults, are the
         paper's: 10 anchors per class, every pair at every level, weight 1 each.

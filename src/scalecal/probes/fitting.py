@@ -8,7 +8,7 @@ everything that builds on them in another. Each gives a `Trained` probe for raw 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from scalecal.checks import Float, InputError, Int, ScalecalWarning
+from scalecal.checks import Float, InputError, Int, ScalecalWarning, check_choice
 from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Scaling, Task, train
@@ -61,6 +61,8 @@ class Job:
         Readers per class, (N, C).
     groups, weights
         Groups never split by validation, and case weights.
+    class_weight
+        "balanced", or a weight for each class (C,): see `class_weights`.
     validation, validation_y
         Row numbers and labels of a validation part given from outside; then nothing is held out.
     """
@@ -74,6 +76,7 @@ class Job:
     votes: Int | None = None
     groups: NDArray[Any] | None = None
     weights: Float | None = None
+    class_weight: str | Float | None = None
     validation: Int | None = None
     validation_y: Int | None = None
 
@@ -165,12 +168,36 @@ def probabilities(logits: Float) -> Float:
     return np.column_stack([expit(-logits), positive])
 
 
+def class_weights(
+    class_weight: str | Float | None, y: Int, n_classes: int, weights: Float | None = None
+) -> Float | None:
+    """Weight of each class (C,); None: all alike.
+
+    "balanced" gives every class the same total: W / (C W_c), with W the weight of all cases and W_c that
+    of class c (King and Zeng, 2001); without case weights as in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class_weights("balanced", np.array([0, 0, 0, 1]), 2).round(3).tolist()
+    [0.667, 2.0]
+    """
+    if class_weight is None or not isinstance(class_weight, str):
+        return class_weight
+    check_choice(class_weight, ("balanced",), "class_weight")
+    mass = np.bincount(y, weights, minlength=n_classes).astype(np.float64)
+    present = mass > 0
+    shares = mass.sum() / (present.sum() * np.where(present, mass, 1.0))
+    return np.where(present, shares, 1.0)
+
+
 def fit_many(
     X: Any,
     jobs: Sequence[Job],
     *,
     X_validation: Any = None,
     memory: float | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> list[Trained]:
     """Train every job.
 
@@ -185,6 +212,8 @@ def fit_many(
     memory
         GiB that rows may take in memory: X then stays on disk and may be a
         `scalecal.features.ShardedArray` of any length; see `scalecal.solvers.train`.
+    advance
+        Called with the share of the training that was just done, now and then.
 
     Returns
     -------
@@ -223,11 +252,16 @@ def fit_many(
             key = (repr(recipe), job.seed, sharing[i], labels[i], weights[i], job.n_classes)
         keys.append(key)
         stage.setdefault(key, replace(part, recipe=recipe))
-    first = dict(zip(stage, shared.solve(list(stage.values()), [None] * len(stage)), strict=True))
-
-    trained = [first[key] for key in keys]
     second = [i for i, job in enumerate(jobs) if job.recipe.needs_first_probe]
-    results = shared.solve([prepared[i] for i in second], [trained[i] for i in second])
+    probes = len(stage) + len(second)
+
+    def count(done: float) -> None:
+        advance(done / probes)
+
+    solved = shared.solve(list(stage.values()), [None] * len(stage), count)
+    first = dict(zip(stage, solved, strict=True))
+    trained = [first[key] for key in keys]
+    results = shared.solve([prepared[i] for i in second], [trained[i] for i in second], count)
     for i, result in zip(second, results, strict=True):
         trained[i] = result
     return trained
@@ -321,6 +355,7 @@ class _Prepared:
     rows: Int
     y: Int
     weights: Float | None
+    validation_weights: Float | None
     train: Int  # positions among the job's cases
     held: Int | None
     validation: Int | None
@@ -335,7 +370,10 @@ def _prepare_all(jobs: Sequence[Job]) -> list[_Prepared]:
     for job in jobs:
         recipe = job.recipe
         recipe.check()
-        arrays = (job.rows, job.y, job.weights, job.groups, job.validation, job.validation_y)
+        arrays = (
+            *(job.rows, job.y, job.weights, job.class_weight, job.groups),
+            *(job.validation, job.validation_y),
+        )
         options = (job.seed, recipe.validation_share, recipe.validation)
         key = (*map(id, arrays), *options)
         if key not in known:
@@ -369,18 +407,40 @@ def _prepare(job: Job) -> _Prepared:
             f"the training cases hold one class only (class number {present_classes[0]}): a probe needs at "
             "least two. Give more cases, or another split."
         )
+    each = class_weights(
+        job.class_weight,
+        job.y[present],
+        job.n_classes,
+        None if job.weights is None else job.weights[present],
+    )
+    validation_y = job.validation_y if held is None else job.y[held]
     return _Prepared(
         job=job,
         recipe=recipe,
         rows=job.rows[train_part],
         y=y,
-        weights=None if job.weights is None else job.weights[train_part],
+        weights=_case_weights(job.weights, train_part, y, each),
+        validation_weights=(
+            None
+            if validation_y is None
+            else _case_weights(None if held is None else job.weights, held, validation_y, each)
+        ),
         train=train_part,
         held=held,
         validation=job.validation if held is None else job.rows[held],
-        validation_y=job.validation_y if held is None else job.y[held],
+        validation_y=validation_y,
         seeds=seeds,
     )
+
+
+def _case_weights(
+    weights: Float | None, part: Int | None, y: Int, each: Float | None
+) -> Float | None:
+    """Weights of a part of the cases, times those of their classes; None: all alike."""
+    own = None if weights is None or part is None else weights[part]
+    if each is None:
+        return own
+    return each[y] if own is None else own * each[y]
 
 
 class _Shared:
@@ -408,8 +468,13 @@ class _Shared:
             self.known_logits[key] = (first, first.logits(self.X, rows))
         return self.known_logits[key][1]
 
-    def solve(self, parts: Sequence[_Prepared], first: Sequence[Trained | None]) -> list[Trained]:
-        """Train all parts, those with the same solver options in one call."""
+    def solve(
+        self,
+        parts: Sequence[_Prepared],
+        first: Sequence[Trained | None],
+        count: Callable[[float], object],
+    ) -> list[Trained]:
+        """Train all parts, those with the same solver options in one call; count the probes done."""
         numbers = same_content([p.rows for p in parts])
         weights = same_content([p.weights for p in parts])
         scalings: dict[Any, Scaling] = {}
@@ -431,6 +496,7 @@ class _Shared:
                 [built[i][0] for i in members],
                 X_validation=None if own else self.X_validation,
                 memory=self.memory,
+                advance=partial(lambda n, share: count(n * share), len(members)),
                 **dict(zip(TRAINING_LIMITS, limits, strict=True)),
             )
             fits.update(zip(members, solved, strict=True))
@@ -464,6 +530,7 @@ class _Shared:
             targets=goal,
             validation=part.validation,
             validation_targets=validation_targets,
+            validation_weights=None if validation_targets is None else part.validation_weights,
             weights=weights,
             mixtures=synthetic,
             initial=self._initial(part, first),

@@ -12,7 +12,7 @@ from scalecal.io.store import output_folder, write_text
 from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
-from scalecal.report.views import frontiers, stratum_title
+from scalecal.report.views import forests, frontiers, stratum_title
 from scalecal.runs.folder import read_runs, results_of, side_by_side
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
         voted = figures.voted_curve(cell) if cell["voted"] else None
         if voted is not None:
             drawings.append((_file_name("voted", *own), voted))
+        for kind, _, drawn in forests(cell):
+            drawings.append((_file_name(f"forest_{kind}", *own), drawn))
         for kind, _, drawn in frontiers(cell):
             drawings.append((_file_name(f"frontier_{kind}", *own), drawn))
         top = figures.referral_top(cell["referral"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from scalecal.io.text import number
+from scalecal.io.text import number, percent
 from scalecal.report.svg import Drawing, text_width
 from scalecal.runs.cells import PUBLISHED, VOTED
 from scalecal.runs.wording import change_text
@@ -50,6 +50,13 @@ def calibrated_text(panel: Row) -> str:
     return number(null if _known(null) else panel.get("floor"))
 
 
+def calibrated_band(panel: Row) -> str:
+    """Error of calibrated models in points: its mean, and the band of nine in ten; "" where unknown."""
+    keys = ("null" if _known(panel.get("null")) else "floor", "null_low", "null_high")
+    parts = [f"{100 * panel[k]:.0f}" for k in keys if _known(panel.get(k))]
+    return "{} ({} to {})".format(*parts) if len(parts) == 3 else "".join(parts[:1])
+
+
 def interval_text(row: Row, key: str, digits: int = 3) -> str:
     """Write a number with its interval, where it has one."""
     low, high = (row.get(f"{key}_{end}") for end in ("low", "high"))
@@ -70,19 +77,6 @@ def ece_top(cells: Sequence[Row]) -> float:
 def referral_top(panels: Sequence[Row]) -> float:
     """End of the referral axis that all panels of a cell share."""
     return nice_top(max((max(m["yield"]) for p in panels for m in p["methods"]), default=0.5))
-
-
-def percent(value: float) -> str:
-    """Write a probability as people say it; never as a certainty that it is not.
-
-    Examples
-    --------
-    >>> percent(0.973), percent(0.9999), percent(0.002), percent(1)
-    ('97 %', '> 99 %', '< 1 %', '100 %')
-    """
-    if 0 < value < 0.005:
-        return "< 1 %"
-    return "> 99 %" if 0.995 <= value < 1 else f"{100 * value:.0f} %"
 
 
 def bin_tip(b: Row, event: str) -> str:
@@ -259,7 +253,7 @@ def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Draw
 
     def at(share: float, rate: float) -> tuple[float, float]:
         return (
-            left + share * (width - left - 12),
+            left + share * (width - left - 18),
             height - bottom - min(rate / top, 1.0) * (height - up - bottom),
         )
 
@@ -482,24 +476,22 @@ def _voted_part(
         _voted_mark(sheet, p["reads"], x, up(value), _voted_tip(p))
 
 
-# The trade-off: methods as labelled points against the curve of plain softening
+# Methods: a disc gains more than softening would, a ring gains no more
 
-HEIGHT, PLOT, LEFT, TOP, BOTTOM = 400.0, 356.0, 56.0, 26.0, 44.0
-MOST_NAMES = 12  # methods written beside their points; more get numbers and a key
-KEY_LINES = 28
+MARK = 4.6  # radius of a method's mark
 
 
-def _bounds(values: Sequence[float]) -> Bounds:
-    """Range that shows most points well; a few far ones are pinned to the frame instead."""
+def _reach(values: Sequence[float]) -> Bounds:
+    """Range that shows most values well; a few far ones are pinned to the frame instead."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     reach = max(4.0 * (high - low), 0.1 * abs(middle), 1e-6)
     inside = [v for v in values if low - reach <= v <= high + reach]
     slack = 0.15 * (max(inside) - min(inside)) or 0.05
-    return max(0.0, min(inside) - slack), max(inside) + slack
+    return min(inside) - slack, max(inside) + slack
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    step = nice_top((high - low) / 6)
+def _ticks(low: float, high: float, count: int = 6) -> list[float]:
+    step = nice_top((high - low) / count)
     first = math.ceil(low / step - 1e-9)
     return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
@@ -508,36 +500,155 @@ def _clip(value: float, bounds: Bounds) -> float:
     return min(max(value, bounds[0]), bounds[1])
 
 
-def frontier(
-    facts: Row, *, x: str, y: str, titles: tuple[str, str], baseline: str
-) -> Drawing | None:
-    """Methods as labelled points with intervals, against the softening curve; None without points.
+def _method_mark(
+    sheet: Drawing, x: float, y: float, *, role: str, ring: bool, inside: bool, tip: str = ""
+) -> None:
+    """Draw a method's mark: a ring where it gains no more than softening, a square on the frame's edge."""
+    fill, stroke = ("paper", role) if ring else (role, "paper")
+    style: dict[str, Any] = {
+        "fill": fill,
+        "stroke": stroke,
+        "width": 1.8 if ring else 1.0,
+        "tip": tip,
+    }
+    if inside:
+        sheet.circle(x, y, MARK, **style)
+    else:
+        sheet.rect(x - 4, y - 4, 8, 8, **style)
 
-    Intervals are of the paired change against the baseline, set at the baseline's value. A point
-    outside the frame is a ring on its edge. Beyond `MOST_NAMES` methods the labels are numbers.
+
+def method_key(sheet: Drawing, x: float, y: float, *, outside: bool) -> None:
+    """Say what the marks of methods mean."""
+    _method_mark(sheet, x + 5, y - 4, role="accent", ring=True, inside=True)
+    text = "gains no more than softening would"
+    sheet.text(x + 15, y, text)
+    if outside:
+        x += 34 + text_width(text, 11)
+        _method_mark(sheet, x + 5, y - 4, role="accent", ring=False, inside=False)
+        sheet.text(x + 15, y, "beyond the frame")
+
+
+def forest(
+    rows: Sequence[Row],
+    *,
+    metric: str,
+    title: str,
+    baseline: str,
+    best: str | None,
+    mere: Collection[str],
+) -> Drawing | None:
+    """Paired change of a metric against the baseline with its 95 % interval, a line per method.
+
+    Parameters
+    ----------
+    rows
+        Methods' rows in the order they are drawn; those without this change are left out.
+    best
+        The method whose name is bold.
+    mere
+        Methods that gain no more than softening would: their marks are rings.
     """
-    points = [p for p in facts["points"] if _known(p.get(x)) and _known(p.get(y))]
+    drawn = [
+        (row["method"], change)
+        for row in rows
+        if (change := row["changes"].get(metric)) and _known(change["difference"])
+    ]
+    if not drawn:
+        return None
+    names = [method for method, _ in drawn]
+    left = 14 + max(text_width(name, 12) for name in names)
+    plot, top, step = 212.0, 44.0, 23.0
+    bottom = top + step * len(drawn)
+    label = f"Change of {title} against {baseline}, with 95 % intervals: {len(drawn)} methods."
+    sheet = Drawing(left + plot + 14, bottom + 62, label)
+    ends = [c[k] for _, c in drawn for k in ("low", "high") if _known(c[k])]
+    bounds = _reach([0.0, *(c["difference"] for _, c in drawn), *ends])
+    bounds = (min(bounds[0], 0.0), max(bounds[1], 0.0))
+
+    def at(value: float) -> float:
+        return left + (_clip(value, bounds) - bounds[0]) / (bounds[1] - bounds[0]) * plot
+
+    sheet.text(4, 14, f"change of {title}", fill="ink", size=12, bold=True)
+    for tick in _ticks(*bounds, count=4):
+        sheet.line((at(tick), top - 8), (at(tick), bottom), stroke="band")
+        sheet.text(at(tick), bottom + 14, f"{tick:+g}" if tick else "0", anchor="middle", size=10.5)
+    sheet.line((at(0), top - 8), (at(0), bottom), stroke="before", width=1.5)
+    anchor = "end" if at(0) > left + plot / 2 else "start"
+    sheet.text(
+        at(0), top - 13, f"{baseline}, uncalibrated", anchor=anchor, size=10.5, fill="before"
+    )
+    outside = False
+    for i, (method, change) in enumerate(drawn):
+        y = top + (i + 0.5) * step
+        sheet.text(4, y + 4, method, size=12, fill="ink", bold=method == best)
+        if _known(change["low"]):
+            sheet.line((at(change["low"]), y), (at(change["high"]), y), stroke="quiet", width=1.5)
+        inside = bounds[0] <= change["difference"] <= bounds[1]
+        outside |= not inside
+        tip = f"{method}: change of {title} {change_text(change)}"
+        tip += "; no clear gain over softening" if method in mere else ""
+        x = at(change["difference"])
+        _method_mark(sheet, x, y, role="accent", ring=method in mere, inside=inside, tip=tip)
+    sheet.text(left, bottom + 32, "← better", fill="quiet")
+    method_key(sheet, 4, bottom + 54, outside=outside)
+    return sheet
+
+
+# The trade-off: methods as named points against the curve of plain softening
+
+HEIGHT, PLOT, LEFT, TOP, BOTTOM = 400.0, 356.0, 56.0, 26.0, 66.0
+NAME_STEP = 14.0  # between names in the margin
+
+
+def frontier(
+    facts: Row,
+    *,
+    x: str,
+    y: str,
+    titles: tuple[str, str],
+    baseline: str,
+    methods: Collection[str] | None = None,
+    mere: Collection[str] = (),
+) -> Drawing | None:
+    """Methods as named points with intervals, against the softening curve; None without points.
+
+    Intervals are of the paired change against the baseline, set at the baseline's value. A name that
+    has no room beside its point stands in the right margin, with a line to the point.
+
+    Parameters
+    ----------
+    methods
+        Those drawn beside the baseline; None: all.
+    mere
+        Methods that gain no more than softening would: their marks are rings.
+    """
+    points = [
+        p
+        for p in facts["points"]
+        if _known(p.get(x))
+        and _known(p.get(y))
+        and (methods is None or p["method"] == baseline or p["method"] in methods)
+    ]
     curve = [c for c in facts["curve"] if _known(c.get(x)) and _known(c.get(y))]
     if not points:
         return None
-    across, up = (_bounds([p[key] for p in points]) for key in (x, y))
-    numbered = len(points) > MOST_NAMES
-    columns = -(-len(points) // KEY_LINES) if numbered else 0
-    names = [str(i + 1) if numbered else p["method"] for i, p in enumerate(points)]
-    key_width = 30 + max(text_width(p["method"], 12) for p in points) if numbered else 0
-    width = LEFT + PLOT + (16 + columns * key_width if numbered else 108)
+    across, up = (_reach([p[key] for p in points]) for key in (x, y))
+    across, up = ((max(0.0, low), high) for low, high in (across, up))
+    names = [p["method"] for p in points]
+    height = max(HEIGHT, TOP + BOTTOM + NAME_STEP * len(points))
+    width = LEFT + PLOT + 34 + max(text_width(name, 11) for name in names)
     label = f"{titles[1]} against {titles[0]}: {len(points)} methods and the softening curve."
-    sheet = Drawing(width, HEIGHT, label)
+    sheet = Drawing(width, height, label)
 
     def at(px: float, py: float) -> tuple[float, float]:
         return (
             LEFT + (px - across[0]) / (across[1] - across[0]) * PLOT,
-            HEIGHT - BOTTOM - (py - up[0]) / (up[1] - up[0]) * (HEIGHT - TOP - BOTTOM),
+            height - BOTTOM - (py - up[0]) / (up[1] - up[0]) * (height - TOP - BOTTOM),
         )
 
     _axes(sheet, across, up, titles, at)
     _curve(sheet, [(c[x], c[y]) for c in curve], across, up, at)
-    thin = 0.6 if numbered else 1.0
+    thin = 0.6 if len(points) > 12 else 1.0
     places = [at(_clip(p[x], across), _clip(p[y], up)) for p in points]
     for p, (a, b) in zip(points, places, strict=True):
         if _known(p.get(f"{x}_low")):
@@ -547,43 +658,42 @@ def frontier(
             ends = (at(across[0], _clip(p[f"{y}_{end}"], up))[1] for end in ("low", "high"))
             sheet.line((a, next(ends)), (a, next(ends)), width=thin)
     roles = [role_of(p["method"], baseline) for p in points]
+    # Names first find their places, the baseline's before the others'; the rest go to the margin.
+    order = sorted(range(len(points)), key=lambda i: roles[i] != "before")
+    beside, left_over = _label_places(places, names, order, LEFT + PLOT, height - BOTTOM)
+    margin = _margin_places([places[i] for i in left_over], height - BOTTOM)
+    for i, ty in zip(left_over, margin, strict=True):
+        sheet.line(places[i], (LEFT + PLOT + 18, ty - 4), stroke="rule", width=0.8)
+    outside = False
     # The baseline is drawn last, so that nothing hides it.
     for i in sorted(range(len(points)), key=lambda i: roles[i] == "before"):
         p, role, (a, b) = points[i], roles[i], places[i]
-        seen = p[x] == _clip(p[x], across) and p[y] == _clip(p[y], up)
-        fill, stroke = (role, "paper") if seen else ("paper", role)
+        inside = p[x] == _clip(p[x], across) and p[y] == _clip(p[y], up)
+        outside |= not inside
         tip = f"{titles[0]} {interval_text(p, x)}, {titles[1]} {interval_text(p, y)}"
-        sheet.circle(a, b, 4.6, fill=fill, stroke=stroke, tip=f"{p['method']}: {tip}")
-    # Names go last, above every line; the baseline's first, so that it finds a place.
-    order = sorted(range(len(points)), key=lambda i: roles[i] != "before")
-    room = LEFT + PLOT if numbered else width
-    for i, place in _label_places(places, names, order, room, HEIGHT - BOTTOM):
-        if place is None:
-            continue
-        tx, ty, far = place
-        if far:
-            sheet.line(places[i], (tx + 2, ty - 4), stroke="rule")
-        sheet.text(tx, ty, names[i], fill="ink", size=10.5 if numbered else 11)
-    if numbered:
-        for i, p in enumerate(points):
-            kx = LEFT + PLOT + 16 + (i // KEY_LINES) * key_width
-            ky = TOP + 4 + (i % KEY_LINES) * 13
-            sheet.text(kx + 15, ky, str(i + 1), anchor="end", size=10.5)
-            sheet.text(kx + 21, ky, p["method"], size=10.5, fill="ink")
+        tip = f"{p['method']}: {tip}"
+        ring = p["method"] in mere
+        tip += "; no clear gain over softening" if ring else ""
+        _method_mark(sheet, a, b, role=role, ring=ring, inside=inside, tip=tip)
+    for i, (tx, ty) in beside.items():
+        sheet.text(tx, ty, names[i], fill="ink")
+    for i, ty in zip(left_over, margin, strict=True):
+        sheet.text(LEFT + PLOT + 20, ty, names[i], fill="ink")
+    method_key(sheet, LEFT, height - 8, outside=outside)
     return sheet
 
 
 def _axes(sheet: Drawing, across: Bounds, up: Bounds, titles: tuple[str, str], at: Any) -> None:
     for value in _ticks(*across):
-        px = at(value, up[0])[0]
-        sheet.line((px, TOP), (px, HEIGHT - BOTTOM), stroke="band")
-        sheet.text(px, HEIGHT - BOTTOM + 16, f"{value:g}", anchor="middle")
+        px, foot = at(value, up[0])
+        sheet.line((px, TOP), (px, foot), stroke="band")
+        sheet.text(px, foot + 16, f"{value:g}", anchor="middle")
     for value in _ticks(*up):
         py = at(across[0], value)[1]
         sheet.line((LEFT, py), (LEFT + PLOT, py), stroke="band")
         sheet.text(LEFT - 8, py + 4, f"{value:g}", anchor="end")
     sheet.text(LEFT, 14, titles[1], fill="ink")
-    sheet.text(LEFT + PLOT, HEIGHT - 8, titles[0], anchor="end", fill="ink")
+    sheet.text(LEFT + PLOT, sheet.height - BOTTOM + 34, titles[0], anchor="end", fill="ink")
 
 
 def _curve(
@@ -600,37 +710,66 @@ def _curve(
     sheet.polyline(part, stroke="quiet", dash="2 3")
 
 
-Place = tuple[float, float, bool]
-
-
 def _label_places(
     points: Sequence[tuple[float, float]],
     names: Sequence[str],
     order: Sequence[int],
-    width: float,
+    right: float,
     bottom: float,
-) -> list[tuple[int, Place | None]]:
-    """Places for labels that touch neither each other nor a point; None where there is no room."""
-    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in points]
-    places: list[tuple[int, Place | None]] = []
+) -> tuple[dict[int, tuple[float, float]], list[int]]:
+    """Places for names beside their points that touch neither each other nor a point; who has none."""
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in points]
+    places: dict[int, tuple[float, float]] = {}
     for i in order:
         x, y = points[i]
         long = text_width(names[i], 11) + 3
-        chosen: Place | None = None
-        for distance in (0, 12, 24, 36, 50):
-            for dx, dy in ((1, 0), (1, -1), (1, 1), (0, -1), (0, 1), (-1, 0), (-1, -1), (-1, 1)):
-                shift = {1: 8 + distance, 0: -long / 2, -1: -long - 7 - distance}[dx]
-                tx, ty = x + shift, y + 4 + dy * max(distance, 11)
-                box = (tx, ty - 9, tx + long, ty + 3)
-                inside = box[0] >= 2 and box[2] <= width and box[1] >= TOP - 8 and box[3] <= bottom
-                if inside and not any(_overlap(box, other) for other in taken):
-                    chosen = (tx, ty, distance > 0)
-                    taken.append(box)
-                    break
-            if chosen:
+        for dx, dy in ((1, 0), (1, -1), (1, 1), (0, -1), (0, 1), (-1, 0), (-1, -1), (-1, 1)):
+            tx = x + {1: 9, 0: -long / 2, -1: -long - 7}[dx]
+            ty = y + 4 + dy * 12
+            box = (tx, ty - 9, tx + long, ty + 3)
+            inside = box[0] >= LEFT and box[2] <= right and box[1] >= TOP - 8 and box[3] <= bottom
+            if inside and not any(_overlap(box, other) for other in taken):
+                places[i] = (tx, ty)
+                taken.append(box)
                 break
-        places.append((i, chosen))
-    return places
+    return places, [i for i in order if i not in places]
+
+
+def _margin_places(points: Sequence[tuple[float, float]], bottom: float) -> list[float]:
+    """Heights of names in the margin, each as near to its point as the others leave room.
+
+    Examples
+    --------
+    >>> _margin_places([(0, 50), (0, 52), (0, 100)], bottom=120)
+    [48.0, 62.0, 104.0]
+    """
+    order = sorted(range(len(points)), key=lambda i: points[i][1])
+    wanted = [points[i][1] + 4 for i in order]
+    # Names that collide form a block around the mean of what they want; blocks that collide join.
+    blocks: list[list[float]] = []
+    for value in wanted:
+        blocks.append([value])
+        while len(blocks) > 1 and _top(blocks[-1]) < _top(blocks[-2]) + NAME_STEP * len(blocks[-2]):
+            last = blocks.pop()
+            blocks[-1] += last
+    heights, least = [0.0] * len(points), TOP + 4
+    placed: list[float] = []
+    for block in blocks:
+        first = max(_top(block), least)
+        placed += [first + NAME_STEP * k for k in range(len(block))]
+        least = placed[-1] + NAME_STEP
+    most = bottom
+    for k in range(len(placed) - 1, -1, -1):
+        placed[k] = min(placed[k], most)
+        most = placed[k] - NAME_STEP
+    for i, value in zip(order, placed, strict=True):
+        heights[i] = value
+    return heights
+
+
+def _top(block: Sequence[float]) -> float:
+    """First height of names in a row that lie around the mean of what they want."""
+    return sum(block) / len(block) - NAME_STEP * (len(block) - 1) / 2
 
 
 def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:

@@ -16,9 +16,11 @@ import numpy as np
 
 from scalecal.checks import InputError
 from scalecal.io.store import check_output_file, write_file, written_by
-from scalecal.io.text import csv_text, number
+from scalecal.io.text import csv_text
 from scalecal.metrics.arguments import read_hard_event
 from scalecal.report.figures import PANEL
+from scalecal.report.svg import COLOURS
+from scalecal.report.templates import asset, template
 from scalecal.report.views import cell_view, data_uri, page_view
 from scalecal.runs.cells import Cell
 from scalecal.runs.folder import mean_results, read_runs, results_of, side_by_side
@@ -26,10 +28,10 @@ from scalecal.runs.folder import mean_results, read_runs, results_of, side_by_si
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_BYTES = 2_000_000
+MOST_BYTES = 1_000_000
 """Size of a page without thumbnails, at most."""
 
-MOST_WITH_IMAGES = 8_000_000
+MOST_WITH_IMAGES = 7_000_000
 """Size of a page with thumbnails, at most."""
 
 
@@ -52,7 +54,7 @@ class Detail:
 
 # Tried in turn until the page is small enough.
 DETAILS = (
-    Detail(800_000, 300_000, 8, 24),
+    Detail(550_000, 200_000, 8, 24),
     Detail(300_000, 150_000, 5, 12),
     Detail(100_000, 50_000, 3, 6),
     Detail(0, 0, 2, 2),
@@ -108,26 +110,10 @@ def _images(
     for own, cell in zip(facts["cells"], cells, strict=True):
         named = (cell.meta.get("dataset") or {}).get("data")
         folder = images if images is not None else Path(named) if named else None
-        listed = [*own["cases"], *own["splits"]]
+        listed = [*own["surest"], *own["cases"], *own["splits"]]
         used, notes[own["key"]] = add_images(listed, folder, out, most_bytes=room)
         room -= used
     return notes, start - room
-
-
-def _template() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("scalecal.report", ".")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters["number"] = number
-    return environment.get_template("template.html")
-
-
-def _asset(name: str) -> Any:
-    from markupsafe import Markup
-
-    # Written by us, and without a closing tag of their element: nothing to escape.
-    return Markup(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def _page(
@@ -169,13 +155,13 @@ def _page(
     if len(text) > detail.results:
         text, note = "", "The results are too many for this page: see the run’s results.csv."
     return str(
-        _template().render(
+        template("template.html").render(
             **page_view(facts, n_full=len(full)),
             full=full,
             facts=facts,
             cells=facts["cells"],
-            css=_asset("report.css"),
-            js=_asset("report.js"),
+            css=asset("shared.css") + asset("report.css"),
+            js=asset("report.js"),
             payload=Markup(payload(arrays)),
             results_uri=data_uri(text) if text else "",
             results_note=note,
@@ -187,14 +173,14 @@ def _page(
 
 
 def payload(arrays: Mapping[str, Any]) -> str:
-    """Return geometry and case arrays as JSON that cannot end its script element or open a comment in it.
+    """Return geometry, colours and case arrays as JSON that cannot end or comment out its script element.
 
     Examples
     --------
     >>> set("<>&") & set(payload({"id": "</script><!-- &amp;"}))
     set()
     """
-    value = {"panel": PANEL, "cells": arrays}
+    value = {"panel": PANEL, "colours": COLOURS, "cells": arrays}
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

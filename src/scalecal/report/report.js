@@ -107,6 +107,14 @@
     follow();
   }
 
+  const save = (blob, name) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+
   // Cases: filter and download. Text that a spreadsheet would run is made plain text.
   const csv = (text) => {
     const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
@@ -116,20 +124,18 @@
     const table = button.closest(".cell").querySelector("table.cases");
     const select = button.closest(".cell").querySelector(".case-stratum");
     if (select) {
-      select.addEventListener("change", () => {
-        for (const row of table.tBodies[0].rows) row.hidden = Boolean(select.value) && row.dataset.stratum !== select.value;
-      });
+      const rows = [...table.tBodies[0].rows];
+      const only = () => { for (const row of rows) row.hidden = Boolean(select.value) && row.dataset.stratum !== select.value; };
+      if (!rows.some((row) => row.dataset.stratum === select.value)) select.value = "";
+      select.addEventListener("change", only);
+      only();
     }
     button.addEventListener("click", () => {
       const rows = [table.tHead.rows[0], ...[...table.tBodies[0].rows].filter((row) => !row.hidden)];
       const skip = all("thead th", table).findIndex((head) => head.textContent.trim() === "Image");
       const text = rows.map((row) => [...row.cells].filter((_, i) => i !== skip)
         .map((cell) => csv(cell.dataset.csv ?? cell.textContent.trim())).join(",")).join("\n") + "\n";
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-      link.download = "cases.csv";
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      save(new Blob([text], { type: "text/csv" }), "cases.csv");
     });
   }
 
@@ -198,14 +204,17 @@
       return { k, start, code: Uint8Array.from(rows, (i) => stratum[i]) };
     });
     const out = new Float64Array(nStrata + 1), used = new Float64Array(nStrata + 1);
+    const drawn = Array.from({ length: (nStrata + 1) * bins }, () => []);  // p less share of positives
     if (near[0].k && near[1].k) {
       const index = Int32Array.from(p, (v) => binOf(v, bins));
       for (let d = 0; d < draws; d++) {
-        const sums = new Float64Array((nStrata + 1) * bins), count = new Float64Array(nStrata + 1);
+        const sums = new Float64Array((nStrata + 1) * bins), size = new Float64Array((nStrata + 1) * bins);
+        const count = new Float64Array(nStrata + 1);
         for (let i = 0; i < n; i++) {
           const label = next() < p[i] ? 1 : 0, from = near[label];
           const code = from.code[from.start[i] + Math.floor(next() * from.k)];
           sums[code * bins + index[i]] += p[i] - label;
+          size[code * bins + index[i]] += 1;
           count[code] += 1;
         }
         for (let s = 1; s <= nStrata; s++) {
@@ -215,13 +224,19 @@
           out[s] += error / count[s];
           used[s] += 1;
         }
+        size.forEach((m, at) => { if (m) drawn[at].push(sums[at] / m); });
       }
     }
-    const means = out.map((value, s) => (used[s] ? value / used[s] : NaN));
-    cases.nulls.set(bins, means);
-    return means;
+    const bars = drawn.map((values) => {
+      values.sort((a, b) => a - b);
+      return [0.05, 0.95].map((part) => (values.length ? values[Math.round(part * (values.length - 1))] : NaN));
+    });
+    const made = { means: out.map((value, s) => (used[s] ? value / used[s] : NaN)), bars };
+    cases.nulls.set(bins, made);
+    return made;
   };
-  const diagram = (cases, code, bins) => {
+  // Bars come from the null that judges the panel: over all cases labels drawn from p, in a stratum the selection null.
+  const diagram = (cases, code, bins, nulls) => {
     const inside = Array.from({ length: bins }, () => []), positives = new Float64Array(bins);
     let n = 0;
     for (let i = 0; i < cases.p.length; i++) {
@@ -235,12 +250,13 @@
     const found = [];
     inside.forEach((ps, b) => {
       if (!ps.length) return;
-      const sum = ps.reduce((a, v) => a + v, 0), chance = law(ps);
+      const sum = ps.reduce((a, v) => a + v, 0), chance = law(ps), p = sum / ps.length;
+      const [least, most] = nulls.bars[code * bins + b], share = (value) => Math.max(0, Math.min(1, p - value));
       error += Math.abs(sum - positives[b]);
       floor += chance.distance;
       found.push({
-        lo: b / bins, hi: (b + 1) / bins, n: ps.length, p: sum / ps.length, y: positives[b] / ps.length,
-        low: chance.low / ps.length, high: chance.high / ps.length,
+        lo: b / bins, hi: (b + 1) / bins, n: ps.length, p, y: positives[b] / ps.length,
+        low: code ? share(most) : chance.low / ps.length, high: code ? share(least) : chance.high / ps.length,
       });
     });
     return { n, ece: error / n, floor: floor / n, bins: found };
@@ -258,14 +274,14 @@
     const most = Math.max(...found.bins.map((b) => b.n)), base = top + side + gap + counts;
     for (const b of found.bins) {
       const high = top + (1 - b.high) * side, height = counts * b.n / most;
-      mark(svg, "rect", { x: left + b.p * side - 3.5, y: high, width: 7, height: Math.max(1, (b.high - b.low) * side), class: "f-rule" });
+      if (b.high >= b.low) mark(svg, "rect", { x: left + b.p * side - 3.5, y: high, width: 7, height: Math.max(1, (b.high - b.low) * side), class: "f-rule" });
       mark(svg, "rect", { x: left + b.lo * side + 0.5, y: base - height, width: Math.max(0, (b.hi - b.lo) * side - 1), height, class: "f-rule" });
     }
     for (const b of found.bins) {
       const dot = mark(svg, "circle", {
         cx: left + b.p * side, cy: top + (1 - b.y) * side, r: 2.6 + 4.4 * Math.sqrt(b.n / most), class: `f-${role} s-paper`,
       });
-      dot.dataset.tip = `predicted ${show3(b.p)}, observed ${show3(b.y)}, ${b.n.toLocaleString("en")} cases; calibrated: ${show3(b.low)} to ${show3(b.high)}`;
+      dot.dataset.tip = `predicted ${show3(b.p)}, observed ${show3(b.y)}, ${b.n.toLocaleString("en")} cases${b.high >= b.low ? `; calibrated: ${show3(b.low)} to ${show3(b.high)}` : ""}`;
     }
     const texts = all("text", svg);
     texts[texts.length - 1].textContent = `≤ ${most.toLocaleString("en")}`;
@@ -288,9 +304,9 @@
       const cases = open(key, method), nulls = selectionNull(cases, known.strata.length, bins);
       what.textContent = `${bins} bins`;
       for (const panel of all(".panel", figure)) {
-        const code = known.strata.indexOf(panel.dataset.stratum) + 1, found = diagram(cases, code, bins);
+        const code = known.strata.indexOf(panel.dataset.stratum) + 1, found = diagram(cases, code, bins, nulls);
         if (!found.n) continue;
-        const calibrated = code ? nulls[code] : found.floor;
+        const calibrated = code ? nulls.means[code] : found.floor;
         panel.querySelector(".ece b").textContent = show3(found.ece);
         panel.querySelector(".null b").textContent = show3(calibrated);
         const role = figure.querySelector(".swatch").classList.contains("before") ? "before" : "accent";
@@ -312,5 +328,117 @@
     });
   }
 
-  addEventListener("beforeprint", () => all("details").forEach((part) => { part.open = true; }));
+  // Before, after or both, everywhere at once. A figure or panel with one swatch is of one method.
+  for (const part of all("figure, .byvotes .panel")) {
+    const swatches = all(".swatch", part);
+    if (swatches.length === 1) part.dataset.role = swatches[0].classList.contains("before") ? "before" : "after";
+  }
+  const sides = all("button[data-side]");
+  for (const button of sides) {
+    button.addEventListener("click", () => {
+      root.dataset.sides = button.dataset.side;
+      for (const other of sides) other.setAttribute("aria-pressed", String(other.dataset.side === button.dataset.side));
+    });
+  }
+
+  // Every figure as a file or on the clipboard: its panels and their titles in one drawing, on white.
+    const words = (element) => (element ? element.textContent.replace(/\s+/g, " ").trim() : "");
+  const captionOf = (figure) => {
+    const caption = figure.querySelector("figcaption"), model = figure.closest(".cell")?.querySelector(".cellname");
+    if (!caption) return figure.querySelector("svg").getAttribute("aria-label");
+    const copy = caption.cloneNode(true), chosen = caption.querySelector("select"), strong = copy.querySelector("strong");
+    if (chosen) strong.textContent = chosen.value;
+    for (const part of all("label, .tools, .key", copy)) part.remove();
+    if (strong && strong.nextElementSibling) strong.append(", ");
+    return [words(model), words(copy)].filter(Boolean).join(": ").replace(/ ,/g, ",");
+  };
+  const compose = (figure) => {
+    const sheet = document.createElementNS(NS, "svg"), gap = 16, pen = document.createElement("canvas").getContext("2d");
+    const rules = Object.entries(data.colours).map(([role, colour]) => `.f-${role}{fill:${colour}}.s-${role}{stroke:${colour}}`);
+    mark(sheet, "style", {}).textContent = `text{font-family:system-ui,sans-serif}.f-none{fill:none}${rules.join("")}`;
+    const paper = mark(sheet, "rect", { class: "f-paper" });
+    let wide = 0, low = 30, x = gap, y = 30;
+    const write = (text, left, down, size, weight) => {
+      mark(sheet, "text", { x: left, y: down, "font-size": size, "font-weight": weight, class: "f-ink" }).textContent = text;
+      pen.font = `${weight} ${size}px system-ui, sans-serif`;
+      const end = left + pen.measureText(text).width;
+      wide = Math.max(wide, end);
+      return end;
+    };
+    write(captionOf(figure), gap, 20, 13, 600);
+    let at = gap;
+    for (const swatch of all(".key .swatch", figure)) {
+      mark(sheet, "circle", { cx: at + 5, cy: y + 8, r: 5, class: swatch.classList.contains("before") ? "f-before" : "f-accent" });
+      at = write(swatch.nextSibling.textContent.trim(), at + 15, y + 12, 12, 400) + gap;
+      low = y + 26;
+    }
+    y = low;
+    all("svg", figure).filter((svg) => svg.getClientRects().length).forEach((svg, i) => {
+      const { width, height } = svg.viewBox.baseVal, panel = svg.closest(".panel");
+      if (i && x + width > 1100) { x = gap; y = low; }
+      const lines = panel ? [".title", ".values"].map((part) => words(panel.querySelector(part))).filter(Boolean) : [];
+      lines.forEach((text, k) => write(text, x, y + 14 + 15 * k, 12 - k, k ? 400 : 600));
+      const copy = svg.cloneNode(true), down = y + (lines.length ? 16 * lines.length + 6 : 0);
+      for (const name of ["tabindex", "role", "aria-roledescription"]) copy.removeAttribute(name);
+      for (const dot of all("[data-tip]", copy)) {
+        mark(dot, "title", {}).textContent = dot.dataset.tip;
+        dot.removeAttribute("data-tip");
+        dot.classList.remove("lit");
+      }
+      for (const [name, value] of Object.entries({ x, y: down, width, height, overflow: "visible" })) copy.setAttribute(name, value);
+      sheet.append(copy);
+      wide = Math.max(wide, x + width);
+      low = Math.max(low, down + height + gap);
+      x += width + gap;
+    });
+    const axis = words(figure.querySelector(".axisname"));
+    if (axis) { write(axis, gap, low, 11, 400); low += gap; }
+    const width = Math.ceil(wide + gap), height = Math.ceil(low);
+    for (const [name, value] of Object.entries({ width, height })) { sheet.setAttribute(name, value); paper.setAttribute(name, value); }
+    sheet.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    return { text: new XMLSerializer().serializeToString(sheet), width, height };
+  };
+  const picture = async ({ text, width, height }) => {
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    await image.decode();
+    const canvas = Object.assign(document.createElement("canvas"), { width: 2 * width, height: 2 * height });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((done) => { canvas.toBlob(done, "image/png"); });
+  };
+  const copies = Boolean(navigator.clipboard && navigator.clipboard.write && window.ClipboardItem);
+  all("main figure").filter((figure) => figure.querySelector("svg")).forEach((figure) => {
+    const tools = document.createElement("span"), status = document.createElement("span");
+    tools.className = "tools";
+    status.setAttribute("role", "status");
+    const name = () => `${captionOf(figure).replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "").toLowerCase().slice(0, 60) || "figure"}`;
+    const add = (text, what, work) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = text;
+      button.setAttribute("aria-label", `${what}: ${captionOf(figure)}`);
+      button.addEventListener("click", () => {
+        Promise.resolve().then(work).then((told) => { status.textContent = told || ""; })
+          .catch(() => { status.textContent = "The browser did not allow it."; });
+      });
+      tools.append(button);
+    };
+    add("SVG", "Download as SVG", () => save(new Blob([compose(figure).text], { type: "image/svg+xml" }), `${name()}.svg`));
+    add("PNG", "Download as PNG", async () => save(await picture(compose(figure)), `${name()}.png`));
+    if (copies) {
+      add("Copy", "Copy as PNG", async () => {
+        await navigator.clipboard.write([new ClipboardItem({ "image/png": picture(compose(figure)) })]);
+        return "Copied.";
+      });
+    }
+    tools.append(status);
+    (figure.querySelector("figcaption") || figure).append(tools);
+  });
+
+  // One page to print: the answer, its figure and its table.
+  document.getElementById("print-one").addEventListener("click", () => {
+    root.dataset.print = "one";
+    print();
+  });
+  addEventListener("afterprint", () => { delete root.dataset.print; });
 })();

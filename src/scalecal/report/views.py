@@ -12,14 +12,22 @@ from markupsafe import Markup
 
 from scalecal.auditing.sentences import SHOWN, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
-from scalecal.io.text import csv_text, number
+from scalecal.auditing.verdict import AGREEMENT, points
+from scalecal.io.text import csv_text, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
-from scalecal.runs.wording import all_sentences, change_text, softening_remark, vote_sentences
+from scalecal.runs.wording import (
+    change_text,
+    softening_remark,
+    verdict_sentences,
+    vote_sentences,
+)
 
 MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
+FEW_METHODS = 5
+"""Methods shown at first; the others are folded."""
 
 
 def stratum_title(name: str, agreement: bool) -> str:
@@ -67,13 +75,14 @@ def cell_view(
     return {
         **cell,
         "by_votes": by_votes,
-        "said": all_sentences(cell),
+        "said": [*verdict_sentences(cell)[1:], *cell["details"]],
         "after": cell["shown"][1] if cell["shown"][1:] else None,
         "offered": offered,
         "sampled": sampled,
         "diagrams": diagrams,
         "legend": [{"name": m, "role": role_of(m, cell["baseline"])} for m in cell["shown"]],
         **_audit_view(cell),
+        **_methods_view(cell),
         **_frontier_view(cell),
         **_voted_view(cell),
         **_cases_view(cell, most_cases, image_note),
@@ -114,7 +123,95 @@ def _frontier_titles(cell: Row) -> dict[str, str]:
     return {"ece": "overall ECE", "ece_hard": f"ECE, {hard}", **votes}
 
 
-def frontiers(cell: Row) -> list[tuple[str, str, Drawing]]:
+def ranked_methods(cell: Row) -> list[Row]:
+    """Rows over all cases of the methods beside the baseline, the lowest vote NLL (else label NLL) first."""
+    rows = [
+        r for r in cell["rows"] if r["stratum"] == "overall" and r["method"] != cell["baseline"]
+    ]
+    metric = "vote_nll" if cell["votes"] else "nll"
+    unknown = float("inf")
+    return sorted(rows, key=lambda r: unknown if r.get(metric) is None else r[metric])
+
+
+def few_methods(cell: Row) -> list[str]:
+    """Methods shown at first, in order: the best that may be recommended, and the lowest of the others."""
+    names = [row["method"] for row in ranked_methods(cell)]
+    best = cell["best"]["method"] if cell["best"] else None
+    kept = names[:FEW_METHODS]
+    if best in names and best not in kept:
+        kept[-1] = best
+    return kept
+
+
+def mere_softening(cell: Row) -> set[str]:
+    """Methods whose gain is no more than softening's."""
+    return {m for m in cell["methods"] if softening_remark(cell, m)}
+
+
+def forests(cell: Row, methods: Sequence[str] | None = None) -> list[tuple[str, str, Drawing]]:
+    """Return the forest plots of a cell that can be drawn: metric, title, drawing."""
+    rows = [r for r in ranked_methods(cell) if methods is None or r["method"] in methods]
+    out = []
+    for metric in ("vote_nll", "nll"):
+        title = COLUMNS[metric].title
+        drawn = figures.forest(
+            rows,
+            metric=metric,
+            title=title,
+            baseline=cell["baseline"],
+            best=cell["recommended"],
+            mere=mere_softening(cell),
+        )
+        if drawn is not None:
+            out.append((metric, title, drawn))
+    return out
+
+
+def _methods_view(cell: Row) -> dict[str, Any]:
+    """Few methods and all of them, as forest plots, and the few in words and numbers."""
+    few, base = few_methods(cell), cell["baseline"]
+    value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
+    hard = cell["hardest"]
+    columns = [("ECE", "overall", "ece")]
+    if hard:
+        columns.append((f"ECE, {stratum_title(hard, cell['agreement'])}", hard, "ece"))
+    columns += [(COLUMNS[k].title, "overall", k) for k in ("nll", "vote_nll")]
+    columns = [c for c in columns if value.get((base, c[1]), {}).get(c[2]) is not None]
+    rows = [
+        {
+            "method": method,
+            "role": role_of(method, base),
+            "remark": softening_remark(cell, method),
+            "numbers": [_with_change(value.get((method, s)), key, base) for _, s, key in columns],
+        }
+        for method in (base, *few)
+    ]
+    named = [{"method": m, "text": cell["about"].get(m, "")} for m in (base, *few)]
+    every = len(cell["methods"]) - 1
+    return {
+        "few_forests": [{"title": t, "svg": svg(d)} for _, t, d in forests(cell, few)],
+        "all_forests": [{"title": t, "svg": svg(d)} for _, t, d in forests(cell)]
+        if every > len(few)
+        else [],
+        "few_head": [title for title, _, _ in columns],
+        "few_rows": rows if few else [],
+        "few_named": [n for n in named if n["text"]],
+        "few_said": _few_sentence(cell, few, every),
+    }
+
+
+def _few_sentence(cell: Row, few: Sequence[str], every: int) -> str:
+    """Which methods are shown at first."""
+    judge = COLUMNS["vote_nll" if cell["votes"] else "nll"].title
+    if every <= len(few):
+        return f"by {judge}, lowest first"
+    best = cell["best"] and cell["best"]["method"]
+    late = best and [r["method"] for r in ranked_methods(cell)].index(best) >= len(few)
+    also = f", with {best}, the best that may be recommended" if late else ""
+    return f"the {len(few)} of {every} methods with the lowest {judge}{also}"
+
+
+def frontiers(cell: Row, methods: Sequence[str] | None = None) -> list[tuple[str, str, Drawing]]:
     """Return the trade-off figures of a cell that can be drawn: short name, title, drawing."""
     names = _frontier_titles(cell)
     hard = names["ece_hard"].removeprefix("ECE, ")
@@ -124,7 +221,13 @@ def frontiers(cell: Row) -> list[tuple[str, str, Drawing]]:
         ("nll", "NLL: readers’ votes against labels", "nll", "vote_nll"),
     ):
         drawn = figures.frontier(
-            cell["frontier"], x=x, y=y, titles=(names[x], names[y]), baseline=cell["baseline"]
+            cell["frontier"],
+            x=x,
+            y=y,
+            titles=(names[x], names[y]),
+            baseline=cell["baseline"],
+            methods=methods,
+            mere=mere_softening(cell),
         )
         if drawn is not None:
             out.append((kind, title, drawn))
@@ -139,8 +242,13 @@ def _frontier_view(cell: Row) -> dict[str, Any]:
         ends = {"difference": "", "low": "_low", "high": "_high"}
         return change_text({k: row.get(f"difference_{key}{end}") for k, end in ends.items()})
 
+    few = few_methods(cell)
+    more = len(few) + 1 < len(cell["methods"])
     return {
-        "frontiers": [{"title": title, "svg": svg(drawn)} for _, title, drawn in frontiers(cell)],
+        "frontiers": [{"title": t, "svg": svg(drawn)} for _, t, drawn in frontiers(cell, few)],
+        "all_frontiers": [{"title": t, "svg": svg(drawn)} for _, t, drawn in frontiers(cell)]
+        if more
+        else [],
         "frontier_head": ["Method", *(heads[k] for k in keys)],
         "frontier_rows": [
             [point["method"], *(interval_text(point, k) for k in keys)] for point in facts["points"]
@@ -190,7 +298,7 @@ def two_parts(two: Row, of: str = "") -> list[tuple[str, str]]:
     >>> two_parts(two)
     [("the panel's label:", '97 %'), ('one reader:', '81 %'), ('expect', '5 to 7 of 7')]
     """
-    label, reader = (figures.percent(two[k]) for k in ("label", "reader"))
+    label, reader = (percent(two[k]) for k in ("label", "reader"))
     parts = [(f"the panel's label{of and f' {of}'}:", label), ("one reader:", reader)]
     if two.get("law"):
         low, high, m = (two[k] for k in ("low", "high", "n_raters"))
@@ -238,7 +346,7 @@ def _cases_view(cell: Row, most: int, image_note: str) -> dict[str, Any]:
             **{k: case.get(k) for k in ("id", "stratum", "thumbnail", "href")},
             "label": classes[case["label"]],
             "split": case["two"]["split"],
-            "split_text": figures.percent(case["two"]["split"]),
+            "split_text": percent(case["two"]["split"]),
             "two": _two_view(case, classes),
         }
         for case in cell["splits"][: most + most // 2]
@@ -318,8 +426,13 @@ EXTRA = ("nll", "vote_nll", "count_log_score", "auc", "accuracy")
 def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
     """Everything the template shows that is not of one cell."""
     cells = facts["cells"]
-    sections = [("answer", "Answer"), ("models", "Side by side"), ("difficulty", "By difficulty")]
-    sections += [("tradeoffs", "Trade-offs"), ("votes", "Votes"), ("cases", "Cases")]
+    sections = [("answer", "Verdict"), ("models", "Side by side"), ("difficulty", "By difficulty")]
+    sections += [
+        ("methods", "Methods"),
+        ("tradeoffs", "Trade-offs"),
+        ("votes", "Votes"),
+        ("cases", "Cases"),
+    ]
     sections += [("work", "For the work"), ("claims", "Claims"), ("made", "How this was made")]
     absent = set() if facts["claims"] else {"claims"}
     if not any(c["voted"] for c in cells[:n_full]):
@@ -335,7 +448,10 @@ def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
     return {
         "sections": [s for s in sections if s[0] not in absent],
         "subtitle": _subtitle(cells),
-        "lead": _lead(facts),
+        "description": facts["verdict"]["headline"],
+        "first": _first(facts, n_full),
+        "details": cells[0]["details"] if len(cells) == 1 else [],
+        "strata_gloss": _strata_gloss(cells),
         "side_by_side": [_beside(c, facts, i < n_full) for i, c in enumerate(cells)],
         "left_out": left_out,
         "any_seeds": any(c["n_seeds"] > 1 for c in cells),
@@ -348,7 +464,7 @@ def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
         ],
         "n_resamples": ", ".join(f"{n:,}" for n in sorted({c["n_resamples"] for c in cells})),
         "about": list({m: text for c in cells for m, text in c["about"].items()}.items()),
-        "claims": [_claim(claim) for claim in facts["claims"]],
+        **_claims_view(facts),
         "runs": [_made(run) for run in facts["runs"]],
         "citation": _citation(facts["version"]),
     }
@@ -367,27 +483,89 @@ def _subtitle(cells: Sequence[Row]) -> str:
     return " · ".join(parts)
 
 
-def _lead(facts: Row) -> list[dict[str, Any]]:
-    cells = facts["cells"]
-    strips: list[Markup | str] = ["", "", ""]
-    if len(cells) == 1:
-        cell = cells[0]
-        base, best, hard = cell["baseline"], cell["best"], cell["hardest"]
-        top = figures.ece_top(cells)
-        panels = {
-            (method, panel["stratum"]): {"method": method, **panel}
-            for method, listed in cell["reliability"].items()
-            for panel in listed
-        }
-        wanted = [(base, "overall"), (base, hard)]
-        if best:
-            wanted.append((best["method"], hard or "overall"))
-        for i, (method, stratum) in enumerate(wanted):
-            if (method, stratum) in panels:
-                before = panels.get((base, stratum)) if i == 2 else None
-                panel, role = panels[method, stratum], role_of(method, base)
-                strips[i] = svg(figures.lead_strip(panel, top=top, role=role, before=before))
-    return [{**item, "strip": strip} for item, strip in zip(facts["lead"], strips, strict=True)]
+def _first(facts: Row, n_full: int) -> dict[str, Any]:
+    """The diagram and the cases beside the verdict: of the audited seed, like all of the first screen."""
+    drawn = facts["cells"][:n_full]
+    # Of several models, the one whose tests are clearest.
+    cell = min(drawn, key=lambda c: 2.0 if c["verdict"]["p"] is None else c["verdict"]["p"])
+    several = len(facts["cells"]) > 1
+    base, hard, seeds = cell["baseline"], cell["hardest"], cell["n_seeds"]
+    panels = {p["stratum"]: p for p in cell["reliability"][base]}
+    panel = panels.get(hard) or panels.get("overall")
+    note = f"seed {cell['seed']}, one of {seeds} repeats of split and training" if seeds > 1 else ""
+    out: dict[str, Any] = {"note": "" if several else note, "panel": None}
+    out |= _surest_view(cell, f"{cell['name']}, " if several else "")
+    if panel is None:
+        return out
+    title = stratum_title(panel["stratum"], cell["agreement"])
+    gloss = AGREEMENT.get(panel["stratum"], "") if cell["agreement"] else ""
+    n = number(panel["n"])
+    drawing = {**panel, "method": base}
+    band = figures.calibrated_band(panel)
+    return out | {
+        "panel": _reliability_panel(cell, base, "before", panel),
+        "title": f"{title.capitalize()}: {gloss} (n = {n})"
+        if gloss
+        else f"{title.capitalize()} (n = {n})",
+        "said": f"error {points(panel['ece'])}{band and f'; calibrated: {band}'}",
+        "strip": svg(figures.lead_strip(drawing, top=figures.ece_top([cell]), role="before")),
+        "caption": _caption(cell, panel, several),
+    }
+
+
+def _caption(cell: Row, panel: Row, named: bool) -> str:
+    """How to read the diagram and the strip of the first screen."""
+    seed = f", seed {cell['seed']}" if cell["n_seeds"] > 1 else ""
+    whose = f"{cell['name']}{seed}. " if named else ""
+    bars = any(b["bar_lo"] is not None for b in panel["bins"])
+    known = panel.get("null_low") is not None
+    text = f"{whose}Points below the line on the right: it says too much."
+    if bars:
+        text += " Grey bars: nine of ten calibrated models, point by point."
+    text += " Strip: the dot is its error (ECE)"
+    text += ", the band nine of ten calibrated models" if known else ""
+    return text + (", the tick chance alone." if panel["floor"] is not None else ".")
+
+
+def _surest_view(cell: Row, whose: str) -> dict[str, Any]:
+    classes, shown = cell["classes"], []
+    for case in cell["surest"]:
+        votes, of = case["votes"], case["shown_class"]
+        words = f"{votes[of]} of {sum(votes)} readers" if votes else ""
+        judged = (
+            f"readers: {votes[of]} of {sum(votes)}" if votes else f"label: {classes[case['label']]}"
+        )
+        dots = _dots(votes, of, words) if votes else ""
+        shown.append(
+            {
+                **{k: case.get(k) for k in ("id", "thumbnail", "href")},
+                "dots": dots if isinstance(dots, Markup) else "",
+                "said": f"says {percent(case['p'])} {_class_name(classes[of], classes)}; {judged}",
+            }
+        )
+    by_votes = any(case["votes"] for case in cell["surest"])
+    note = f"{whose}full dots: readers who agree with the model" if by_votes else whose.rstrip(", ")
+    judges = "the readers" if by_votes else "the label"
+    return {"surest": shown, "judges": judges, "surest_note": note}
+
+
+def _class_name(name: str, classes: Sequence[str]) -> str:
+    """A class as a person says it, where classes are mere numbers of two."""
+    return {"0": "negative", "1": "positive"}[name] if list(classes) == ["0", "1"] else name
+
+
+def _strata_gloss(cells: Sequence[Row]) -> list[str]:
+    """What strata are, where they are first spoken of."""
+    named = [c for c in cells if c["strata"]]
+    if not named:
+        return []
+    if not all(c["agreement"] for c in named):
+        return ["A stratum is a part of the cases, as the data name it."]
+    return [
+        "A stratum is a part of the cases, here by how far their readers agree.",
+        "High: at least six of seven (or that share) say the same. Low: the readers split, at most four of "
+        "seven, or a majority of one. Medium: between.",
+    ]
 
 
 def _beside(cell: Row, facts: Row, drawn: bool) -> dict[str, Any]:
@@ -400,6 +578,7 @@ def _beside(cell: Row, facts: Row, drawn: bool) -> dict[str, Any]:
         "name": cell["name"],
         "run": facts["runs"][cell["run"]]["title"],
         "numbers": [number(row.get(key)) for row, key in pairs],
+        "verdict": cell["verdict"],
         "best": _best_text(cell) if cell["best"] else "-",
     }
 
@@ -480,14 +659,37 @@ def _with_change(row: Row | None, key: str, baseline: str) -> dict[str, Any]:
     change = None if row["method"] == baseline else row["changes"].get(key)
     words, bracket, rest = (change_text(change) if change else "").partition(" [")
     interval = bracket.strip() + rest
-    return {"value": row[key], "text": number(row[key]), "change": words, "interval": interval}
+    return {
+        "value": f"{row[key]:.6g}",
+        "text": number(row[key]),
+        "change": words,
+        "interval": interval,
+    }
 
 
-def _claim(claim: Row) -> dict[str, str]:
-    kinds = {"holds": "holds", "does not hold": "fails"}
+def _claims_view(facts: Row) -> dict[str, Any]:
+    """Claims, how many hold, and the main ones; statements of fact are listed apart and not counted."""
+    claims = [_claim(claim) for claim in facts["claims"]]
+    counted = [c for c in claims if c["kind"] != "fact"]
+    numbers = {sign: sum(c["sign"] == sign for c in counted) for sign in SIGNS.values()}
+    return {
+        "claims": counted,
+        "stated": [c for c in claims if c["kind"] == "fact"],
+        "main_claims": [c for c in counted if c["main"]],
+        "tally": numbers if counted else {},
+        "claims_first": facts["runs"][0].get("kind") == "reproduce",
+    }
+
+
+SIGNS = {"holds": "holds", "does not hold": "fails", "inconclusive": "open"}
+"""Verdict on a claim -> its class on the page."""
+
+
+def _claim(claim: Row) -> dict[str, Any]:
     keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
     texts = {k: "" if claim.get(k) is None else _words(claim[k]) for k in keys}
-    return {**texts, "kind": kinds.get(str(claim.get("verdict")), "open")}
+    sign = SIGNS.get(str(claim.get("verdict")), "open")
+    return {**texts, "sign": sign, "kind": claim.get("kind"), "main": bool(claim.get("main"))}
 
 
 def _words(value: Any) -> str:

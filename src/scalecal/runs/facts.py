@@ -8,15 +8,17 @@ bootstrap's are shared by all methods, a method's null is shared by its seeds.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal import metrics
 from scalecal.auditing.audits import Audit, audit_predictions
+from scalecal.auditing.gates import Condition, Failure, parse_conditions
 from scalecal.auditing.sentences import LEVEL
 from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.calibrators import (
@@ -24,10 +26,12 @@ from scalecal.calibrators import (
     Calibrator,
     PanelCalibrator,
     PlattScaling,
+    QuadraticScaling,
     TemperatureScaling,
 )
 from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fold_numbers
+from scalecal.cases import Predictions
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.inference.units import NORMAL_95
@@ -36,6 +40,7 @@ from scalecal.metrics.arguments import as_table, read_hard_event
 from scalecal.panel import split_probability, vote_log_pmf
 from scalecal.runs import wording
 from scalecal.runs.cells import BASELINE, PUBLISHED, VOTED, Cell, Prediction
+from scalecal.runs.differences import cell_of_audits, differences, differences_text
 from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import Nulls, Resampled, draw_nulls, score_cell
@@ -53,6 +58,9 @@ VOTED_METRICS = ("vote_nll", "nll", "count_log_score", "split_auc", "split_ece",
 
 CASES_LISTED = 8
 """Over-confident cases listed of each stratum."""
+
+SUREST_LISTED = 6
+"""Cases shown beside the verdict: of the audited seed, those it is surest of against the readers."""
 
 SPLITS_LISTED = 12
 """Cases listed whose panel is most likely to split."""
@@ -108,8 +116,36 @@ class Comparison:
         """The result in plain sentences."""
         return wording.all_sentences(self.facts)
 
+    @property
+    def notes(self) -> list[str]:
+        """What the audits' readers should know, each note once."""
+        return list(dict.fromkeys(note for audit in self.audits.values() for note in audit.notes))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of what was audited."""
+        hashes = (str(audit.meta["data_sha256"]) for audit in self.audits.values())
+        return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+    def failures(self, conditions: Iterable[str | Condition]) -> list[Failure]:
+        """Return which conditions (`scalecal.auditing.gates`) each of the audits meets."""
+        parsed = parse_conditions(conditions)
+        return [
+            replace(failure, model=name)
+            for name, audit in self.audits.items()
+            for failure in audit.failures(parsed)
+        ]
+
+    def to_json(self) -> str:
+        """Return the audits and the differences between models as JSON text."""
+        facts = {key: self.facts[key] for key in ("audits", "differences", "lead", "more")}
+        return json.dumps(facts | {"notes": self.notes}, indent=2, ensure_ascii=False)
+
     def __str__(self) -> str:
-        return wording.comparison_text(self.facts)
+        if not self.facts["differences"]:
+            return wording.comparison_text(self.facts)
+        parts = [differences_text(self.facts), wording.files_text(self.facts)]
+        return "\n\n".join([*parts, "\n".join(f"Note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         shown = wording.shown_table(self.facts)
@@ -124,6 +160,7 @@ def compare_cell(
     seed: int = 0,
     audits: Mapping[str, Audit] | None = None,
     voted: VotedCurve | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Comparison:
     """Compare every method of a cell with its baseline, and gather the facts.
 
@@ -137,6 +174,8 @@ def compare_cell(
         Audits of the first seed of some methods, made with the same options.
     voted
         Scores of the panel by number of voted cases (`run_grid`).
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
 
     Examples
     --------
@@ -150,18 +189,29 @@ def compare_cell(
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     cell, derived = with_remedies(_main_methods(cell))
     base = cell.baseline
-    nulls = {method: draw_nulls(cell, method, **options) for method in cell.methods}
+    # Nulls, scores, changes and all the rest take about as long.
+    nulls = {}
+    for method in cell.methods:
+        nulls[method] = draw_nulls(cell, method, **options)
+        advance(0.25 / len(cell.methods))
     results = score_cell(
-        cell, n_bins=n_bins, nulls=nulls.get(BASELINE) if cell.stratum_names else None
+        cell,
+        n_bins=n_bins,
+        nulls=nulls.get(BASELINE) if cell.stratum_names else None,
+        advance=lambda share: advance(0.25 * share),
     )
     drawn = Resampled([cell], **options)
     changes = _changes(cell, drawn)
+    advance(0.25)
     rows = _rows(cell, results, nulls, changes)
     after = cell.calibration.get("after")
     candidates = {after} if after else _candidates(cell)
     best = best_method(changes, candidates, beaten=_beaten(drawn, changes, candidates))
     frontier = _frontier(cell, rows, options)
-    shown = [base, *([after] if after else [best["method"]] if best else [])]
+    files = bool(cell.meta.get("files"))
+    shown = (
+        cell.methods if files else [base, *([after] if after else [best["method"]] if best else [])]
+    )
     made = dict(audits or {})
     made = {m: made.get(m) or audit_predictions(cell.answers(m), **options) for m in shown}
     first, both = cell.first(base), _two_answers(cell, shown)
@@ -194,6 +244,7 @@ def compare_cell(
         "rows": rows,
         "recovered": {m: _recovered(cell, drawn, m) for m in cell.methods},
         "contrasts": _contrasts(cell, drawn),
+        "differences": differences(cell, drawn) if files else [],
         "voted": None if voted is None else _voted(cell, drawn, voted),
         "kappa_sensitivity": None if voted is None else _kappa_sensitivity(cell, drawn, voted),
         "reliability": {m: reliability_facts(audit) for m, audit in made.items()},
@@ -204,13 +255,62 @@ def compare_cell(
         ),
         "referral": _referral(cell, shown),
         "two_answers": both,
+        "surest": _surest(cell, base),
         "cases": _overconfident(cell, base, shown[1] if shown[1:] else None, both),
         "splits": [] if both is None else _likely_splits(cell, both),
     }
+    advance(0.25)
     facts = dict(plain(facts))
+    facts["verdict"] = wording.verdict([facts])
     facts["lead"] = wording.lead([facts])
+    facts["details"] = wording.details(facts)
     facts["more"] = wording.further(facts)
     return Comparison(cell, facts, _tidy(results, voted), made)
+
+
+def compare_files(
+    predictions: Mapping[str, Predictions],
+    *,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    advance: Callable[[float], object] = lambda _: None,
+) -> Comparison:
+    """Audit several models' predictions of the same cases, and compare them with the first.
+
+    Parameters
+    ----------
+    predictions
+        Name of the file -> predictions, as `scalecal.io.read_common_predictions` returns them.
+    n_bins, n_resamples, seed, advance
+        As `compare_cell`.
+
+    Examples
+    --------
+    >>> from scalecal.cases import Cases
+    >>> p = np.random.default_rng(0).uniform(size=300)
+    >>> y = (np.random.default_rng(1).uniform(size=300) < p).astype(int)
+    >>> cases = Cases(n=300, classes=("0", "1"), y=y)
+    >>> both = {"a.csv": Predictions(cases, p), "b.csv": Predictions(cases, 0.5 + 0 * p)}
+    >>> compare_files(both, n_resamples=200).sentences[2]
+    'b.csv has higher label NLL than a.csv, by 0.210 [0.158, 0.271], ...; no clear difference in ECE.'
+    """
+    options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    names = list(predictions)
+    two = [name for name in names if predictions[name].p_reader is not None]
+    judged = f"Votes judge p_reader where a file has one ({', '.join(two)}), and p of the others."
+    audits = {
+        name: audit_predictions(
+            replace(own, cases=own.cases.note(judged)) if 0 < len(two) < len(names) else own,
+            **options,
+        )
+        for name, own in predictions.items()
+    }
+    listed = names if len(names) < 4 else [names[0], f"{len(names) - 1} others"]
+    called = f"{', '.join(listed[:-1])} and {listed[-1]}"
+    sources = next(iter(predictions.values())).sources
+    cell = cell_of_audits(audits, dataset=called, meta={"files": sources or dict.fromkeys(names)})
+    return compare_cell(cell, audits=audits, advance=advance, **options)
 
 
 def _tidy(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:
@@ -251,7 +351,7 @@ def _audit_facts(audit: Audit) -> dict[str, Any]:
 
 def _about(cell: Cell, derived: Mapping[str, str]) -> dict[str, str]:
     """What each method does, in a sentence, where it is known."""
-    known = {m: f"{METHODS[m].label}. {METHODS[m].about}" for m in cell.methods if m in METHODS}
+    known = {m: METHODS[m].about for m in cell.methods if m in METHODS}
     return {**known, **derived}
 
 
@@ -543,9 +643,9 @@ def best_method(
 def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
     """Add what could be done to predictions alone, where they are all there is: an audit's one model.
 
-    A temperature, a line through the logits (Platt), beta calibration, and with votes at hand the
-    panel's two answers, all fitted on the other folds' cases so that their gain is not flattered. Returns
-    the cell, and each remedy in words; a cell of `scalecal calibrate` has its own.
+    A temperature, a line through the logits (Platt), a quadratic, beta calibration, and with votes at
+    hand the panel's two answers, all fitted on the other folds' cases so that their gain is not
+    flattered. Returns the cell, and each remedy in words; a cell of `scalecal calibrate` has its own.
     """
     if cell.calibration:
         return cell, dict(cell.calibration["about"])
@@ -586,6 +686,7 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
 REMEDIES: dict[str, tuple[Calibrator, str]] = {
     "temperature": (TemperatureScaling(), "one temperature"),
     "platt": (PlattScaling(), "a line through the logits"),
+    "quadratic": (QuadraticScaling(), "a quadratic in the logits, increasing over the cases"),
     "beta": (BetaCalibration(), "a line through log p and log (1 - p)"),
     "panel": (
         PanelCalibrator(prior_sd=2.0),
@@ -600,17 +701,13 @@ REMEDIES: dict[str, tuple[Calibrator, str]] = {
 
 def reliability_facts(audit: Audit) -> list[Row]:
     """One panel per stratum of the audited seed: bins, counts, consistency bars, null."""
-    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
     panels = []
     for row in audit.rows:
         if not row["n"]:
             continue
         panel = {"stratum": row["name"], **{k: row[k] for k in ("n", "ece", "floor")}}
         if row["name"] == "overall":
-            event = read_hard_event(audit.predictions.cases.y, audit.predictions.p)  # type: ignore[arg-type]
-            groups = audit.predictions.cases.group_codes
-            drawn = metrics.resampled_ece(event.p, y=event.y, groups=groups, **options)
-            panel |= _bands([drawn])
+            panel |= _bands([audit.drawn_ece()])
             panel["null"] = row["floor"]
         else:
             panel |= {k: row.get(k) for k in ("null", "null_low", "null_high")}
@@ -851,6 +948,42 @@ def _likely_splits(cell: Cell, method: str) -> list[Row]:
     return out
 
 
+def _excess(cell: Cell, table: Float) -> tuple[Int, Float]:
+    """Class that each case is predicted to be, and by how much surer of it the model is than the readers.
+
+    Than the label, where a case has no votes; -inf where it has no prediction.
+    """
+    filled, each = np.nan_to_num(table), np.arange(len(table))
+    two = table.shape[1] == 2
+    top = (filled[:, 1] >= 0.5).astype(np.int64) if two else filled.argmax(axis=1)
+    share = (cell.y == top).astype(np.float64)
+    if cell.cases.votes is not None:
+        size = cell.cases.votes.sum(axis=1)
+        share = np.where(size > 0, cell.cases.votes[each, top] / np.maximum(size, 1), share)
+    return top, np.where(np.isfinite(table[:, 0]), filled[each, top] - share, -np.inf)
+
+
+def _surest(cell: Cell, method: str) -> list[Row]:
+    """Cases of the audited seed that the model is surest of against the readers, or the label."""
+    part = cell.first(method)
+    table = np.full((cell.cases.n, len(cell.cases.classes)), np.nan)
+    table[part.rows] = as_table(part.p)
+    top, excess = _excess(cell, table)
+    votes, paths = cell.cases.votes, cell.cases.paths
+    first = np.argsort(-excess, kind="stable")[:SUREST_LISTED]
+    return [
+        {
+            "id": str(cell.cases.names[i]),
+            "label": int(cell.y[i]),
+            "votes": None if votes is None or not votes[i].any() else votes[i].tolist(),
+            "shown_class": int(top[i]),
+            "p": float(table[i, top[i]]),
+            "path": None if paths is None else str(paths[i]) or None,
+        }
+        for i in first[excess[first] > 0].tolist()
+    ]
+
+
 def _overconfident(cell: Cell, before: str, after: str | None, both: str | None) -> list[Row]:
     """Most over-confident cases of each stratum: id, votes, label, prediction before and after.
 
@@ -860,16 +993,9 @@ def _overconfident(cell: Cell, before: str, after: str | None, both: str | None)
     """
     table = _mean_probs(cell, before)
     second = None if after is None else _mean_probs(cell, after)
-    known, two = np.isfinite(table[:, 0]), table.shape[1] == 2
-    filled = np.nan_to_num(table)
-    top = (filled[:, 1] >= 0.5).astype(np.int64) if two else filled.argmax(axis=1)
-    each = np.arange(len(table))
-    share = (cell.y == top).astype(np.float64)
+    top, excess = _excess(cell, table)
+    known, two, each = np.isfinite(excess), table.shape[1] == 2, np.arange(len(table))
     votes, paths = cell.cases.votes, cell.cases.paths
-    if votes is not None:
-        size = votes.sum(axis=1)
-        share = np.where(size > 0, votes[each, top] / np.maximum(size, 1), share)
-    excess = np.where(known, table[each, top] - share, -np.inf)
     out = []
     for stratum in cell.stratum_names or ("overall",):
         rows = each[cell.inside(each, stratum)]

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
+from scalecal.calibrators import PanelCalibrator
 from scalecal.calibrators.base import as_logits
 from scalecal.cases import Cases, Features, Predictions, leakage_note
 from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, lookup
 from scalecal.io.store import plain, write_file
-from scalecal.panel import split_probability, vote_log_pmf
+from scalecal.panel import PRIOR_SD_SHIFTED, split_probability, vote_log_pmf
 from scalecal.probes import CrossFit, Job, LinearProbe, Recipe, ScaleProbe, fit_many
 from scalecal.probes.estimators import as_json
 from scalecal.runs.calibrating import Readers, chance_note, fit_calibrator, out_of_sample
@@ -38,9 +40,11 @@ def fit_method(
     seed: int = 0,
     preset: str | None = None,
     readers: Readers | None = None,
+    class_weight: str | None = None,
     memory: float | None = None,
     allow_leakage: bool = False,
     dataset: str = "",
+    advance: Callable[[float], object] = lambda _: None,
 ) -> LinearProbe | ScaleProbe:
     """Fit one method to all cases marked train (to all cases where none is marked).
 
@@ -56,6 +60,8 @@ def fit_method(
         "paper" or "default"; None: the method's own.
     readers
         What is known of the readers beside the votes: published kappa, the panel's size.
+    class_weight
+        "balanced": every class counts alike in training; see `scalecal.LinearProbe`.
     memory
         GiB of embeddings to hold in memory at most; None: all of them.
     allow_leakage
@@ -84,6 +90,9 @@ def fit_method(
         )
     if cases.votes is not None and cases.y is not None:
         check_sides(cases.y, cases.votes)
+    if class_weight is not None and isinstance(record.calibrator, PanelCalibrator):
+        shifted = clone(record.calibrator).set_params(prior_sd=PRIOR_SD_SHIFTED)
+        record = replace(record, calibrator=shifted)
     known = readers or Readers()
     applicable([method], data, known)
     if memory is None:
@@ -98,9 +107,10 @@ def fit_method(
     val = val if val is not None and len(val) else None
     shared = shared_arrays(data, rows, val)
     recipes = record.recipes(known.usual(data.cases), preset)
-    jobs = [Job(recipe=r, seed=seed, **shared) for r in recipes]
+    jobs = [Job(recipe=r, seed=seed, class_weight=class_weight, **shared) for r in recipes]
     again = CrossFit.of(jobs[0]) if record.crossfitted(preset) else None
-    fits = fit_many(data.X, [*jobs, *(again.jobs if again else [])], memory=memory)
+    more = again.jobs if again else []
+    fits = fit_many(data.X, [*jobs, *more], memory=memory, advance=advance)
     candidates, parts = fits[: len(jobs)], fits[len(jobs) :]
     best = int(np.argmin([validation_loss(candidate) for candidate in candidates]))
     trained, recipe = candidates[best], jobs[best].recipe
@@ -121,6 +131,7 @@ def fit_method(
         "encoder": data.encoder,
         "dataset": dataset,
         "data_sha256": data.fingerprint,
+        "notes": list(cases.notes),
         "counts": {
             "train": len(trained.rows),
             "validation": 0 if held is None else len(held),
@@ -130,7 +141,8 @@ def fit_method(
     calibrator = None if outside is None else fit_calibrator(record, data, *outside, known)
     estimator: type[LinearProbe | ScaleProbe] = LinearProbe if trained.plan is None else ScaleProbe
     options = _estimator_options(estimator, recipe)
-    probe = estimator(**options, preset=preset or record.preset, random_state=seed)
+    options |= {"class_weight": class_weight, "preset": preset or record.preset}
+    probe = estimator(**options, random_state=seed)
     return probe.adopt(
         trained,
         cases.classes,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ MOST_KEPT = 1_000_000
 CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet", FACTS)
 RUN_FILES = (
     *(*CASE_FILES, "results.csv", "comparison.csv"),
-    *("claims.json", "frontier.csv", "frontier_methods.csv"),
+    *("claims.json", "frontier.csv", "frontier_methods.csv", "differences.csv"),
 )
 CALIBRATE_FILES = ("predictions.csv", "calibrator.json")
 AUDIT_FILES = ("audit.json", "audit.csv", "reliability.svg", "reliability.png")
@@ -124,8 +124,11 @@ def write_run(
         for name, text in (files or {}).items():
             write_text(folder / name, text)
         for method, audit in comparison.audits.items():
-            audit.to_json(folder / f"audit_{method}.json")
-            save(audit.plot(), folder / f"reliability_{method}")
+            name = method.replace("/", "_")
+            audit.to_json(folder / f"audit_{name}.json")
+            save(audit.plot(), folder / f"reliability_{name}")
+        if facts["differences"]:
+            write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
         if facts["hardest"]:
             curve, beyond = (pd.DataFrame(facts["frontier"][k]) for k in ("curve", "beyond"))
             write_csv(curve, folder / "frontier.csv")
@@ -141,6 +144,7 @@ def write_audit_run(
     command: Sequence[str] = ("scalecal",),
     options: Mapping[str, Any] | None = None,
     inputs: Sequence[Path | None] = (),
+    advance: Callable[[float], object] = lambda _: None,
 ) -> list[str]:
     """Write an audit: its numbers, its figure, its cases and facts; return the names of the files.
 
@@ -168,8 +172,8 @@ def write_audit_run(
             )
             write_cell(folder, replace(cell, meta=meta))
             chosen = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
-            facts = compare_cell(cell, audits={"model": audit}, **chosen).facts
-            write_text(folder / FACTS, _facts_text(folder, facts))
+            made = compare_cell(cell, audits={"model": audit}, advance=advance, **chosen)
+            write_text(folder / FACTS, _facts_text(folder, made.facts))
         return sorted(p.name for p in folder.iterdir())
 
 
@@ -306,6 +310,7 @@ def side_by_side(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "version": __version__,
         "title": listed[0]["title"] if len(runs) == 1 else f"{len(runs)} runs side by side",
+        "verdict": cells[0]["verdict"] if len(cells) == 1 else wording.verdict(cells),
         "lead": cells[0]["lead"] if len(cells) == 1 else wording.lead(cells),
         "runs": listed,
         "strata": _all_strata(cells),

@@ -164,6 +164,7 @@ def run_grid(
     memory: float | None = None,
     allow_leakage: bool = False,
     progress: Callable[[str], None] | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Grid:
     """Train every applicable method with every seed and predict the test cases.
 
@@ -192,6 +193,8 @@ def run_grid(
         Do not warn of groups with cases in both train and test.
     progress
         Called with a line on what is being done.
+    advance
+        Called with the share of the training that was just done (`scalecal.progress`).
 
     Examples
     --------
@@ -252,7 +255,7 @@ def run_grid(
         data = replace(data, X=on_device(data.X, device))
     elif device != "cpu":
         raise InputError("memory is a limit for training on the CPU: give no device")
-    trained = fit_many(data.X, jobs, memory=memory)
+    trained = fit_many(data.X, jobs, memory=memory, advance=advance)
     seconds = time.perf_counter() - start
     predictions: dict[tuple[str, int], Prediction] = {}
     capped: Counter[str] = Counter()
@@ -356,6 +359,7 @@ def run_grid_on(
     *,
     seeds: int | Sequence[int] = 10,
     progress: Callable[[str], None] | None = None,
+    advance: Callable[[float], object] = lambda _: None,
     **options: Any,
 ) -> Grid:
     """Run the grid with its seeds spread over an engine's workers.
@@ -367,7 +371,7 @@ def run_grid_on(
     open_features
         Opens the embeddings on the worker: ``partial(read_features, path, votes=...)``. Must be
         picklable, and the files must be where the workers are.
-    seeds, progress, options
+    seeds, progress, advance, options
         As for `run_grid`; every worker gets an even share of the seeds.
 
     Returns
@@ -381,6 +385,7 @@ def run_grid_on(
     grids: dict[int, Grid] = {}
     for number, grid in engine.run(_do_grid, tasks):
         grids[number] = grid
+        advance(1 / len(groups))
         if progress is not None:
             progress(f"seeds {', '.join(map(str, groups[number]))} done")
     return _together([grids[k] for k in sorted(grids)], open_features)

@@ -9,7 +9,7 @@ no interval (it would be wrong), only differences between methods on the same ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,11 +122,17 @@ def draw_nulls(
 
 
 def score_cell(
-    cell: Cell, *, n_bins: int = 15, n_resamples: int = 1000, nulls: Nulls | None = None
+    cell: Cell,
+    *,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    nulls: Nulls | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> pd.DataFrame:
     """Score every method, seed and stratum of a cell.
 
     `nulls` are those of the uncalibrated method (`draw_nulls`); None: `n_resamples` of them are drawn.
+    `advance` is called with the share of the work that was just done.
 
     Returns
     -------
@@ -141,6 +147,7 @@ def score_cell(
     lines: list[tuple[Any, ...]] = []
     for (method, seed), part in cell.predictions.items():
         head = (cell.dataset, cell.encoder, method, seed)
+        advance(1 / len(cell.predictions))
         errors = {}
         for stratum in ("overall", *cell.stratum_names):
             inside = part.take(cell.inside(part.rows, stratum))

@@ -6,15 +6,25 @@ the audited seed; what would help is judged by paired changes, which are means o
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.sentences import LEVEL, lay_out
+from scalecal.auditing.sentences import (
+    LEVEL,
+    WIDTH,
+    column_width,
+    lay_out,
+    overall_p,
+    short_names,
+)
+from scalecal.auditing.verdict import BADGES, CRITERION, points
 from scalecal.io.text import number
 from scalecal.metrics import COLUMNS, holm
 from scalecal.runs.cells import PUBLISHED, VOTED
+from scalecal.runs.differences import difference_sentences, stratum_sentences
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +42,9 @@ POINTS = (
 
 CHANGES = ("ece", "nll", "vote_nll", "count_log_score", "auc", "accuracy")
 """Metrics whose changes against the baseline are computed over all cases."""
+
+MARK = "*"
+"""Beside the name of a method that shows no clear gain over softening, where there is little room."""
 
 Facts = Mapping[str, Any]
 
@@ -118,6 +131,8 @@ def _share_text(share: Mapping[str, Any]) -> str:
 def softening_remark(facts: Facts, method: str) -> str:
     """What stands beside the name of a method whose gain is no more than softening's; else ""."""
     beyond = facts["softening"].get(method)
+    if facts["differences"]:  # another model's file, no remedy of the first
+        return ""
     if beyond is None or beyond["better"] or method == facts["baseline"]:
         return ""
     change = _row(facts, method)["changes"].get(beyond["metric"])
@@ -159,35 +174,97 @@ def shown_table(facts: Facts) -> pd.DataFrame:
 
 
 def comparison_text(facts: Facts) -> str:
-    """Lay the comparison out as text, one line per method."""
-    shown = shown_table(facts)
-    return lay_out([list(map(str, shown.columns)), *shown.to_numpy().tolist()])
+    """Lay the comparison out as text, one line per method, in `WIDTH` columns.
+
+    Columns for which there is no room are named below, and so are methods with no clear gain over
+    softening.
+    """
+    table = {str(title): [str(v) for v in values] for title, values in shown_table(facts).items()}
+    mere = [bool(softening_remark(facts, method)) for method in facts["methods"]]
+    names = short_names(facts["methods"])
+    table["method"] = [
+        f"{m} {MARK}" if marked else m for m, marked in zip(names, mere, strict=True)
+    ]
+    kept = _with_room(table, _by_importance(facts, table))
+    text = lay_out([kept, *map(list, zip(*(table[title] for title in kept), strict=True))])
+    notes = [f"{MARK} no clear gain over softening"] if any(mere) else []
+    if left := [title for title in table if title not in kept]:
+        also = ", ".join(title.removesuffix(" [95 %]").removesuffix(" (floor)") for title in left)
+        notes += textwrap.wrap(f"Also in comparison.csv: {also}.", WIDTH)
+    return "\n".join([text, *([""] if notes else []), *notes])
+
+
+def _by_importance(facts: Facts, table: Mapping[str, Any]) -> list[str]:
+    """Titles of the comparison's columns, those that matter most first."""
+    first = COLUMNS["vote_nll" if COLUMNS["vote_nll"].title in table else "nll"].title
+    hardest = f"ECE {facts['hardest']} (floor)"
+    wanted = ["method", f"{first} change [95 %]", "ECE (floor)", hardest, first]
+    wanted += [COLUMNS[key].title for key in ("nll", "auc", "accuracy")]
+    return [title for title in dict.fromkeys([*wanted, *table]) if title in table]
+
+
+def _with_room(table: Mapping[str, Sequence[str]], titles: Sequence[str]) -> list[str]:
+    """Those of the titles, most important first, whose columns fit together; in the table's order."""
+    kept, left = [], WIDTH + 2
+    for title in titles:
+        width = column_width(title, table[title]) + 2
+        if width <= left:
+            kept.append(title)
+            left -= width
+    return [title for title in table if title in kept]
+
+
+def files_text(facts: Facts) -> str:
+    """What is to be said of several files: each on its own, a line each, then how they differ."""
+    alone = [
+        f"{name}: {' '.join(facts['audits'][name]['sentences'][:2])}" for name in facts["methods"]
+    ]
+    return "\n".join([*alone, "", *difference_sentences(facts), *stratum_sentences(facts)])
 
 
 # Sentences
 
 
 def all_sentences(facts: Facts) -> list[str]:
-    """Every sentence on a cell, in order."""
-    return [*(item["text"] for item in facts["lead"]), *facts["more"]]
+    """Every sentence on a cell, in order: the verdict, its three answers, details."""
+    return [*verdict_sentences(facts), *facts["details"], *facts["more"]]
+
+
+def verdict_sentences(facts: Facts) -> list[str]:
+    """The verdict on a cell or on several, and its three answers."""
+    verdict = facts["verdict"]
+    answers = (f"{a['question']} {a['heading']}. {a['text']}" for a in facts["lead"])
+    return [f"{verdict['word']}: {verdict['headline']}", *answers]
+
+
+def verdict(cells: Sequence[Facts]) -> dict[str, Any]:
+    """The verdict on one cell, that of its audited seed before any remedy, or on several; no answers."""
+    if len(cells) > 1:
+        return _tally(cells)
+    own = cells[0]["audits"][cells[0]["baseline"]]["verdict"]
+    return {key: value for key, value in own.items() if key != "answers"}
 
 
 def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
-    """Three statements, each with a heading, on one cell or on several."""
-    headings = ("How well calibrated", "Where it fails", "What would help")
-    texts = _one(cells[0]) if len(cells) == 1 else _several(cells)
-    return [{"heading": h, "text": t} for h, t in zip(headings, texts, strict=True)]
+    """Answers to three questions on one cell or on several, each with a heading that follows it."""
+    if len(cells) > 1:
+        return _answers(cells)
+    facts = cells[0]
+    answers = facts["audits"][facts["baseline"]]["verdict"]["answers"][:2]
+    if facts["differences"]:
+        whose = facts["baseline"]
+        answers = [{**answer, "heading": f"{whose}: {answer['heading']}"} for answer in answers]
+    return [*answers, help_answer(facts)]
 
 
-def _one(facts: Facts) -> list[str]:
+def details(facts: Facts) -> list[str]:
+    """The same at length: the tests of all cases and of strata, and what helps at what price."""
     overall, *strata = facts["audits"][facts["baseline"]]["sentences"]
-    unknown = (
-        "The cases have no strata, so it is unknown on which of them it fails: give the votes of two "
-        "or more readers, or a column of strata."
-    )
     seeds = facts["n_seeds"]
     which = f" This is seed {facts['seed']}, one of {seeds}." if seeds > 1 else ""
-    return [overall + which, strata[0] if strata else unknown, help_sentence(facts)]
+    if facts["differences"]:
+        overall, *strata = (f"{facts['baseline']}: {said}" for said in (overall, *strata))
+    return [overall + which, *strata[:1], help_sentence(facts)]
 
 
 def _row(facts: Facts, method: str, stratum: str = "overall") -> Mapping[str, Any]:
@@ -197,8 +274,59 @@ def _row(facts: Facts, method: str, stratum: str = "overall") -> Mapping[str, An
     )
 
 
+def help_answer(facts: Facts) -> dict[str, str]:
+    """What to do, in few words; gains are paired changes, means over all seeds."""
+    if facts["differences"]:
+        return {
+            "question": "How do the files differ?",
+            "heading": f"Against {facts['baseline']}",
+            "text": " ".join(difference_sentences(facts)),
+        }
+    own = facts["audits"][facts["baseline"]]["verdict"]
+    advice, badge, best = own["answers"][2], own["badge"], facts["best"]
+    if len(facts["methods"]) == 1:
+        return dict(advice)
+    if best is not None and best["sure"]:
+        return {**advice, **_use(facts, best["method"], best["metric"])}
+    if badge == "attention" and best is not None and best["by_labels"]:
+        return {**advice, **_use(facts, best["by_labels"], "nll")}
+    tried = f"{best['tried']} {_tried(facts)}" if best else _tried(facts)
+    if best is None:
+        text = f"None of the {tried} lowers the error without raising label NLL."
+    elif _row(facts, best["method"])["changes"][best["metric"]]["low"] is None:
+        text = f"No remedy can be judged: too few {facts['resampled']} to resample."
+    elif best["tried"] == 1:
+        text = f"The one method tried, {best['method']}, does not improve on it beyond chance."
+    else:
+        text = f"None of {tried} improves on it beyond chance."
+    if badge == "attention":
+        return {**advice, "heading": "Do not take it at its word", "text": text}
+    return {**advice, "text": f"{text} {advice['text']}"}
+
+
+def _use(facts: Facts, name: str, metric: str) -> dict[str, str]:
+    """Heading and text that recommend a method."""
+    badge = facts["verdict"]["badge"]
+    change = _row(facts, name)["changes"][metric]
+    over = f", mean of {facts['n_seeds']} seeds" if facts["n_seeds"] > 1 else ""
+    what = "readers' votes" if metric == "vote_nll" else "the labels"
+    gain = f"predicts {what} better ({NAMES[metric]} {change_text(change)}{over})"
+    if badge == "good":
+        return {"heading": "Nothing is needed", "text": f"If you want more: {name} {gain}."}
+    heading, text = f"Use {name}", f"It {gain}."
+    if softening_remark(facts, name):
+        text += " Plain softening by one temperature may do as well."
+    after = facts["audits"].get(name)
+    if after is not None and (p := overall_p(after["rows"][0])) is not None:
+        still = "it is still miscalibrated" if p < LEVEL else "the tests find no miscalibration"
+        text += f" Afterwards {still}."
+    return {"heading": heading, "text": text}
+
+
 def help_sentence(facts: Facts) -> str:
     """What would help most in a cell, at what price, and what is left; or that nothing is worth doing."""
+    if facts["differences"]:
+        return " ".join(difference_sentences(facts))
     best = facts["best"]
     if best is None:
         if len(facts["methods"]) == 1:
@@ -291,18 +419,6 @@ def _beside_softening(facts: Facts, name: str) -> str:
     )
 
 
-def overall_p(row: Mapping[str, Any]) -> float | None:
-    """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
-
-    Examples
-    --------
-    >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
-    0.02
-    """
-    known = [v for k in ("p_cox", "p_consistency") if (v := row.get(k)) is not None]
-    return min(1.0, len(known) * min(known)) if known else None
-
-
 def _left(facts: Facts, name: str) -> str:
     """What is left to mend by labels once a method is used, or without any; of the audited seed."""
     row = facts["audits"][name]["rows"][0]
@@ -370,7 +486,7 @@ def further(facts: Facts) -> list[str]:
     best, baseline = facts["best"], facts["baseline"]
     if best and facts["presets"][best["method"]] != facts["presets"][baseline]:
         out.append(_training_sentence(best["method"], best["metric"], facts))
-    out += vote_sentences(facts)
+    out += [*stratum_sentences(facts), *vote_sentences(facts)]
     if "plain" in facts["contrasts"]:
         remark = softening_remark(facts, "scale")
         out.append(
@@ -485,10 +601,10 @@ def _difference(contrast: Mapping[str, Any]) -> str:
 def _control_sentence(control: Mapping[str, Any]) -> str:
     what, change = NAMES[control["metric"]], _difference(control)
     if _below(control["high"]) and control["p_value"] < LEVEL:
-        return f"SCALE's labels matter: with them permuted {what} is worse ({change})."
+        return f"SCALE's labels matter: with them permuted (scale-shuffled) {what} is worse ({change})."
     return (
-        f"SCALE's negative control, the same synthetic cases with their labels permuted, is not clearly "
-        f"worse in {what} ({change}): on these data the gain need not come from the labels."
+        f"SCALE's negative control (scale-shuffled), the same synthetic cases with their labels permuted, is "
+        f"not clearly worse in {what} ({change}): on these data the gain need not come from the labels."
     )
 
 
@@ -502,7 +618,8 @@ def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any], remark: 
     else:
         word = "does not clearly differ from"
     text = (
-        f"SCALE with the paper's anchors {word} plain label smoothing in {NAMES[plain['metric']]} "
+        f"scale (SCALE with the paper's anchors) {word} vanilla-ls (plain label smoothing) in "
+        f"{NAMES[plain['metric']]} "
         f"({number(plain['value'])} against {number(plain['reference'])}, {_difference(plain)})"
     )
     if share["share"] is not None:
@@ -538,6 +655,77 @@ def _one_seed_each(cells: Sequence[Facts]) -> str:
     return " (one seed each)"
 
 
+def _tally(cells: Sequence[Facts]) -> dict[str, Any]:
+    """The verdict on several models: how many have which badge.
+
+    Attention only where some model's tests still reject after Holm's correction for all models.
+    """
+    count = len(cells)
+    own = [c["verdict"] for c in cells]
+    p = np.array([np.nan if v["p"] is None else v["p"] for v in own])
+    sure = np.nan_to_num(np.asarray(holm(p)), nan=1.0) < LEVEL
+    wrong = [v["badge"] == "attention" for v in own]
+    tally = {badge: sum(v["badge"] == badge for v in own) for badge in BADGES}
+    if (np.array(wrong) & sure).any():
+        badge = "attention"
+    else:
+        badge = "good" if tally["good"] == count else "inconclusive"
+    words = {
+        "attention": ("needs attention", "need attention"),
+        "good": ("is well calibrated", "are well calibrated"),
+        "inconclusive": ("is inconclusive", "are inconclusive"),
+    }
+    parts = [
+        f"{k} {words[b][k > 1]}" for b in ("attention", "good", "inconclusive") if (k := tally[b])
+    ]
+    parts[0] = parts[0].replace(" ", f" of {count} models ", 1)
+    named = [c["name"] for c, bad in zip(cells, wrong, strict=True) if bad]
+    listed = f" ({', '.join(named)})" if 0 < len(named) <= 3 < count else ""
+    headline = f"{', '.join(parts)}{listed}."
+    if any(wrong) and badge != "attention":
+        headline = f"{headline[:-1]}; corrected for {count} models, no error is beyond chance."
+    known = [v["error"] for v in own if v["error"] is not None]
+    numbers = [{"name": "Models", "value": f"{count}"}]
+    if known:
+        ends = dict.fromkeys(points(v) for v in (min(known), max(known)))
+        numbers.append({"name": "Typical error", "value": " to ".join(ends)})
+    return {
+        "badge": badge,
+        "word": BADGES[badge],
+        "headline": headline,
+        "numbers": numbers,
+        "criterion": CRITERION,
+        "tally": tally,
+        "p": None if np.isnan(p).all() else float(np.nanmin(holm(p))),
+    }
+
+
+def _answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
+    """Answers to the three questions on several models."""
+    count = len(cells)
+    first, second, third = _several(cells)
+    by = {b: sum(c["verdict"]["badge"] == b for c in cells) for b in BADGES}
+    if by["attention"]:
+        calibrated = f"{by['attention']} of {count} are not"
+    else:
+        calibrated = "All are" if by["good"] == count else "Too few cases to say of all"
+    failing = sum(bool(set(c["verdict"]["failing"]) - {"overall"}) for c in cells)
+    where = f"{failing} of {count} fail on some cases" if failing else "No part stands out"
+    question = "Where not?" if by["attention"] else "Everywhere?"
+    if second == _NO_STRATUM:
+        where = "Not known"
+    sure = sum(bool(c["best"] and c["best"]["sure"]) for c in cells)
+    help_ = f"A remedy helps {sure} of {count}" if sure else "No remedy helps for sure"
+    return [
+        {"question": "Are they calibrated?", "heading": calibrated, "text": first},
+        {"question": question, "heading": where, "text": second},
+        {"question": "What to do?", "heading": help_, "text": third},
+    ]
+
+
+_NO_STRATUM = "No stratum can be judged against calibrated models."
+
+
 def _several(cells: Sequence[Facts]) -> list[str]:
     count = len(cells)
     rows = [{r["name"]: r for r in c["audits"][c["baseline"]]["rows"]} for c in cells]
@@ -569,7 +757,7 @@ def _several(cells: Sequence[Facts]) -> list[str]:
             f"{len(judged)} are worse than that (level {LEVEL:g}, Holm)."
         )
     else:
-        second = "No stratum can be judged against calibrated models."
+        second = _NO_STRATUM
     sure = [c for c in cells if c["best"] and c["best"]["sure"]]
     if not sure:
         costly = any(c["best"] and c["best"]["costly"] for c in cells)

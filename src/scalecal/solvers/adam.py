@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ def train(
     min_steps: int = 2000,
     patience: int = 10,
     memory: float | None = None,
+    advance: Callable[[float], object] = lambda _: None,
 ) -> list[Fit]:
     """Train every task with Adam (Kingma and Ba 2015), early-stopped, best weights kept.
 
@@ -51,6 +52,8 @@ def train(
         indexing, such as `scalecal.features.ShardedArray`; where it is larger, it is read in
         windows in every epoch (see `scalecal.solvers.windows`). The tasks' own arrays come on top:
         8 bytes a case, and 4 a case and probe. Validation rows are read again after every epoch.
+    advance
+        Called with the share of the whole that was just done, after every epoch.
 
     Returns
     -------
@@ -82,7 +85,7 @@ def train(
         else:
             loop = Lanes(data, held, members, batch_size)
         limit = max(max_epochs, math.ceil(min_steps / loop.n_steps))
-        trained = loop.run(limit, patience)
+        trained = loop.run(limit, patience, lambda done: advance(done / len(tasks)))
         fits.update(zip((i for group in groups for i in group), trained, strict=True))
     return [fits[i] for i in range(len(tasks))]
 

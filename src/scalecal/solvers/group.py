@@ -9,7 +9,7 @@ device, and `scalecal.solvers.windows` reads rows that do not fit into memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -191,15 +191,16 @@ def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]
     for number in np.unique(numbers):
         probes = np.flatnonzero(numbers == number)
         mine = [tasks[i] for i in probes.tolist()]
-        source, rows, weights = held, mine[0].validation, None
+        source, rows, own = held, mine[0].validation, [t.validation_weights for t in mine]
         targets = [
             t.targets if t.validation_targets is None else t.validation_targets for t in mine
         ]
         if rows is None:
-            source, rows = data, mine[0].rows
-            if any(t.weights is not None for t in mine):
-                raw = np.stack([t.all_weights()[: len(t.rows)] for t in mine])
-                weights = data.array(raw / raw.mean(axis=1, keepdims=True))
+            source, rows, own = data, mine[0].rows, [t.weights for t in mine]
+        weights = None
+        if any(each is not None for each in own):
+            raw = np.stack([np.ones(len(rows)) if each is None else each for each in own])
+            weights = data.array(raw / raw.mean(axis=1, keepdims=True))
         index = source.index(rows)
         sets.append(_Held(source, index, _stack_targets(data, targets), probes, weights))
     return sets
@@ -324,16 +325,19 @@ class Group:
 
     # -- training ---------------------------------------------------------------------------------
 
-    def run(self, limit: int, patience: int) -> list[Fit]:
+    def run(self, limit: int, patience: int, advance: Callable[[float], object]) -> list[Fit]:
         """Train until every probe has stopped or `limit` epochs are done.
+
+        After every epoch `advance` is called with how many probes it was worth: for each the share of
+        its epochs, which are all done where it stops.
 
         With one thread: products are too small to gain from more, and lose several times over where
         other processes want the same cores.
         """
         with _blas().limit(limits=1, user_api="blas"):
-            return self._run(limit, patience)
+            return self._run(limit, patience, advance)
 
-    def _run(self, limit: int, patience: int) -> list[Fit]:
+    def _run(self, limit: int, patience: int, advance: Callable[[float], object]) -> list[Fit]:
         n = len(self.tasks)
         stops = np.array([t.validation is not None for t in self.tasks])
         history: list[list[float]] = [[] for _ in range(n)]
@@ -353,7 +357,9 @@ class Group:
             lowest[better], best[better] = losses[better], epoch
             self._keep(better)
             done[self.live] = stops[self.live] & (epoch - best[self.live] >= patience)
-            if done[self.live].any():
+            stopped = int(done[self.live].sum())
+            advance((len(self.live) + stopped * (limit - epoch)) / limit)
+            if stopped:
                 self._drop(~done[self.live])
                 if len(self.live) == 0:
                     break

@@ -10,7 +10,7 @@ trained alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -105,11 +105,11 @@ class Lanes(Group):
         super().__init__(data, held, [task for group in groups for task in group], batch_size)
         self.rows = data.index(np.stack([group[0].rows for group in groups]))
 
-    def run(self, limit: int, patience: int) -> list[Fit]:
+    def run(self, limit: int, patience: int, advance: Callable[[float], object]) -> list[Fit]:
         """Train until every probe has stopped or `limit` epochs are done."""
         with ThreadPoolExecutor(1) as self.beside:
             self.coming = self._draw()
-            return self._run(limit, patience)
+            return self._run(limit, patience, advance)
 
     # -- what belongs to the columns still in training ------------------------------------------
 

@@ -76,6 +76,8 @@ class Task:
     validation, validation_targets
         Row numbers and targets of the cases whose log loss decides when to stop and which weights
         to keep. None: no early stopping, the last weights are kept.
+    validation_weights
+        Weights of the validation cases in that loss; None: all alike.
     weights
         Case weights (N,); 0 leaves a case out. The mean loss of a batch is
         ``sum(w loss) / (batch size x average weight)``.
@@ -99,6 +101,7 @@ class Task:
     targets: Float
     validation: Int | None = None
     validation_targets: Float | None = None
+    validation_weights: Float | None = None
     weights: Float | None = None
     mixtures: Mixtures | None = None
     initial: tuple[Float, Float] | None = None
@@ -202,6 +205,7 @@ def check_tasks(tasks: Sequence[Task], n_rows: int, n_held: int) -> None:
             check_same_length(
                 validation=task.validation, validation_targets=task.validation_targets
             )
+            check_weights(task.validation_weights, len(task.validation))
             indices["validation"] = task.validation, n_held
         if task.mixtures is not None:
             indices["first"] = task.mixtures.first, n_rows

@@ -17,7 +17,6 @@ from scalecal import __version__
 from scalecal.cases import Cases
 from scalecal.checks import InputError, Int, lookup
 from scalecal.features.encoding import pick_device, pick_precision
-from scalecal.features.progress import Progress
 from scalecal.io.store import Store, output_folder, plain, write_csv
 from scalecal.paper.finetuning.label_kinds import LABEL_KINDS, smoothing_strengths, training_targets
 from scalecal.paper.finetuning.pixels import Pixels, case_keys
@@ -29,6 +28,7 @@ from scalecal.paper.finetuning.training import (
     repeatable,
     starting_weights,
 )
+from scalecal.progress import Progress
 from scalecal.runs.cells import Cell, Prediction, write_cell
 from scalecal.runs.grid import seed_list
 from scalecal.splits import PARTS, hold_out, split

@@ -1,0 +1,244 @@
+"""Calibrators as parts of a graph: how the fitted map of every name in `CALIBRATORS` is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scalecal.calibrators import Calibrator, Chain, PanelCalibrator
+from scalecal.calibrators.base import _EDGE
+from scalecal.checks import Float, InputError
+from scalecal.export.panel_graph import label_of_label, reader_of_label
+from scalecal.export.tensors import (
+    Tensor,
+    log_odds,
+    log_sigmoid,
+    log_softmax,
+    piecewise,
+    sigmoid,
+    softmax,
+    steps,
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a calibrator gives: logits or probabilities, whichever it computes first."""
+
+    tensor: Tensor
+    is_logits: bool
+    n_classes: int
+
+    def logits(self) -> Tensor:
+        """Logits, as `Calibrator.transform` gives them."""
+        if self.is_logits:
+            return self.tensor
+        p = self.tensor.at_least(_EDGE).at_most(1.0 - _EDGE)
+        return p.log() - (1.0 - p).log() if self.n_classes == 2 else p.log()
+
+    def probs(self) -> Tensor:
+        """Probabilities: (n,) of the second of two classes, or (n, C)."""
+        if not self.is_logits:
+            return self.tensor
+        return sigmoid(self.tensor) if self.n_classes == 2 else softmax(self.tensor)
+
+
+Builder = Callable[[Any, Tensor, int | None], Answer]
+"""From a fitted calibrator, logits (n,) or (n, C > 2), and the size of the panel, to its answer."""
+
+
+def calibrated(calibrator: Calibrator, z: Tensor, n_raters: int | None = None) -> Answer:
+    """Write a fitted calibrator after logits (n,), or (n, C) of more than two classes.
+
+    Raises
+    ------
+    InputError
+        Where it is not known how to write this calibrator.
+    """
+    if calibrator.name not in BUILDERS:
+        raise InputError(
+            f"the calibrator {calibrator.name!r} cannot be written to ONNX; these can: "
+            f"{', '.join(BUILDERS)}"
+        )
+    return BUILDERS[calibrator.name](calibrator, z, n_raters)
+
+
+def _logits(calibrator: Calibrator, tensor: Tensor) -> Answer:
+    return Answer(tensor, True, calibrator.n_classes_)
+
+
+def _probs(calibrator: Calibrator, tensor: Tensor) -> Answer:
+    return Answer(tensor, False, calibrator.n_classes_)
+
+
+def _identity(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    return _logits(calibrator, z if calibrator.n_classes_ == 2 else log_softmax(z))
+
+
+def _temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    return _logits(calibrator, z / calibrator.temperature_)
+
+
+def _platt(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    base = z if calibrator.n_classes_ == 2 else log_softmax(z)
+    return _logits(calibrator, base * calibrator.slope_ + calibrator.intercept_)
+
+
+def _ensemble_temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    tempered, own, uniform = map(float, calibrator.share_)
+    n_classes, tiny = int(calibrator.n_classes_), float(np.finfo(np.float64).tiny)
+    squash: Callable[[Tensor], Tensor] = sigmoid if n_classes == 2 else softmax
+
+    def log_mixed(z: Tensor) -> Tensor:
+        parts: Tensor = squash(z / calibrator.temperature_) * tempered + squash(z) * own
+        mixed: Tensor = parts + uniform / n_classes
+        return mixed.at_least(tiny).log()
+
+    return _logits(calibrator, log_mixed(z) - log_mixed(-z) if n_classes == 2 else log_mixed(z))
+
+
+def _structured_matrix(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    matrix, intercept = np.asarray(calibrator.matrix_), calibrator.intercept_
+    if calibrator.n_classes_ == 2:
+        return _logits(calibrator, z * matrix + intercept)
+    base = log_softmax(z / calibrator.temperature_)
+    if calibrator.uniform_ > 0.0:
+        share = calibrator.uniform_
+        base = (base.exp() * (1.0 - share) + share / calibrator.n_classes_).log()
+    return _logits(calibrator, base @ matrix.T + intercept)
+
+
+def _slopes(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    """Quadratic scaling and splines: the slope is linear between knots, and constant beyond them."""
+
+    def curve(c: int, odds: Tensor) -> Tensor:
+        knots, (*slopes, value) = calibrator.knots_[c], calibrator.coef_[c]
+        slope, width = np.asarray(slopes), np.diff(knots)
+        bend = 0.5 * np.diff(slope) / width
+        values = value + np.append(0.0, np.cumsum(width * (slope[:-1] + bend * width)))
+        powers = (
+            np.concatenate([[0.0], bend, [0.0]]),
+            np.append(slope[0], slope),
+            np.append(value, values),
+        )
+        return piecewise(odds, knots, np.append(knots[0], knots), powers)
+
+    if calibrator.n_classes_ == 2:
+        return _logits(calibrator, curve(0, z))
+    return _one_against_rest(calibrator, z, lambda c, odds: sigmoid(curve(c, odds)))
+
+
+def _beta(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    def curve(coef: Float, odds: Tensor) -> Tensor:
+        a, b, c = map(float, coef)
+        return a * log_sigmoid(odds) - b * log_sigmoid(-odds) + c
+
+    if calibrator.n_classes_ == 2:
+        return _logits(calibrator, curve(calibrator.coef_, z))
+    return _one_against_rest(
+        calibrator, z, lambda c, odds: sigmoid(curve(calibrator.coef_[c], odds))
+    )
+
+
+def _isotonic(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    def curve(c: int, odds: Tensor) -> Tensor:
+        knots, values = calibrator.knots_[c], calibrator.values_[c]
+        slopes = np.diff(values) / np.diff(knots)
+        # Constant before the first knot and after the last.
+        return piecewise(
+            odds,
+            knots,
+            np.append(knots[0], knots),
+            [np.concatenate([[0.0], slopes, [0.0]]), np.append(values[0], values)],
+        )
+
+    return _curves(calibrator, z, curve)
+
+
+def _histogram(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    return _curves(
+        calibrator,
+        z,
+        lambda c, odds: steps(odds, calibrator.edges_[c], calibrator.values_[c]),
+    )
+
+
+def _venn_abers(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    def curve(c: int, odds: Tensor) -> Tensor:
+        low = steps(odds, calibrator.low_knots_[c], calibrator.low_values_[c])
+        high = steps(odds, calibrator.high_knots_[c], calibrator.high_values_[c], side="left")
+        return high / (1.0 - low + high)
+
+    return _curves(calibrator, z, curve)
+
+
+def _curves(calibrator: Any, z: Tensor, curve: Callable[[int, Tensor], Tensor]) -> Answer:
+    if calibrator.n_classes_ == 2:
+        return _probs(calibrator, curve(0, z))
+    return _one_against_rest(calibrator, z, curve)
+
+
+def _one_against_rest(
+    calibrator: Calibrator, z: Tensor, one: Callable[[int, Tensor], Tensor]
+) -> Answer:
+    """Apply ``one(class, log-odds) -> probabilities`` to every class, renormalised."""
+    n_classes, graph = calibrator.n_classes_, z.graph
+    odds = log_odds(z, n_classes)
+    each = [one(c, odds.take(c)).expand(-1) for c in range(n_classes)]
+    together = graph.op("Concat", *each, axis=-1)
+    total = together.sum(keep=True)
+    some = graph.op("Greater", total, 0.0)
+    safe = graph.op("Where", some, total, 1.0)
+    return _probs(calibrator, graph.op("Where", some, together / safe, 1.0 / n_classes))
+
+
+def _panel(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
+    panel, n_classes = calibrator.panel_, calibrator.n_classes_
+    q = z * panel.slope + panel.intercept
+    q = q if n_classes == 2 else log_softmax(q)
+    if n_raters is not None and panel.knows_readers and n_raters != panel.panel_size:
+        q = label_of_label(q, panel.rho, panel.panel_size, n_raters, n_classes)
+    return _logits(calibrator, q)
+
+
+def _chain(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
+    for step in calibrator.steps_[:-1]:
+        z = calibrated(step, z, n_raters).logits()
+    return calibrated(calibrator.steps_[-1], z, n_raters)
+
+
+BUILDERS: dict[str, Builder] = {
+    "identity": _identity,
+    "temperature": _temperature,
+    "ensemble-temperature": _ensemble_temperature,
+    "platt": _platt,
+    "quadratic": _slopes,
+    "beta": _beta,
+    "spline": _slopes,
+    "isotonic": _isotonic,
+    "venn-abers": _venn_abers,
+    "histogram": _histogram,
+    "structured-matrix": _structured_matrix,
+    "panel": _panel,
+    Chain.name: _chain,
+}
+"""How each calibrator is written, by its name."""
+
+
+def reader_answer(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
+    """A reader's logit (n,), or log-probabilities (n, C): `PanelCalibrator.reader_logits`."""
+    panel, n_classes = calibrator.panel_, calibrator.n_classes_
+    label = z * panel.slope + panel.intercept
+    implied = label if panel.voted is None else z * panel.voted[1] + panel.voted[0]
+    assert panel.panel_size is not None
+    reader = reader_of_label(implied, panel.rho, panel.panel_size, n_classes) + panel.shift
+    reader = reader if n_classes == 2 else log_softmax(reader)
+    share = calibrator.strength
+    if share == 1.0:
+        return reader
+    label = label if n_classes == 2 else log_softmax(label)
+    mixed = label * (1.0 - share) + reader * share
+    return mixed if n_classes == 2 else log_softmax(mixed)

@@ -1,0 +1,213 @@
+"""A fitted probe as one ONNX model: scaling, probe, calibrator and panel, with both answers.
+
+The model takes float32 embeddings and computes in double precision. Before it is written it is run in
+onnxruntime, and refused where its probabilities differ from the probe's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalecal.calibrators import Calibrator, Chain, Identity, PanelCalibrator
+from scalecal.checks import Float, InputError, check_positive_int, library
+from scalecal.export.calibrator_graphs import Answer, calibrated, reader_answer
+from scalecal.export.panel_graph import split_of_reader
+from scalecal.export.tensors import Graph, Tensor
+from scalecal.probes import LinearProbe, ScaleProbe
+
+Probe = LinearProbe | ScaleProbe
+
+TOLERANCE = 1e-6
+"""Most that a probability of the model may differ from the probe's."""
+
+CHECK_LOGITS = 40.0
+"""Logits of the rows on which both are compared lie within this, and some far beyond."""
+
+OUTPUTS: dict[str, str] = {
+    "p": "probability of the label",
+    "p_reader": "probability that one reader votes so",
+    "p_split": "probability that the panel splits (low agreement)",
+}
+"""Outputs of a model, and what each is; a probe that knows no readers has the first alone."""
+
+
+def onnx_model(probe: Probe, *, panel_size: int | None = None) -> Any:
+    """Return a fitted probe as an ONNX model.
+
+    Parameters
+    ----------
+    probe
+        A fitted `LinearProbe` or `ScaleProbe`.
+    panel_size
+        Readers of the panel whose label and split are predicted; None: the panel that was fitted.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Input `embeddings`, float32 (n, d). Outputs, double: `p`, (n,) of the second of two classes or
+        (n, C); and where the probe knows the readers `p_reader`, of the same shape, and, of a panel of
+        two or more, `p_split` (n,).
+
+    Examples
+    --------
+    >>> from scalecal.datasets import load_lidc
+    >>> data = load_lidc()
+    >>> probe = LinearProbe().fit(data.X, data.y, votes=data.votes, n_raters=data.n_raters)
+    >>> [output.name for output in onnx_model(probe).graph.output]
+    ['p', 'p_reader', 'p_split']
+    """
+    size = _panel_size(probe, panel_size)
+    n_classes, d = len(probe.classes_), probe.n_features_in_
+    columns: list[Any] = ["n"] if n_classes == 2 else ["n", n_classes]
+    graph = Graph()
+    z = _linear(graph.input("embeddings").cast("DOUBLE"), probe)
+    calibrator = probe.calibrator_
+    outputs = {"p": (_label(calibrator, z, size, n_classes), columns)}
+    if isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers:
+        reader = reader_answer(calibrator, z)
+        outputs["p_reader"] = (Answer(reader, True, n_classes).probs(), columns)
+        if size is not None and size > 1:
+            split = split_of_reader(reader, calibrator.panel_.rho, size, n_classes)
+            outputs["p_split"] = (split, ["n"])
+    return graph.model(
+        {"embeddings": ["n", d]},
+        outputs,
+        about=_properties(probe, size),
+        description="; ".join(f"{name}: {OUTPUTS[name]}" for name in outputs),
+    )
+
+
+def _panel_size(probe: Probe, wanted: int | None) -> int | None:
+    """Readers of the panel that is predicted, where the probe knows the readers."""
+    calibrator = probe.calibrator_
+    steps = calibrator.steps_ if isinstance(calibrator, Chain) else [calibrator]
+    panels = [s.panel_ for s in steps if isinstance(s, PanelCalibrator) and s.panel_.knows_readers]
+    if wanted is not None and not panels:
+        raise InputError(
+            "a panel size was given, but the probe does not know the readers: leave it out, or fit the "
+            "probe with votes, or with kappa and the panel's size"
+        )
+    if wanted is not None:
+        return check_positive_int(wanted, "panel_size")
+    return panels[0].panel_size if panels else None
+
+
+def _linear(x: Tensor, probe: Probe) -> Tensor:
+    """Logits (n,), or (n, C): scaling is part of the coefficients, except to unit length."""
+    product = x @ probe.coef_.T
+    if probe.unit_rows_:
+        length = x.graph.op("Sqrt", (x * x).sum(keep=True))
+        nonzero = x.graph.op("Greater", length, 0.0)
+        product = product / x.graph.op("Where", nonzero, length, 1.0)
+    logits = product + probe.intercept_
+    return logits.drop(-1) if len(probe.intercept_) == 1 else logits
+
+
+def _label(calibrator: Calibrator | None, z: Tensor, size: int | None, n_classes: int) -> Tensor:
+    if calibrator is None:
+        return Answer(z, True, n_classes).probs()
+    return calibrated(calibrator, z, size).probs()
+
+
+def _properties(probe: Probe, size: int | None) -> dict[str, str]:
+    """What the model says of itself, as text."""
+    from scalecal import __version__
+
+    about, panel = probe.about_, probe.panel_
+    calibrator = Identity.name if probe.calibrator_ is None else probe.calibrator_.name
+    known: dict[str, Any] = {
+        "scalecal_version": __version__,
+        "estimator": type(probe).__name__,
+        "method": about.get("method"),
+        "calibrator": calibrator,
+        "classes": json.dumps(list(map(str, probe.classes_.tolist())), ensure_ascii=False),
+        "panel_size": size,
+        "rho": panel.rho if panel is not None and panel.knows_readers else None,
+        "encoder": about.get("encoder"),
+        "dataset": about.get("dataset"),
+        "data_sha256": about.get("data_sha256"),
+        "seed": about.get("seed"),
+    }
+    return {name: str(value) for name, value in known.items() if value not in (None, "")}
+
+
+# The check ----------------------------------------------------------------------------------------
+
+
+def check_rows(probe: Probe) -> NDArray[np.float32]:
+    """Embeddings whose logits reach from one end to the other and, a few, far beyond."""
+    rng = np.random.default_rng(0)
+    columns = len(probe.intercept_)
+    steps = np.linspace(-CHECK_LOGITS, CHECK_LOGITS, 200)[:, None]
+    spread = np.concatenate([0.1 * steps, steps, 25.0 * steps])
+    logits = spread * (1.0 if columns == 1 else rng.normal(size=(len(spread), columns)))
+    with np.errstate(over="ignore"):
+        reaching = (logits - probe.intercept_) @ np.linalg.pinv(probe.coef_).T
+        size = float(np.sqrt(np.mean(reaching**2))) or 1.0
+        plain = (
+            rng.normal(size=(60, probe.n_features_in_)) * np.repeat([0.1, 1.0, 100.0], 20)[:, None]
+        )
+        rows = np.concatenate([reaching, size * plain, np.zeros((1, probe.n_features_in_))])
+        most = float(np.finfo(np.float32).max)
+        return np.asarray(np.clip(np.nan_to_num(rows), -most, most), dtype=np.float32)
+
+
+def expected(probe: Probe, X: NDArray[Any], panel_size: int | None) -> dict[str, Float]:
+    """What the probe itself says of embeddings, under the names of a model's outputs."""
+    size = _panel_size(probe, panel_size)
+    two = len(probe.classes_) == 2
+    rows = np.asarray(X, dtype=np.float64)
+    probs = probe.predict_proba(rows, n_raters=size)
+    answers = {"p": probs[:, 1] if two else probs}
+    if isinstance(probe.calibrator_, PanelCalibrator) and probe.calibrator_.panel_.knows_readers:
+        reader = probe.predict_reader_proba(rows)
+        answers["p_reader"] = reader[:, 1] if two else reader
+        if size is not None and size > 1:
+            answers["p_split"] = probe.predict_disagreement(rows, size)
+    return answers
+
+
+def check_model(
+    model: bytes, probe: Probe, *, panel_size: int | None = None, X: NDArray[Any] | None = None
+) -> float:
+    """Run a model in onnxruntime and return the most it differs from the probe.
+
+    Parameters
+    ----------
+    model
+        The model's bytes.
+    probe
+        The probe it was made of.
+    panel_size
+        As given to `onnx_model`.
+    X
+        Embeddings to compare on; None: made for the purpose, with logits from -40 to 40 and beyond.
+
+    Raises
+    ------
+    InputError
+        Where a probability differs by more than 1e-6.
+    """
+    runtime = library("onnxruntime", "checking an ONNX file", "'scalecal[onnx]'")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    rows = check_rows(probe) if X is None else np.asarray(X, dtype=np.float32)
+    answers = expected(probe, rows, panel_size)
+    results = dict(zip(answers, session.run(list(answers), {"embeddings": rows}), strict=True))
+    apart = {}
+    for name, values in answers.items():
+        found = results[name]
+        usable = found.shape == values.shape and bool(np.isfinite(found).all())
+        apart[name] = float(np.abs(found - values).max(initial=0.0)) if usable else np.inf
+    worst = max(apart, key=lambda name: apart[name])
+    if apart[worst] > TOLERANCE:
+        raise InputError(
+            f"the ONNX model does not reproduce the probe: {worst} differs by {apart[worst]:.2g}, at most "
+            f"{TOLERANCE:g} is allowed; nothing was written"
+        )
+    return apart[worst]

@@ -1,0 +1,302 @@
+"""ONNX graphs written as arithmetic: tensors with operators, over ``onnx.helper``.
+
+Everything is computed in double precision; numbers and arrays become constants of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal.checks import Float, library
+
+OPSET = 17
+IR_VERSION = 8
+"""Of ONNX 1.12: what onnxruntime reads since 1.13."""
+
+
+def onnx_library() -> Any:
+    """Import onnx, or say how to install it."""
+    return library("onnx", "writing an ONNX file", "'scalecal[onnx]'")
+
+
+class Tensor:
+    """A value of a graph, (n, ...), with the arithmetic of an array."""
+
+    __array_ufunc__ = None  # numpy leaves array + tensor to the tensor
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph, self.name = graph, name
+
+    def __add__(self, other: Any) -> Tensor:
+        return self.graph.op("Add", self, other)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return self.graph.op("Sub", self, other)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return self.graph.op("Mul", self, other)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return self.graph.op("Div", self, other)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return self.graph.op("MatMul", self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return self.graph.op("Add", other, self)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return self.graph.op("Sub", other, self)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return self.graph.op("Mul", other, self)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return self.graph.op("Div", other, self)
+
+    def __neg__(self) -> Tensor:
+        return self.graph.op("Neg", self)
+
+    def exp(self) -> Tensor:
+        """Exponential."""
+        return self.graph.op("Exp", self)
+
+    def log(self) -> Tensor:
+        """Natural logarithm."""
+        return self.graph.op("Log", self)
+
+    def abs(self) -> Tensor:
+        """Absolute value."""
+        return self.graph.op("Abs", self)
+
+    def at_least(self, least: Any) -> Tensor:
+        """The larger of each entry and `least`."""
+        return self.graph.op("Max", self, least)
+
+    def at_most(self, most: Any) -> Tensor:
+        """The smaller of each entry and `most`."""
+        return self.graph.op("Min", self, most)
+
+    def sum(self, axis: int = -1, *, keep: bool = False) -> Tensor:
+        """Sum along one axis."""
+        return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keep))
+
+    def max(self, axis: int = -1) -> Tensor:
+        """Largest entry along one axis, which is kept."""
+        return self.graph.op("ReduceMax", self, axes=[axis], keepdims=1)
+
+    def take(self, index: ArrayLike, axis: int = -1) -> Tensor:
+        """Entries at constant positions of one axis; a single position removes the axis."""
+        return self.graph.op("Gather", self, np.asarray(index, dtype=np.int64), axis=axis)
+
+    def expand(self, axis: int) -> Tensor:
+        """Insert an axis of length one."""
+        return self.graph.op("Unsqueeze", self, np.array([axis]))
+
+    def drop(self, axis: int) -> Tensor:
+        """Remove an axis of length one."""
+        return self.graph.op("Squeeze", self, np.array([axis]))
+
+    def cast(self, kind: str) -> Tensor:
+        """Entries of another type: DOUBLE, FLOAT, INT64 or BOOL."""
+        return self.graph.op("Cast", self, to=getattr(onnx_library().TensorProto, kind))
+
+
+class Graph:
+    """Nodes and constants in the order in which they were written."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self._known: dict[Any, Tensor] = {}
+
+    def _name(self) -> str:
+        return f"{self.prefix}v{len(self.nodes) + len(self.constants)}"
+
+    def input(self, name: str) -> Tensor:
+        """A value that comes from outside: an input, or a value of the graph around this one."""
+        return Tensor(self, name)
+
+    def constant(self, value: ArrayLike) -> Tensor:
+        """A constant; numbers that are not whole-number or truth arrays are doubles."""
+        array = np.asarray(value)
+        if array.dtype != np.int64 and array.dtype != np.bool_:
+            array = array.astype(np.float64)
+        key = array.dtype.str, array.shape, array.tobytes()
+        if key not in self._known:
+            self._known[key] = Tensor(self, self._name())
+            made = onnx_library().numpy_helper.from_array(array, self._known[key].name)
+            self.constants.append(made)
+        return self._known[key]
+
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> Tensor:
+        """The output of one node; inputs that are no tensors become constants."""
+        return self.ops(kind, *inputs, outputs=1, **attributes)[0]
+
+    def ops(self, kind: str, *inputs: Any, outputs: int, **attributes: Any) -> list[Tensor]:
+        """The outputs of one node."""
+        names = [i.name if isinstance(i, Tensor) else self.constant(i).name for i in inputs]
+        first = self._name()
+        made = [f"{first}_{k}" if outputs > 1 else first for k in range(outputs)]
+        helper = onnx_library().helper
+        self.nodes.append(helper.make_node(kind, names, made, **attributes))
+        return [Tensor(self, name) for name in made]
+
+    def loop(
+        self,
+        step: Callable[..., tuple[Tensor, Sequence[Tensor]]],
+        state: Sequence[Tensor],
+        most: int,
+    ) -> list[Tensor]:
+        """Repeat ``step(graph, *state) -> (go on, state)`` while it says so, at most so often.
+
+        The graph that `step` gets is that of one round; it may use values of this one by `input`.
+        """
+        helper, types = onnx_library().helper, onnx_library().TensorProto
+        body = Graph(f"{self._name()}_")
+        count, before = f"{body.prefix}count", f"{body.prefix}before"
+        names = [f"{body.prefix}state{k}" for k in range(len(state))]
+        more, after = step(body, *map(body.input, names))
+        subgraph = helper.make_graph(
+            body.nodes,
+            "round",
+            [
+                helper.make_tensor_value_info(count, types.INT64, []),
+                helper.make_tensor_value_info(before, types.BOOL, []),
+                *(helper.make_tensor_value_info(name, types.DOUBLE, None) for name in names),
+            ],
+            [
+                helper.make_tensor_value_info(more.name, types.BOOL, []),
+                *(helper.make_tensor_value_info(t.name, types.DOUBLE, None) for t in after),
+            ],
+            body.constants,
+        )
+        limits = self.constant(np.array(most)), self.constant(np.array(True))
+        return self.ops("Loop", *limits, *state, outputs=len(state), body=subgraph)
+
+    def model(
+        self,
+        inputs: Mapping[str, Sequence[Any]],
+        outputs: Mapping[str, tuple[Tensor, Sequence[Any]]],
+        *,
+        about: Mapping[str, str],
+        description: str,
+    ) -> Any:
+        """The finished model: float32 inputs, double outputs, each with its shape."""
+        from scalecal import __version__
+
+        onnx = onnx_library()
+        helper, types = onnx.helper, onnx.TensorProto
+        for name, (tensor, _) in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [tensor.name], [name]))
+        graph = helper.make_graph(
+            self.nodes,
+            "scalecal",
+            [helper.make_tensor_value_info(k, types.FLOAT, shape) for k, shape in inputs.items()],
+            [
+                helper.make_tensor_value_info(name, types.DOUBLE, shape)
+                for name, (_, shape) in outputs.items()
+            ],
+            self.constants,
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="scalecal",
+            producer_version=__version__,
+            doc_string=description,
+        )
+        helper.set_model_props(model, dict(about))
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+
+# Functions of tensors -----------------------------------------------------------------------------
+
+
+def sigmoid(z: Tensor) -> Tensor:
+    """1 / (1 + exp(-z)), with all digits in both tails."""
+    small = (-z.abs()).exp()
+    return (z.graph.op("Where", z.graph.op("GreaterOrEqual", z, 0.0), 1.0, small)) / (1.0 + small)
+
+
+def log_sigmoid(z: Tensor) -> Tensor:
+    """Logarithm of `sigmoid`."""
+    return z.at_most(0.0) - (1.0 + (-z.abs()).exp()).log()
+
+
+def log_sum_exp(z: Tensor, *, keep: bool = False) -> Tensor:
+    """Logarithm of the sum of exponentials along the last axis."""
+    most = z.max()
+    total = (z - most).exp().sum(keep=True).log() + most
+    return total if keep else total.drop(-1)
+
+
+def log_softmax(z: Tensor) -> Tensor:
+    """Logarithms of the normalised exponentials along the last axis."""
+    return z - log_sum_exp(z, keep=True)
+
+
+def softmax(z: Tensor) -> Tensor:
+    """Normalised exponentials along the last axis."""
+    powers = (z - z.max()).exp()
+    return powers / powers.sum(keep=True)
+
+
+def others(n_classes: int) -> NDArray[np.int64]:
+    """Numbers of the other classes, (C, C - 1)."""
+    every = np.arange(n_classes)
+    return np.array([np.delete(every, c) for c in every])
+
+
+def log_odds(z: Tensor, n_classes: int) -> Tensor:
+    """Log-odds of each class against the rest, from logits (n, C)."""
+    return z - log_sum_exp(z.take(others(n_classes)))
+
+
+def place(x: Tensor, points: Float, *, side: str = "right") -> Tensor:
+    """How many of the ascending `points` are at most x ("right"), or below it ("left").
+
+    A binary search, as `numpy.searchsorted`.
+    """
+    compare = "LessOrEqual" if side == "right" else "Less"
+    graph, depth = x.graph, len(points).bit_length()
+    padded = graph.constant(np.append(points, np.full(2**depth - 1 - len(points), np.inf)))
+    zero = onnx_library().numpy_helper.from_array(np.zeros(1, dtype=np.int64))
+    found = graph.op("ConstantOfShape", graph.op("Shape", x), value=zero)
+    for step in (1 << k for k in reversed(range(depth))):
+        at = graph.op("Gather", padded, graph.op("Add", found, np.array(step - 1)))
+        found = graph.op(
+            "Where",
+            graph.op(compare, at, x),
+            graph.op("Add", found, np.array(step)),
+            found,
+        )
+    return found
+
+
+def steps(x: Tensor, edges: Float, values: Float, *, side: str = "right") -> Tensor:
+    """A step function: the value after as many edges as `place` counts."""
+    return x.graph.op("Gather", x.graph.constant(values), place(x, edges, side=side))
+
+
+def piecewise(x: Tensor, edges: Float, origins: Float, coefficients: Sequence[Float]) -> Tensor:
+    """A polynomial in ``x - origin`` between each two edges (closed on the left), and beyond them.
+
+    `origins` and each of the `coefficients`, the highest power first, have one entry more than `edges`.
+    """
+    graph, index = x.graph, place(x, edges)
+
+    def at(values: Float) -> Tensor:
+        return graph.op("Gather", graph.constant(values), index)
+
+    value, offset = at(coefficients[0]), x - at(origins)
+    for lower in coefficients[1:]:
+        value = value * offset + at(lower)
+    return value

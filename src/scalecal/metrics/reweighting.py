@@ -1,0 +1,351 @@
+r"""Cases that were sampled by class, and a population of another prevalence.
+
+A study often holds more positives than the clinic sees. Given the share P of positives in the population,
+a case stands for it with an importance weight by its class, :math:`w_1 = P / \pi` and
+:math:`w_0 = (1 - P) / (1 - \pi)`, where :math:`\pi` is the share of positives in the sample. Weighted means
+estimate those of the population. Such weights are no counts: they add no case, and each class's share is
+known, so that only what varies within the classes is noise.
+
+A model that is calibrated in the population has, in the sample, labels of the odds
+
+.. math:: \frac{p_s}{1 - p_s} = \frac{p}{1 - p} \, \frac{\pi}{1 - \pi} \, \frac{1 - P}{P}
+
+so that :math:`u = w (y - p)` has mean zero at every p. Sums :math:`U = \sum_i u_i h(p_i)` are then known to
+vary, the numbers of cases of both classes :math:`n_0, n_1` being what they are, by
+
+.. math:: V = \sum_i \left( p_s w_1^2 (1-p)^2 + (1-p_s) w_0^2 p^2 \right) h h'
+          - \left( \frac{1}{n_1} + \frac{1}{n_0} \right) K K', \quad K = \sum_i p_s w_1 (1 - p) h
+
+Floors and tests are of such sums: Cox's scores, Spiegelhalter's, Kuiper's walk, the bins of ECE.
+
+References
+----------
+Prentice, Pyke (1979), Biometrika 66, 403-411 (odds in samples by class). Saerens, Latinne, Decaestecker
+(2002), Neural Computation 14, 21-41 (probabilities at another prevalence). Holt, Smith (1979), JRSS A 142,
+33-46 (post-stratification: weights by classes of known share, and their variances).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import erfc, exp, nan, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from scalecal.checks import Float, InputError, Int, as_rng
+from scalecal.metrics.arguments import blocks
+from scalecal.metrics.binning import bin_index
+from scalecal.metrics.grouping import (
+    draw_uniforms,
+    flipped,
+    group_totals,
+    pair_covariance,
+    pooled,
+    rank_p,
+    too_few,
+)
+from scalecal.metrics.proper import EPS
+from scalecal.metrics.resampling import (
+    DRAWS_AT_ONCE,
+    EXACT_CASES,
+    ConsistencyBars,
+    draw_normal,
+    read_dependence,
+)
+from scalecal.metrics.significance import KUIPER_STEPS, CalibrationTest, cox, walk_range
+
+Rows = NDArray[np.intp] | slice
+
+
+@dataclass(frozen=True)
+class ClassWeights:
+    """Importance weights of both classes, and what sampling by class adds to a logit.
+
+    Examples
+    --------
+    >>> weights = ClassWeights.of(np.array([0, 1] * 50), 0.1)
+    >>> round(weights.negative, 3), round(weights.positive, 3), round(weights.offset, 3)
+    (1.8, 0.2, 2.197)
+    """
+
+    negative: float
+    positive: float
+    offset: float
+
+    @classmethod
+    def of(cls, y: NDArray[Any], prevalence: float) -> ClassWeights:
+        """Weights that give labels 0 / 1 the prevalence of a population."""
+        share = float(np.mean(y))
+        if not 0.0 < share < 1.0:
+            raise InputError(
+                "the cases are all of one class: they cannot be reweighted to a prevalence"
+            )
+        odds = share / (1.0 - share), prevalence / (1.0 - prevalence)
+        return cls(
+            (1.0 - prevalence) / (1.0 - share), prevalence / share, float(np.log(odds[0] / odds[1]))
+        )
+
+    def by_label(self, y: NDArray[Any]) -> Float:
+        """The weight of each case."""
+        return np.where(y == 1, self.positive, self.negative)
+
+    def in_sample(self, p: Float) -> Float:
+        """Probabilities in the sample of those in the population."""
+        return np.asarray(expit(logit(np.clip(p, EPS, 1.0 - EPS)) + self.offset))
+
+
+def check_prevalence(prevalence: float) -> float:
+    """Return a prevalence that is between 0 and 1, or fail."""
+    if not isinstance(prevalence, int | float) or not 0.0 < prevalence < 1.0:
+        raise InputError(f"prevalence must lie between 0 and 1, got {prevalence!r}")
+    return float(prevalence)
+
+
+@dataclass(frozen=True, eq=False)
+class Reweighted:
+    """All cases of a sample with the weights of their classes; tests are of some of them, `rows`.
+
+    Attributes
+    ----------
+    y, p
+        (n,) labels 0 / 1 and probabilities in the population.
+    prevalence
+        Share of positives in the population.
+    groups
+        (n,) codes of groups, or None.
+    """
+
+    y: Int
+    p: Float
+    prevalence: float
+    groups: Int | None = None
+
+    @cached_property
+    def weights(self) -> ClassWeights:
+        """The weights of both classes."""
+        return ClassWeights.of(self.y, self.prevalence)
+
+    @cached_property
+    def _q(self) -> Float:
+        return self.weights.in_sample(self.p)
+
+    @cached_property
+    def _if_positive(self) -> Float:
+        return self.weights.positive * (1.0 - self.p)
+
+    @cached_property
+    def _if_negative(self) -> Float:
+        return -self.weights.negative * self.p
+
+    @cached_property
+    def _residual(self) -> Float:
+        """u of the module's text."""
+        return np.where(self.y == 1, self._if_positive, self._if_negative)
+
+    @cached_property
+    def _per_class(self) -> tuple[float, float]:
+        positive = float((self.y == 1).sum())
+        return len(self.y) - positive, positive
+
+    def _common(self, h: Float) -> Float:
+        """K of the module's text, (k,)."""
+        return np.asarray((self._q * self._if_positive) @ h)
+
+    def _variance(self, h: Float) -> Float:
+        """V of the module's text, (k, k)."""
+        each = self._q * self._if_positive**2 + (1.0 - self._q) * self._if_negative**2
+        common, (n0, n1) = self._common(h), self._per_class
+        return np.asarray((h * each[:, None]).T @ h - (1 / n1 + 1 / n0) * np.outer(common, common))
+
+    def _by_group(self, h: Float, groups: Int) -> Float:
+        """What each group adds to U, less what its numbers of cases of both classes add: (groups, k)."""
+        common, (n0, n1) = self._common(h), self._per_class
+        own = np.column_stack([group_totals(self._residual * c, groups)[:, 0] for c in h.T])
+        size = [group_totals((self.y == c).astype(np.float64), groups) for c in (0, 1)]
+        return np.asarray(own - size[1] * common / n1 + size[0] * common / n0)
+
+    def _columns(self, rows: Rows, *values: Float) -> Float:
+        """Functions h of the cases as columns, 0 outside `rows`."""
+        inside = np.zeros(len(self.y), dtype=bool)
+        inside[rows] = True
+        return np.column_stack([np.where(inside, v, 0.0) for v in values])
+
+    def drawn_sums(
+        self,
+        rows: Rows,
+        cell: Int,
+        n_cells: int,
+        *,
+        n_bins: int = 15,
+        n_resamples: int,
+        rng: np.random.Generator,
+    ) -> Float:
+        """Sums of ``w (p - y*)`` of a calibrated model, by cell: (n_resamples, n_cells).
+
+        Labels are drawn in the sample, going together in groups as the labels do. What the drawn number
+        of positives adds is taken off, and likewise what the cases' own probabilities add to it, since
+        the numbers of both classes are fixed. `cell` is of the cases in `rows`.
+        """
+        q, jump = self._q, self._if_positive - self._if_negative
+        n, (n0, n1) = len(q), self._per_class
+        inside = np.zeros((n, n_cells), dtype=np.float32)
+        index = np.arange(n)[rows]
+        inside[index, cell] = 1.0
+        common = np.bincount(cell, (q * self._if_positive)[rows], n_cells)
+        tilt = (1 / n1 + 1 / n0) * common
+        code, (share, _) = read_dependence(q, self.y, self.groups, n_bins=n_bins)
+        if too_few(code):
+            return np.full((n_resamples, n_cells), np.nan)
+        unit = np.arange(n) if code is None else code
+        seen = group_totals(q - n1 / n, unit)[:, 0]
+        if n > EXACT_CASES:
+            each = (q * self._if_positive**2 + (1.0 - q) * self._if_negative**2)[rows]
+            alone: Float = np.bincount(cell, each, n_cells).astype(np.float64)
+            spread = np.diag(alone) - np.outer(tilt, common)
+            if code is not None and share > 0.0:
+                spread += share * pair_covariance(q[rows], code[rows], cell, n_cells, jump[rows])
+            return draw_normal(np.zeros(n_cells), spread, n_resamples, rng)
+        inside *= jump[:, None].astype(np.float32)
+        out = np.empty((n_resamples, n_cells))
+        for part in blocks(n_resamples, max(1, DRAWS_AT_ONCE // n)):
+            b = part.stop - part.start
+            happened = draw_uniforms(b, n, code, share, rng) < q
+            excess = happened.astype(np.float32) - q.astype(np.float32)
+            count = excess.sum(axis=1) + sqrt(float(seen @ seen)) * rng.standard_normal(b)
+            out[part] = count[:, None] * tilt - excess @ inside
+        return out
+
+    # Tests, each of the cases in `rows`
+
+    def test(
+        self,
+        name: str,
+        rows: Rows = slice(None),
+        *,
+        n_bins: int = 15,
+        n_resamples: int = 1000,
+        seed: int | np.random.Generator | None = 0,
+    ) -> CalibrationTest:
+        """Test calibration in the population by "cox", "kuiper", "spiegelhalter" or "consistency".
+
+        The likelihood ratio of Cox's test is a score test here; its line is that of the highest weighted
+        likelihood. With groups p-values are by flipping the signs of what these add
+        (`scalecal.metrics.grouping`).
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> z = np.concatenate([rng.normal(1, 1, 200), rng.normal(-1, 1, 200)])
+        >>> y = np.repeat([1, 0], 200)
+        >>> as_sampled, at_ten = expit(2 * z), expit(2 * z + np.log(0.1 / 0.9))
+        >>> [Reweighted(y, p, 0.1).test("cox").p_value < 0.05 for p in (as_sampled, at_ten)]
+        [True, False]
+        """
+        groups = None if self.groups is None else self.groups[rows]
+        if why := too_few(groups):
+            details = {"floor": nan, "floor_high": nan} if name == "consistency" else {}
+            return CalibrationTest(name, nan, nan, details, why)
+        rng = as_rng(seed)
+        if name == "consistency":
+            return self._consistency(rows, n_bins, n_resamples, rng)
+        if name == "kuiper":
+            return self._kuiper(rows, n_bins, n_resamples, rng)
+        p = self.p[rows]
+        z = logit(np.clip(self.p, EPS, 1.0 - EPS))
+        details = {}
+        if name == "cox":
+            h = self._columns(rows, np.ones(len(z)), z)
+            if np.ptp(z[rows]) < 1e-9:
+                h = h[:, :1]
+            if len(np.unique(self.y[rows])) < 2:
+                return CalibrationTest("cox", nan, nan, reason="only one class is present")
+            weight = self.weights.by_label(self.y[rows])
+            details = dict(cox(self.y[rows], p, sample_weight=weight).details)
+        else:
+            h = self._columns(rows, 1.0 - 2.0 * self.p)
+        total, variance = self._residual @ h, self._variance(h)
+        inverse = np.linalg.pinv(variance, hermitian=True)
+        statistic = float(total @ inverse @ total)
+        if not inverse.any():
+            return CalibrationTest(
+                name, nan, nan, details, "the probabilities leave nothing to chance"
+            )
+        if self.groups is not None:
+            drawn = flipped(self._by_group(h, pooled(self.groups, rng)), n_resamples, rng)
+            p_value = rank_p(((drawn @ inverse) * drawn).sum(axis=1), statistic)
+        else:
+            p_value = exp(-0.5 * statistic) if h.shape[1] == 2 else erfc(sqrt(0.5 * statistic))
+        if name == "spiegelhalter":
+            statistic = float(np.copysign(sqrt(statistic), total[0]))
+        return CalibrationTest(name, statistic, p_value, details)
+
+    def _consistency(
+        self, rows: Rows, n_bins: int, n_resamples: int, rng: np.random.Generator
+    ) -> CalibrationTest:
+        cell = bin_index(self.p[rows], n_bins=n_bins)
+        size = float(self.weights.by_label(self.y[rows]).sum())
+        error = float(np.abs(np.bincount(cell, self._residual[rows], n_bins)).sum()) / size
+        drawn = self.drawn_ece(rows, n_bins=n_bins, n_resamples=n_resamples, seed=rng)
+        details = {"floor": float(drawn.mean()), "floor_high": float(np.quantile(drawn, 0.95))}
+        return CalibrationTest("consistency", error, rank_p(drawn, error), details)
+
+    def _kuiper(
+        self, rows: Rows, n_bins: int, n_resamples: int, rng: np.random.Generator
+    ) -> CalibrationTest:
+        cell = bin_index(self.p[rows], n_bins=KUIPER_STEPS, binning="mass")
+        steps: Float = np.bincount(cell, self._residual[rows], KUIPER_STEPS).astype(np.float64)
+        options: dict[str, Any] = {"n_resamples": n_resamples, "rng": rng}
+        if self.groups is None:
+            drawn = self.drawn_sums(rows, cell, KUIPER_STEPS, n_bins=n_bins, **options)
+        else:
+            inside = np.zeros((len(self.y), KUIPER_STEPS))
+            inside[np.arange(len(self.y))[rows], cell] = 1.0
+            drawn = flipped(self._by_group(inside, pooled(self.groups, rng)), n_resamples, rng)
+        each = self._q * self._if_positive**2 + (1.0 - self._q) * self._if_negative**2
+        scale = sqrt(float(each[rows].sum()))
+        spread = float(walk_range(steps[None])[0])
+        if scale == 0.0:
+            return CalibrationTest(
+                "kuiper", nan, nan, reason="the probabilities leave nothing to chance"
+            )
+        return CalibrationTest("kuiper", spread / scale, rank_p(walk_range(drawn), spread))
+
+    def drawn_ece(
+        self,
+        rows: Rows = slice(None),
+        *,
+        n_bins: int = 15,
+        n_resamples: int = 1000,
+        seed: int | np.random.Generator | None = 0,
+    ) -> Float:
+        """ECEs that a calibrated model with these probabilities would show, (n_resamples,)."""
+        cell = bin_index(self.p[rows], n_bins=n_bins)
+        sums = self.drawn_sums(
+            rows, cell, n_bins, n_bins=n_bins, n_resamples=n_resamples, rng=as_rng(seed)
+        )
+        return np.asarray(np.abs(sums).sum(axis=1) / self.weights.by_label(self.y[rows]).sum())
+
+    def consistency_bars(
+        self,
+        rows: Rows = slice(None),
+        *,
+        level: float = 0.9,
+        n_bins: int = 15,
+        n_resamples: int = 1000,
+        seed: int | np.random.Generator | None = 0,
+    ) -> ConsistencyBars:
+        """As `scalecal.metrics.consistency_bars`, of weighted shares of positives."""
+        cell = bin_index(self.p[rows], n_bins=n_bins)
+        sums = self.drawn_sums(
+            rows, cell, n_bins, n_bins=n_bins, n_resamples=n_resamples, rng=as_rng(seed)
+        )
+        weight = self.weights.by_label(self.y[rows])
+        mass = np.bincount(cell, weight, n_bins)
+        mass[mass == 0.0] = np.nan
+        mean = np.bincount(cell, weight * self.p[rows], n_bins) / mass
+        tails = np.quantile(sums, [0.5 + level / 2, 0.5 - level / 2], axis=0)
+        return ConsistencyBars(*np.clip(mean - tails / mass, 0.0, 1.0))

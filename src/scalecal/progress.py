@@ -1,0 +1,147 @@
+"""How far long work is: a bar on a terminal, a plain line now and then elsewhere.
+
+Work that can say how far it is takes ``advance``, a function that it calls with what it has just done:
+a number of images, or its share of the whole, so that all shares add up to 1. `Progress.advance` is
+such a function.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import timedelta
+from typing import Any, TextIO
+
+REDRAW = 0.1
+"""Seconds from one picture of the bar to the next, so that work may report as often as it likes."""
+
+
+class Progress:
+    """Counts what is done and shows it with the time left, on standard error. A context manager.
+
+    Parameters
+    ----------
+    total
+        How much there is to do.
+    done
+        What an earlier run did of it, which does not count for the speed.
+    unit
+        What is counted, such as "images"; "" for shares, which are shown in per cent by a bar that goes
+        when all is done.
+    title
+        What is being done.
+    show
+        Whether anything is shown at all.
+    stream
+        Where; standard error by default.
+    every
+        Seconds from one plain line to the next, where there is no terminal.
+    after
+        Seconds after which a bar appears: short work needs none.
+
+    Examples
+    --------
+    >>> with Progress(1.0, unit="", title="training", stream=sys.stdout, every=0.0) as progress:
+    ...     progress.advance(0.25)
+    training: 25.0%, 0:00:00 left
+    """
+
+    def __init__(
+        self,
+        total: float,
+        done: float = 0,
+        *,
+        unit: str = "images",
+        title: str = "",
+        show: bool = True,
+        stream: TextIO | None = None,
+        every: float = 10.0,
+        after: float = 0.0,
+    ) -> None:
+        self.total, self.done = total, done
+        self.unit, self.title = unit, title
+        self.started = time.monotonic()
+        self._before = done
+        self._show = show
+        self._stream = sys.stderr if stream is None else stream
+        self._terminal = show and self._stream.isatty()
+        self._every, self._after = every, after
+        self._last = self.started
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        if self._terminal and self._after <= 0.0:
+            self._open()
+        return self
+
+    def _open(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            TaskProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as Bar
+
+        title = [TextColumn(self.title)] if self.title else []
+        speed = TextColumn(f"{{task.fields[speed]:,.0f}} {self.unit}/s")
+        counted = [MofNCompleteColumn(), speed] if self.unit else [TaskProgressColumn()]
+        self._bar = Bar(
+            *title,
+            BarColumn(),
+            *counted,
+            TimeRemainingColumn(),
+            console=Console(file=self._stream),
+            transient=not self.unit,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task("", total=self.total, completed=self.done, speed=0.0)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._draw()
+            self._bar.stop()
+
+    def _draw(self) -> None:
+        self._bar.update(self._task, completed=self.done, speed=self.speed)
+
+    @property
+    def speed(self) -> float:
+        """How much this run has done per second so far."""
+        return (self.done - self._before) / max(time.monotonic() - self.started, 1e-9)
+
+    def advance(self, n: float) -> None:
+        """Count `n` more."""
+        self.done += n
+        if not self._show:
+            return
+        now = time.monotonic()
+        if self._terminal:
+            if self._bar is None and now - self.started >= self._after:
+                self._open()
+            if self._bar is not None and now - self._last >= REDRAW:
+                self._last = now
+                self._draw()
+        elif now - self._last >= self._every:
+            self._last = now
+            print(self._line(), file=self._stream, flush=True)
+
+    def _line(self) -> str:
+        left = timedelta(seconds=max(0, round((self.total - self.done) / max(self.speed, 1e-6))))
+        title, share = f"{self.title}: " if self.title else "", f"{self.done / self.total:.1%}"
+        if not self.unit:
+            return f"{title}{share}, {left} left"
+        return (
+            f"{title}{self.done:,} of {self.total:,} {self.unit} ({share}), "
+            f"{self.speed:,.0f} {self.unit}/s, {left} left"
+        )
+
+    def restart(self) -> None:
+        """Begin again at zero."""
+        self.done = self._before = 0
+        self.started = time.monotonic()
+        if self._bar is not None:
+            self._draw()
