@@ -24,6 +24,7 @@ NO_DEFAULT = {
     "kappa": "that of the votes",
     "vote_share": "that of the votes",
     "panel_size": "the number of votes",
+    "apply": "a calibrator is fitted",
     "images": "no thumbnails",
     "export": "no figures",
     "cache": "beside the files",

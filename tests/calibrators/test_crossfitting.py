@@ -14,7 +14,7 @@ from scalecal.calibrators import (
     TemperatureScaling,
     from_dict,
 )
-from scalecal.calibrators.crossfitting import crossfit, fold_numbers
+from scalecal.calibrators.crossfitting import crossfit, fit_with_readers, fold_numbers
 from scalecal.checks import InputError
 from tests.calibrators.made import three_classes, two_classes
 
@@ -46,6 +46,19 @@ def test_the_panel_gets_votes_and_gives_a_readers_answer():
         )
         assert out.rho[1] == pytest.approx(by_hand.panel_.rho)
         assert (out.rho > 0).all()
+
+
+def test_votes_of_many_cases_are_thinned(monkeypatch):
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=2000)
+    k = rng.binomial(5, rng.beta(4 * expit(z), 4 * expit(-z)))
+    votes, y, size = np.column_stack([5 - k, k]), (k >= 3).astype(int), np.full(2000, 5)
+    whole = fit_with_readers(PanelCalibrator(), z, y, votes=votes, panel_size=size).panel_
+    monkeypatch.setattr("scalecal.calibrators.crossfitting.MOST_VOTED", 500)
+    part = fit_with_readers(PanelCalibrator(), z, y, votes=votes, panel_size=size).panel_
+    assert part.rho_high - part.rho_low > 1.5 * (whole.rho_high - whole.rho_low)
+    assert part.rho_low < whole.rho < part.rho_high
+    assert part.slope == pytest.approx(whole.slope, rel=0.1)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -17,6 +17,9 @@ from scalecal.calibrators.panels import PanelCalibrator
 from scalecal.checks import Float, InputError, Int
 from scalecal.splits import folds
 
+MOST_VOTED = 5_000
+"""Cases whose votes a panel is fitted to at most: three numbers are known well enough then."""
+
 
 @dataclass(frozen=True, eq=False)
 class Crossfitted:
@@ -91,8 +94,17 @@ def fit_with_readers(
     panel_size: Int | None = None,
     interval: bool = True,
 ) -> Any:
-    """Fit a calibrator in place, a panel with what is known of the readers."""
+    """Fit a calibrator in place, a panel with what is known of the readers.
+
+    Votes of at most `MOST_VOTED` cases are used, evenly over their order; the others enter by their label.
+    """
     if isinstance(calibrator, PanelCalibrator):
+        voted = np.zeros(0) if votes is None else np.flatnonzero(votes.sum(axis=1))
+        if votes is not None and len(voted) > MOST_VOTED:
+            kept = voted[np.linspace(0, len(voted) - 1, MOST_VOTED).astype(np.int64)]
+            thinned = np.zeros_like(votes)
+            thinned[kept] = votes[kept]
+            votes = thinned
         return calibrator.fit(logits, y, votes=votes, panel_size=panel_size, interval=interval)
     return calibrator.fit(logits, y)
 

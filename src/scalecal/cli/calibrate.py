@@ -11,30 +11,36 @@ import typer
 from scalecal.cli.app import (
     AllowLeakage,
     Column,
+    GroupRegex,
     NRaters,
     Out,
     Seed,
     Ties,
     Votes,
-    app,
     columns,
+    command,
     given,
     say,
 )
+from scalecal.cli.help import Work
 from scalecal.cli.probes import Kappa, PanelSize, VoteShare, known_of_readers
 from scalecal.cli.report import check_run, close_run
 
 
-@app.command()
+@command(
+    "calibrate predictions.csv --method auto --out runs/mended",
+    Work("scalecal.io:read_predictions"),
+    Work("scalecal.runs.recalibration:calibrate_predictions"),
+)
 def calibrate(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="CSV or Parquet of predictions, as for `audit`.")
+        Path, typer.Argument(metavar="FILE", help="Predictions, as `audit` takes them.")
     ],
     method: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="auto (default), none (p stays; adds p_reader), temperature, ensemble-temperature, "
+            help="auto, none (p stays; adds p_reader), temperature, ensemble-temperature, "
             "platt, quadratic, beta, spline, isotonic, venn-abers, histogram, structured-matrix, panel.",
         ),
     ] = None,
@@ -62,14 +68,15 @@ def calibrate(
     n_raters_column: Column = None,
     rater_column: Column = None,
     group_column: Column = None,
+    group_regex: GroupRegex = None,
     stratum_column: Column = None,
     split_column: Column = None,
     positive: Annotated[
         str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
     ] = None,
     ties: Ties = None,
-    folds: Annotated[
-        int | None, typer.Option(metavar="K", help="Folds of the cross-fitting.")
+    n_folds: Annotated[
+        int | None, typer.Option("--folds", metavar="K", help="Folds of the cross-fitting.")
     ] = None,
     n_bins: Annotated[
         int | None, typer.Option("--bins", help="Bins of equal width for ECE.")
@@ -92,8 +99,7 @@ def calibrate(
     kappa, p_reader is added, the probability of one reader's vote. DIR gets predictions.csv,
     calibrator.json for new cases, both audits and the page.
 
-    Example: scalecal calibrate predictions.csv --out runs/mended
-    Then: scalecal calibrate new.csv --apply runs/mended/calibrator.json --out runs/new
+    New cases: scalecal calibrate new.csv --apply runs/mended/calibrator.json --out runs/new
     """
     named = columns(locals())
     from scalecal.checks import InputError
@@ -118,12 +124,13 @@ def calibrate(
         ties=ties,
         seed=seed,
         split=split,
+        group_regex=group_regex,
         allow_leakage=allow_leakage,
         keep_unlabelled=True,
     )
     options = given(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     fitting = {"--method": method, "--kappa": kappa, "--vote-share": vote_share}
-    fitting |= {"--panel-size": panel_size, "--folds": folds, "--positive": positive}
+    fitting |= {"--panel-size": panel_size, "--folds": n_folds, "--positive": positive}
     if out is not None:
         check_run(out, "calibrate", (*RUN_FILES, *CALIBRATE_FILES), inputs)
     if apply is not None:
@@ -141,7 +148,7 @@ def calibrate(
             read_predictions(file, **reading, **given(positive=positive)),
             readers=known_of_readers(kappa, vote_share, panel_size),
             dataset=file.stem,
-            **given(method=method, n_folds=folds),
+            **given(method=method, n_folds=n_folds),
             **options,
         )
     say(str(result))
@@ -177,4 +184,4 @@ def calibrate(
         say(f"For new cases: scalecal calibrate NEW.csv --apply {saved} --out DIR")
 
 
-_KEPT = ("n_raters", "ties", "seed", "split", "n_bins", "n_resamples")
+_KEPT = ("n_raters", "ties", "seed", "split", "group_regex", "n_bins", "n_resamples")

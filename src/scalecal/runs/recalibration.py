@@ -543,7 +543,7 @@ class _Data:
         )
         if source == "votes" and method != "panel":
             try:
-                data.fit(data.panel(Identity()))
+                data.fit(data.panel(Identity()), interval=False)
             except InputError as error:  # votes of one reader, say: they judge, and no more
                 why = f"There is no reader's answer: {error}."
                 return replace(data, votes=None, source=None, notes=(*notes, why))
@@ -567,10 +567,9 @@ class _Data:
             return PanelCalibrator(**known)
         return ReaderOnTop(label, **known)
 
-    def fit(self, calibrator: Calibrator) -> Any:
-        return fit_with_readers(
-            calibrator, self.logits, self.y, votes=self.votes, panel_size=self.panel_size
-        )
+    def fit(self, calibrator: Calibrator, *, interval: bool = True) -> Any:
+        known: dict[str, Any] = {"votes": self.votes, "panel_size": self.panel_size}
+        return fit_with_readers(calibrator, self.logits, self.y, interval=interval, **known)
 
     def take(self, rows: Any) -> _Data:
         def cut(values: Any) -> Any:
