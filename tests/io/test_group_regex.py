@@ -94,3 +94,15 @@ def test_commands_take_it(table, tmp_path):
     )
     assert fitted.exit_code == 0, fitted.output
     assert "30 groups of 120 cases" in (tmp_path / "probe" / "probe.json").read_text()
+
+
+def test_check_takes_it(tmp_path):
+    from PIL import Image
+
+    for i in range(4):
+        path = tmp_path / "ab"[i % 2] / f"P{i // 3}_{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (4, 4), (20 * i, 0, 0)).save(path)
+    found = CliRunner().invoke(app, ["check", f"folder:{tmp_path}", "--group-regex", "(P[0-9])_"])
+    assert found.exit_code == 0, found.output
+    assert "groups: 2" in found.output

@@ -629,8 +629,10 @@ def _read_json_lines(path: Path, keep: Callable[[str], bool] | None) -> dict[str
     count = 0
     for row in _json_rows(path):
         for key, value in row.items():
-            if key and (keep is None or keep(key)):
-                columns.setdefault(key, [None] * count).append(value)
+            if key not in columns and key and (keep is None or keep(key)):
+                columns[key] = [None] * count
+            if key in columns:
+                columns[key].append(value)
         count += 1
         for values in columns.values():
             if len(values) < count:
