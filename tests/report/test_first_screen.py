@@ -231,3 +231,19 @@ def test_the_first_screen_fits_without_scrolling_and_comes_first_on_a_phone(open
         for part in (".sc-verdict", ".sc-answers", ".firstplot", ".surest")
     ]
     assert order == sorted(order)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_audit_in_a_file_of_its_own_is_accessible_and_small(open_page, tmp_path, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    path = audit(**AUDITS["over-confident"][0], n_resamples=50).to_html(tmp_path / "audit.html")
+    assert path.stat().st_size < 100_000
+    page = open_page(path, color_scheme=scheme, viewport={"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    found = axe.Axe().run(page).response["violations"]
+    assert not found, [(v["id"], [n["html"][:160] for n in v["nodes"]][:3]) for v in found]
+    page.set_viewport_size({"width": 1280, "height": 800})
+    tops = page.locator(".sc-panels svg").evaluate_all(
+        "all => all.map(e => Math.round(e.getBoundingClientRect().top))"
+    )
+    assert len(set(tops)) == 1  # diagrams stand on one line

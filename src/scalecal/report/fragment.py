@@ -8,6 +8,7 @@ from scalecal.auditing.sentences import SHOWN, cell, shown_columns
 from scalecal.auditing.verdict import points
 from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.io.store import plain
+from scalecal.io.text import number
 from scalecal.report import figures
 from scalecal.report.templates import asset, template
 from scalecal.report.views import stratum_title, svg
@@ -68,7 +69,10 @@ def audit_page(audit: Audit) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><title>Audit · scalecal</title>'
-        "<style>body { margin: 0; background: #fff; } "
-        "@media (prefers-color-scheme: dark) { body { background: #121518; } }</style></head>"
-        f"<body><main>{audit_html(audit)}</main></body></html>\n"
+        "<style>body { margin: 0; background: #fff; color: #16191d; } "
+        "h1 { font: 650 1.4rem system-ui, sans-serif; max-width: 1068px; margin: 1rem auto 0; "
+        "padding: 0 1rem; } @media (prefers-color-scheme: dark) "
+        "{ body { background: #121518; color: #e8ebee; } }</style></head><body><main>"
+        f"<h1>Audit of {number(audit.meta['n'])} case{'' if audit.meta['n'] == 1 else 's'}</h1>"
+        f"{audit_html(audit)}</main></body></html>\n"
     )
