@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from scalecal.cases import Cases
 from scalecal.io.store import write_json
-from scalecal.paper.claims import CLAIMS, claims_json, claims_table, judge
+from scalecal.paper.claims import CLAIMS, MAIN, claims_json, claims_table, judge
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
@@ -309,10 +309,12 @@ def test_every_claim_has_a_verdict_with_n_and_reason_whatever_is_missing(tmp_pat
     for evidence in (Evidence([]), partial):
         listed = claims_json(judge(evidence))
         assert [one["id"] for one in listed] == list(CLAIMS)
+        assert {one["id"] for one in listed if one["main"]} == set(MAIN)
         for one in listed:
             assert list(one) == [
                 "id",
                 "kind",
+                "main",
                 "claim",
                 "paper",
                 "measured",
