@@ -251,3 +251,22 @@ def test_p_split_must_fit_the_cases():
     for bad in (np.zeros(3), np.full(20, np.nan)):
         with pytest.raises(InputError, match="p_split must be 20 finite numbers"):
             votes_by_difficulty(votes, mu, 7, p_split=bad)
+
+
+@pytest.mark.validity
+@pytest.mark.parametrize("grouped", [False, True])
+def test_intervals_of_over_confidence_hold_the_truth(grouped):
+    runs, held = 60, 0
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        chance = rng.beta(2, 2, size=300)
+        votes = rng.binomial(5, chance)
+        sure = expit(1.5 * logit(chance))
+        groups = np.arange(300) // 3 if grouped else None
+        hard = votes_by_difficulty(votes, sure, 5, groups=groups, n_resamples=20)[2]
+        assert hard.vote_overconfidence == pytest.approx(hard.vote_confidence - hard.vote_agreement)
+        inside = difficulty_codes(-np.maximum(sure, 1 - sure), np.maximum(sure, 1 - sure)) == 2
+        side = np.where(sure >= 0.5, 1, -1)[inside]
+        truth = np.mean(side * (sure - chance)[inside])
+        held += hard.vote_overconfidence_low <= truth <= hard.vote_overconfidence_high
+    assert held / runs > 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)

@@ -70,7 +70,7 @@ def audit_page(audit: Audit) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><title>Audit · scalecal</title>'
         "<style>body { margin: 0; background: #fff; color: #16191d; } "
-        "h1 { font: 650 1.4rem system-ui, sans-serif; max-width: 1068px; margin: 1rem auto 0; "
+        "h1 { font: 650 1.4rem system-ui, sans-serif; max-width: 1100px; margin: 1rem auto 0; "
         "padding: 0 1rem; } @media (prefers-color-scheme: dark) "
         "{ body { background: #121518; color: #e8ebee; } }</style></head><body><main>"
         f"<h1>Audit of {number(audit.meta['n'])} case{'' if audit.meta['n'] == 1 else 's'}</h1>"
