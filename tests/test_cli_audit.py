@@ -192,7 +192,8 @@ def test_an_audit_leaves_nothing_of_an_earlier_one(tmp_path, frame):
     first = {p.name for p in out.iterdir()}
     (out / "mine.txt").write_text("kept")
     assert run(*whole, "--stream").exit_code == 0
-    shared = {".scalecal.json", "audit.json", "audit.csv", "reliability.png", "reliability.svg"}
+    shared = {".scalecal.json", "audit.json", "audit.csv", "decision.csv"}
+    shared |= {"reliability.png", "reliability.svg"}
     assert {p.name for p in out.iterdir()} == shared | {"mine.txt"}
     assert run(*whole).exit_code == 0
     assert {p.name for p in out.iterdir()} == first | {"mine.txt"}

@@ -20,6 +20,7 @@ NO_DEFAULT = {
     "out": "nothing is written without it",
     "split": "all cases",
     "fail_if": "no condition",
+    "group_regex": "groups as the data give them",
     "preset": "every method's own",
     "kappa": "that of the votes",
     "vote_share": "that of the votes",

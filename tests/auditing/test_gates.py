@@ -114,7 +114,7 @@ def test_unknown_strata_are_refused_with_the_known_ones(voted):
     with pytest.raises(InputError, match=known):
         voted.failures(["lo: ece > 0.2"])
     with pytest.raises(InputError, match=known):
-        check_strata([parse_condition("lo: n > 1")], ["high", "medium", "low"], votes=True)
+        check_strata([parse_condition("lo: n > 1")], voted.predictions.cases)
 
 
 @pytest.mark.parametrize("sign", OPERATORS)

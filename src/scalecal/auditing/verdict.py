@@ -396,7 +396,7 @@ def _advice(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
     question = "What to do?"
     if badge == "attention":
         heading = "Mend it before use"
-        text = "Fit a calibrator on cases that the model has not seen, and audit again."
+        text = "Fit a calibrator on cases that the model has not seen (scalecal calibrate), and audit again."
     elif badge == "good":
         heading, text = "Nothing", "Use the probabilities as they are, on cases like these."
     elif (found["row"].get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:

@@ -187,6 +187,7 @@ def audit(
         check_strata(conditions, next(iter(several.values())).cases)
         with showing("comparing") as advance:
             result = compare_files(several, advance=advance, **options)
+    failed = result.failures(conditions)
     if json:
         print_json(result.to_json())
     else:
@@ -206,7 +207,6 @@ def audit(
             **about,
         )
         close_run(out, written)
-    failed = result.failures(conditions)
     for failure in failed:
         complain(f"failed: {failure}")
     if failed:

@@ -99,7 +99,8 @@ def cell_of_audits(audits: Mapping[str, Audit], **about: Any) -> Cell:
     for name, audit in audits.items():
         own = audit.predictions
         made[name, 0] = Prediction(np.arange(len(own)), own.p, own.p_reader, own.rho)
-    told: dict[str, Any] = {"dataset": "", "encoder": "", **about}
+    told: dict[str, Any] = {"dataset": "", "encoder": "", "meta": {}, **about}
+    told["meta"] = {**told["meta"], "options": {"prevalence": first.meta.get("prevalence")}}
     return Cell(**told, cases=first.predictions.cases, predictions=made)
 
 
@@ -111,6 +112,8 @@ def _check_same_cases(a: Audit, b: Audit) -> None:
     x, z = a.predictions.cases, b.predictions.cases
     if x.n != z.n:
         raise InputError(f"the audits are of different cases: {x.n} against {z.n}")
+    if a.meta.get("prevalence") != b.meta.get("prevalence"):
+        raise InputError("the audits are of populations with different prevalences")
     for name in ("y", "votes", "strata", "groups"):
         left, right = (_values(cases, name) for cases in (x, z))
         if not np.array_equal(left, right):

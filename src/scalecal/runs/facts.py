@@ -320,7 +320,7 @@ def compare_files(
     listed = names if len(names) < 4 else [names[0], f"{len(names) - 1} others"]
     called = f"{', '.join(listed[:-1])} and {listed[-1]}"
     sources = next(iter(predictions.values())).sources
-    meta = {"files": sources or dict.fromkeys(names), "options": {"prevalence": prevalence}}
+    meta = {"files": sources or dict.fromkeys(names)}
     cell = cell_of_audits(audits, dataset=called, meta=meta)
     return compare_cell(cell, audits=audits, advance=advance, **options)
 
