@@ -274,8 +274,7 @@ class Resampled:
         tested: dict[bytes, list[tuple[int, Prediction]]] = {}
         for seed in cell.seeds(method):
             part = cell.predictions[method, seed]
-            part = part.take(cell.inside(part.rows, stratum))
-            if len(part.rows):
+            if len(part.rows[cell.inside(part.rows, stratum)]):
                 tested.setdefault(part.rows.tobytes(), []).append((seed, part))
         by_seed: dict[str, dict[int, float]] = {}
         samples: dict[str, list[Float]] = {}
@@ -283,24 +282,25 @@ class Resampled:
         used: set[int] = set()
         # Seeds with the same test cases share one matrix product.
         for parts in tested.values():
-            here = parts[0][1].rows
-            present, code = np.unique(self._units.code[place[here]], return_inverse=True)
-            units = Units(code.astype(np.int64), len(present))
-            size = np.bincount(code).astype(np.float64)
+            rows = parts[0][1].rows
+            inside = cell.inside(rows, stratum)
+            here = rows[inside]
+            present, units = self._units_in(cell, place[rows], parts[0][1], inside)
+            size = np.bincount(units.code, minlength=len(present)).astype(np.float64)
             cases.update(here.tolist())
-            used.update(present.tolist())
+            used.update(present[size > 0].tolist())
             counts = None if cell.cases.votes is None else cell.cases.votes[here]
             sums = [
                 case_sums(
                     cell.y[here],
-                    part.p,
+                    own.p,
                     counts,
                     units=units,
                     n_bins=self._n_bins,
-                    reader=part.p_reader,
-                    rho=part.rho,
+                    reader=own.p_reader,
+                    rho=own.rho,
                 )
-                for _, part in parts
+                for own in (part.take(inside) for _, part in parts)
             ]
             names, widths = list(sums[0]), [part.shape[1] for part in sums[0].values()]
             matrix = np.concatenate([one[name] for one in sums for name in names], axis=1)
@@ -317,6 +317,21 @@ class Resampled:
             name: Drawn(by_seed[name], np.mean(parts, axis=0), len(cases), len(used))
             for name, parts in samples.items()
         }
+
+    def _units_in(
+        self, cell: Cell, place: Int, part: Prediction, inside: Any
+    ) -> tuple[NDArray[np.intp], Units]:
+        """Units of a stratum's cases, and which of all they are.
+
+        With importance weights, units of other test cases stay too: all cases of a class share its weight.
+        """
+        weighted = cell.reweighted(part)
+        code = self._units.code[place if weighted is not None else place[inside]]
+        present, own = np.unique(code, return_inverse=True)
+        units = Units(own.astype(np.int64), len(present))
+        if weighted is not None:
+            units = units.weighted(weighted.y, weighted.prevalence).within(inside)
+        return present, units
 
     def mean_of(self, encoder: str, by_seed: Mapping[int, tuple[Int, Float]]) -> Drawn:
         """Return the mean of given numbers of cases with its bootstrap: seed -> (rows, values).
