@@ -504,7 +504,7 @@ def _subtitle(cells: Sequence[Row]) -> str:
         parts.append(f"{first['n_seeds']} seeds")
     own = len(first["methods"]) - len(first["derived"])
     if own > 1:
-        parts.append(f"{own} methods")
+        parts.append(f"{own} {'files' if first['differences'] else 'methods'}")
     return " · ".join(parts)
 
 

@@ -241,8 +241,14 @@ def verdict(cells: Sequence[Facts]) -> dict[str, Any]:
     """The verdict on one cell, that of its audited seed before any remedy, or on several; no answers."""
     if len(cells) > 1:
         return _tally(cells)
-    own = cells[0]["audits"][cells[0]["baseline"]]["verdict"]
-    return {key: value for key, value in own.items() if key != "answers"}
+    facts = cells[0]
+    made = {name: audit["verdict"] for name, audit in facts["audits"].items()}
+    own = {key: value for key, value in made.pop(facts["baseline"]).items() if key != "answers"}
+    if facts["differences"]:  # of several files: the first, and the badges of the others
+        others = [{"name": name, "value": other["word"]} for name, other in made.items()]
+        own["headline"] = f"{facts['baseline']}: {own['headline']}"
+        own["numbers"] = [*own["numbers"], *others]
+    return own
 
 
 def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
