@@ -302,7 +302,7 @@ def compare_files(
     >>> y = (np.random.default_rng(1).uniform(size=300) < p).astype(int)
     >>> cases = Cases(n=300, classes=("0", "1"), y=y)
     >>> both = {"a.csv": Predictions(cases, p), "b.csv": Predictions(cases, 0.5 + 0 * p)}
-    >>> compare_files(both, n_resamples=200).sentences[2]
+    >>> compare_files(both, n_resamples=200).facts["lead"][2]["text"]
     'b.csv has higher label NLL than a.csv, by 0.210 [0.158, 0.271], ...; no clear difference in ECE.'
     """
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
