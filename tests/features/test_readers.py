@@ -271,7 +271,8 @@ def test_killed_caller_leaves_no_process() -> None:
 
 # No ``if __name__ == "__main__"``: a plain script must do.
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background
 from scalecal.datasets import open_dataset
 from scalecal.features import readers
 readers._THREADS_SUFFICE, readers._ROWS_PER_PROCESS = 0, 1
@@ -298,7 +299,10 @@ def test_ctrl_c_ends_the_processes_without_a_word_from_them(images: ImageSet) ->
     pids = [int(word) for word in caller.stdout.readline().split()]
     time.sleep(0.3)
     os.killpg(caller.pid, signal.SIGINT)
-    _, said = caller.communicate(timeout=60)
+    try:
+        _, said = caller.communicate(timeout=60)
+    finally:
+        caller.kill()
     assert caller.returncode == -signal.SIGINT
     assert said.count("Traceback") == 1
     assert said.rstrip().endswith("KeyboardInterrupt")
