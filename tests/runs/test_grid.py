@@ -269,7 +269,7 @@ def facts_of(changes: dict) -> dict:
     common = {"n_seeds": 1, "baseline": "none", "agreement": True, "methods": ["none", *changes]}
     row = {"name": "overall", "ece": 0.1, "floor": 0.05, "p_cox": 0.2, "p_consistency": 0.4}
     common |= {"audits": {m: {"rows": [row]} for m in common["methods"]}}
-    return {"best": best, "rows": rows, "softening": {}, "derived": {}, **common}
+    return {"best": best, "rows": rows, "softening": {}, "derived": {}, "differences": [], **common}
 
 
 @pytest.mark.parametrize(("gain", "claim"), [(0.0, "none improves"), (-0.02, "platt helps most")])
