@@ -100,11 +100,9 @@ def judge(
     parts = _parts(rows, difficulty, agreement, foreseen)
     judged = [part for part in parts if isfinite(part["p"])]
     least = min((part["p"] for part in judged), default=nan)
-    p_whole, p_parts = (float(p) for p in holm([whole["p"], least]))
-    # Holm over both families: the one with the smaller p pays for there being two.
-    price = 2.0 if isfinite(whole["p"]) and least < whole["p"] else 1.0
-    failing = [t for t in judged if p_parts < LEVEL and price * t["p"] < LEVEL]
-    wrong = ([whole] if p_whole < LEVEL else []) + failing
+    adjusted = [float(p) for p in holm([whole["p"], least]) if isfinite(p)]
+    failing, overall = _rejected(whole["p"], judged)
+    wrong = ([whole] if overall else []) + failing
     # The hardest part is what an audit is for: without it nothing is good.
     bounded = all(t["high"] <= LIMIT for t in (whole, *judged))
     bounded = bounded and (not parts or isfinite(parts[-1]["p"]))
@@ -114,8 +112,8 @@ def judge(
         "parts": parts,
         "judged": judged,
         "failing": failing,
-        "p": min((p for p in (p_whole, p_parts) if isfinite(p)), default=nan),
-        "overall": p_whole < LEVEL,
+        "p": min(adjusted, default=nan),
+        "overall": overall,
         "reader": reader and bool(failing),
         "hint": not wrong and min(whole["p"], least, key=_last) < LEVEL,
         "small": bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong)),
@@ -135,6 +133,21 @@ def judge(
         "error_high": whole["high"],
         "failing": [t["name"] for t in wrong],
     }
+
+
+def _rejected(
+    p_whole: float, judged: Sequence[Mapping[str, Any]]
+) -> tuple[list[Mapping[str, Any]], bool]:
+    """Parts that fail, and whether all cases together do: both families of tests at one level.
+
+    Each has half of the level. What is rejected in full passes its half on to the other (Bretz et al., 2009,
+    Statistics in Medicine 28), and a family without a test has none. Parts are corrected among themselves.
+    """
+    if not isfinite(p_whole):
+        return [t for t in judged if t["p"] < LEVEL], False
+    share = LEVEL if p_whole < LEVEL / 2 else LEVEL / 2
+    failing = [t for t in judged if t["p"] < share]
+    return failing, p_whole < (LEVEL if len(failing) == len(judged) else LEVEL / 2)
 
 
 def _last(p: float) -> float:
@@ -194,11 +207,24 @@ def _parts(
             "n": r["n"],
             "p": r.get("p_null_holm", nan),
             "row": r,
-            "high": max(r["ece"] - r.get("null_low", nan), _least(r["n"])),
+            "high": _stratum_high(r),
         }
         for r in rows[1:]
         if r["n"]
     ]
+
+
+def _stratum_high(row: Row) -> float:
+    """The largest typical error of a stratum, beyond a calibrated model's, that its cases leave possible.
+
+    What the null shows beyond the floor is by the choice of the stratum, and no error of the model. Errors
+    add up to less than their sum, so that this takes off no more than there is.
+    """
+    high = row.get("debiased_error_high", nan)
+    if not (isfinite(high) and isfinite(row.get("null", nan)) and isfinite(row["floor"])):
+        return nan
+    chosen = max(row["null"] - row["floor"], 0.0)
+    return max(sqrt(max(high, 0.0)) - chosen, _least(row.get("n_groups") or row["n"]))
 
 
 def _averages(row: Row) -> str:
