@@ -223,7 +223,7 @@ def _stratum_high(row: Row) -> float:
     high = row.get("debiased_error_high", nan)
     if not (isfinite(high) and isfinite(row.get("null", nan)) and isfinite(row["floor"])):
         return nan
-    chosen = max(row["null"] - row["floor"], 0.0)
+    chosen = max(float(row["null"] - row["floor"]), 0.0)
     return max(sqrt(max(high, 0.0)) - chosen, _least(row.get("n_groups") or row["n"]))
 
 
