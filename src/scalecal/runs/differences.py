@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scalecal.auditing.audits import Audit
 from scalecal.auditing.rows import INTERVALS
-from scalecal.auditing.sentences import LEVEL, lay_out, p_value
+from scalecal.auditing.sentences import LEVEL, lay_out, p_value, short_names
 from scalecal.cases import Cases, Factor
 from scalecal.checks import Float, InputError
 from scalecal.inference.paired import contrast_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 JUDGED = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy")
-"""Metrics by which models are told apart: those over all cases are one family of tests, those in the
+"""Metrics by which models are compared: those over all cases are one family of tests, those in the
 strata another, and p-values are adjusted for all of a family, over all models (Holm, 1979)."""
 
 METRICS = (*JUDGED, *(metric for metric in INTERVALS if metric not in JUDGED))
@@ -99,9 +99,9 @@ def cell_of_audits(audits: Mapping[str, Audit], **about: Any) -> Cell:
     for name, audit in audits.items():
         own = audit.predictions
         made[name, 0] = Prediction(np.arange(len(own)), own.p, own.p_reader, own.rho)
-    told: dict[str, Any] = {"dataset": "", "encoder": "", "meta": {}, **about}
-    told["meta"] = {**told["meta"], "options": {"prevalence": first.meta.get("prevalence")}}
-    return Cell(**told, cases=first.predictions.cases, predictions=made)
+    fields: dict[str, Any] = {"dataset": "", "encoder": "", "meta": {}, **about}
+    fields["meta"] = {**fields["meta"], "options": {"prevalence": first.meta.get("prevalence")}}
+    return Cell(**fields, cases=first.predictions.cases, predictions=made)
 
 
 def _check_same_cases(a: Audit, b: Audit) -> None:
@@ -169,19 +169,23 @@ def differences(cell: Cell, drawn: Resampled) -> list[Row]:
 
 
 def _tail(samples: Float, p: float, units: int) -> float:
-    """A p-value also beyond the last resample, where counting ends: by Student's t from their spread.
+    """A p-value that holds far in the tail too: by Student's t from the spread of the resamples.
 
-    Counts of R resamples end at 2 / (R + 1), which Holm's rule would multiply above any level.
+    Counts of R resamples end at 2 / (R + 1), which Holm's rule would multiply above any level, and have
+    the tails of a normal law, too thin for few units. Of a count that did not end the larger p is taken.
     """
     from scipy.special import stdtr, stdtrit
 
     known = samples[np.isfinite(samples)]
-    if not len(known) or p > 2.0 / (len(known) + 1):
+    if not len(known):
         return p
     # The resamples are as wide as Student's t makes a 95 % interval.
     degrees = max(1.0, units - 1.0)
     error = float(known.std(ddof=1)) * NORMAL_95 / float(stdtrit(degrees, 0.975))
-    return min(p, 2.0 * float(stdtr(degrees, -abs(known.mean()) / error))) if error > 0 else p
+    if not error > 0:
+        return p
+    by_t = 2.0 * float(stdtr(degrees, -abs(known.mean()) / error))
+    return max(p, by_t) if p > 2.0 / (len(known) + 1) else by_t
 
 
 # In words
@@ -283,7 +287,7 @@ def _known(value: float | None) -> bool:
 
 def differences_text(facts: Mapping[str, Any]) -> str:
     """Lay several files out as text: the numbers of each by stratum, then the differences."""
-    short = shortened(facts["methods"])
+    short = dict(zip(facts["methods"], short_names(facts["methods"], most=30), strict=True))
     rows = [{**row, "name": short[row["method"]]} for row in facts["rows"]]
     keys = [k for k in ("ece", "floor", *JUDGED[1:]) if any(_known(r.get(k)) for r in rows)]
     titles = ["floor" if k == "floor" else _title({"metric": k}) for k in keys]
@@ -323,25 +327,6 @@ def _is_shown(row: Mapping[str, Any]) -> bool:
         return False
     clear = _known(row["p_holm"]) and row["p_holm"] < LEVEL
     return row["stratum"] == "overall" or row["metric"] in JUDGED[:3] or clear
-
-
-def shortened(names: Sequence[str], most: int = 30) -> dict[str, str]:
-    """Names cut in the middle to a width, still all different.
-
-    Examples
-    --------
-    >>> shortened(["a.csv", "predictions_of_the_second_model.csv"], 16)
-    {'a.csv': 'a.csv', 'predictions_of_the_second_model.csv': 'predict...el.csv'}
-    """
-    cut = {
-        name: name
-        if len(name) <= most
-        else f"{name[: (most - 2) // 2]}...{name[-((most - 3) // 2) :]}"
-        for name in names
-    }
-    if len(set(cut.values())) == len(cut):
-        return cut
-    return {name: f"{short} ({i + 1})" for i, (name, short) in enumerate(cut.items())}
 
 
 def _interval(row: Mapping[str, Any]) -> str:
