@@ -46,7 +46,7 @@ from scalecal.checks import (
 )
 from scalecal.io.store import plain
 from scalecal.io.text import number
-from scalecal.panel import check_sizes, split_probability
+from scalecal.panel import PRIOR_SD_SHIFTED, check_sizes, split_probability
 from scalecal.runs import wording
 from scalecal.runs.calibrating import Readers
 from scalecal.runs.cells import BASELINE, Cell, Prediction
@@ -69,9 +69,6 @@ READER_ONLY = "reader-only"
 """What `none` is called where a reader's answer is added: p stays as it is."""
 
 _NOTHING = (BASELINE, READER_ONLY)
-
-PRIOR_SD = 2.0
-"""Prior standard deviation of the panel's intercept, for predictions of a foreign model."""
 
 _FORMAT = 1
 _KIND = "scalecal calibrator"
@@ -561,7 +558,7 @@ class _Data:
         known: dict[str, Any] = {
             "kappa": self.readers.kappa,
             "vote_share": self.readers.vote_share,
-            "prior_sd": PRIOR_SD,
+            "prior_sd": PRIOR_SD_SHIFTED,
         }
         if isinstance(label, PanelCalibrator):
             return PanelCalibrator(**known)
