@@ -10,11 +10,14 @@ import typer
 
 from scalecal.cli.app import (
     AllowLeakage,
+    Bins,
     Column,
     GroupRegex,
     Json,
     NRaters,
     Out,
+    Positive,
+    Resamples,
     Seed,
     Ties,
     Votes,
@@ -60,16 +63,10 @@ def audit(
     group_regex: GroupRegex = None,
     stratum_column: Column = None,
     n_raters: NRaters = None,
-    positive: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
-    ] = None,
+    positive: Positive = None,
     ties: Ties = None,
-    n_bins: Annotated[
-        int | None, typer.Option("--bins", help="Bins of equal width for ECE.")
-    ] = None,
-    n_resamples: Annotated[
-        int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
-    ] = None,
+    n_bins: Bins = None,
+    n_resamples: Resamples = None,
     seed: Seed = None,
     prevalence: Annotated[
         float | None,

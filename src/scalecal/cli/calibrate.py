@@ -10,10 +10,13 @@ import typer
 
 from scalecal.cli.app import (
     AllowLeakage,
+    Bins,
     Column,
     GroupRegex,
     NRaters,
     Out,
+    Positive,
+    Resamples,
     Seed,
     Ties,
     Votes,
@@ -71,19 +74,13 @@ def calibrate(
     group_regex: GroupRegex = None,
     stratum_column: Column = None,
     split_column: Column = None,
-    positive: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
-    ] = None,
+    positive: Positive = None,
     ties: Ties = None,
     n_folds: Annotated[
         int | None, typer.Option("--folds", metavar="K", help="Folds of the cross-fitting.")
     ] = None,
-    n_bins: Annotated[
-        int | None, typer.Option("--bins", help="Bins of equal width for ECE.")
-    ] = None,
-    n_resamples: Annotated[
-        int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
-    ] = None,
+    n_bins: Bins = None,
+    n_resamples: Resamples = None,
     seed: Seed = None,
     split: Annotated[
         str | None,
