@@ -24,6 +24,7 @@ from scalecal.cli.app import (
     command,
     given,
     say,
+    showing,
 )
 from scalecal.cli.help import Work
 from scalecal.cli.probes import Kappa, PanelSize, VoteShare, known_of_readers
@@ -135,19 +136,25 @@ def calibrate(
             raise InputError(f"{unused} cannot be used with --apply: {apply} has what was used")
         recalibrator = Recalibrator.load(apply)
         predictions = read_predictions(file, **reading, classes=recalibrator.classes)
-        result = apply_recalibrator(predictions, recalibrator, dataset=file.stem, **options)
+        with showing("comparing") as advance:
+            result = apply_recalibrator(
+                predictions, recalibrator, dataset=file.stem, advance=advance, **options
+            )
     elif out is None:
         raise InputError(
             "--out DIR is missing: the mended predictions and the calibrator are files to be written there"
         )
     else:
-        result = calibrate_predictions(
-            read_predictions(file, **reading, **given(positive=positive)),
-            readers=known_of_readers(kappa, vote_share, panel_size),
-            dataset=file.stem,
-            **given(method=method, n_folds=n_folds),
-            **options,
-        )
+        predictions = read_predictions(file, **reading, **given(positive=positive))
+        with showing("calibrating") as advance:
+            result = calibrate_predictions(
+                predictions,
+                readers=known_of_readers(kappa, vote_share, panel_size),
+                dataset=file.stem,
+                advance=advance,
+                **given(method=method, n_folds=n_folds),
+                **options,
+            )
     say(str(result))
     if out is None:
         return

@@ -12,7 +12,7 @@ import contextlib
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -347,6 +347,7 @@ def calibrate_predictions(
     n_resamples: int = 1000,
     seed: int = 0,
     dataset: str = "predictions",
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Calibration:
     """Mend predictions on `scalecal.cases.Cases`.
 
@@ -360,6 +361,8 @@ def calibrate_predictions(
         Name of the data, for the page.
     method, n_folds, n_bins, n_resamples, seed
         As `calibrate`.
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
     """
     check_choice(method, [AUTO, BASELINE, *CALIBRATORS], "method")
     check_positive_int(n_folds, "n_folds", least=2)
@@ -369,7 +372,9 @@ def calibrate_predictions(
         fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
     candidates = _candidates(method, data)
     out: dict[str, Crossfitted] = {}
+    # Fitting, choosing and comparing take about as long.
     for name, candidate in candidates.items():
+        advance(0.3 / len(candidates))
         try:
             out[name] = data.crossfit(candidate, fold, strict=method == AUTO)
         except (InputError, ScalecalWarning) as error:
@@ -378,11 +383,15 @@ def calibrate_predictions(
             notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({error}).")
     chosen = _lowest({name: _log_loss(data.y, answers.p) for name, answers in out.items()})
     after, picked = chosen, [chosen] * (int(fold.max()) + 1)
+    if method == AUTO and chosen not in _NOTHING:  # doing nothing needs no measure of the choice
+        tried = {m: candidates[m] for m in out}
+        for k in range(len(picked)):
+            picked[k] = _choose(data.take(fold != k), tried, n_folds=len(picked), seed=seed)
+            advance(0.3 / len(picked))
+    else:
+        advance(0.3)
     if method == AUTO:
-        after = AUTO
-        if chosen not in _NOTHING:  # doing nothing needs no measure of the choice
-            picked = _nested_choices(data, {m: candidates[m] for m in out}, fold, seed)
-        out[AUTO] = _stitched(out, picked, fold)
+        after, out[AUTO] = AUTO, _stitched(out, picked, fold)
     about = {
         "after": after,
         "method": method,
@@ -420,9 +429,8 @@ def calibrate_predictions(
     }
     mended = _with_answers(mended, answers[after, 0])
     cell = Cell(dataset, "model", data.cases, answers, {"calibration": about})
-    comparison = _compared(
-        cell, recalibrator, {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-    )
+    options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    comparison = _compared(cell, recalibrator, options, lambda done: advance(0.4 * done))
     left_out = left_out_note(len(predictions) - len(labelled), len(predictions))
     said = [*data.notes, *notes, *comparison.audits[after].notes]
     said = [note for note in said if note != left_out]
@@ -442,6 +450,7 @@ def apply_recalibrator(
     n_resamples: int = 1000,
     seed: int = 0,
     dataset: str = "predictions",
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Calibration:
     """Mend other predictions, and compare before and after where cases have labels.
 
@@ -451,7 +460,7 @@ def apply_recalibrator(
         Of cases that the calibrator was not fitted to, with or without labels.
     recalibrator
         From `calibrate`, or `Recalibrator.load`.
-    n_bins, n_resamples, seed, dataset
+    n_bins, n_resamples, seed, dataset, advance
         As `calibrate_predictions`.
     """
     fitted_to = dict(recalibrator.about.get("fitted_to") or {})
@@ -484,7 +493,7 @@ def apply_recalibrator(
     }
     cell = Cell(dataset, "model", before.cases.stratified(), answers, {"calibration": about})
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-    comparison = _compared(cell, recalibrator, options)
+    comparison = _compared(cell, recalibrator, options, advance)
     return Calibration(mended, recalibrator, comparison, tuple(comparison.audits[name].notes))
 
 
@@ -625,27 +634,21 @@ def _lowest(losses: Mapping[str, float]) -> str:
     return min(losses, key=lambda name: losses[name])
 
 
-def _nested_choices(
-    data: _Data, candidates: Mapping[str, Calibrator], fold: Int, seed: int
-) -> list[str]:
-    """The candidate that each fold gets: chosen by cross-fitting within the other folds."""
-    nothing, picked = next(iter(candidates)), []
-    for k in range(int(fold.max()) + 1):
-        rest = data.take(fold != k)
-        losses = {nothing: _log_loss(rest.y, rest.p)}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ScalecalWarning)
-            try:
-                inner = fold_numbers(rest.y, int(fold.max()) + 1, groups=rest.groups, seed=seed)
-            except InputError:  # too few to choose by
-                picked.append(nothing)
-                continue
-        for name, candidate in candidates.items():
-            with contextlib.suppress(InputError, ScalecalWarning):
-                own = rest.crossfit(_label_of(candidate), inner, strict=True)
-                losses[name] = _log_loss(rest.y, own.p)
-        picked.append(_lowest(losses))
-    return picked
+def _choose(rest: _Data, candidates: Mapping[str, Calibrator], *, n_folds: int, seed: int) -> str:
+    """The candidate that a fold gets: chosen by cross-fitting within the rest, the other folds."""
+    nothing = next(iter(candidates))
+    losses = {nothing: _log_loss(rest.y, rest.p)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScalecalWarning)
+        try:
+            inner = fold_numbers(rest.y, n_folds, groups=rest.groups, seed=seed)
+        except InputError:  # too few to choose by
+            return nothing
+    for name, candidate in candidates.items():
+        with contextlib.suppress(InputError, ScalecalWarning):
+            own = rest.crossfit(_label_of(candidate), inner, strict=True)
+            losses[name] = _log_loss(rest.y, own.p)
+    return _lowest(losses)
 
 
 def _stitched(out: Mapping[str, Crossfitted], picked: Sequence[str], fold: Int) -> Crossfitted:
@@ -679,7 +682,12 @@ def _with_answers(mended: Predictions, own: Prediction) -> Predictions:
     return replace(mended, p=p, p_reader=reader, rho=own.rho)
 
 
-def _compared(cell: Cell, recalibrator: Recalibrator, options: Mapping[str, Any]) -> Comparison:
+def _compared(
+    cell: Cell,
+    recalibrator: Recalibrator,
+    options: Mapping[str, Any],
+    advance: Callable[[float], object],
+) -> Comparison:
     """Compare a cell's methods; its `after` is audited as the file that is written will be."""
     after = str(cell.calibration["after"])
     answers = cell.answers(after)
@@ -687,7 +695,8 @@ def _compared(cell: Cell, recalibrator: Recalibrator, options: Mapping[str, Any]
     if sizes is not None and answers.p_reader is not None and answers.cases.p_split is None:
         split = split_probability(as_logits(answers.p_reader), answers.rho, sizes)
         answers = replace(answers, cases=replace(answers.cases, p_split=split))
-    return compare_cell(cell, audits={after: audit_predictions(answers, **options)}, **options)
+    audits = {after: audit_predictions(answers, **options)}
+    return compare_cell(cell, audits=audits, advance=advance, **options)
 
 
 @contextlib.contextmanager
