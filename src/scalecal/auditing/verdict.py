@@ -13,7 +13,7 @@ from typing import Any
 
 from scalecal.auditing.sentences import LEVEL, error_kind, overall_p, p_text
 from scalecal.inference.units import NORMAL_95
-from scalecal.io.text import number, percent
+from scalecal.io.text import listed, number, percent
 from scalecal.metrics import holm
 from scalecal.metrics.grouping import FEWEST_GROUPS
 
@@ -274,10 +274,9 @@ def _part(part: Mapping[str, Any]) -> str:
 
 def _listed(parts: Sequence[Mapping[str, Any]]) -> str:
     """Names of some parts: "easy and hard cases", "low agreement", "the strata A, B and C"."""
-    *first, last = [str(t["name"]) for t in parts]
-    names = f"{', '.join(first)} and {last}" if first else last
+    names = listed([str(t["name"]) for t in parts])
     if parts[0]["title"].startswith("the stratum"):
-        return f"the {'strata' if first else 'stratum'} {names}"
+        return f"the {'strata' if parts[1:] else 'stratum'} {names}"
     return f"{names} {parts[0]['title'].split()[-1]}"
 
 

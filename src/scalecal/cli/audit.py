@@ -283,6 +283,7 @@ def plan(
     """
     from scalecal.checks import InputError
     from scalecal.io.store import check_output_folder, output_folder, write_csv
+    from scalecal.io.text import listed
     from scalecal.planning import plan as run_plan
     from scalecal.planning import plan_votes
 
@@ -337,4 +338,4 @@ def plan(
                 write_csv(result.table, folder / "plan.csv")
                 save(power_curve(result.table, power=result.power), folder / "plan")
     if out is not None:
-        say(f"\nWrote {', '.join(names[:-1])} and {names[-1]} to {out}")
+        say(f"\nWrote {listed(names)} to {out}")

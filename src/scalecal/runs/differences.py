@@ -19,7 +19,7 @@ from scalecal.cases import Cases, Factor
 from scalecal.checks import Float, InputError
 from scalecal.inference.paired import contrast_of
 from scalecal.inference.units import NORMAL_95
-from scalecal.io.text import number
+from scalecal.io.text import change_text, is_known, listed, number
 from scalecal.metrics import COLUMNS, holm
 from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.scores import Resampled
@@ -219,7 +219,7 @@ def stratum_sentences(facts: Mapping[str, Any]) -> list[str]:
     """
     out = []
     for model, rows in _judged(facts).items():
-        parts = [row for row in rows if row["stratum"] != "overall" and _known(row["p_holm"])]
+        parts = [row for row in rows if row["stratum"] != "overall" and is_known(row["p_holm"])]
         if parts:
             said = _strata_text(parts, " agreement" if facts["agreement"] else "")
             out.append(f"{model} against {facts['baseline']} by stratum: {said}.")
@@ -236,17 +236,17 @@ def _judged(facts: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def _whole_sentence(model: str, first: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    judged = [row for row in rows if _known(row["p_holm"])]
+    judged = [row for row in rows if is_known(row["p_holm"])]
     if not judged:
         return f"There are too few cases or groups to tell {model} from {first}."
     clear = [row for row in judged if row["p_holm"] < LEVEL]
-    unclear = _listed([_title(row) for row in judged if row["p_holm"] >= LEVEL], "or")
+    unclear = listed([_title(row) for row in judged if row["p_holm"] >= LEVEL], "or")
     if not clear:
         if all(row["low"] == row["high"] == 0 for row in judged):
             return f"{model} does not differ from {first} in {unclear}."
         return f"{model} does not clearly differ from {first} in {unclear}."
     said = [_change(clear[0], f" than {first},"), *map(_change, clear[1:])]
-    text = f"{model} has {_listed(said)}"
+    text = f"{model} has {listed(said)}"
     return f"{text}; no clear difference in {unclear}." if unclear else f"{text}."
 
 
@@ -256,7 +256,7 @@ def _strata_text(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
     for stratum in dict.fromkeys(row["stratum"] for row in clear):
         here = [row for row in clear if row["stratum"] == stratum]
         cases = "1 case" if here[0]["n"] == 1 else f"{here[0]['n']:,} cases"
-        parts.append(f"on {stratum}{kind} ({cases}) {_listed([_change(row) for row in here])}")
+        parts.append(f"on {stratum}{kind} ({cases}) {listed([_change(row) for row in here])}")
     return "; ".join(parts) or "no clear difference"
 
 
@@ -272,16 +272,6 @@ def _title(row: Mapping[str, Any]) -> str:
     return written.get(row["metric"]) or COLUMNS[row["metric"]].title
 
 
-def _listed(words: Sequence[str], last: str = "and") -> str:
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
-def _known(value: float | None) -> bool:
-    return value is not None and bool(np.isfinite(value))
-
-
 # As text
 
 
@@ -289,7 +279,7 @@ def differences_text(facts: Mapping[str, Any]) -> str:
     """Lay several files out as text: the numbers of each by stratum, then the differences."""
     short = dict(zip(facts["methods"], short_names(facts["methods"], most=30), strict=True))
     rows = [{**row, "name": short[row["method"]]} for row in facts["rows"]]
-    keys = [k for k in ("ece", "floor", *JUDGED[1:]) if any(_known(r.get(k)) for r in rows)]
+    keys = [k for k in ("ece", "floor", *JUDGED[1:]) if any(is_known(r.get(k)) for r in rows)]
     titles = ["floor" if k == "floor" else _title({"metric": k}) for k in keys]
     order = {m: i for i, m in enumerate(facts["methods"])}
     strata = ("overall", *facts["strata"])
@@ -314,8 +304,8 @@ def differences_text(facts: Mapping[str, Any]) -> str:
     for model in facts["methods"][1:]:
         own = [row for row in facts["differences"] if row["model"] == model]
         for row in filter(_is_shown, own):
-            p = p_value(row["p_holm"]) if _known(row["p_holm"]) else "-"
-            lines.append([short[model], row["stratum"], _title(row), _interval(row), p])
+            p = p_value(row["p_holm"]) if is_known(row["p_holm"]) else "-"
+            lines.append([short[model], row["stratum"], _title(row), change_text(row), p])
         ends.add(len(lines) - 1)
     parts.append(lay_out(lines, rules=ends))
     return "\n\n".join(parts)
@@ -325,15 +315,5 @@ def _is_shown(row: Mapping[str, Any]) -> bool:
     """Whether a terminal shows a difference: all that are judged, of strata the first or clear ones."""
     if row["metric"] not in JUDGED:
         return False
-    clear = _known(row["p_holm"]) and row["p_holm"] < LEVEL
+    clear = is_known(row["p_holm"]) and row["p_holm"] < LEVEL
     return row["stratum"] == "overall" or row["metric"] in JUDGED[:3] or clear
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    if not _known(row["difference"]):
-        return "-"
-    if row["low"] == row["high"] == 0:
-        return "0"
-    if not _known(row["low"]):
-        return f"{row['difference']:+.3f}"
-    return f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"

@@ -37,6 +37,7 @@ from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.inference.units import NORMAL_95
 from scalecal.io.store import plain
+from scalecal.io.text import listed
 from scalecal.metrics.arguments import as_table, read_hard_event
 from scalecal.panel import PRIOR_SD_SHIFTED, split_probability, vote_log_pmf
 from scalecal.runs import wording
@@ -319,8 +320,7 @@ def compare_files(
         )
         for name, own in predictions.items()
     }
-    listed = names if len(names) < 4 else [names[0], f"{len(names) - 1} others"]
-    called = f"{', '.join(listed[:-1])} and {listed[-1]}"
+    called = listed(names if len(names) < 4 else [names[0], f"{len(names) - 1} others"])
     sources = next(iter(predictions.values())).sources
     meta = {"files": sources or dict.fromkeys(names)}
     cell = cell_of_audits(audits, dataset=called, meta=meta)

@@ -45,7 +45,7 @@ from scalecal.checks import (
     check_probs,
 )
 from scalecal.io.store import plain
-from scalecal.io.text import number
+from scalecal.io.text import change_text, number
 from scalecal.panel import PRIOR_SD_SHIFTED, check_sizes, split_probability
 from scalecal.runs import wording
 from scalecal.runs.calibrating import Readers
@@ -752,7 +752,7 @@ def candidates_text(facts: Mapping[str, Any]) -> str:
         line = [
             f"{name} (chosen)" if is_chosen else name,
             number(row["nll"]),
-            wording.change_text(row["changes"].get("nll")),
+            change_text(row["changes"].get("nll")),
             f"{number(row['ece'])} ({number(row['floor'])})",
         ]
         lines.append([*line, number(row.get("vote_nll"))] if voted else line)
@@ -778,7 +778,7 @@ def calibration_sentences(facts: Mapping[str, Any]) -> list[str]:
 
 def _verdict(change: Mapping[str, Any]) -> str:
     """Whether a change is beyond chance."""
-    text = wording.change_text(change)
+    text = change_text(change)
     if change["low"] is None:
         return f"changes by {text}; there are too few cases or groups to say more"
     if text == "0":
