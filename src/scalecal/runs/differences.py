@@ -107,7 +107,8 @@ def cell_of_audits(audits: Mapping[str, Audit], **about: Any) -> Cell:
 def _check_same_cases(a: Audit, b: Audit) -> None:
     if any(audit.times is not None for audit in (a, b)):
         raise InputError(
-            "a streamed audit keeps counts, not cases: merge the StreamingAudit objects instead"
+            "a streamed audit keeps counts, not cases, by which models are compared: audit both without "
+            "streaming"
         )
     x, z = a.predictions.cases, b.predictions.cases
     if x.n != z.n:
