@@ -19,6 +19,7 @@ from scalecal.probes import Job, Recipe, fit_many
 from scalecal.progress import Progress
 from scalecal.runs.facts import compare_cell
 from scalecal.runs.grid import run_grid
+from scalecal.runs.recalibration import calibrate_predictions
 from scalecal.solvers import Task, train
 
 
@@ -92,6 +93,13 @@ def test_shares_of_every_kind_of_work_add_up(data):
         "comparison": lambda advance: compare_cell(
             run_grid(data, methods=["none", "platt"], seeds=2).cell, n_resamples=50, advance=advance
         ),
+    }
+    predictions = audit(data.y, np.linspace(0.1, 0.9, 300), n_resamples=20).predictions
+    work |= {
+        f"calibration by {method}": lambda advance, method=method: calibrate_predictions(
+            predictions, method=method, n_resamples=50, advance=advance
+        )
+        for method in ("auto", "platt")
     }
     for name, function in work.items():
         shares = []

@@ -1407,8 +1407,8 @@ def fit_panel_from_summary(
     labels, _ = _observed(z, y, None, None)
     sizes = check_sizes(n_raters, len(z))
     weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
-    told = as_float(kappa, "kappa")
-    if told.ndim or not -1.0 <= told <= 1.0:
+    value = as_float(kappa, "kappa")
+    if value.ndim or not -1.0 <= value <= 1.0:
         raise InputError(f"kappa must lie in [-1, 1], got {kappa!r}")
     known = np.isfinite(labels) & (weight > 0)
     if not known.any():

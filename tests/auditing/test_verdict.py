@@ -57,6 +57,8 @@ def test_each_badge_follows_its_rule():
         (0.5, 0.5, 0.03, []),
         (0.001, 0.04, 0.5, ["overall", "easy"]),  # the larger p pays no more
         (0.5, 0.004, 0.03, ["easy"]),
+        (0.02, 0.004, 0.5, ["easy"]),  # one part that holds keeps half of the level
+        (0.02, 0.004, 0.02, ["overall", "easy", "hard"]),
         (np.nan, 0.04, 0.5, ["easy"]),
     ],
 )
@@ -109,3 +111,25 @@ def test_calibrated_models_are_seldom_blamed_and_wrong_ones_never_praised():
     wrong = [study(rng, 500, 2.5) for _ in range(runs // 4)]
     assert wrong.count("good") == 0
     assert wrong.count("attention") / len(wrong) > 0.8
+
+
+@pytest.mark.validity
+@pytest.mark.parametrize("n", [60, 150])
+def test_strata_without_votes_are_not_praised_where_an_error_that_matters_may_hide(n):
+    runs = 200 if SLOW else 30
+    rng = np.random.default_rng(n)
+    badges = []
+    for _ in range(runs):
+        chance = rng.uniform(0.05, 0.8, size=1500)
+        y = rng.random(1500) < chance
+        p = chance + (LIMIT + 0.01) * (np.arange(1500) < n)
+        site = np.where(np.arange(1500) < n, "B", "A")
+        badges.append(audit(y, p, strata=site, n_resamples=100).verdict["badge"])
+    assert badges.count("good") / runs < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_a_large_stratum_of_a_calibrated_model_is_good_without_votes():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(size=4000)
+    made = audit(rng.random(4000) < p, p, strata=np.tile(["A", "B"], 2000), n_resamples=100)
+    assert made.verdict["badge"] == "good"

@@ -118,6 +118,20 @@ def test_weights_count_cases():
             assert mine.p_votes == pytest.approx(theirs.p_votes, rel=1e-2)
 
 
+def test_intervals_depend_on_the_ratios_of_importance_weights_alone():
+    rng = np.random.default_rng(0)
+    chance = rng.beta(2, 2, size=400)
+    votes = rng.binomial(5, chance)
+    weights = rng.uniform(0.2, 2.0, size=400)
+    made = [votes_by_difficulty(votes, chance, 5, importance=k * weights) for k in (0.5, 1.0, 5.0)]
+    ends = [[(t.vote_gap_low, t.vote_gap_high) for t in tests] for tests in made]
+    np.testing.assert_allclose(ends[0], ends[1])
+    np.testing.assert_allclose(ends[2], ends[1])
+    even = votes_by_difficulty(votes, chance, 5, importance=np.full(400, 3.0))
+    plain = votes_by_difficulty(votes, chance, 5)
+    assert [t.vote_gap_low for t in even] == pytest.approx([t.vote_gap_low for t in plain])
+
+
 def test_many_cases_interpolate_the_reader(monkeypatch):
     votes, _, p = made(900)
     exact = votes_by_difficulty(votes, p, 7, of_label=True)

@@ -15,13 +15,13 @@ import pytest
 from scalecal import metrics
 from scalecal.auditing.sentences import number
 from scalecal.inference.selection import selection_null
+from scalecal.io.text import change_text
 from scalecal.report import report_facts, write_report
 from scalecal.report.figures import percent
 from scalecal.report.page import MOST_BYTES, MOST_CASES, MOST_WITH_IMAGES
 from scalecal.runs.cells import read_cell
 from scalecal.runs.facts import compare_cell
 from scalecal.runs.folder import write_run
-from scalecal.runs.wording import change_text
 from tests.report.conftest import many_methods
 from tests.report.make_runs import METHODS, make_run
 

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.io.text import latex_text, markdown_text
+from scalecal.io.text import change_text, latex_text, markdown_text
 from scalecal.report import export, report_facts
 from scalecal.report.figures import frontier
 from scalecal.report.svg import Drawing, text_width
 from scalecal.report.views import few_methods, forests, ranked_methods
-from scalecal.runs.wording import change_text, softening_remark
+from scalecal.runs.wording import softening_remark
 from tests.report.conftest import many_methods
 from tests.report.make_runs import make_run
 

@@ -18,9 +18,10 @@ from scalecal.auditing.verdict import points
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.io.store import write_file
+from scalecal.io.text import change_text
 from scalecal.report import report_facts, write_report
 from scalecal.runs.folder import read_runs, store_facts
-from scalecal.runs.wording import change_text, shown_table
+from scalecal.runs.wording import shown_table
 
 # Tiny data under the paper's preset give rise to warnings that are right and expected.
 pytestmark = [

@@ -8,14 +8,16 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from typer.testing import CliRunner
 
 from scalecal import audit, compare_audits, metrics
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.cli import app
+from scalecal.inference.units import two_sided_p
 from scalecal.io import read_common_predictions
-from scalecal.runs.differences import JUDGED, difference_sentences, shortened
+from scalecal.runs.differences import JUDGED, _tail, difference_sentences
 from scalecal.runs.facts import compare_files
 from scalecal.runs.folder import read_runs
 
@@ -104,12 +106,25 @@ def test_holm_is_over_all_that_is_judged(files):
     whole = judged["stratum"] == "overall"
     assert whole.sum() == 2 * len(JUDGED)
     for part in (judged[whole], judged[~whole]):
-        # Where counting resamples did not end, the adjusted p-values are Holm's of the plain ones.
+        # Where counting resamples did not end, the adjusted p-values are Holm's of the plain ones, or larger.
         low = part["p_value"] <= 2 / 301
         refined = part["p_value"].where(~low, 0.0)
         expected = metrics.holm(refined.to_numpy(float))
-        assert part["p_holm"][~low].tolist() == pytest.approx(expected[~low.to_numpy()].tolist())
+        assert (part["p_holm"][~low] >= expected[~low.to_numpy()] - 1e-12).all()
         assert (part["p_holm"][low] <= 2 / 301 * len(part)).all()
+
+
+@pytest.mark.parametrize("units", [8, 30, 3000])
+def test_p_values_have_the_tails_of_student(units):
+    """Resamples of a mean difference of so many units, widened as their intervals are."""
+    law = stats.t(units - 1)
+    spread = law.ppf(0.975) / stats.norm.ppf(0.975) * stats.norm.ppf((np.arange(2000) + 0.5) / 2000)
+    for statistic in (2.5, 4.0, 8.0):
+        samples = statistic + spread
+        counted = two_sided_p(samples)
+        p = _tail(samples, counted, units)
+        assert p == pytest.approx(2 * law.sf(statistic), rel=0.15)
+        assert p >= counted or counted <= 2 / 2001
 
 
 def test_the_folder(written):
@@ -145,9 +160,6 @@ def test_tables_fit_a_terminal(written):
     _, said = written
     tables = said.split("\n\nsharp.csv: ")[0]
     assert max(map(len, tables.splitlines())) <= 100
-    names = shortened([f"{'x' * 60}{i}.csv" for i in range(3)])
-    assert len(set(names.values())) == 3
-    assert max(map(len, names.values())) <= 34
 
 
 def test_streams_are_refused(files):

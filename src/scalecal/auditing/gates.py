@@ -81,11 +81,11 @@ class Failure:
 
     def __str__(self) -> str:
         condition = self.condition
-        found = f"{condition.column} is undefined ({self.reason})"
+        outcome = f"{condition.column} is undefined ({self.reason})"
         if not self.reason:
-            found = f"{condition.column} = {_digits(self.value, condition.limit)}"
+            outcome = f"{condition.column} = {_digits(self.value, condition.limit)}"
         whose = f"{self.model}: " if self.model else ""
-        return f"{whose}{condition}: {found} in {condition.stratum}, n = {self.n:,}"
+        return f"{whose}{condition}: {outcome} in {condition.stratum}, n = {self.n:,}"
 
 
 def _digits(value: float, limit: float) -> str:
@@ -193,8 +193,8 @@ def failures(
 
 def _value(row: Mapping[str, Any], key: str, *, votes: bool) -> tuple[float, str]:
     """The number in a row, and why it is undefined ("" where it is not)."""
-    found = row.get(key)
-    value = math.nan if found is None else float(found)
+    entry = row.get(key)
+    value = math.nan if entry is None else float(entry)
     if math.isfinite(value):
         return value, ""
     if not row["n"]:

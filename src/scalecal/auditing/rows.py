@@ -20,9 +20,7 @@ from scalecal.checks import Float, Int
 from scalecal.inference.units import (
     Scale,
     Units,
-    bootstrap_sums,
     standard_errors,
-    stretched,
     unit_interval,
 )
 from scalecal.metrics.arguments import as_table, read_hard_event
@@ -172,18 +170,6 @@ def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
 def _point(sums: Mapping[str, Float]) -> dict[str, float]:
     whole = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
     return {name: float(value[0]) for name, value in whole.items()}
-
-
-def values_and_draws(
-    sums: Mapping[str, Float], *, n_resamples: int, seed: int
-) -> tuple[dict[str, float], dict[str, Float]]:
-    """Metrics from the sums of `case_sums`: their values, and their bootstrap (n_resamples,).
-
-    The bootstrap is widened as few or unequal units demand.
-    """
-    drawn = sum_values(bootstrap_sums(sums, n_resamples=n_resamples, seed=seed))
-    size = _size(sums, "n")
-    return _point(sums), {name: stretched(values, size) for name, values in drawn.items()}
 
 
 def _size(sums: Mapping[str, Float], name: str) -> Float:

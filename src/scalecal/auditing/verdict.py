@@ -13,7 +13,7 @@ from typing import Any
 
 from scalecal.auditing.sentences import LEVEL, error_kind, overall_p, p_text
 from scalecal.inference.units import NORMAL_95
-from scalecal.io.text import number, percent
+from scalecal.io.text import listed, number, percent
 from scalecal.metrics import holm
 from scalecal.metrics.grouping import FEWEST_GROUPS
 
@@ -100,41 +100,54 @@ def judge(
     parts = _parts(rows, difficulty, agreement, foreseen)
     judged = [part for part in parts if isfinite(part["p"])]
     least = min((part["p"] for part in judged), default=nan)
-    p_whole, p_parts = (float(p) for p in holm([whole["p"], least]))
-    # Holm over both families: the one with the smaller p pays for there being two.
-    price = 2.0 if isfinite(whole["p"]) and least < whole["p"] else 1.0
-    failing = [t for t in judged if p_parts < LEVEL and price * t["p"] < LEVEL]
-    wrong = ([whole] if p_whole < LEVEL else []) + failing
+    adjusted = [float(p) for p in holm([whole["p"], least]) if isfinite(p)]
+    failing, overall = _rejected(whole["p"], judged)
+    wrong = ([whole] if overall else []) + failing
     # The hardest part is what an audit is for: without it nothing is good.
     bounded = all(t["high"] <= LIMIT for t in (whole, *judged))
     bounded = bounded and (not parts or isfinite(parts[-1]["p"]))
-    found = {
+    facts = {
         "row": rows[0],
         "whole": whole,
         "parts": parts,
         "judged": judged,
         "failing": failing,
-        "p": min((p for p in (p_whole, p_parts) if isfinite(p)), default=nan),
-        "overall": p_whole < LEVEL,
+        "p": min(adjusted, default=nan),
+        "overall": overall,
         "reader": reader and bool(failing),
         "hint": not wrong and min(whole["p"], least, key=_last) < LEVEL,
         "small": bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong)),
         "positive": "positive" if len(classes) == 2 and classes[1] == "1" else classes[-1],
     }
-    badge = "good" if bounded and not found["hint"] else "inconclusive"
-    badge = "attention" if wrong and not found["small"] else badge
+    badge = "good" if bounded and not facts["hint"] else "inconclusive"
+    badge = "attention" if wrong and not facts["small"] else badge
     return {
         "badge": badge,
         "word": BADGES[badge],
-        "headline": _headline(badge, found),
-        "numbers": _numbers(found),
-        "answers": [_calibrated(badge, found), _where(badge, found), _advice(badge, found)],
+        "headline": _headline(badge, facts),
+        "numbers": _numbers(facts),
+        "answers": [_calibrated(badge, facts), _where(badge, facts), _advice(badge, facts)],
         "criterion": CRITERION,
-        "p": found["p"],
+        "p": facts["p"],
         "error": whole["error"],
         "error_high": whole["high"],
         "failing": [t["name"] for t in wrong],
     }
+
+
+def _rejected(
+    p_whole: float, judged: Sequence[Mapping[str, Any]]
+) -> tuple[list[Mapping[str, Any]], bool]:
+    """Parts that fail, and whether all cases together do: both families of tests at one level.
+
+    Each has half of the level. What is rejected in full passes its half on to the other (Bretz et al., 2009,
+    Statistics in Medicine 28), and a family without a test has none. Parts are corrected among themselves.
+    """
+    if not isfinite(p_whole):
+        return [t for t in judged if t["p"] < LEVEL], False
+    share = LEVEL if p_whole < LEVEL / 2 else LEVEL / 2
+    failing = [t for t in judged if t["p"] < share]
+    return failing, p_whole < (LEVEL if len(failing) == len(judged) else LEVEL / 2)
 
 
 def _last(p: float) -> float:
@@ -194,11 +207,24 @@ def _parts(
             "n": r["n"],
             "p": r.get("p_null_holm", nan),
             "row": r,
-            "high": max(r["ece"] - r.get("null_low", nan), _least(r["n"])),
+            "high": _stratum_high(r),
         }
         for r in rows[1:]
         if r["n"]
     ]
+
+
+def _stratum_high(row: Row) -> float:
+    """The largest typical error of a stratum, beyond a calibrated model's, that its cases leave possible.
+
+    What the null shows beyond the floor is by the choice of the stratum, and no error of the model. Errors
+    add up to less than their sum, so that this takes off no more than there is.
+    """
+    high = row.get("debiased_error_high", nan)
+    if not (isfinite(high) and isfinite(row.get("null", nan)) and isfinite(row["floor"])):
+        return nan
+    chosen = max(float(row["null"] - row["floor"]), 0.0)
+    return max(sqrt(max(high, 0.0)) - chosen, _least(row.get("n_groups") or row["n"]))
 
 
 def _averages(row: Row) -> str:
@@ -209,9 +235,9 @@ def _averages(row: Row) -> str:
     )
 
 
-def _error(found: Mapping[str, Any]) -> str:
+def _error(facts: Mapping[str, Any]) -> str:
     """What is wrong over all cases, as a clause."""
-    row = found["row"]
+    row = facts["row"]
     kind = error_kind(row)
     if kind in ("over", "under"):
         way = "too sure" if kind == "over" else "not sure enough"
@@ -219,9 +245,9 @@ def _error(found: Mapping[str, Any]) -> str:
     if kind:
         return (
             f"Its probabilities are too {kind}: on average it expects {percent(row['mean_p'])} "
-            f"{found['positive']}, where {percent(row['prevalence'])} are"
+            f"{facts['positive']}, where {percent(row['prevalence'])} are"
         )
-    return f"Its probabilities are off, by {points(found['whole']['error'])} typically"
+    return f"Its probabilities are off, by {points(facts['whole']['error'])} typically"
 
 
 def _part(part: Mapping[str, Any]) -> str:
@@ -248,10 +274,9 @@ def _part(part: Mapping[str, Any]) -> str:
 
 def _listed(parts: Sequence[Mapping[str, Any]]) -> str:
     """Names of some parts: "easy and hard cases", "low agreement", "the strata A, B and C"."""
-    *first, last = [str(t["name"]) for t in parts]
-    names = f"{', '.join(first)} and {last}" if first else last
+    names = listed([str(t["name"]) for t in parts])
     if parts[0]["title"].startswith("the stratum"):
-        return f"the {'strata' if first else 'stratum'} {names}"
+        return f"the {'strata' if parts[1:] else 'stratum'} {names}"
     return f"{names} {parts[0]['title'].split()[-1]}"
 
 
@@ -263,42 +288,42 @@ def _on(part: Mapping[str, Any]) -> str:
     return f"{part['title']} ({gloss and f'{gloss}, '}n = {n})"
 
 
-def _headline(badge: str, found: Mapping[str, Any]) -> str:
-    row, failing = found["row"], found["failing"]
+def _headline(badge: str, facts: Mapping[str, Any]) -> str:
+    row, failing = facts["row"], facts["failing"]
     if badge == "attention":
-        if found["overall"]:
-            return f"{_error(found)}."
+        if facts["overall"]:
+            return f"{_error(facts)}."
         worst = min(failing, key=lambda t: float(t["p"]))
         return f"On {_on(worst)} {_part(worst)}."
     if badge == "good":
         return f"Its probabilities can be taken at their word: {_averages(row)}."
-    if not isfinite(found["p"]):
-        return f"There is no verdict: {_why(found)}."
-    if found["hint"]:
+    if not isfinite(facts["p"]):
+        return f"There is no verdict: {_why(facts)}."
+    if facts["hint"]:
         return "There are signs of an error, but they may be chance: two kinds of tests were made."
-    return f"Too few cases to say: no error was found, but {_possible(found)}."
+    return f"Too few cases to say: no error was found, but {_possible(facts)}."
 
 
-def _why(found: Mapping[str, Any]) -> str:
+def _why(facts: Mapping[str, Any]) -> str:
     """Why nothing could be tested."""
-    own = found["row"].get("reason") or ""
+    own = facts["row"].get("reason") or ""
     return own.removesuffix(" for a floor, a test or an interval").removesuffix(
         " for an interval"
     ) or ("too few cases, or probabilities too extreme, for any test")
 
 
-def _possible(found: Mapping[str, Any]) -> str:
+def _possible(facts: Mapping[str, Any]) -> str:
     """The largest error that is not ruled out, and where."""
-    whole = found["whole"]
+    whole = facts["whole"]
     if not isfinite(whole["high"]):
         return "how large one could hide is not known"
     if whole["high"] > LIMIT:
-        return f"one of {points(whole['high'])} could hide in {_cases(found['row'])}"
-    unsure = [t for t in found["judged"] if not t["high"] <= LIMIT]
+        return f"one of {points(whole['high'])} could hide in {_cases(facts['row'])}"
+    unsure = [t for t in facts["judged"] if not t["high"] <= LIMIT]
     if unsure and isfinite(unsure[-1]["high"]):
         worst = max(unsure, key=lambda t: float(t["high"]))
         return f"one of {points(worst['high'])} could hide on {_on(worst)}"
-    return f"{found['parts'][-1]['title']} could not be judged"
+    return f"{facts['parts'][-1]['title']} could not be judged"
 
 
 def _cases(row: Row) -> str:
@@ -307,48 +332,48 @@ def _cases(row: Row) -> str:
     return f"{cases} of {number(groups)} group{'' if groups == 1 else 's'}" if groups else cases
 
 
-def _numbers(found: Mapping[str, Any]) -> list[dict[str, str]]:
+def _numbers(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """Name and value of the numbers beneath the headline."""
-    row, whole = found["row"], found["whole"]
+    row, whole = facts["row"], facts["whole"]
     out = [("Cases", number(row["n"]))]
     if row.get("n_groups"):
         out.append(("Groups", number(row["n_groups"])))
     if isfinite(whole["high"]):
         upto = f"{points(whole['error'])} (up to {100 * whole['high']:.0f} possible)"
         out.append(("Typical error", upto))
-    if isfinite(found["p"]):
-        out.append(("All tests, corrected", p_text(found["p"])))
+    if isfinite(facts["p"]):
+        out.append(("All tests, corrected", p_text(facts["p"])))
     return [{"name": name, "value": value} for name, value in out]
 
 
-def _calibrated(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
-    row, whole = found["row"], found["whole"]
+def _calibrated(badge: str, facts: Mapping[str, Any]) -> dict[str, str]:
+    row, whole = facts["row"], facts["whole"]
     text = f"Its calibration error (ECE) is {points(row['ece'])} on {_cases(row)}"
     if isfinite(row["floor"]):
         text += f"; a calibrated model would show {points(row['floor'])} by chance"
     if badge == "attention":
         ways = {"over": ": too sure", "under": ": not sure enough", "high": ": too high"}
         ways |= {"low": ": too low", "": ""}
-        heading = f"No{ways[error_kind(row)]}" if found["overall"] else "Not everywhere"
-        if not found["overall"]:
-            heading = "Not for single readers" if found["reader"] else heading
-            which = "Against the labels" if found["reader"] else "Over all cases"
+        heading = f"No{ways[error_kind(row)]}" if facts["overall"] else "Not everywhere"
+        if not facts["overall"]:
+            heading = "Not for single readers" if facts["reader"] else heading
+            which = "Against the labels" if facts["reader"] else "Over all cases"
             text += f". {which} no test finds an error"
     elif badge == "good":
         heading = (
-            f"Yes, within {points(max(whole['high'], *(t['high'] for t in found['judged']), 0.01))}"
+            f"Yes, within {points(max(whole['high'], *(t['high'] for t in facts['judged']), 0.01))}"
         )
-        if found["small"]:
+        if facts["small"]:
             text += ". Tests find an error, but one too small to matter"
     else:
-        heading = "Not clear" if found["hint"] else "Too few cases to say"
-        if not isfinite(found["p"]):
+        heading = "Not clear" if facts["hint"] else "Too few cases to say"
+        if not isfinite(facts["p"]):
             heading = "No verdict"
     return {"question": "Is it calibrated?", "heading": heading, "text": f"{text}."}
 
 
-def _where(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
-    parts, judged, failing = found["parts"], found["judged"], found["failing"]
+def _where(badge: str, facts: Mapping[str, Any]) -> dict[str, str]:
+    parts, judged, failing = facts["parts"], facts["judged"], facts["failing"]
     wrong = badge == "attention"
     question = "Where not?" if wrong else "Everywhere?"
     if not parts:
@@ -361,7 +386,7 @@ def _where(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
     if wrong and failing:
         worst = min(failing, key=lambda t: float(t["p"]))
         heading = f"On {_listed(failing)}"
-        if found["overall"]:
+        if facts["overall"]:
             return {
                 "question": question,
                 "heading": heading,
@@ -391,7 +416,7 @@ def _margin(part: Mapping[str, Any]) -> str:
     )
 
 
-def _advice(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
+def _advice(badge: str, facts: Mapping[str, Any]) -> dict[str, str]:
     """What to do where no remedy was tried."""
     question = "What to do?"
     if badge == "attention":
@@ -399,13 +424,13 @@ def _advice(badge: str, found: Mapping[str, Any]) -> dict[str, str]:
         text = "Fit a calibrator on cases that the model has not seen (scalecal calibrate), and audit again."
     elif badge == "good":
         heading, text = "Nothing", "Use the probabilities as they are, on cases like these."
-    elif (found["row"].get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:
+    elif (facts["row"].get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:
         heading = "Collect more groups"
         text = (
             f"Cases of at least {FEWEST_GROUPS} groups (patients, slides) are needed for a verdict."
         )
     else:
-        heading, text = "Collect more cases", more_cases(found["row"]["n"], found["whole"]["high"])
+        heading, text = "Collect more cases", more_cases(facts["row"]["n"], facts["whole"]["high"])
     return {"question": question, "heading": heading, "text": text}
 
 

@@ -166,7 +166,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
         votes = cases.votes[inside]
         if not votes.any():
             continue
-        found = vote_bins(
+        made = vote_bins(
             votes,
             predictions.vote_p[inside],
             groups=None if cases.group_codes is None else cases.group_codes[inside],
@@ -176,23 +176,23 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
             sample_weight=None if source.times is None else source.times[inside],
             importance=source.units.within(inside).weights if source.units.importance else None,
         )
-        panels.append({"stratum": name, "judges": meta["votes_judge"], **_facts(found, level)})
+        panels.append({"stratum": name, "judges": meta["votes_judge"], **_facts(made, level)})
     return panels
 
 
-def _facts(found: VoteBins, level: float) -> dict[str, Any]:
-    table = found.table
+def _facts(made: VoteBins, level: float) -> dict[str, Any]:
+    table = made.table
     n = float(table.weight.sum())
-    errors = np.abs(found.drawn).sum(axis=1) / n
+    errors = np.abs(made.drawn).sum(axis=1) / n
     low, high = np.quantile(errors, [0.05, 0.95])
     # A share is the mean probability less the residual, whose upper tail is the bar's lower end.
-    tails = np.quantile(found.drawn, [0.5 + level / 2, 0.5 - level / 2], axis=0)
+    tails = np.quantile(made.drawn, [0.5 + level / 2, 0.5 - level / 2], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         bars = np.clip(table.mean_p - tails / table.weight, 0.0, 1.0)
     return {
         "n": int(table.n.sum()),
-        "votes": int(found.votes.sum()),
-        "rho": found.rho,
+        "votes": int(made.votes.sum()),
+        "rho": made.rho,
         "ece": table.ece,
         "null": float(errors.mean()),
         "null_low": float(low),
@@ -201,7 +201,7 @@ def _facts(found: VoteBins, level: float) -> dict[str, Any]:
             {
                 **{k: float(getattr(table, k)[b]) for k in ("lo", "hi", "mean_p", "mean_y")},
                 "n": int(table.n[b]),
-                "votes": int(found.votes[b]),
+                "votes": int(made.votes[b]),
                 "bar_lo": float(bars[0, b]),
                 "bar_hi": float(bars[1, b]),
             }

@@ -61,14 +61,14 @@ def fit_structured_matrix(
         slope = np.column_stack([error @ z.T, error.sum(axis=1)]) + 2.0 * strength * change
         return loss, (slope * unit).ravel()
 
-    found = minimize(
+    result = minimize(
         objective,
         np.zeros(unit.size),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 5000, "maxfun": 10000, "maxcor": 20, "ftol": 1e-14, "gtol": 1e-9},
     )
-    change = found.x.reshape(unit.shape) * unit
+    change = result.x.reshape(unit.shape) * unit
     return temperature, uniform, np.eye(n_classes) + change[:, :-1], change[:, -1]
 
 

@@ -57,6 +57,13 @@ GroupRegex = Annotated[
         help="Take the patient from the id, by the first (...) in it: '^(P[0-9]+)_'.",
     ),
 ]
+Positive = Annotated[
+    str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
+]
+Bins = Annotated[int | None, typer.Option("--bins", help="Bins of equal width for ECE.")]
+Resamples = Annotated[
+    int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
+]
 TrainingDevice = Annotated[
     str | None, typer.Option(help="Where probes are trained: cpu, or cuda through torch.")
 ]

@@ -10,11 +10,14 @@ import typer
 
 from scalecal.cli.app import (
     AllowLeakage,
+    Bins,
     Column,
     GroupRegex,
     Json,
     NRaters,
     Out,
+    Positive,
+    Resamples,
     Seed,
     Ties,
     Votes,
@@ -60,16 +63,10 @@ def audit(
     group_regex: GroupRegex = None,
     stratum_column: Column = None,
     n_raters: NRaters = None,
-    positive: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
-    ] = None,
+    positive: Positive = None,
     ties: Ties = None,
-    n_bins: Annotated[
-        int | None, typer.Option("--bins", help="Bins of equal width for ECE.")
-    ] = None,
-    n_resamples: Annotated[
-        int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
-    ] = None,
+    n_bins: Bins = None,
+    n_resamples: Resamples = None,
     seed: Seed = None,
     prevalence: Annotated[
         float | None,
@@ -286,6 +283,7 @@ def plan(
     """
     from scalecal.checks import InputError
     from scalecal.io.store import check_output_folder, output_folder, write_csv
+    from scalecal.io.text import listed
     from scalecal.planning import plan as run_plan
     from scalecal.planning import plan_votes
 
@@ -340,4 +338,4 @@ def plan(
                 write_csv(result.table, folder / "plan.csv")
                 save(power_curve(result.table, power=result.power), folder / "plan")
     if out is not None:
-        say(f"\nWrote {', '.join(names[:-1])} and {names[-1]} to {out}")
+        say(f"\nWrote {listed(names)} to {out}")

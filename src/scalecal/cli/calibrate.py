@@ -10,10 +10,13 @@ import typer
 
 from scalecal.cli.app import (
     AllowLeakage,
+    Bins,
     Column,
     GroupRegex,
     NRaters,
     Out,
+    Positive,
+    Resamples,
     Seed,
     Ties,
     Votes,
@@ -21,6 +24,7 @@ from scalecal.cli.app import (
     command,
     given,
     say,
+    showing,
 )
 from scalecal.cli.help import Work
 from scalecal.cli.probes import Kappa, PanelSize, VoteShare, known_of_readers
@@ -71,19 +75,13 @@ def calibrate(
     group_regex: GroupRegex = None,
     stratum_column: Column = None,
     split_column: Column = None,
-    positive: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="The class that p is the probability of.")
-    ] = None,
+    positive: Positive = None,
     ties: Ties = None,
     n_folds: Annotated[
         int | None, typer.Option("--folds", metavar="K", help="Folds of the cross-fitting.")
     ] = None,
-    n_bins: Annotated[
-        int | None, typer.Option("--bins", help="Bins of equal width for ECE.")
-    ] = None,
-    n_resamples: Annotated[
-        int | None, typer.Option("--resamples", help="Resamples for floors, nulls and intervals.")
-    ] = None,
+    n_bins: Bins = None,
+    n_resamples: Resamples = None,
     seed: Seed = None,
     split: Annotated[
         str | None,
@@ -138,19 +136,25 @@ def calibrate(
             raise InputError(f"{unused} cannot be used with --apply: {apply} has what was used")
         recalibrator = Recalibrator.load(apply)
         predictions = read_predictions(file, **reading, classes=recalibrator.classes)
-        result = apply_recalibrator(predictions, recalibrator, dataset=file.stem, **options)
+        with showing("comparing") as advance:
+            result = apply_recalibrator(
+                predictions, recalibrator, dataset=file.stem, advance=advance, **options
+            )
     elif out is None:
         raise InputError(
             "--out DIR is missing: the mended predictions and the calibrator are files to be written there"
         )
     else:
-        result = calibrate_predictions(
-            read_predictions(file, **reading, **given(positive=positive)),
-            readers=known_of_readers(kappa, vote_share, panel_size),
-            dataset=file.stem,
-            **given(method=method, n_folds=n_folds),
-            **options,
-        )
+        predictions = read_predictions(file, **reading, **given(positive=positive))
+        with showing("calibrating") as advance:
+            result = calibrate_predictions(
+                predictions,
+                readers=known_of_readers(kappa, vote_share, panel_size),
+                dataset=file.stem,
+                advance=advance,
+                **given(method=method, n_folds=n_folds),
+                **options,
+            )
     say(str(result))
     if out is None:
         return

@@ -21,6 +21,7 @@ def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path 
 
 def close_run(out: Path, names: list[str]) -> None:
     """Write the report of a run folder, where its cases were kept, and say what was written."""
+    from scalecal.io.text import listed
     from scalecal.report import write_report
     from scalecal.runs.folder import store_facts
 
@@ -28,8 +29,7 @@ def close_run(out: Path, names: list[str]) -> None:
         store_facts(out)
         write_report([out], out / "report.html")
         names = sorted([*names, "report.html"])
-    listed = f"{', '.join(names[:-1])} and {names[-1]}" if names[1:] else names[0]
-    say(f"\nWrote {listed} to {out}")
+    say(f"\nWrote {listed(names)} to {out}")
 
 
 @command("report runs/compare --export runs/figures", Work("scalecal.report:write_report"))

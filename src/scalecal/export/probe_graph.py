@@ -201,9 +201,9 @@ def check_model(
     results = dict(zip(answers, session.run(list(answers), {"embeddings": rows}), strict=True))
     apart = {}
     for name, values in answers.items():
-        found = results[name]
-        usable = found.shape == values.shape and bool(np.isfinite(found).all())
-        apart[name] = float(np.abs(found - values).max(initial=0.0)) if usable else np.inf
+        result = results[name]
+        usable = result.shape == values.shape and bool(np.isfinite(result).all())
+        apart[name] = float(np.abs(result - values).max(initial=0.0)) if usable else np.inf
     worst = max(apart, key=lambda name: apart[name])
     if apart[worst] > TOLERANCE:
         raise InputError(

@@ -269,16 +269,16 @@ def place(x: Tensor, points: Float, *, side: str = "right") -> Tensor:
     graph, depth = x.graph, len(points).bit_length()
     padded = graph.constant(np.append(points, np.full(2**depth - 1 - len(points), np.inf)))
     zero = onnx_library().numpy_helper.from_array(np.zeros(1, dtype=np.int64))
-    found = graph.op("ConstantOfShape", graph.op("Shape", x), value=zero)
+    position = graph.op("ConstantOfShape", graph.op("Shape", x), value=zero)
     for step in (1 << k for k in reversed(range(depth))):
-        at = graph.op("Gather", padded, graph.op("Add", found, np.array(step - 1)))
-        found = graph.op(
+        at = graph.op("Gather", padded, graph.op("Add", position, np.array(step - 1)))
+        position = graph.op(
             "Where",
             graph.op(compare, at, x),
-            graph.op("Add", found, np.array(step)),
-            found,
+            graph.op("Add", position, np.array(step)),
+            position,
         )
-    return found
+    return position
 
 
 def steps(x: Tensor, edges: Float, values: Float, *, side: str = "right") -> Tensor:

@@ -224,11 +224,11 @@ def votes_by_difficulty(
     if of_label:
         why = _no_reader(counts, None if y is None else np.asarray(y), table, times)
     rng = as_rng(seed)
-    found = []
+    tests = []
     for number, name in enumerate(DIFFICULTIES):
         inside = np.flatnonzero(code == number)
         if len(inside) == 0:
-            found.append(DifficultyTest(name))
+            tests.append(DifficultyTest(name))
             continue
         weight = np.ones(len(inside)) if times is None else times[inside]
         own = read_groups(None if unit is None else unit[inside], len(inside))
@@ -240,9 +240,9 @@ def votes_by_difficulty(
             test = _tested(test, here, p[inside], weight, own, of_label, n_resamples, rng)
         if weights is not None:
             test = replace(test, p_votes=nan, reason=why or UNTESTED)
-        found.append(test)
-    adjusted = holm([t.p_votes for t in found])
-    return [replace(t, p_votes_holm=float(value)) for t, value in zip(found, adjusted, strict=True)]
+        tests.append(test)
+    adjusted = holm([t.p_votes for t in tests])
+    return [replace(t, p_votes_holm=float(value)) for t, value in zip(tests, adjusted, strict=True)]
 
 
 def _no_reader(
@@ -346,7 +346,7 @@ def _correlations(counts: Int, p: Float, weight: Float, of_label: bool) -> tuple
 
 
 def _tested(
-    found: DifficultyTest,
+    test: DifficultyTest,
     counts: Int,
     p: Float,
     w: Float,
@@ -365,41 +365,43 @@ def _tested(
     else:
         share = counts[np.arange(len(p)), p.argmax(axis=1)] / m
         sure, sides = mu, share
-    found = replace(
-        found,
+    test = replace(
+        test,
         vote_mean_p=float(np.average(mu, weights=w)),
         vote_share=float(np.average(share, weights=w)),
         vote_confidence=float(np.average(sure, weights=w)),
         vote_agreement=float(np.average(sides, weights=w)),
-        **_mean_interval("vote_gap", mu - share, w, groups),
-        **_mean_interval("vote_overconfidence", sure - sides, w, groups),
+        **_mean_interval("vote_gap", mu - share, w, test.n, groups),
+        **_mean_interval("vote_overconfidence", sure - sides, w, test.n, groups),
         vote_rho=float(np.average(rho, weights=w)),
     )
     worth = m / (1.0 + (m - 1.0) * rho)
     residual, variance = worth * (share - mu), worth * mu * (1.0 - mu)
     why = too_few(groups)
-    if groups is None and found.n < FEWEST_GROUPS:
-        why = f"too few cases ({found.n}, at least {FEWEST_GROUPS} are needed)"
+    if groups is None and test.n < FEWEST_GROUPS:
+        why = f"too few cases ({test.n}, at least {FEWEST_GROUPS} are needed)"
     if not why and w @ variance < LEAST_VARIANCE:
         why = "its probabilities are too extreme to test"
     if why:
-        return replace(found, reason=why)
+        return replace(test, reason=why)
     if groups is None:
-        return replace(found, p_votes=_score_p(w * residual, w * variance, z))
+        return replace(test, p_votes=_score_p(w * residual, w * variance, z))
     score = flip_scores(residual, np.sqrt(variance), z, groups, n_resamples, rng)
-    return replace(found, p_votes=score[1])
+    return replace(test, p_votes=score[1])
 
 
-def _mean_interval(name: str, values: Float, w: Float, groups: Int | None) -> dict[str, Any]:
-    """Weighted mean with its 95 % interval over cases, or over groups: name, name_low, name_high."""
+def _mean_interval(
+    name: str, values: Float, w: Float, n: int, groups: Int | None
+) -> dict[str, Any]:
+    """Weighted mean with its 95 % interval over n cases, or over groups: name, name_low, name_high."""
     mean, total = float(np.average(values, weights=w)), float(w.sum())
-    if total > len(w):  # rows that stand for many cases each, which have no groups
+    if n > len(w):  # rows that stand for many cases each, which have no groups
         half = NORMAL_95 * float(np.sqrt(w @ (values - mean) ** 2)) / total
         low, high = mean - half, mean + half
     else:
         unit = np.arange(len(w)) if groups is None else groups
-        parts = np.bincount(unit, values - mean).astype(np.float64) / total
-        low, high = unit_interval(mean, parts, np.bincount(unit).astype(np.float64))
+        parts = np.bincount(unit, w * (values - mean)).astype(np.float64) / total
+        low, high = unit_interval(mean, parts, np.bincount(unit, w).astype(np.float64))
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
 
 

@@ -177,18 +177,18 @@ class Units:
         """
         if self.importance is None:
             return self._sums(values, cell, n_cells)
-        given = self.importance
-        out = self._sums(values * given.weight, cell, n_cells)
+        own = self.importance
+        out = self._sums(values * own.weight, cell, n_cells)
         by_class = np.stack(
             [
                 Units(np.zeros(len(values), dtype=np.int64), 1)._sums(
-                    np.where(given.label == label, values * given.weight, 0.0), cell, n_cells
+                    np.where(own.label == label, values * own.weight, 0.0), cell, n_cells
                 )[0]
                 for label in (0, 1)
             ]
         )
-        share = given.classes / given.classes.sum(axis=0)
-        even = given.classes.sum(axis=1) / given.classes.sum()
+        share = own.classes / own.classes.sum(axis=0)
+        even = own.classes.sum(axis=1) / own.classes.sum()
         return np.asarray(out - share @ by_class + even[:, None] * by_class.sum(axis=0))
 
     def size(self, values: Float, cell: Int | None = None, n_cells: int = 1) -> Float:

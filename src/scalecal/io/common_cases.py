@@ -158,8 +158,8 @@ def _common(ids: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
     first, *others = ids
     places = {first: np.arange(len(ids[first]))}
     for name in others:
-        found = pc.index_in(pa.array(ids[first]), value_set=pa.array(ids[name]))
-        places[name] = found.fill_null(-1).to_numpy().astype(np.int64)
+        index = pc.index_in(pa.array(ids[first]), value_set=pa.array(ids[name]))
+        places[name] = index.fill_null(-1).to_numpy().astype(np.int64)
         if (places[name] < 0).all():
             raise InputError(
                 f"{first} and {name} have no id in common: {some(ids[first])} against "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,45 @@ def percent(value: float) -> str:
     if 0 < value < 0.005:
         return "< 1 %"
     return "> 99 %" if 0.995 <= value < 1 else f"{100 * value:.0f} %"
+
+
+def is_known(value: float | None) -> bool:
+    """Whether there is a number: neither None nor NaN nor infinite.
+
+    Examples
+    --------
+    >>> is_known(0.0), is_known(None), is_known(float("nan"))
+    (True, False, False)
+    """
+    return value is not None and math.isfinite(value)
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """Join words as a sentence has them.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a", "b"], "or"), listed(["a"])
+    ('a, b and c', 'a or b', 'a')
+    """
+    return f"{', '.join(words[:-1])} {last} {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def change_text(change: Mapping[str, Any] | None) -> str:
+    """Write a change with its 95 % interval; "-" where there is none.
+
+    Examples
+    --------
+    >>> change_text({"difference": -0.016, "low": -0.021, "high": -0.01})
+    '-0.016 [-0.021, -0.010]'
+    """
+    if not change or change["difference"] is None:
+        return "-"
+    if not any(change[k] for k in ("difference", "low", "high")):
+        return "0"
+    if change["low"] is None:
+        return f"{change['difference']:+.3f}"
+    return "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format_map(change)
 
 
 def csv_cell(value: Any) -> str:

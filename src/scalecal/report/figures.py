@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.io.text import number, percent
+from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.report.svg import Drawing, text_width
 from scalecal.runs.cells import PUBLISHED, VOTED
-from scalecal.runs.wording import change_text
 
 PANEL = {"width": 240, "height": 284, "left": 40, "top": 10, "side": 190, "gap": 14, "counts": 34}
 """Geometry of a reliability panel, shared with the page's script."""
@@ -35,10 +34,6 @@ def nice_top(value: float) -> float:
     return float(next(k * step for k in round_numbers if k * step >= value * (1 - 1e-9)))
 
 
-def _known(value: Any) -> bool:
-    return value is not None and math.isfinite(value)
-
-
 def role_of(method: str, baseline: str) -> str:
     """Colour of a method: one for what was there before, one for every remedy."""
     return "before" if method == baseline else "accent"
@@ -47,13 +42,13 @@ def role_of(method: str, baseline: str) -> str:
 def calibrated_text(panel: Row) -> str:
     """ECE that a calibrated model would show in a stratum: its null, or the floor where it has none."""
     null = panel.get("null")
-    return number(null if _known(null) else panel.get("floor"))
+    return number(null if is_known(null) else panel.get("floor"))
 
 
 def calibrated_band(panel: Row) -> str:
     """Error of calibrated models in points: its mean, and the band of nine in ten; "" where unknown."""
-    keys = ("null" if _known(panel.get("null")) else "floor", "null_low", "null_high")
-    parts = [f"{100 * panel[k]:.0f}" for k in keys if _known(panel.get(k))]
+    keys = ("null" if is_known(panel.get("null")) else "floor", "null_low", "null_high")
+    parts = [f"{100 * panel[k]:.0f}" for k in keys if is_known(panel.get(k))]
     return "{} ({} to {})".format(*parts) if len(parts) == 3 else "".join(parts[:1])
 
 
@@ -61,7 +56,7 @@ def interval_text(row: Row, key: str, digits: int = 3) -> str:
     """Write a number with its interval, where it has one."""
     low, high = (row.get(f"{key}_{end}") for end in ("low", "high"))
     text = number(row.get(key), digits)
-    return f"{text} ({number(low, digits)} to {number(high, digits)})" if _known(low) else text
+    return f"{text} ({number(low, digits)} to {number(high, digits)})" if is_known(low) else text
 
 
 def ece_top(cells: Sequence[Row]) -> float:
@@ -70,7 +65,7 @@ def ece_top(cells: Sequence[Row]) -> float:
     rows = [
         r for c in cells for r in (*c["rows"], *(p for ps in c["reliability"].values() for p in ps))
     ]
-    values = [v for row in rows for k in keys if _known(v := row.get(k))]
+    values = [v for row in rows for k in keys if is_known(v := row.get(k))]
     return nice_top(max(values, default=0.1))
 
 
@@ -87,7 +82,7 @@ def bin_tip(b: Row, event: str) -> str:
         what = "votes positive" if event == "positive class" else "votes for it"
         seen = f"{what} {number(b['mean_y'])}, {b['votes']:,} votes on {b['n']:,} cases"
     text = f"predicted {number(b['mean_p'])}, {seen}"
-    if not _known(b["bar_lo"]):
+    if not is_known(b["bar_lo"]):
         return text
     return f"{text}; calibrated: {number(b['bar_lo'])} to {number(b['bar_hi'])}"
 
@@ -114,7 +109,7 @@ def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0
     most = max(b["n"] for b in panel["bins"])
     base = y0 + side + PANEL["gap"] + PANEL["counts"]
     for b in panel["bins"]:
-        if _known(b["bar_lo"]):
+        if is_known(b["bar_lo"]):
             x, high = at(b["mean_p"], b["bar_hi"])
             low = at(0, b["bar_lo"])[1]
             sheet.rect(x - 3.5, high, 7, max(low - high, 1), fill="rule")
@@ -168,7 +163,7 @@ def reliability_row(
 def strip_tip(row: Row) -> str:
     """Describe a dot of the dot plot in words."""
     text = f"{row['method']}, {row['stratum']}: ECE {number(row['ece'])}"
-    if _known(row.get("null_low")):
+    if is_known(row.get("null_low")):
         text += f"; null: {interval_text(row, 'null')}"
     return text + f"; floor {number(row['floor'])}; n {row['n']:,}"
 
@@ -180,10 +175,10 @@ def _draw_strip(
         return x0 + min(value / top, 1.0) * width
 
     sheet.line((x0, y), (x0 + width, y), stroke="band")
-    if _known(row.get("null_low")):
+    if is_known(row.get("null_low")):
         left = at(row["null_low"])
         sheet.rect(left, y - 5, at(row["null_high"]) - left, 10, fill="rule")
-    if _known(row.get("floor")):
+    if is_known(row.get("floor")):
         sheet.line((at(row["floor"]), y - 7), (at(row["floor"]), y + 7), stroke="quiet", width=1.5)
     sheet.circle(at(row["ece"]), y, 4.2, fill=role, stroke="paper", tip=strip_tip(row))
 
@@ -412,10 +407,10 @@ def voted_name(point: Row) -> str:
 
 def _voted_tip(point: Row) -> str:
     parts = []
-    if _known(point["share"]):
+    if is_known(point["share"]):
         ends = [f"{100 * point[k]:.0f}" for k in ("share", "low", "high")]
         parts.append("recovers {} % ({} to {})".format(*ends))
-        if _known(point.get("draws_low")):
+        if is_known(point.get("draws_low")):
             ends = [f"{100 * point[k]:.0f}" for k in ("draws_low", "draws_high")]
             parts.append("{} to {} % over draws".format(*ends))
     for key, name in (("vote_nll", "vote NLL"), ("nll", "label NLL")):
@@ -433,7 +428,7 @@ def voted_curve(cell: Row) -> Drawing | None:
     points = voted_points(cell)
     if not points:
         return None
-    shares = any(_known(p["share"]) for p in points)
+    shares = any(is_known(p["share"]) for p in points)
     width, left, right, ends = 480.0, 62.0, 10.0, 44.0
     upper, lower = (58.0, 258.0), (304.0, 384.0)
     title = "Share of the gain recovered" if shares else "Change of vote NLL"
@@ -528,7 +523,7 @@ def _voted_part(
         line = [(x, up(value)) for p, x, value, *_ in placed if p["reads"] == reads]
         sheet.polyline(line, stroke="accent", dash="" if reads == "panel" else "5 3")
     for p, x, _, least, greatest in placed:
-        if shares and _known(p.get("draws_low")):
+        if shares and is_known(p.get("draws_low")):
             bottom, top = up(p["draws_low"]), up(p["draws_high"])
             sheet.rect(x - 3, top, 6, max(bottom - top, 1), fill="rule")
         if math.isfinite(least) and math.isfinite(greatest):
@@ -612,7 +607,7 @@ def forest(
     drawn = [
         (row["method"], change)
         for row in rows
-        if (change := row["changes"].get(metric)) and _known(change["difference"])
+        if (change := row["changes"].get(metric)) and is_known(change["difference"])
     ]
     if not drawn:
         return None
@@ -622,7 +617,7 @@ def forest(
     bottom = top + step * len(drawn)
     label = f"Change of {title} against {baseline}, with 95 % intervals: {len(drawn)} methods."
     sheet = Drawing(left + plot + 14, bottom + 62, label)
-    ends = [c[k] for _, c in drawn for k in ("low", "high") if _known(c[k])]
+    ends = [c[k] for _, c in drawn for k in ("low", "high") if is_known(c[k])]
     bounds = _reach([0.0, *(c["difference"] for _, c in drawn), *ends])
     bounds = (min(bounds[0], 0.0), max(bounds[1], 0.0))
 
@@ -642,7 +637,7 @@ def forest(
     for i, (method, change) in enumerate(drawn):
         y = top + (i + 0.5) * step
         sheet.text(4, y + 4, method, size=12, fill="ink", bold=method == best)
-        if _known(change["low"]):
+        if is_known(change["low"]):
             sheet.line((at(change["low"]), y), (at(change["high"]), y), stroke="quiet", width=1.5)
         inside = bounds[0] <= change["difference"] <= bounds[1]
         outside |= not inside
@@ -686,11 +681,11 @@ def frontier(
     points = [
         p
         for p in facts["points"]
-        if _known(p.get(x))
-        and _known(p.get(y))
+        if is_known(p.get(x))
+        and is_known(p.get(y))
         and (methods is None or p["method"] == baseline or p["method"] in methods)
     ]
-    curve = [c for c in facts["curve"] if _known(c.get(x)) and _known(c.get(y))]
+    curve = [c for c in facts["curve"] if is_known(c.get(x)) and is_known(c.get(y))]
     if not points:
         return None
     across, up = (_reach([p[key] for p in points]) for key in (x, y))
@@ -712,10 +707,10 @@ def frontier(
     thin = 0.6 if len(points) > 12 else 1.0
     places = [at(_clip(p[x], across), _clip(p[y], up)) for p in points]
     for p, (a, b) in zip(points, places, strict=True):
-        if _known(p.get(f"{x}_low")):
+        if is_known(p.get(f"{x}_low")):
             ends = (at(_clip(p[f"{x}_{end}"], across), up[0])[0] for end in ("low", "high"))
             sheet.line((next(ends), b), (next(ends), b), width=thin)
-        if _known(p.get(f"{y}_low")):
+        if is_known(p.get(f"{y}_low")):
             ends = (at(across[0], _clip(p[f"{y}_{end}"], up))[1] for end in ("low", "high"))
             sheet.line((a, next(ends)), (a, next(ends)), width=thin)
     roles = [role_of(p["method"], baseline) for p in points]

@@ -13,13 +13,12 @@ from markupsafe import Markup
 from scalecal.auditing.sentences import SHOWN, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
 from scalecal.auditing.verdict import AGREEMENT, points
-from scalecal.io.text import csv_text, number, percent
+from scalecal.io.text import change_text, csv_text, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.figures import Row, interval_text, role_of
 from scalecal.report.svg import Drawing
 from scalecal.runs.wording import (
-    change_text,
     softening_remark,
     verdict_sentences,
     vote_sentences,

@@ -121,7 +121,7 @@ class Cell:
 
     @property
     def prevalence(self) -> float | None:
-        """Share of positives in the population that numbers are of, where a run was told; else None."""
+        """Share of positives in the population that numbers are of, where a run has one; else None."""
         value = (self.meta.get("options") or {}).get("prevalence")
         return None if value is None else float(value)
 
@@ -134,8 +134,8 @@ class Cell:
 
     def weights_of(self, part: Prediction) -> Float | None:
         """The importance weight of each case of a test set; None where these are all one."""
-        found = self.reweighted(part)
-        return None if found is None else found.weights.by_label(found.y)
+        weighted = self.reweighted(part)
+        return None if weighted is None else weighted.weights.by_label(weighted.y)
 
     @property
     def baseline(self) -> str:

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from scalecal.auditing.audits import Audit
 from scalecal.auditing.rows import INTERVALS
-from scalecal.auditing.sentences import LEVEL, lay_out, p_value
+from scalecal.auditing.sentences import LEVEL, lay_out, p_value, short_names
 from scalecal.cases import Cases, Factor
 from scalecal.checks import Float, InputError
 from scalecal.inference.paired import contrast_of
 from scalecal.inference.units import NORMAL_95
-from scalecal.io.text import number
+from scalecal.io.text import change_text, is_known, listed, number
 from scalecal.metrics import COLUMNS, holm
 from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.scores import Resampled
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 JUDGED = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy")
-"""Metrics by which models are told apart: those over all cases are one family of tests, those in the
+"""Metrics by which models are compared: those over all cases are one family of tests, those in the
 strata another, and p-values are adjusted for all of a family, over all models (Holm, 1979)."""
 
 METRICS = (*JUDGED, *(metric for metric in INTERVALS if metric not in JUDGED))
@@ -99,15 +99,16 @@ def cell_of_audits(audits: Mapping[str, Audit], **about: Any) -> Cell:
     for name, audit in audits.items():
         own = audit.predictions
         made[name, 0] = Prediction(np.arange(len(own)), own.p, own.p_reader, own.rho)
-    told: dict[str, Any] = {"dataset": "", "encoder": "", "meta": {}, **about}
-    told["meta"] = {**told["meta"], "options": {"prevalence": first.meta.get("prevalence")}}
-    return Cell(**told, cases=first.predictions.cases, predictions=made)
+    fields: dict[str, Any] = {"dataset": "", "encoder": "", "meta": {}, **about}
+    fields["meta"] = {**fields["meta"], "options": {"prevalence": first.meta.get("prevalence")}}
+    return Cell(**fields, cases=first.predictions.cases, predictions=made)
 
 
 def _check_same_cases(a: Audit, b: Audit) -> None:
     if any(audit.times is not None for audit in (a, b)):
         raise InputError(
-            "a streamed audit keeps counts, not cases: merge the StreamingAudit objects instead"
+            "a streamed audit keeps counts, not cases, by which models are compared: audit both without "
+            "streaming"
         )
     x, z = a.predictions.cases, b.predictions.cases
     if x.n != z.n:
@@ -169,19 +170,23 @@ def differences(cell: Cell, drawn: Resampled) -> list[Row]:
 
 
 def _tail(samples: Float, p: float, units: int) -> float:
-    """A p-value also beyond the last resample, where counting ends: by Student's t from their spread.
+    """A p-value that holds far in the tail too: by Student's t from the spread of the resamples.
 
-    Counts of R resamples end at 2 / (R + 1), which Holm's rule would multiply above any level.
+    Counts of R resamples end at 2 / (R + 1), which Holm's rule would multiply above any level, and have
+    the tails of a normal law, too thin for few units. Of a count that did not end the larger p is taken.
     """
     from scipy.special import stdtr, stdtrit
 
     known = samples[np.isfinite(samples)]
-    if not len(known) or p > 2.0 / (len(known) + 1):
+    if not len(known):
         return p
     # The resamples are as wide as Student's t makes a 95 % interval.
     degrees = max(1.0, units - 1.0)
     error = float(known.std(ddof=1)) * NORMAL_95 / float(stdtrit(degrees, 0.975))
-    return min(p, 2.0 * float(stdtr(degrees, -abs(known.mean()) / error))) if error > 0 else p
+    if not error > 0:
+        return p
+    by_t = 2.0 * float(stdtr(degrees, -abs(known.mean()) / error))
+    return max(p, by_t) if p > 2.0 / (len(known) + 1) else by_t
 
 
 # In words
@@ -215,7 +220,7 @@ def stratum_sentences(facts: Mapping[str, Any]) -> list[str]:
     """
     out = []
     for model, rows in _judged(facts).items():
-        parts = [row for row in rows if row["stratum"] != "overall" and _known(row["p_holm"])]
+        parts = [row for row in rows if row["stratum"] != "overall" and is_known(row["p_holm"])]
         if parts:
             said = _strata_text(parts, " agreement" if facts["agreement"] else "")
             out.append(f"{model} against {facts['baseline']} by stratum: {said}.")
@@ -232,17 +237,17 @@ def _judged(facts: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def _whole_sentence(model: str, first: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    judged = [row for row in rows if _known(row["p_holm"])]
+    judged = [row for row in rows if is_known(row["p_holm"])]
     if not judged:
         return f"There are too few cases or groups to tell {model} from {first}."
     clear = [row for row in judged if row["p_holm"] < LEVEL]
-    unclear = _listed([_title(row) for row in judged if row["p_holm"] >= LEVEL], "or")
+    unclear = listed([_title(row) for row in judged if row["p_holm"] >= LEVEL], "or")
     if not clear:
         if all(row["low"] == row["high"] == 0 for row in judged):
             return f"{model} does not differ from {first} in {unclear}."
         return f"{model} does not clearly differ from {first} in {unclear}."
     said = [_change(clear[0], f" than {first},"), *map(_change, clear[1:])]
-    text = f"{model} has {_listed(said)}"
+    text = f"{model} has {listed(said)}"
     return f"{text}; no clear difference in {unclear}." if unclear else f"{text}."
 
 
@@ -252,7 +257,7 @@ def _strata_text(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
     for stratum in dict.fromkeys(row["stratum"] for row in clear):
         here = [row for row in clear if row["stratum"] == stratum]
         cases = "1 case" if here[0]["n"] == 1 else f"{here[0]['n']:,} cases"
-        parts.append(f"on {stratum}{kind} ({cases}) {_listed([_change(row) for row in here])}")
+        parts.append(f"on {stratum}{kind} ({cases}) {listed([_change(row) for row in here])}")
     return "; ".join(parts) or "no clear difference"
 
 
@@ -268,24 +273,14 @@ def _title(row: Mapping[str, Any]) -> str:
     return written.get(row["metric"]) or COLUMNS[row["metric"]].title
 
 
-def _listed(words: Sequence[str], last: str = "and") -> str:
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
-def _known(value: float | None) -> bool:
-    return value is not None and bool(np.isfinite(value))
-
-
 # As text
 
 
 def differences_text(facts: Mapping[str, Any]) -> str:
     """Lay several files out as text: the numbers of each by stratum, then the differences."""
-    short = shortened(facts["methods"])
+    short = dict(zip(facts["methods"], short_names(facts["methods"], most=30), strict=True))
     rows = [{**row, "name": short[row["method"]]} for row in facts["rows"]]
-    keys = [k for k in ("ece", "floor", *JUDGED[1:]) if any(_known(r.get(k)) for r in rows)]
+    keys = [k for k in ("ece", "floor", *JUDGED[1:]) if any(is_known(r.get(k)) for r in rows)]
     titles = ["floor" if k == "floor" else _title({"metric": k}) for k in keys]
     order = {m: i for i, m in enumerate(facts["methods"])}
     strata = ("overall", *facts["strata"])
@@ -310,8 +305,8 @@ def differences_text(facts: Mapping[str, Any]) -> str:
     for model in facts["methods"][1:]:
         own = [row for row in facts["differences"] if row["model"] == model]
         for row in filter(_is_shown, own):
-            p = p_value(row["p_holm"]) if _known(row["p_holm"]) else "-"
-            lines.append([short[model], row["stratum"], _title(row), _interval(row), p])
+            p = p_value(row["p_holm"]) if is_known(row["p_holm"]) else "-"
+            lines.append([short[model], row["stratum"], _title(row), change_text(row), p])
         ends.add(len(lines) - 1)
     parts.append(lay_out(lines, rules=ends))
     return "\n\n".join(parts)
@@ -321,34 +316,5 @@ def _is_shown(row: Mapping[str, Any]) -> bool:
     """Whether a terminal shows a difference: all that are judged, of strata the first or clear ones."""
     if row["metric"] not in JUDGED:
         return False
-    clear = _known(row["p_holm"]) and row["p_holm"] < LEVEL
+    clear = is_known(row["p_holm"]) and row["p_holm"] < LEVEL
     return row["stratum"] == "overall" or row["metric"] in JUDGED[:3] or clear
-
-
-def shortened(names: Sequence[str], most: int = 30) -> dict[str, str]:
-    """Names cut in the middle to a width, still all different.
-
-    Examples
-    --------
-    >>> shortened(["a.csv", "predictions_of_the_second_model.csv"], 16)
-    {'a.csv': 'a.csv', 'predictions_of_the_second_model.csv': 'predict...el.csv'}
-    """
-    cut = {
-        name: name
-        if len(name) <= most
-        else f"{name[: (most - 2) // 2]}...{name[-((most - 3) // 2) :]}"
-        for name in names
-    }
-    if len(set(cut.values())) == len(cut):
-        return cut
-    return {name: f"{short} ({i + 1})" for i, (name, short) in enumerate(cut.items())}
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    if not _known(row["difference"]):
-        return "-"
-    if row["low"] == row["high"] == 0:
-        return "0"
-    if not _known(row["low"]):
-        return f"{row['difference']:+.3f}"
-    return f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"

@@ -37,8 +37,9 @@ from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.inference.units import NORMAL_95
 from scalecal.io.store import plain
+from scalecal.io.text import listed
 from scalecal.metrics.arguments import as_table, read_hard_event
-from scalecal.panel import split_probability, vote_log_pmf
+from scalecal.panel import PRIOR_SD_SHIFTED, split_probability, vote_log_pmf
 from scalecal.runs import wording
 from scalecal.runs.cells import BASELINE, PUBLISHED, VOTED, Cell, Prediction
 from scalecal.runs.differences import cell_of_audits, differences, differences_text
@@ -217,8 +218,10 @@ def compare_cell(
         cell.methods if files else [base, *([after] if after else [best["method"]] if best else [])]
     )
     made = dict(audits or {})
-    told = options | {"prevalence": cell.prevalence}
-    made = {m: made.get(m) or audit_predictions(cell.answers(m), **told) for m in shown}
+    made = {
+        m: made.get(m) or audit_predictions(cell.answers(m), prevalence=cell.prevalence, **options)
+        for m in shown
+    }
     first, both = cell.first(base), _two_answers(cell, shown)
     facts: dict[str, Any] = {
         "name": _name(cell),
@@ -317,8 +320,7 @@ def compare_files(
         )
         for name, own in predictions.items()
     }
-    listed = names if len(names) < 4 else [names[0], f"{len(names) - 1} others"]
-    called = f"{', '.join(listed[:-1])} and {listed[-1]}"
+    called = listed(names if len(names) < 4 else [names[0], f"{len(names) - 1} others"])
     sources = next(iter(predictions.values())).sources
     meta = {"files": sources or dict.fromkeys(names)}
     cell = cell_of_audits(audits, dataset=called, meta=meta)
@@ -702,7 +704,7 @@ REMEDIES: dict[str, tuple[Calibrator, str]] = {
     "quadratic": (QuadraticScaling(), "a quadratic in the logits, increasing over the cases"),
     "beta": (BetaCalibration(), "a line through log p and log (1 - p)"),
     "panel": (
-        PanelCalibrator(prior_sd=2.0),
+        PanelCalibrator(prior_sd=PRIOR_SD_SHIFTED),
         "the panel model: a line through the logits for the label, and a reader's answer from the votes",
     ),
 }

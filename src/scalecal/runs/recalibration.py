@@ -12,7 +12,7 @@ import contextlib
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -45,8 +45,8 @@ from scalecal.checks import (
     check_probs,
 )
 from scalecal.io.store import plain
-from scalecal.io.text import number
-from scalecal.panel import check_sizes, split_probability
+from scalecal.io.text import change_text, number
+from scalecal.panel import PRIOR_SD_SHIFTED, check_sizes, split_probability
 from scalecal.runs import wording
 from scalecal.runs.calibrating import Readers
 from scalecal.runs.cells import BASELINE, Cell, Prediction
@@ -69,9 +69,6 @@ READER_ONLY = "reader-only"
 """What `none` is called where a reader's answer is added: p stays as it is."""
 
 _NOTHING = (BASELINE, READER_ONLY)
-
-PRIOR_SD = 2.0
-"""Prior standard deviation of the panel's intercept, for predictions of a foreign model."""
 
 _FORMAT = 1
 _KIND = "scalecal calibrator"
@@ -350,6 +347,7 @@ def calibrate_predictions(
     n_resamples: int = 1000,
     seed: int = 0,
     dataset: str = "predictions",
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Calibration:
     """Mend predictions on `scalecal.cases.Cases`.
 
@@ -363,6 +361,8 @@ def calibrate_predictions(
         Name of the data, for the page.
     method, n_folds, n_bins, n_resamples, seed
         As `calibrate`.
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
     """
     check_choice(method, [AUTO, BASELINE, *CALIBRATORS], "method")
     check_positive_int(n_folds, "n_folds", least=2)
@@ -372,7 +372,9 @@ def calibrate_predictions(
         fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
     candidates = _candidates(method, data)
     out: dict[str, Crossfitted] = {}
+    # Fitting, choosing and comparing take about as long.
     for name, candidate in candidates.items():
+        advance(0.3 / len(candidates))
         try:
             out[name] = data.crossfit(candidate, fold, strict=method == AUTO)
         except (InputError, ScalecalWarning) as error:
@@ -381,11 +383,15 @@ def calibrate_predictions(
             notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({error}).")
     chosen = _lowest({name: _log_loss(data.y, answers.p) for name, answers in out.items()})
     after, picked = chosen, [chosen] * (int(fold.max()) + 1)
+    if method == AUTO and chosen not in _NOTHING:  # doing nothing needs no measure of the choice
+        tried = {m: candidates[m] for m in out}
+        for k in range(len(picked)):
+            picked[k] = _choose(data.take(fold != k), tried, n_folds=len(picked), seed=seed)
+            advance(0.3 / len(picked))
+    else:
+        advance(0.3)
     if method == AUTO:
-        after = AUTO
-        if chosen not in _NOTHING:  # doing nothing needs no measure of the choice
-            picked = _nested_choices(data, {m: candidates[m] for m in out}, fold, seed)
-        out[AUTO] = _stitched(out, picked, fold)
+        after, out[AUTO] = AUTO, _stitched(out, picked, fold)
     about = {
         "after": after,
         "method": method,
@@ -423,9 +429,8 @@ def calibrate_predictions(
     }
     mended = _with_answers(mended, answers[after, 0])
     cell = Cell(dataset, "model", data.cases, answers, {"calibration": about})
-    comparison = _compared(
-        cell, recalibrator, {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-    )
+    options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    comparison = _compared(cell, recalibrator, options, lambda done: advance(0.4 * done))
     left_out = left_out_note(len(predictions) - len(labelled), len(predictions))
     said = [*data.notes, *notes, *comparison.audits[after].notes]
     said = [note for note in said if note != left_out]
@@ -445,6 +450,7 @@ def apply_recalibrator(
     n_resamples: int = 1000,
     seed: int = 0,
     dataset: str = "predictions",
+    advance: Callable[[float], object] = lambda _: None,
 ) -> Calibration:
     """Mend other predictions, and compare before and after where cases have labels.
 
@@ -454,7 +460,7 @@ def apply_recalibrator(
         Of cases that the calibrator was not fitted to, with or without labels.
     recalibrator
         From `calibrate`, or `Recalibrator.load`.
-    n_bins, n_resamples, seed, dataset
+    n_bins, n_resamples, seed, dataset, advance
         As `calibrate_predictions`.
     """
     fitted_to = dict(recalibrator.about.get("fitted_to") or {})
@@ -487,7 +493,7 @@ def apply_recalibrator(
     }
     cell = Cell(dataset, "model", before.cases.stratified(), answers, {"calibration": about})
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-    comparison = _compared(cell, recalibrator, options)
+    comparison = _compared(cell, recalibrator, options, advance)
     return Calibration(mended, recalibrator, comparison, tuple(comparison.audits[name].notes))
 
 
@@ -561,7 +567,7 @@ class _Data:
         known: dict[str, Any] = {
             "kappa": self.readers.kappa,
             "vote_share": self.readers.vote_share,
-            "prior_sd": PRIOR_SD,
+            "prior_sd": PRIOR_SD_SHIFTED,
         }
         if isinstance(label, PanelCalibrator):
             return PanelCalibrator(**known)
@@ -628,27 +634,21 @@ def _lowest(losses: Mapping[str, float]) -> str:
     return min(losses, key=lambda name: losses[name])
 
 
-def _nested_choices(
-    data: _Data, candidates: Mapping[str, Calibrator], fold: Int, seed: int
-) -> list[str]:
-    """The candidate that each fold gets: chosen by cross-fitting within the other folds."""
-    nothing, picked = next(iter(candidates)), []
-    for k in range(int(fold.max()) + 1):
-        rest = data.take(fold != k)
-        losses = {nothing: _log_loss(rest.y, rest.p)}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ScalecalWarning)
-            try:
-                inner = fold_numbers(rest.y, int(fold.max()) + 1, groups=rest.groups, seed=seed)
-            except InputError:  # too few to choose by
-                picked.append(nothing)
-                continue
-        for name, candidate in candidates.items():
-            with contextlib.suppress(InputError, ScalecalWarning):
-                own = rest.crossfit(_label_of(candidate), inner, strict=True)
-                losses[name] = _log_loss(rest.y, own.p)
-        picked.append(_lowest(losses))
-    return picked
+def _choose(rest: _Data, candidates: Mapping[str, Calibrator], *, n_folds: int, seed: int) -> str:
+    """The candidate that a fold gets: chosen by cross-fitting within the rest, the other folds."""
+    nothing = next(iter(candidates))
+    losses = {nothing: _log_loss(rest.y, rest.p)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScalecalWarning)
+        try:
+            inner = fold_numbers(rest.y, n_folds, groups=rest.groups, seed=seed)
+        except InputError:  # too few to choose by
+            return nothing
+    for name, candidate in candidates.items():
+        with contextlib.suppress(InputError, ScalecalWarning):
+            own = rest.crossfit(_label_of(candidate), inner, strict=True)
+            losses[name] = _log_loss(rest.y, own.p)
+    return _lowest(losses)
 
 
 def _stitched(out: Mapping[str, Crossfitted], picked: Sequence[str], fold: Int) -> Crossfitted:
@@ -682,7 +682,12 @@ def _with_answers(mended: Predictions, own: Prediction) -> Predictions:
     return replace(mended, p=p, p_reader=reader, rho=own.rho)
 
 
-def _compared(cell: Cell, recalibrator: Recalibrator, options: Mapping[str, Any]) -> Comparison:
+def _compared(
+    cell: Cell,
+    recalibrator: Recalibrator,
+    options: Mapping[str, Any],
+    advance: Callable[[float], object],
+) -> Comparison:
     """Compare a cell's methods; its `after` is audited as the file that is written will be."""
     after = str(cell.calibration["after"])
     answers = cell.answers(after)
@@ -690,7 +695,8 @@ def _compared(cell: Cell, recalibrator: Recalibrator, options: Mapping[str, Any]
     if sizes is not None and answers.p_reader is not None and answers.cases.p_split is None:
         split = split_probability(as_logits(answers.p_reader), answers.rho, sizes)
         answers = replace(answers, cases=replace(answers.cases, p_split=split))
-    return compare_cell(cell, audits={after: audit_predictions(answers, **options)}, **options)
+    audits = {after: audit_predictions(answers, **options)}
+    return compare_cell(cell, audits=audits, advance=advance, **options)
 
 
 @contextlib.contextmanager
@@ -746,7 +752,7 @@ def candidates_text(facts: Mapping[str, Any]) -> str:
         line = [
             f"{name} (chosen)" if is_chosen else name,
             number(row["nll"]),
-            wording.change_text(row["changes"].get("nll")),
+            change_text(row["changes"].get("nll")),
             f"{number(row['ece'])} ({number(row['floor'])})",
         ]
         lines.append([*line, number(row.get("vote_nll"))] if voted else line)
@@ -772,7 +778,7 @@ def calibration_sentences(facts: Mapping[str, Any]) -> list[str]:
 
 def _verdict(change: Mapping[str, Any]) -> str:
     """Whether a change is beyond chance."""
-    text = wording.change_text(change)
+    text = change_text(change)
     if change["low"] is None:
         return f"changes by {text}; there are too few cases or groups to say more"
     if text == "0":

@@ -21,7 +21,7 @@ from scalecal.auditing.sentences import (
     short_names,
 )
 from scalecal.auditing.verdict import BADGES, CRITERION, points
-from scalecal.io.text import number
+from scalecal.io.text import change_text, number
 from scalecal.metrics import COLUMNS, holm
 from scalecal.runs.cells import PUBLISHED, VOTED
 from scalecal.runs.differences import difference_sentences, stratum_sentences
@@ -103,23 +103,6 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
     text, whole = ("method", "reads", "recovered_reason"), ("seeds", "voted")
     kinds: dict[str, Any] = {str(c): np.float64 for c in table if c not in (*text, *whole)}
     return table.astype(kinds | dict.fromkeys(whole, "Int64"))
-
-
-def change_text(change: Mapping[str, Any] | None) -> str:
-    """Write a change with its 95 % interval; "-" where there is none.
-
-    Examples
-    --------
-    >>> change_text({"difference": -0.016, "low": -0.021, "high": -0.01})
-    '-0.016 [-0.021, -0.010]'
-    """
-    if not change or change["difference"] is None:
-        return "-"
-    if not any(change[k] for k in ("difference", "low", "high")):
-        return "0"
-    if change["low"] is None:
-        return f"{change['difference']:+.3f}"
-    return "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format_map(change)
 
 
 def _share_text(share: Mapping[str, Any]) -> str:
