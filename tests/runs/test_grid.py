@@ -279,6 +279,7 @@ def test_a_larger_gain_that_raises_label_nll_is_not_passed_over_in_silence(gain,
     assert claim in said
     assert "without raising label NLL" in said
     cell = facts_of({"jury": jury, "platt": platt}) | {"hardest": "", "name": "a"}
+    cell["verdict"] = {"badge": "inconclusive", "failing": []}
     several = lead([cell, cell])[2]["text"]
     assert ("without raising label NLL" in several) is (gain == 0)
     assert "jury changes vote NLL by -0.050 [-0.052, -0.048], but label NLL by +0.040" in said

@@ -664,9 +664,11 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
     """
     if cell.calibration:
         return cell, dict(cell.calibration["about"])
-    if cell.methods == [BASELINE] or len(cell.methods) != 1 or cell.prevalence is not None:
+    if cell.methods == [BASELINE] or len(cell.methods) != 1:
         return cell, {}
     base = cell.first(cell.baseline)
+    if cell.reweighted(base) is not None:
+        return cell, {}
     y, logits = cell.y[base.rows], as_logits(base.p)
     if not np.isfinite(logits).all():
         return cell, {}
