@@ -154,11 +154,12 @@ def test_frequent_reports_are_drawn_now_and_then(monkeypatch):
 def test_audit_on_a_terminal(tmp_path, quiet):
     """A bar on standard error, and standard output as it is elsewhere."""
     rng = np.random.default_rng(0)
-    p = rng.random(5_000)
+    p = rng.random(500)
     file = tmp_path / "p.csv"
-    rows = zip(p, rng.random(5_000) < p, rng.integers(0, 2, 5_000), strict=True)
+    rows = zip(p, rng.random(500) < p, rng.integers(0, 2, 500), strict=True)
     file.write_text("p,label,stratum\n" + "".join(f"{a},{b:d},s{c}\n" for a, b, c in rows))
-    command = [sys.executable, "-m", "scalecal", "audit", str(file), *(["-q"] if quiet else [])]
+    at_once = "import scalecal.cli.app as app; app.BAR_AFTER = 0.0; import scalecal.cli; app.main()"
+    command = [sys.executable, "-c", at_once, "audit", str(file), *(["-q"] if quiet else [])]
     parent, child = pty.openpty()
     done = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=child, env={**os.environ, "TERM": "xterm"}

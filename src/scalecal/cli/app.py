@@ -148,12 +148,16 @@ def is_quiet() -> bool:
     return _quiet.get()
 
 
+BAR_AFTER = 0.5
+"""Seconds of work before a bar appears."""
+
+
 @contextmanager
 def showing(title: str) -> Iterator[Callable[[float], object]]:
     """Show how far work is: give what this returns to a function's `advance`."""
     from scalecal.progress import Progress
 
-    with Progress(1.0, unit="", title=title, show=not is_quiet(), after=0.5) as progress:
+    with Progress(1.0, unit="", title=title, show=not is_quiet(), after=BAR_AFTER) as progress:
         yield progress.advance
 
 
