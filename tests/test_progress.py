@@ -158,7 +158,9 @@ def test_audit_on_a_terminal(tmp_path, quiet):
     file = tmp_path / "p.csv"
     rows = zip(p, rng.random(500) < p, rng.integers(0, 2, 500), strict=True)
     file.write_text("p,label,stratum\n" + "".join(f"{a},{b:d},s{c}\n" for a, b, c in rows))
-    at_once = "import scalecal.cli.app as app; app.BAR_AFTER = 0.0; import scalecal.cli; app.main()"
+    at_once = (
+        "import sys, scalecal.cli as c; sys.modules['scalecal.cli.app'].BAR_AFTER = 0.0; c.main()"
+    )
     command = [sys.executable, "-c", at_once, "audit", str(file), *(["-q"] if quiet else [])]
     parent, child = pty.openpty()
     done = subprocess.Popen(

@@ -143,6 +143,7 @@ class Audit:
             classes=self.meta["classes"],
             reader=self.meta.get("votes_judge") == "p_reader",
             foreseen=self.predictions.cases.p_split is not None,
+            population=None if self.reweighted is None else self.meta,
         )
 
     def __str__(self) -> str:

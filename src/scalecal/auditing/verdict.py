@@ -8,7 +8,7 @@ correction for all tests behind it, `good` only where the cases suffice to rule 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, nan, sqrt
+from math import isfinite, log, nan, sqrt
 from typing import Any
 
 from scalecal.auditing.sentences import LEVEL, error_kind, overall_p, p_text
@@ -76,8 +76,11 @@ def judge(
     classes: Sequence[str] = ("0", "1"),
     foreseen: bool = False,
     reader: bool = False,
+    population: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Judge an audit's rows (the first is `overall`); arguments as `sentences`.
+
+    `population` is the audit's meta where its numbers are of another prevalence than that of the cases.
 
     Returns
     -------
@@ -117,6 +120,7 @@ def judge(
         "reader": reader and bool(failing),
         "hint": not wrong and min(whole["p"], least, key=_last) < LEVEL,
         "small": bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong)),
+        "population": population,
         "positive": "positive" if len(classes) == 2 and classes[1] == "1" else classes[-1],
     }
     badge = "good" if bounded and not facts["hint"] else "inconclusive"
@@ -162,7 +166,7 @@ def _whole(row: Row) -> dict[str, Any]:
         "name": "overall",
         "p": nan if p is None else p,
         "error": sqrt(max(error, 0.0)) if isfinite(error) else nan,
-        "high": max(sqrt(max(high, 0.0)), _least(units)) if isfinite(high) else nan,
+        "high": min(1.0, max(sqrt(max(high, 0.0)), _least(units))) if isfinite(high) else nan,
     }
 
 
@@ -247,7 +251,10 @@ def _error(facts: Mapping[str, Any]) -> str:
             f"Its probabilities are too {kind}: on average it expects {percent(row['mean_p'])} "
             f"{facts['positive']}, where {percent(row['prevalence'])} are"
         )
-    return f"Its probabilities are off, by {points(facts['whole']['error'])} typically"
+    return (
+        f"Its probabilities do not fit the labels: the calibration error (ECE) is {points(row['ece'])}, "
+        f"where a calibrated model would show {points(row['floor'])}"
+    )
 
 
 def _part(part: Mapping[str, Any]) -> str:
@@ -260,8 +267,8 @@ def _part(part: Mapping[str, Any]) -> str:
     half = (t[f"{key}_high"] - t[f"{key}_low"]) / 2
     if not abs(t[key]) > half:
         return (
-            f"readers do not vote as it says, though its errors make up for each other on average "
-            f"({percent(t['vote_confidence'])} said, {percent(t['vote_agreement'])} observed)"
+            "readers do not vote as it says, in one direction here and in the other there "
+            f"(on average {percent(t['vote_confidence'])} said, {percent(t['vote_agreement'])} observed)"
         )
     if key == "vote_overconfidence":
         way = "surer" if sure > 0 else "less sure"
@@ -336,6 +343,9 @@ def _numbers(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """Name and value of the numbers beneath the headline."""
     row, whole = facts["row"], facts["whole"]
     out = [("Cases", number(row["n"]))]
+    if (of := facts["population"]) is not None:
+        worth = f"{percent(of['prevalence'])} positive (worth {of['n_effective']:,.0f} cases)"
+        out.append(("Reweighted to", worth))
     if row.get("n_groups"):
         out.append(("Groups", number(row["n_groups"])))
     if isfinite(whole["high"]):
@@ -422,6 +432,15 @@ def _advice(badge: str, facts: Mapping[str, Any]) -> dict[str, str]:
     if badge == "attention":
         heading = "Mend it before use"
         text = "Fit a calibrator on cases that the model has not seen (scalecal calibrate), and audit again."
+        if facts["row"]["prevalence"] in (0.0, 1.0):
+            heading = "Check the labels"
+            text = "All cases are of one class: collect cases of the others before it is judged or mended."
+        if (of := facts["population"]) is not None:
+            odds = [share / (1.0 - share) for share in (of["prevalence"], of["sample_prevalence"])]
+            text = (
+                "Calibrate it to these cases as they were sampled (scalecal calibrate); "
+                f"then add {log(odds[0] / odds[1]):+.2f} to its log-odds for this prevalence."
+            )
     elif badge == "good":
         heading, text = "Nothing", "Use the probabilities as they are, on cases like these."
     elif (facts["row"].get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:

@@ -513,7 +513,8 @@ def _first(facts: Row, n_full: int) -> dict[str, Any]:
     # Of several models, the one whose tests are clearest.
     cell = min(drawn, key=lambda c: 2.0 if c["verdict"]["p"] is None else c["verdict"]["p"])
     several = len(facts["cells"]) > 1
-    base, hard, seeds = cell["baseline"], cell["hardest"], cell["n_seeds"]
+    base, hard, seeds = cell["judged"], cell["hardest"], cell["n_seeds"]
+    role = "before" if base == cell["baseline"] else "accent"
     panels = {p["stratum"]: p for p in cell["reliability"][base]}
     panel = panels.get(hard) or panels.get("overall")
     note = f"seed {cell['seed']}, one of {seeds} repeats of split and training" if seeds > 1 else ""
@@ -527,12 +528,12 @@ def _first(facts: Row, n_full: int) -> dict[str, Any]:
     drawing = {**panel, "method": base}
     band = figures.calibrated_band(panel)
     return out | {
-        "panel": _reliability_panel(cell, base, "before", panel),
+        "panel": _reliability_panel(cell, base, role, panel),
         "title": f"{title.capitalize()}: {gloss} (n = {n})"
         if gloss
         else f"{title.capitalize()} (n = {n})",
         "said": f"error {points(panel['ece'])}{band and f'; calibrated: {band}'}",
-        "strip": svg(figures.lead_strip(drawing, top=figures.ece_top([cell]), role="before")),
+        "strip": svg(figures.lead_strip(drawing, top=figures.ece_top([cell]), role=role)),
         "caption": _caption(cell, panel, several),
     }
 

@@ -265,7 +265,8 @@ def compare_cell(
         "referral": _referral(cell, shown),
         "decision": _decision(made),
         "two_answers": both,
-        "surest": _surest(cell, base),
+        "judged": after or base,
+        "surest": _surest(cell, after or base),
         "cases": _overconfident(cell, base, shown[1] if shown[1:] else None, both),
         "splits": [] if both is None else _likely_splits(cell, both),
     }
@@ -1040,6 +1041,7 @@ def _surest(cell: Cell, method: str) -> list[Row]:
             "path": None if paths is None else str(paths[i]) or None,
         }
         for i in first[excess[first] > 0].tolist()
+        if table[i, top[i]] - excess[i] < 0.5  # most readers, or the label, are against it
     ]
 
 

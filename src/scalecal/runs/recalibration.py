@@ -70,6 +70,9 @@ READER_ONLY = "reader-only"
 
 _NOTHING = (BASELINE, READER_ONLY)
 
+MOST_FOLDS = 20
+"""Folds at most: every candidate is fitted once for each, and again within each where one is chosen."""
+
 _FORMAT = 1
 _KIND = "scalecal calibrator"
 
@@ -366,6 +369,8 @@ def calibrate_predictions(
     """
     check_choice(method, [AUTO, BASELINE, *CALIBRATORS], "method")
     check_positive_int(n_folds, "n_folds", least=2)
+    if n_folds > MOST_FOLDS:
+        raise InputError(f"n_folds must be {MOST_FOLDS} or less, got {n_folds}")
     labelled = predictions.labelled()
     data = _Data.of(labelled, readers or Readers(), method)
     with _noted() as notes:
@@ -381,6 +386,8 @@ def calibrate_predictions(
             if method != AUTO:
                 raise
             notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({error}).")
+            if name == list(candidates)[-1] and not out:
+                raise InputError(f"no candidate can be fitted: {error}") from error
     chosen = _lowest({name: _log_loss(data.y, answers.p) for name, answers in out.items()})
     after, picked = chosen, [chosen] * (int(fold.max()) + 1)
     if method == AUTO and chosen not in _NOTHING:  # doing nothing needs no measure of the choice

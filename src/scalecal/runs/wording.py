@@ -200,7 +200,9 @@ def _with_room(table: Mapping[str, Sequence[str]], titles: Sequence[str]) -> lis
 def files_text(facts: Facts) -> str:
     """What is to be said of several files: each on its own, a line each, then how they differ."""
     alone = [
-        f"{name}: {' '.join(facts['audits'][name]['sentences'][:2])}" for name in facts["methods"]
+        f"{name}: {facts['audits'][name]['verdict']['word'].upper()}. "
+        f"{' '.join(facts['audits'][name]['sentences'][:2])}"
+        for name in facts["methods"]
     ]
     return "\n".join([*alone, "", *difference_sentences(facts), *stratum_sentences(facts)])
 
@@ -226,7 +228,13 @@ def verdict(cells: Sequence[Facts]) -> dict[str, Any]:
         return _tally(cells)
     facts = cells[0]
     made = {name: audit["verdict"] for name, audit in facts["audits"].items()}
-    own = {key: value for key, value in made.pop(facts["baseline"]).items() if key != "answers"}
+    own = {key: value for key, value in made.pop(facts["judged"]).items() if key != "answers"}
+    if facts["judged"] != facts["baseline"]:  # of a calibration: after it, beside what was before
+        own["headline"] = f"After {facts['calibration']['chosen']}: {own['headline']}"
+        own["numbers"] = [
+            {"name": "Before", "value": made[facts["baseline"]]["word"]},
+            *own["numbers"],
+        ]
     if facts["differences"]:  # of several files: the first, and the badges of the others
         others = [{"name": name, "value": other["word"]} for name, other in made.items()]
         own["headline"] = f"{facts['baseline']}: {own['headline']}"
@@ -239,7 +247,7 @@ def lead(cells: Sequence[Facts]) -> list[dict[str, str]]:
     if len(cells) > 1:
         return _answers(cells)
     facts = cells[0]
-    answers = facts["audits"][facts["baseline"]]["verdict"]["answers"][:2]
+    answers = facts["audits"][facts["judged"]]["verdict"]["answers"][:2]
     if facts["differences"]:
         whose = facts["baseline"]
         answers = [{**answer, "heading": f"{whose}: {answer['heading']}"} for answer in answers]
@@ -271,8 +279,10 @@ def help_answer(facts: Facts) -> dict[str, str]:
             "heading": f"Against {facts['baseline']}",
             "text": " ".join(difference_sentences(facts)),
         }
-    own = facts["audits"][facts["baseline"]]["verdict"]
+    own = facts["audits"][facts["judged"]]["verdict"]
     advice, badge, best = own["answers"][2], own["badge"], facts["best"]
+    if facts["judged"] != facts["baseline"]:
+        return {**advice, **_mended(facts)}
     if len(facts["methods"]) == 1:
         return dict(advice)
     if best is not None and best["sure"]:
@@ -293,6 +303,21 @@ def help_answer(facts: Facts) -> dict[str, str]:
     return {**advice, "text": f"{text} {advice['text']}"}
 
 
+def _mended(facts: Facts) -> dict[str, str]:
+    """What to do with the result of a calibration, and what it has changed."""
+    before = facts["audits"][facts["baseline"]]["verdict"]
+    text = f"Before: {before['headline']}"
+    row = _row(facts, facts["judged"])
+    for metric in ("nll", "vote_nll"):
+        if (change := row["changes"].get(metric)) and change["difference"]:
+            title = NAMES[metric]
+            text += f" {title[0].upper()}{title[1:]} changes by {change_text(change)}."
+    chosen = facts["calibration"]["chosen"]
+    if chosen in ("none", "reader-only"):
+        return {"heading": "Leave p as it is", "text": f"No candidate is better. {text}"}
+    return {"heading": f"Use the result of {chosen}", "text": text}
+
+
 def _use(facts: Facts, name: str, metric: str) -> dict[str, str]:
     """Heading and text that recommend a method."""
     badge = facts["verdict"]["badge"]
@@ -303,6 +328,8 @@ def _use(facts: Facts, name: str, metric: str) -> dict[str, str]:
     if badge == "good":
         return {"heading": "Nothing is needed", "text": f"If you want more: {name} {gain}."}
     heading, text = f"Use {name}", f"It {gain}."
+    if name in facts["derived"]:
+        text += f" To get it: scalecal calibrate --method {name}."
     if softening_remark(facts, name):
         text += " Plain softening by one temperature may do as well."
     after = facts["audits"].get(name)
