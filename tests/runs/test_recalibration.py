@@ -169,6 +169,22 @@ def test_none_leaves_p_and_adds_the_reader():
     assert result.predictions.p_reader is not None
 
 
+def test_the_first_screen_is_of_what_is_after():
+    facts = calibrate(*made()[:2], n_resamples=100).comparison.facts
+    assert facts["judged"] == "auto"
+    assert facts["verdict"]["headline"].startswith(f"After {facts['calibration']['chosen']}: ")
+    assert facts["verdict"]["numbers"][0] == {"name": "Before", "value": "Attention"}
+    assert facts["verdict"]["badge"] == facts["audits"]["auto"]["verdict"]["badge"]
+    assert facts["lead"][2]["heading"] == f"Use the result of {facts['calibration']['chosen']}"
+    assert "Label NLL changes by -" in facts["lead"][2]["text"]
+
+
+@pytest.mark.parametrize("bad", [{"kappa": 1.4, "vote_share": 0.5}, {"n_folds": 21}])
+def test_numbers_that_cannot_be_are_refused(bad):
+    with pytest.raises(InputError, match=r"kappa must lie|n_folds must be 20 or less"):
+        calibrate(*made()[:2], n_raters=5, n_resamples=50, **bad)
+
+
 @pytest.mark.parametrize("name", [name for name in CALIBRATORS if name != "identity"])
 @pytest.mark.parametrize("voted", [False, True])
 def test_every_calibrator_by_name(name, voted):

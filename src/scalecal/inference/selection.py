@@ -211,10 +211,12 @@ def selection_draws(
         cell = np.where(own < 0, n_strata, own).astype(np.int64) * n_bins + bin_of
         flat = (cell + np.arange(b)[:, None] * width).ravel()
         shape = (b, n_strata + 1, n_bins)
-        weight = np.where(drawn, w1, w0)
-        total = np.bincount(flat, weights=(weight * (p - drawn)).ravel(), minlength=b * width)
+        weight = None if weights is None else np.where(drawn, w1, w0)
+        excess = p - drawn if weight is None else weight * (p - drawn)
+        total = np.bincount(flat, weights=excess.ravel(), minlength=b * width)
         residual[part] = total.reshape(shape)[:, :n_strata]
-        size = np.bincount(flat, weights=weight.ravel(), minlength=b * width)
+        mass = None if weight is None else weight.ravel()
+        size = np.bincount(flat, weights=mass, minlength=b * width)
         count[part] = size.reshape(shape)[:, :n_strata]
         advance(b / n_resamples)
     count[:, scarce] = 0.0
