@@ -70,6 +70,11 @@ READER_ONLY = "reader-only"
 
 _NOTHING = (BASELINE, READER_ONLY)
 
+_KEPT_NOTE = (
+    "What is after was measured on cross-fitted answers. The calibrator kept for new cases is fitted to all "
+    "of these; its own error may lie a little beyond the margins shown."
+)
+
 MOST_FOLDS = 20
 """Folds at most: every candidate is fitted once for each, and again within each where one is chosen."""
 
@@ -440,6 +445,8 @@ def calibrate_predictions(
     comparison = _compared(cell, recalibrator, options, lambda done: advance(0.4 * done))
     left_out = left_out_note(len(predictions) - len(labelled), len(predictions))
     said = [*data.notes, *notes, *comparison.audits[after].notes]
+    if chosen not in _NOTHING:
+        said.append(_KEPT_NOTE)
     said = [note for note in said if note != left_out]
     if about["n_unlabelled"]:
         said.append(
