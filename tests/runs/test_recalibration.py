@@ -179,6 +179,15 @@ def test_the_first_screen_is_of_what_is_after():
     assert "Label NLL changes by -" in facts["lead"][2]["text"]
 
 
+def test_certain_answers_are_noted():
+    y, p, _ = made(300)
+    notes = calibrate(y, p, method="isotonic", **FEW).notes
+    assert any("isotonic answers 0 or 1 in" in note for note in notes)
+    assert not any(
+        "answers 0 or 1" in note for note in calibrate(y, p, method="platt", **FEW).notes
+    )
+
+
 @pytest.mark.parametrize("bad", [{"kappa": 1.4, "vote_share": 0.5}, {"n_folds": 21}])
 def test_numbers_that_cannot_be_are_refused(bad):
     with pytest.raises(InputError, match=r"kappa must lie|n_folds must be 20 or less"):

@@ -46,6 +46,7 @@ from scalecal.checks import (
 )
 from scalecal.io.store import plain
 from scalecal.io.text import change_text, number
+from scalecal.metrics.arguments import as_table
 from scalecal.panel import PRIOR_SD_SHIFTED, check_sizes, split_probability
 from scalecal.runs import wording
 from scalecal.runs.calibrating import Readers
@@ -447,6 +448,12 @@ def calibrate_predictions(
     said = [*data.notes, *notes, *comparison.audits[after].notes]
     if chosen not in _NOTHING:
         said.append(_KEPT_NOTE)
+    certain = int(np.isin(as_table(answers[after, 0].p), (0.0, 1.0)).any(axis=1).sum())
+    if certain:
+        said.append(
+            f"{after} answers 0 or 1 in {certain:,} of {len(labelled):,} cases: one that it is wrong about "
+            "costs the log loss as much as rounding allows, and a reader's answer there is as extreme."
+        )
     said = [note for note in said if note != left_out]
     if about["n_unlabelled"]:
         said.append(
