@@ -13,7 +13,6 @@ SLOW = os.environ.get("SCALECAL_SLOW") == "1"
 RUNS = 1000 if SLOW else 30
 QUICK = (
     "977 cases",
-    "98 groups of 10",
     "16 groups of 60",
     "8 groups of 20",
     "98 groups of 10, paired",
