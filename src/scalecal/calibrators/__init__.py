@@ -25,7 +25,6 @@ from scalecal.calibrators.logistic import (
     fit_platt,
     fit_vector_scaling,
 )
-from scalecal.calibrators.matrix import StructuredMatrixScaling, fit_structured_matrix
 from scalecal.calibrators.panels import PanelCalibrator, ReaderOnTop
 from scalecal.calibrators.splines import (
     QuadraticScaling,
@@ -33,6 +32,7 @@ from scalecal.calibrators.splines import (
     fit_quadratic,
     fit_spline,
 )
+from scalecal.calibrators.structured import StructuredMatrixScaling, fit_structured_matrix
 from scalecal.calibrators.temperature import (
     EnsembleTemperature,
     TemperatureScaling,
