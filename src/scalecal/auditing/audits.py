@@ -504,8 +504,7 @@ def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Re
             "a streamed audit keeps counts, which cannot be reweighted to a prevalence"
         )
     y = labels_of(predictions.cases)
-    out = Reweighted(y, predictions.p, float(prevalence), units.group)
-    return None if abs(out.weights.offset) < 1e-9 else out
+    return Reweighted.of(y, predictions.p, float(prevalence), units.group)
 
 
 def _about_prevalence(y: Int, units: Units, prevalence: float) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import erfc, exp, nan, sqrt
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,12 @@ class Reweighted:
     p: Float
     prevalence: float
     groups: Int | None = None
+
+    @classmethod
+    def of(cls, y: Int, p: Float, prevalence: float, groups: Int | None) -> Self | None:
+        """The cases at a prevalence, or None where it is their own and all weights are one."""
+        out = cls(y, p, prevalence, groups)
+        return out if abs(out.weights.offset) > 1e-9 else None
 
     @cached_property
     def weights(self) -> ClassWeights:

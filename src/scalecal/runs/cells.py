@@ -129,8 +129,8 @@ class Cell:
         """The cases of a test set with the weights of their classes; None where these are all one."""
         if self.prevalence is None:
             return None
-        out = Reweighted(self.y[part.rows], part.p, self.prevalence, self.groups_of(part.rows))
-        return out if abs(out.weights.offset) > 1e-9 else None
+        groups = self.groups_of(part.rows)
+        return Reweighted.of(self.y[part.rows], part.p, self.prevalence, groups)
 
     def weights_of(self, part: Prediction) -> Float | None:
         """The importance weight of each case of a test set; None where these are all one."""
