@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from scalecal.calibrators import CALIBRATORS
 from scalecal.cli import app
 from scalecal.cli.help import COMMANDS, default_text
 
@@ -141,3 +142,9 @@ def test_completion_is_on(shell):
     )
     assert "audit" in done.stdout
     assert "compare" not in done.stdout
+
+
+def test_calibrate_names_every_calibrator():
+    (method,) = (option for option in options_of("calibrate") if option.name == "method")
+    for name in set(CALIBRATORS) - {"identity"}:  # which "none" is
+        assert name in method.help
