@@ -11,11 +11,11 @@ from scalecal.inference import paired as s
 from scalecal.inference.units import (
     MOST_UNITS,
     Units,
-    bootstrap_sums,
     centred,
     interval,
     two_sided_p,
 )
+from tests.inference.bootstrap import bootstrap_sums
 
 KEPT = ("n", "bins")  # the sums an ECE is made of
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"

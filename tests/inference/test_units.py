@@ -4,7 +4,6 @@ from scipy import stats
 
 from scalecal.inference.units import (
     Units,
-    bootstrap_sums,
     effective_units,
     interval,
     standard_errors,
@@ -12,6 +11,7 @@ from scalecal.inference.units import (
     unit_interval,
 )
 from scalecal.metrics.grouping import FEWEST_GROUPS
+from tests.inference.bootstrap import bootstrap_sums
 
 
 def ratio(rng, count, mean_size=6):

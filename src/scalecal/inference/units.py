@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, stdtrit
 
-from scalecal.checks import Float, InputError, Int, as_rng
+from scalecal.checks import Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.grouping import FEWEST_GROUPS, MOST_UNITS, pooled, read_groups
 from scalecal.metrics.reweighting import ClassWeights
@@ -216,43 +216,6 @@ def weights(n_units: int, n_resamples: int, rng: np.random.Generator) -> Iterato
         yield flat.reshape(b, n_units).astype(np.float64)
 
 
-def bootstrap_sums(
-    totals: Mapping[str, Float],
-    *,
-    n_resamples: int,
-    seed: int | np.random.Generator | None = 0,
-) -> dict[str, Float]:
-    """Resample units and return every sum anew.
-
-    Parameters
-    ----------
-    totals
-        Name -> (units, m): what each unit adds to each of m sums.
-
-    Returns
-    -------
-    Name -> (n_resamples, m) resampled sums, all from the same draws.
-
-    Examples
-    --------
-    The standard error of a mean:
-
-    >>> x = np.random.default_rng(0).normal(size=400)
-    >>> units = Units.of(400)
-    >>> sums = {"x": units.total(x), "n": units.total(np.ones(400))}
-    >>> drawn = bootstrap_sums(sums, n_resamples=2000)
-    >>> bool(abs((drawn["x"] / drawn["n"]).std() - x.std() / 20) < 0.005)
-    True
-    """
-    counts = {len(t) for t in totals.values()}
-    if len(counts) != 1:
-        raise InputError(f"all sums must be over the same units, got {sorted(counts)} units")
-    matrix = np.concatenate(list(totals.values()), axis=1)
-    rng = as_rng(seed)
-    drawn = np.concatenate([w @ matrix for w in weights(counts.pop(), n_resamples, rng)])
-    return _split_like(totals, drawn)
-
-
 def _split_like(totals: Mapping[str, Float], matrix: Float) -> dict[str, Float]:
     """Give the columns of a matrix the names that `totals` had before they were joined."""
     edges = np.cumsum([t.shape[1] for t in totals.values()])[:-1]
@@ -377,6 +340,22 @@ def stretched(samples: Float, size: Float) -> Float:
         return samples
     middle = finite.mean()
     return np.asarray(middle + (samples - middle) * standard_errors(size) / NORMAL_95)
+
+
+def student_error(deviation: float, units: float) -> tuple[float, float]:
+    """Standard error behind resamples that `stretched` widened, and its degrees of freedom.
+
+    Such resamples are as wide as Student's t makes a 95 % interval; a wider interval, or a p-value, needs
+    the error itself.
+
+    Examples
+    --------
+    >>> error, degrees = student_error(1.0, 10)
+    >>> round(float(stdtrit(degrees, 0.975)) * error, 6) == round(NORMAL_95, 6)
+    True
+    """
+    degrees = max(1.0, units - 1.0)
+    return deviation * NORMAL_95 / float(stdtrit(degrees, 0.975)), degrees
 
 
 def interval(samples: Float, level: float = 0.95) -> tuple[float, float]:

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from scalecal.inference.paired import Drawn
-from scalecal.inference.units import NORMAL_95
+from scalecal.inference.units import student_error
 from scalecal.paper.evidence import MissingEvidence
 from scalecal.paper.printed import encoder_label
 
@@ -97,9 +97,8 @@ def _half_width(number: Drawn, wrong: float) -> float:
     seeds = np.array(list(number.by_seed.values()))
     samples = number.samples[np.isfinite(number.samples)]
     of_seeds = _t(wrong, len(seeds)) * seeds.std(ddof=1) / np.sqrt(len(seeds))
-    # The samples are already stretched so that 1.96 of their deviations are a 95 % t interval.
-    few = _t(wrong, number.units) / _t(0.025, number.units)
-    of_cases = NORMAL_95 * few * samples.std(ddof=1)
+    error, _ = student_error(float(samples.std(ddof=1)), number.units)
+    of_cases = _t(wrong, number.units) * error
     return float(np.hypot(of_seeds, of_cases))
 
 

@@ -18,7 +18,7 @@ from scalecal.auditing.sentences import LEVEL, lay_out, p_value, short_names
 from scalecal.cases import Cases, Factor
 from scalecal.checks import Float, InputError
 from scalecal.inference.paired import contrast_of
-from scalecal.inference.units import NORMAL_95
+from scalecal.inference.units import student_error
 from scalecal.io.text import change_text, is_known, listed, number
 from scalecal.metrics import COLUMNS, holm
 from scalecal.runs.cells import Cell, Prediction
@@ -175,14 +175,12 @@ def _tail(samples: Float, p: float, units: int) -> float:
     Counts of R resamples end at 2 / (R + 1), which Holm's rule would multiply above any level, and have
     the tails of a normal law, too thin for few units. Of a count that did not end the larger p is taken.
     """
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import stdtr
 
     known = samples[np.isfinite(samples)]
     if not len(known):
         return p
-    # The resamples are as wide as Student's t makes a 95 % interval.
-    degrees = max(1.0, units - 1.0)
-    error = float(known.std(ddof=1)) * NORMAL_95 / float(stdtrit(degrees, 0.975))
+    error, degrees = student_error(float(known.std(ddof=1)), units)
     if not error > 0:
         return p
     by_t = 2.0 * float(stdtr(degrees, -abs(known.mean()) / error))

@@ -35,7 +35,7 @@ from scalecal.calibrators.crossfitting import crossfit, fold_numbers
 from scalecal.cases import Predictions
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
-from scalecal.inference.units import NORMAL_95
+from scalecal.inference.units import student_error
 from scalecal.io.store import plain
 from scalecal.io.text import listed
 from scalecal.metrics.arguments import as_table, read_hard_event
@@ -623,10 +623,8 @@ def best_method(
     change = known[method][metric]
 
     def ends(change: Row) -> tuple[float, float]:
-        # The resamples are as wide as Student's t makes a 95 % interval; a wider one needs more of it.
-        degrees = max(1.0, change.get("units", np.inf) - 1.0)
-        wanted, had = (stdtrit(degrees, 1 - LEVEL / k / 2) for k in (len(known), 1))
-        half = NORMAL_95 * float(wanted / had) * change["sd"]
+        error, degrees = student_error(change["sd"], change.get("units", np.inf))
+        half = error * float(stdtrit(degrees, 1 - LEVEL / len(known) / 2))
         return change["difference"] - half, change["difference"] + half
 
     low, high = ends(change)
