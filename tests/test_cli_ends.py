@@ -103,6 +103,8 @@ def test_ctrl_c_in_work_that_resumes_says_how_to_go_on(run, tmp_path, monkeypatc
     monkeypatch.setattr("scalecal.encoders.get_encoder", raising(KeyboardInterrupt()))
     rows = "".join(f"{name},{name}.png,{k % 2}\n" for k, name in enumerate("abcd"))
     (tmp_path / "images.csv").write_text(f"id,path,label\n{rows}")
+    for name in "abcd":
+        (tmp_path / f"{name}.png").touch()
     code, _, err = run(
         "extract", f"table:{tmp_path / 'images.csv'}", "uni", "--out", tmp_path / "features"
     )
