@@ -22,9 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from scalecal.checks import InputError
+from scalecal.io.documents import read_document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -212,15 +214,22 @@ def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
 def _read_record(folder: Path) -> dict[str, Any]:
     """Return the record of a folder: its files by name, and the settings of a run in parts."""
     file = folder / RECORD
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not os.path.lexists(file):
         return {"files": {}}
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {file}: {error}. Choose a new folder") from None
-    if not isinstance(record, dict) or not isinstance(record.get("files"), dict):
-        raise InputError(f"{file} is not a record of scalecal's files. Choose a new folder")
-    return record
+    read_document(file, _Record, advice="Choose a new folder")
+    return read_document(file, dict[str, Any])
+
+
+class _Entry(msgspec.Struct):
+    sha256: str
+    by: str
+    replaced: str | None = None
+
+
+class _Record(msgspec.Struct):
+    files: dict[str, _Entry]
+    kind: str | None = None
+    settings: dict[str, Any] | None = None
 
 
 def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
@@ -235,11 +244,10 @@ def written_by(path: str | Path) -> str | None:
     return None if entry is None else str(entry["by"])
 
 
-def was_changed(path: str | Path) -> bool:
-    """Whether a file is on record, but not as scalecal wrote it."""
+def is_own(path: str | Path) -> bool:
+    """Whether a file is on record and is as scalecal wrote it."""
     path = Path(path)
-    entry = _read_record(path.parent)["files"].get(path.name)
-    return entry is not None and not _unchanged(path, entry)
+    return _unchanged(path, _read_record(path.parent)["files"].get(path.name))
 
 
 def is_whole(folder: str | Path) -> bool:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scalecal.checks import InputError, ScalecalWarning, library
+from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,6 +222,15 @@ def table_kind(path: Path) -> Kind:
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty")
     return kinds[0]
+
+
+def check_parquet_size(path: str | Path) -> None:
+    """Refuse a Parquet file that declares more than the memory, before any of it is read."""
+    import pyarrow.parquet as pq
+
+    about = pq.read_metadata(path)
+    groups = [about.row_group(k).total_byte_size for k in range(about.num_row_groups)]
+    check_limit(max(sum(groups), about.num_rows), "memory", f"{path}: its declared size")
 
 
 def _read_parquet(path: Path, keep: Callable[[str], bool] | None) -> Any:

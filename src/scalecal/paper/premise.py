@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.cases import Features
 from scalecal.checks import Float, InputError, Int, as_float, check_counts, check_labels
 from scalecal.inference.units import interval
+from scalecal.io.boundary import reading
 from scalecal.io.store import write_file
 from scalecal.probes.fitting import host_rows
 from scalecal.runs.grid import Grid
@@ -130,7 +131,7 @@ def read_anchors(folder: str | Path) -> Embeddings | None:
     path = Path(folder) / FILE
     if not path.is_file():
         return None
-    with np.load(path, allow_pickle=False) as kept:
+    with reading(path, "the anchors of a run"), np.load(path, allow_pickle=False) as kept:
         return Embeddings(
             kept["X"].astype(np.float64),
             kept["y"],

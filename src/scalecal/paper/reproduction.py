@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -26,6 +27,7 @@ from scalecal.checks import InputError, ScalecalWarning
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.features import load_features
+from scalecal.io.documents import read_document
 from scalecal.io.store import is_whole, output_folder, write_csv, write_file, write_json
 from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
 from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
@@ -34,7 +36,7 @@ from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.paper.shifts import slides, write_shifts
 from scalecal.paper.sources import Source, SourceError, skipped_images
 from scalecal.probes import Recipe
-from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, write_cell
+from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, read_meta, write_cell
 from scalecal.runs.folder import run_meta
 from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
 from scalecal.runs.methods import METHODS, Method
@@ -268,7 +270,7 @@ def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
     for file in [folder / "run.json", *sorted(folder.glob("seeds/*/run.json"))]:
         if not file.is_file():
             continue
-        stored = json.loads(file.read_text(encoding="utf-8")).get("settings", settings)
+        stored = read_meta(file.parent).get("settings", settings)
         for key, value in settings.items():
             if stored.get(key) != value:
                 raise InputError(
@@ -372,9 +374,8 @@ def judge_run(
     from scalecal.paper.paper_tables import TABLES, write_tables
 
     out = Path(out)
-    record = out / "run.json"
-    if left_out is None and record.is_file():
-        left_out = json.loads(record.read_text(encoding="utf-8")).get("left_out")
+    if left_out is None and (out / "run.json").is_file():
+        left_out = read_meta(out).get("left_out")
     folders = [file.parent for file in sorted((out / "cells").glob("*/*/predictions.parquet"))]
     cells = [read_cell(folder) for folder in (*folders, *also)]
     if not cells:
@@ -415,11 +416,15 @@ def judge_run(
     return Outcome(evidence, claims, missing, notes)
 
 
+class _Timing(msgspec.Struct):
+    seconds: float
+
+
 def _timings(out: Path) -> dict[tuple[str, str], float]:
     seconds = {}
     for file in sorted(out.glob("cells/*/*/timing.json")):
-        timing = json.loads(file.read_text(encoding="utf-8"))
-        seconds[file.parent.parent.name, file.parent.name] = float(timing["seconds"])
+        timing = read_document(file, _Timing)
+        seconds[file.parent.parent.name, file.parent.name] = timing.seconds
     return seconds
 
 

@@ -5,7 +5,6 @@ A `Source` is one data set with one encoder, not yet read: opening it may take a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from scalecal.cases import Features, array_hash
 from scalecal.checks import InputError, MissingPackageError
 from scalecal.datasets import ImageSet, SimulatedCases, load_lidc, simulate, simulate_paper
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
+from scalecal.io.documents import read_document
 from scalecal.io.features import read_features
 
 PAPER_DATASETS = ("mhist", "pcam", "breakhis")
@@ -69,6 +70,18 @@ def find_features(
         yield Source(dataset, encoder, str(folder), partial(_read, folder))
 
 
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Manifest(msgspec.Struct):
+    """What is looked at in a feature folder's manifest before the folder is opened."""
+
+    dataset: _Named
+    encoder: _Named
+    n_skipped: int = 0
+
+
 def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
     """Return data set, encoder and place of every feature folder below a folder."""
     root = Path(root)
@@ -76,11 +89,10 @@ def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
         raise InputError(f"no folder at {root}: --features names a folder of feature folders")
     for manifest in sorted(root.rglob("manifest.json")):
         try:
-            content = json.loads(manifest.read_text(encoding="utf-8"))
-            dataset, encoder = (_plain(content[k]["name"]) for k in ("dataset", "encoder"))
-        except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
+            about = read_document(manifest, _Manifest)
+        except InputError:  # a manifest of something else
             continue
-        yield dataset, encoder, manifest.parent
+        yield _plain(about.dataset.name), _plain(about.encoder.name), manifest.parent
 
 
 def skipped_images(source: Source) -> str | None:
@@ -88,7 +100,7 @@ def skipped_images(source: Source) -> str | None:
     manifest = Path(source.where) / "manifest.json"
     if not manifest.is_file():
         return None
-    count = json.loads(manifest.read_text(encoding="utf-8")).get("n_skipped")
+    count = read_document(manifest, _Manifest).n_skipped
     if not count:
         return None
     images = "1 image" if count == 1 else f"{count:,} images"
