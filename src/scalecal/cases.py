@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, InputError, Int
+from scalecal.checks import Float, InputError, Int, as_names
 from scalecal.votes import STRATA, stratum_codes
 
 __all__ = [
@@ -53,10 +53,13 @@ class Factor:
     @classmethod
     def of(cls, values: ArrayLike, names: tuple[str, ...] | None = None) -> Factor:
         """Return a factor of values; None, NaN and "" are no name. `names` fixes their order."""
-        raw = np.asarray(values)
-        if raw.dtype.kind in "fO":
-            raw = np.array(["" if v is None or v != v else str(v) for v in raw.tolist()], np.str_)
-        distinct, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
+        raw, missing = as_names(values, "names")
+        if raw.dtype.kind == "f":
+            raw = np.array([str(v) for v in raw.tolist()], np.str_)
+        texts = raw.astype(np.str_, copy=False)
+        if missing.any():
+            texts = np.where(missing, "", texts)
+        distinct, inverse = np.unique(texts, return_inverse=True)
         known = tuple(name for name in distinct.tolist() if name) if names is None else names
         place = {name: code for code, name in enumerate(known)}
         codes = np.array([place.get(name, -1) for name in distinct.tolist()], dtype=np.int64)

@@ -29,6 +29,7 @@ from scalecal.checks import (
     Float,
     InputError,
     Int,
+    as_names,
     check_counts,
     check_groups,
     check_labels,
@@ -374,12 +375,12 @@ def cases_of(
 def _named_groups(groups: ArrayLike, codes: Int) -> Factor:
     """Return the groups with the names they were given, in the order of their codes."""
     _, first = np.unique(codes, return_index=True)
-    return Factor(codes, tuple(np.asarray(groups)[first].astype(np.str_).tolist()))
+    return Factor(codes, tuple(as_names(groups, "groups")[0][first].astype(np.str_).tolist()))
 
 
 def _strata(strata: Strata, y: Int, probs: Float, counts: Int | None) -> Factor:
     """Return the strata that the caller named."""
-    raw = np.asarray(strata(y, probs, counts) if callable(strata) else strata)
+    raw, _ = as_names(strata(y, probs, counts) if callable(strata) else strata, "strata")
     if raw.shape != y.shape:
         raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
     return in_order(Factor.of(raw))

@@ -316,8 +316,9 @@ def consistency_bars(
     >>> bool(0.35 < bars.lo[0] < 0.5 < bars.hi[0] < 0.65)
     True
     """
-    if not 0.0 < level < 1.0:
-        raise InputError(f"level must lie between 0 and 1, got {level!r}")
+    level = check_unit(level, "level")
+    if level in (0.0, 1.0):
+        raise InputError(f"level must lie between 0 and 1, got {level:g}")
     p = event_probs(probs)
     w = read_counts(sample_weight, len(p))
     mass, mean = _cumulants(p, w, binner(p, n_bins, binning, w), n_bins)[:2]

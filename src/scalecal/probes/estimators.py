@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -22,11 +23,16 @@ from scalecal.checks import (
     InputError,
     Int,
     ScalecalWarning,
+    as_array,
     as_float,
     check_counts,
+    check_groups,
+    check_positive_int,
     check_probs,
     check_same_length,
+    check_scale,
     check_weights,
+    from_elsewhere,
     lookup,
     rows,
 )
@@ -188,7 +194,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=_seed(self.random_state),
             targets=soft,
             votes=None if counts is None else with_label(counts, codes),
-            groups=None if groups is None else np.asarray(groups),
+            groups=check_groups(groups, len(features)),
             weights=weights,
             class_weight=self._class_weight(),
             validation=None if X_validation is None else np.arange(len(X_validation)),
@@ -240,14 +246,16 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return embeddings as a 2-d array of a floating type, checked, not copied."""
         # NaN is checked afterwards, part by part, to name rows and columns.
         checked: NDArray[Any] = validate_data(
-            self, X, reset=reset, dtype=list(FLOATS), ensure_all_finite=False
+            self, from_elsewhere(X, name), reset=reset, dtype=list(FLOATS), ensure_all_finite=False
         )
         _check_features(checked, name)
         return checked
 
     def _labels(self, y: ArrayLike) -> tuple[NDArray[np.int64], Float | None]:
         """Return class numbers, and soft labels where those were given; set `classes_`."""
-        raw = np.asarray(y)
+        raw = as_array(y, "y")
+        if raw.dtype.kind == "S" or any(isinstance(label, bytes) for label in raw.flat[:1]):
+            raise InputError("y holds bytes: decode the labels first, y.astype(str)")
         if raw.ndim == 2 and raw.shape[1] > 1:
             soft = check_probs(raw, "y")
             self.classes_ = np.arange(soft.shape[1])
@@ -287,7 +295,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if X_val is None:
             return None, None
         X = self._features(X_val, "X_val").astype(dtype, copy=False)
-        y = np.asarray(y_val)
+        y = column_or_1d(as_array(y_val, "y_val"))
         check_same_length(X_val=X, y_val=y)
         unknown = ~np.isin(y, self.classes_)
         if unknown.any():
@@ -388,7 +396,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         readers = self._readers()
         split = readers.predict_disagreement(self._logits(X), n_raters)
-        size = np.asarray(readers.panel_.panel_size if n_raters is None else n_raters)
+        size = as_float(readers.panel_.panel_size if n_raters is None else n_raters, "n_raters")
         if (size < 2).any():
             raise InputError(
                 "one reader cannot split: give n_raters, the readers of a panel of two or more"
@@ -769,14 +777,22 @@ def _usable(probs: Float) -> Float:
 def _seed(random_state: Any) -> int:
     """One whole number from whatever scikit-learn takes as `random_state`."""
     if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+        return check_positive_int(random_state, "random_state", least=0)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except (TypeError, ValueError):
+        raise InputError(
+            "random_state must be a whole number >= 0, a RandomState or None, got "
+            f"{reprlib.repr(random_state)}"
+        ) from None
 
 
 def _check_features(X: NDArray[Any], name: str) -> None:
     """Fail on NaN or infinite features, naming rows and columns; read in parts."""
+    largest = 0.0
     for start in range(0, len(X), CHUNK_ROWS):
-        bad = ~np.isfinite(X[start : start + CHUNK_ROWS])
+        part = X[start : start + CHUNK_ROWS]
+        largest, bad = max(largest, float(np.abs(part).max())), ~np.isfinite(part)
         if bad.any():
             where = np.zeros(len(X), dtype=bool)
             where[start : start + CHUNK_ROWS] = bad.any(axis=1)
@@ -785,6 +801,7 @@ def _check_features(X: NDArray[Any], name: str) -> None:
                 f"{name} must be finite, got NaN or infinity at {rows(where)}, {columns}. "
                 "Drop these cases or columns, or fill the values in."
             )
+    check_scale(largest, X.dtype, name)
 
 
 def as_json(value: Any) -> Any:

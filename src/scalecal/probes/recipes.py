@@ -10,7 +10,9 @@ from typing import Any
 from scalecal.checks import (
     InputError,
     ScalecalWarning,
+    check_above,
     check_choice,
+    check_number,
     check_positive_int,
     check_unit,
     lookup,
@@ -122,10 +124,9 @@ max_epochs, min_steps, patience, decay, validation_share
         check_positive_int(self.min_steps, "min_steps", least=0)
         if check_unit(self.validation_share, "validation_share") == 1.0:
             raise InputError("validation_share must be below 1: something must be left to train on")
-        if not self.learning_rate > 0:
-            raise InputError(f"learning_rate must be above 0, got {self.learning_rate!r}")
+        check_above(self.learning_rate, "learning_rate")
         for name in ("gamma", "decay"):
-            if not getattr(self, name) >= 0:
+            if check_number(getattr(self, name), name) < 0:
                 raise InputError(f"{name} must not be negative, got {getattr(self, name)!r}")
         if self.synthesis is not None:
             # A plan of four cases: what `plan` refuses is refused before the first probe is trained.
