@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
 T = TypeVar("T")
+A = TypeVar("A", bound=NDArray[Any])
 
 
 class InputError(ValueError):
@@ -197,15 +198,25 @@ def check_number(value: Any, name: str, expected: str = "a number") -> float:
     scalecal.checks.InputError: learning_rate must be a number above 0, got None
     """
     number = float("nan")
+    if type(value) is np.ndarray and value.ndim == 0:
+        value = value.item()
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         with suppress(OverflowError):
             number = float(value)
-    elif hasattr(value, "__array__"):  # an array or a tensor of one number
-        array = as_float(value, name)
-        number = float(array) if array.ndim == 0 else number
     if not np.isfinite(number):
         raise InputError(f"{name} must be {expected}, got {reprlib.repr(value)}")
     return number
+
+
+def check_list(values: Any, name: str) -> list[Any]:
+    """Return several values as a list of at least one."""
+    several: list[Any] = []
+    if not isinstance(values, str | bytes | Mapping):
+        with suppress(TypeError):  # what cannot be gone through
+            several = list(values)
+    if several:
+        return several
+    raise InputError(f"{name} must be a list of at least one value, got {reprlib.repr(values)}")
 
 
 def check_above(value: Any, name: str, least: float = 0.0) -> float:
@@ -316,7 +327,7 @@ def is_missing(value: Any) -> bool:
 def as_names(values: ArrayLike, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return names of classes, groups or strata, numbers or text, and which of them are missing.
 
-    Bytes are decoded as UTF-8; Python objects become text, missing ones "".
+    Bytes are decoded as UTF-8; Python objects other than whole numbers become text, missing ones "".
 
     Examples
     --------
@@ -332,6 +343,8 @@ def as_names(values: ArrayLike, name: str) -> tuple[NDArray[Any], NDArray[np.boo
         odd = next((v for v in cells if isinstance(v, list | dict | set | np.ndarray)), None)
         if odd is not None:
             raise InputError(f"{name} must be names or numbers, got {reprlib.repr(odd)}")
+        if (numbers := np.array(cells)).dtype.kind in "iu" and numbers.shape == raw.shape:
+            return numbers, np.zeros(raw.shape, dtype=bool)  # they sort as numbers
         missing = np.array([is_missing(v) for v in cells], dtype=bool).reshape(raw.shape)
         texts = ["" if is_missing(v) else _text(v, name) for v in cells]
         return np.array(texts, dtype=np.str_).reshape(raw.shape), missing
@@ -349,7 +362,9 @@ def _text(value: Any, name: str) -> str:
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(f"{name} must be text, got bytes that are no UTF-8: {reprlib.repr(value)}") from None
+        raise InputError(
+            f"{name} must be text, got bytes that are no UTF-8: {reprlib.repr(value)}"
+        ) from None
 
 
 def _numbers(objects: NDArray[Any], name: str) -> Float:
@@ -370,7 +385,7 @@ def _numbers(objects: NDArray[Any], name: str) -> Float:
     return out
 
 
-def check_finite(values: NDArray[Any], name: str) -> NDArray[Any]:
+def check_finite(values: A, name: str) -> A:
     """Return `values` if none is NaN or infinite."""
     if not np.isfinite(values).all():
         raise InputError(
@@ -381,7 +396,7 @@ def check_finite(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def check_scale(largest: float, dtype: Any, name: str = "X") -> None:
-    """Fail where the largest absolute feature is so large, or so small, that squares leave the type.
+    """Fail where the largest absolute value is so large that sums of squares overflow.
 
     Examples
     --------
@@ -393,11 +408,10 @@ def check_scale(largest: float, dtype: Any, name: str = "X") -> None:
     # float16 features are computed in float32; the power leaves room for sums of very many squares.
     kind = np.float64 if dtype == np.float64 else np.float32
     most = float(np.finfo(kind).max) ** 0.4
-    if 0.0 < largest < 1.0 / most or largest > most:
-        what = "overflow" if largest > most else "vanish"
+    if largest > most:
         raise InputError(
-            f"the largest value of {name} is {largest:g} in size: squares of it {what} in "
-            f"{np.dtype(kind).name}. Divide the features by a number of about that size."
+            f"the largest value of {name} is {largest:g} in size: squares of it overflow in "
+            f"{np.dtype(kind).name}. Divide all of them by a number of about that size."
         )
 
 
@@ -432,6 +446,9 @@ ROUNDING = 1e-6
 
 SUM_TOLERANCE = 1e-4
 """How far from 1 the probabilities of a case may sum."""
+
+MOST_VOTES = 1_000_000_000
+"""More readers of one case than there can be."""
 
 MOST_RHO = 0.99
 """The largest correlation of readers considered: at 1 all agree and nothing is left to estimate."""
@@ -555,6 +572,8 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     bad = (raw < 0) | (raw != np.round(raw))
     if bad.any():
         raise InputError(f"{name} must be whole numbers >= 0, got {raw[bad][0]:g} at {rows(bad)}")
+    if raw.max() > MOST_VOTES:
+        raise InputError(f"{name} must not exceed {MOST_VOTES:,} on a case, got {raw.max():g}")
     counts = raw.astype(np.int64)
     if counts.ndim == 2:
         if n_raters is not None:
@@ -579,6 +598,8 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     check_finite(np.atleast_1d(m), "n_raters")
     if (m < 0).any() or (m != np.round(m)).any():
         raise InputError("n_raters must be whole numbers >= 0")
+    if m.max() > MOST_VOTES:
+        raise InputError(f"n_raters must not exceed {MOST_VOTES:,}, got {m.max():g}")
     m = np.broadcast_to(m, counts.shape).astype(np.int64)
     over = counts > m
     if over.any():

@@ -19,6 +19,7 @@ classes, or (n, C), whose answers are normalised log-probabilities.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -44,15 +45,16 @@ from scalecal.checks import (
     InputError,
     Int,
     as_float,
+    check_above,
+    check_choice,
     check_counts,
     check_finite,
     check_logits,
-    check_above,
-    check_choice,
     check_number,
     check_positive_int,
     check_weights,
 )
+from scalecal.limits import check_count, check_limit
 from scalecal.votes import check_sides, clear_majority
 
 __all__ = [
@@ -86,6 +88,7 @@ def check_sizes(n_raters: ArrayLike, n: int, name: str = "n_raters") -> Int:
     bad = ~(np.isfinite(m) & (m >= 1) & (m == np.round(m)))
     if bad.any():
         raise InputError(f"{name} must be whole numbers of at least 1, got {m[bad].flat[0]:g}")
+    check_limit(int(m.max()), "readers", name)
     return np.broadcast_to(m, (n,)).astype(np.int64)
 
 
@@ -194,7 +197,7 @@ def vote_log_pmf(logits: ArrayLike, rho: float, n_raters: int) -> Float:
     [[0.375, 0.25, 0.375]]
     """
     z = check_logits(logits)
-    m = check_positive_int(n_raters, "n_raters")
+    m = check_count(n_raters, "n_raters", "readers")
     rho = check_rho(rho)
     if z.ndim == 1:
         return _log_pmf(z, rho, m)
@@ -1147,7 +1150,8 @@ def _observed(
         m = as_float(n_raters, "n_raters")
         if m.shape not in ((), (n,)):
             raise InputError(f"n_raters must be one number or one per case ({n}), got {m.shape}")
-        check_finite(np.broadcast_to(m, (n,))[np.isfinite(raw)], "n_raters")
+        known = check_finite(np.broadcast_to(m, (n,))[np.isfinite(raw)], "n_raters")
+        check_limit(int(known.max(initial=0.0)), "readers", "n_raters")
         raw = np.column_stack([m - raw, raw])
     read = np.asarray(np.isfinite(raw).all(axis=1))
     if np.any((raw[read] < 0) | (raw[read] != np.round(raw[read]))):

@@ -22,13 +22,13 @@ from scalecal.checks import (
     check_choice,
     check_counts,
     check_finite,
-    check_positive_int,
     check_probs,
     check_targets,
     check_unit,
     lookup,
     rows,
 )
+from scalecal.limits import check_count
 
 __all__ = [
     "SMOOTHINGS",
@@ -127,7 +127,7 @@ def piecewise(
     scalecal.checks.InputError: the printed piecewise formula gives 1.4 for 4 of 4 readers ...
     """
     omega = check_unit(omega, "omega")
-    n_classes = check_positive_int(n_classes, "n_classes", least=2)
+    n_classes = check_count(n_classes, "n_classes", "classes", least=2)
     check_choice(form, ("closed", "paper"), "form")
     check_choice(symmetric, (True, False), "symmetric")
     count, panel = _check_votes(votes, n_raters)
@@ -182,7 +182,7 @@ def linear(
     [0.05, 0.693, 0.95]
     """
     alpha = check_unit(alpha, "alpha")
-    n_classes = check_positive_int(n_classes, "n_classes", least=2)
+    n_classes = check_count(n_classes, "n_classes", "classes", least=2)
     count, panel = _check_votes(votes, n_raters)
     return np.asarray((1.0 - alpha) * (count / panel) + alpha / n_classes)
 
@@ -255,7 +255,7 @@ def vanilla(
     [[0.033, 0.033, 0.933]]
     """
     epsilon = check_unit(epsilon, "epsilon")
-    n_classes = check_positive_int(n_classes, "n_classes", least=2)
+    n_classes = check_count(n_classes, "n_classes", "classes", least=2)
     check_choice(spread, ("all", "others"), "spread")
     target = check_targets(y, n_classes)
     if spread == "all":

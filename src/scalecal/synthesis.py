@@ -23,8 +23,8 @@ from scalecal.checks import (
     InputError,
     Int,
     ScalecalWarning,
-    as_float,
     as_array,
+    as_float,
     as_rng,
     check_above,
     check_choice,
@@ -35,6 +35,7 @@ from scalecal.checks import (
     check_positive_int,
     check_same_length,
 )
+from scalecal.limits import check_count
 from scalecal.smoothing import Smoothing, as_smoothing
 
 __all__ = [
@@ -342,7 +343,7 @@ def plan(
     >>> result.targets.round(3).tolist()
     [0.5, 0.4]
     """
-    n_raters = check_positive_int(n_raters, "n_raters", least=2)
+    n_raters = check_count(n_raters, "n_raters", "readers", least=2)
     weight = check_above(weight, "weight")
     mass = None if mass is None else check_above(mass, "mass")
     rng = as_rng(seed)

@@ -182,8 +182,12 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
         ...
     scalecal.checks.InputError: in 12 of 12 cases with a clear majority of readers the label is ...
     """
-    labels = as_float(y, "y")
-    check_same_length(y=labels, counts=counts)
+    labels, n_classes = as_float(y, "y"), counts.shape[1]
+    if labels.shape != (len(counts),):
+        raise InputError(f"y must have one label per case ({len(counts)},), got {labels.shape}")
+    if (labels >= n_classes).any():
+        bad = labels >= n_classes
+        raise InputError(f"y must be below {n_classes}, got {labels[bad][0]:g} at {rows(bad)}")
     majority, clear = clear_majority(counts)
     clear = clear & (labels >= 0)
     weight = clear if sample_weight is None else clear * sample_weight

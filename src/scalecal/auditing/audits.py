@@ -33,7 +33,6 @@ from scalecal.checks import (
     check_counts,
     check_groups,
     check_labels,
-    check_positive_int,
     check_probs,
     check_same_length,
 )
@@ -41,6 +40,7 @@ from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_draws
 from scalecal.inference.units import Units, effective_units
 from scalecal.io.store import plain, write_text
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
 from scalecal.metrics.grouping import MOST_UNITS, rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES
@@ -418,8 +418,8 @@ def audit_predictions(
     advance
         Called with the share of the work that was just done (`scalecal.progress`).
     """
-    check_positive_int(n_bins, "n_bins")
-    check_positive_int(n_resamples, "n_resamples", least=20)
+    check_count(n_bins, "n_bins", "bins")
+    check_count(n_resamples, "n_resamples", "resamples", least=20)
     predictions = _checked(predictions)
     cases, p = predictions.cases, predictions.p
     y = labels_of(cases)

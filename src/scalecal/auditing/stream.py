@@ -21,11 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal.auditing.audits import Audit, audit_predictions, in_order, labels_of
 from scalecal.auditing.compression import Cells, Counts, Layer
-from scalecal.checks import InputError, check_positive_int, check_probs
+from scalecal.checks import InputError, check_probs
 from scalecal.inference.units import NORMAL_95
 from scalecal.io.case_tables import PredictionFile
 from scalecal.io.store import write_bytes
 from scalecal.io.tables import column_names
+from scalecal.limits import check_count
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho
@@ -91,7 +92,7 @@ class StreamingAudit:
     def __init__(
         self, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0, rho: float = 0.0
     ) -> None:
-        check_positive_int(n_resamples, "n_resamples", least=20)
+        check_count(n_resamples, "n_resamples", "resamples", least=20)
         self.n_bins, self.n_resamples, self.seed = n_bins, n_resamples, seed
         self.rho = check_rho(rho)
         self._counts = Counts(Cells(n_bins))

@@ -91,4 +91,6 @@ def treat_all(
     y: ArrayLike, thresholds: ArrayLike, *, sample_weight: ArrayLike | None = None
 ) -> Float:
     """Net benefit of treating every case: ``(prevalence - t) / (1 - t)``. Parameters as `net_benefit`."""
-    return net_benefit(y, np.ones(len(np.atleast_1d(as_array(y, "y")))), thresholds, sample_weight=sample_weight)
+    return net_benefit(
+        y, np.ones(len(np.atleast_1d(as_array(y, "y")))), thresholds, sample_weight=sample_weight
+    )

@@ -25,6 +25,7 @@ from scalecal.checks import (
     ScalecalWarning,
     as_array,
     as_float,
+    check_choice,
     check_counts,
     check_groups,
     check_positive_int,
@@ -55,7 +56,7 @@ from scalecal.probes.fitting import (
     probabilities,
     with_label,
 )
-from scalecal.probes.recipes import Recipe, with_preset
+from scalecal.probes.recipes import PRESETS, Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 from scalecal.votes import check_sides
@@ -170,6 +171,9 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if vote_share is not None and kappa is None:
             raise InputError("vote_share is used beside kappa only: give kappa, or no vote_share")
+        if self.preset is not None:
+            check_choice(self.preset, PRESETS, "preset")
+        self.recipe().check()
         features = self._features(X, "X", reset=True)
         codes, soft = self._labels(y)
         check_same_length(X=features, y=codes)
@@ -244,6 +248,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: ArrayLike, name: str, *, reset: bool = False) -> NDArray[Any]:
         """Return embeddings as a 2-d array of a floating type, checked, not copied."""
+        if getattr(getattr(X, "dtype", None), "kind", "f") in "SUmM":
+            raise InputError(f"{name} must be numbers, got {X.dtype}")  # type: ignore[union-attr]
         # NaN is checked afterwards, part by part, to name rows and columns.
         checked: NDArray[Any] = validate_data(
             self, from_elsewhere(X, name), reset=reset, dtype=list(FLOATS), ensure_all_finite=False
@@ -273,8 +279,10 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _class_weight(self) -> str | Float | None:
         """Return "balanced", or the weights of the classes in their order."""
+        if self.class_weight is None:
+            return None
         if not isinstance(self.class_weight, Mapping):
-            return self.class_weight
+            return check_choice(self.class_weight, ("balanced",), "class_weight")
         names = self.classes_.tolist()
         unknown = [label for label in self.class_weight if label not in names]
         if unknown:
@@ -396,8 +404,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         readers = self._readers()
         split = readers.predict_disagreement(self._logits(X), n_raters)
-        size = as_float(readers.panel_.panel_size if n_raters is None else n_raters, "n_raters")
-        if (size < 2).any():
+        size: Any = readers.panel_.panel_size if n_raters is None else n_raters
+        if (as_float(size, "n_raters") < 2).any():
             raise InputError(
                 "one reader cannot split: give n_raters, the readers of a panel of two or more"
             )
@@ -500,6 +508,10 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.anchors_ = {name: arrays[f"anchors_{c}"] for c, name in enumerate(names)}
         saved = about.pop("calibrator")
         self.calibrator_ = None if saved is None else from_dict(saved)
+        if self.calibrator_ is not None and self.calibrator_.n_classes_ != len(names):
+            raise InputError(
+                f"its calibrator is of {self.calibrator_.n_classes_} classes, the probe of {len(names)}"
+            )
         self.about_ = {name: value for name, value in about.items() if name != "format"}
         return self
 
