@@ -187,12 +187,12 @@ def check_positive_int(value: Any, name: str, *, least: int = 1) -> int:
     return int(value)
 
 
-def check_number(value: Any, name: str, expected: str = "a number") -> float:
+def check_number(value: Any, name: str, expected: str = "be a number") -> float:
     """Return one finite number as a float; `expected` words what it should have been.
 
     Examples
     --------
-    >>> check_number(None, "learning_rate", "a number above 0")
+    >>> check_number(None, "learning_rate", "be a number above 0")
     Traceback (most recent call last):
         ...
     scalecal.checks.InputError: learning_rate must be a number above 0, got None
@@ -204,7 +204,7 @@ def check_number(value: Any, name: str, expected: str = "a number") -> float:
         with suppress(OverflowError):
             number = float(value)
     if not np.isfinite(number):
-        raise InputError(f"{name} must be {expected}, got {reprlib.repr(value)}")
+        raise InputError(f"{name} must {expected}, got {reprlib.repr(value)}")
     return number
 
 
@@ -221,7 +221,7 @@ def check_list(values: Any, name: str) -> list[Any]:
 
 def check_above(value: Any, name: str, least: float = 0.0) -> float:
     """Return `value` as a finite float above `least`."""
-    number = check_number(value, name, f"a number above {least:g}")
+    number = check_number(value, name, f"be a number above {least:g}")
     if not number > least:
         raise InputError(f"{name} must be a number above {least:g}, got {number:g}")
     return number
@@ -229,7 +229,7 @@ def check_above(value: Any, name: str, least: float = 0.0) -> float:
 
 def check_unit(value: Any, name: str) -> float:
     """Return `value` as a float in [0, 1]."""
-    number = check_number(value, name, "a number in [0, 1]")
+    number = check_number(value, name, "be a number in [0, 1]")
     if not 0.0 <= number <= 1.0:
         raise InputError(f"{name} must lie in [0, 1], got {number:g}")
     return number

@@ -74,7 +74,7 @@ _BLOCK = 8192
 
 def check_rho(rho: float) -> float:
     """Return a correlation in [0, 0.99] as a float."""
-    value = check_number(rho, "rho", f"a number in [0, {MOST_RHO}]")
+    value = check_number(rho, "rho", f"lie in [0, {MOST_RHO}]")
     if not 0.0 <= value <= MOST_RHO:
         raise InputError(f"rho must lie in [0, {MOST_RHO}], got {rho!r}")
     return value
@@ -1414,7 +1414,7 @@ def fit_panel_from_summary(
     labels, _ = _observed(z, y, None, None)
     sizes = check_sizes(n_raters, len(z))
     weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
-    kappa = check_number(kappa, "kappa", "a number in [-1, 1]")
+    kappa = check_number(kappa, "kappa", "lie in [-1, 1]")
     if not -1.0 <= kappa <= 1.0:
         raise InputError(f"kappa must lie in [-1, 1], got {kappa:g}")
     known = np.isfinite(labels) & (weight > 0)

@@ -243,9 +243,10 @@ def _class_pairs(y: ArrayLike, z: Float, n_partners: int | None) -> list[tuple[i
     """Return the pairs (higher class, lower class) to interpolate between, in order."""
     n_classes = 2 if z.ndim == 1 else z.shape[1]
     every = [(b, a) for a, b in combinations(range(n_classes), 2)]
+    if n_partners is not None:
+        check_positive_int(n_partners, "n_partners")
     if n_partners is None or n_classes == 2:
         return every
-    n_partners = check_positive_int(n_partners, "n_partners")
     # How often a is taken for b or b for a, by the probability the probe gives to the wrong one.
     onehot = np.eye(n_classes)[check_labels(y, n_classes)]
     confusion = onehot.T @ softmax(z, axis=1)

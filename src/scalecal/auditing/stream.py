@@ -26,6 +26,7 @@ from scalecal.inference.units import NORMAL_95
 from scalecal.io.case_tables import PredictionFile
 from scalecal.io.store import write_bytes
 from scalecal.io.tables import column_names
+from scalecal.io.text import some_of
 from scalecal.limits import check_count
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.resampling import EXACT_CASES
@@ -275,7 +276,7 @@ class StreamingAudit:
             )
         if counts.n > EXACT_CASES and small:
             result.notes.append(
-                f"That limit is rough where cases are few: the null of {', '.join(small)} (under "
+                f"That limit is rough where cases are few: the null of {some_of(small)} (under "
                 f"{FEW_CASES} cases) may be some per cent off."
             )
         return result

@@ -360,7 +360,7 @@ def simulate(
         correlation=correlation,
         rng=rng,
     )
-    if check_number(noise, "noise", "a number >= 0") < 0.0:
+    if check_number(noise, "noise", "be a number >= 0") < 0.0:
         raise InputError(f"noise must be a number >= 0, got {noise}")
     groups = _draw_groups(n, n_groups, rng)
     X = _draw_features(groups, model.directions, noise, rng)

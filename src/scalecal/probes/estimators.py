@@ -28,6 +28,7 @@ from scalecal.checks import (
     check_choice,
     check_counts,
     check_groups,
+    check_number,
     check_positive_int,
     check_probs,
     check_same_length,
@@ -171,6 +172,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if vote_share is not None and kappa is None:
             raise InputError("vote_share is used beside kappa only: give kappa, or no vote_share")
+        if kappa is not None:
+            check_number(kappa, "kappa", "lie in [-1, 1]")
         if self.preset is not None:
             check_choice(self.preset, PRESETS, "preset")
         self.recipe().check()
