@@ -455,7 +455,7 @@ def bad_features() -> Any:
         (LinearProbe(smoothing="picewise"), {}, "Known: vanilla, confidence, piecewise"),
         (LinearProbe(initial="ones"), {}, "initial must be one of"),
         (LinearProbe(scaling="minmax"), {}, "scaling must be one of"),
-        (LinearProbe(learning_rate=0.0), {}, "learning_rate must be above 0"),
+        (LinearProbe(learning_rate=0.0), {}, "learning_rate must be a number above 0"),
         (LinearProbe(validation_share=1.0), {}, "validation_share must be below 1"),
         (LinearProbe(decay=-1.0), {}, "decay must not be negative"),
         (LinearProbe(), {"X_val": np.zeros((2, 6))}, "X_val and y_val together"),

@@ -29,9 +29,9 @@ from scalecal.checks import (
     InputError,
     Int,
     check_counts,
-    check_positive_int,
     check_same_length,
 )
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import blocks, check_same_classes, read_hard_event, read_probs
 from scalecal.metrics.binning import binner
 from scalecal.metrics.calibration import GRID
@@ -65,7 +65,7 @@ class Cells:
     n_bins: int
 
     def __post_init__(self) -> None:
-        if check_positive_int(self.n_bins, "n_bins") > MOST_BINS:
+        if check_count(self.n_bins, "n_bins", "bins") > MOST_BINS:
             raise InputError(
                 f"a streaming audit has at most {MOST_BINS} bins, got {self.n_bins}. "
                 "Use scalecal.audit for more."

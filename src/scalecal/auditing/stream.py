@@ -21,11 +21,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal.auditing.audits import Audit, audit_predictions, in_order, labels_of
 from scalecal.auditing.compression import Cells, Counts, Layer
-from scalecal.checks import InputError, check_positive_int, check_probs
+from scalecal.checks import InputError, check_probs
 from scalecal.inference.units import NORMAL_95
 from scalecal.io.case_tables import PredictionFile
 from scalecal.io.store import write_bytes
 from scalecal.io.tables import column_names
+from scalecal.io.text import some_of
+from scalecal.limits import check_count
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho
@@ -91,7 +93,7 @@ class StreamingAudit:
     def __init__(
         self, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0, rho: float = 0.0
     ) -> None:
-        check_positive_int(n_resamples, "n_resamples", least=20)
+        check_count(n_resamples, "n_resamples", "resamples", least=20)
         self.n_bins, self.n_resamples, self.seed = n_bins, n_resamples, seed
         self.rho = check_rho(rho)
         self._counts = Counts(Cells(n_bins))
@@ -274,7 +276,7 @@ class StreamingAudit:
             )
         if counts.n > EXACT_CASES and small:
             result.notes.append(
-                f"That limit is rough where cases are few: the null of {', '.join(small)} (under "
+                f"That limit is rough where cases are few: the null of {some_of(small)} (under "
                 f"{FEW_CASES} cases) may be some per cent off."
             )
         return result

@@ -59,6 +59,21 @@ def log_odds(z: Float, c: int) -> Float:
     return np.asarray(z[:, c] - logsumexp(np.delete(z, c, axis=1), axis=1))
 
 
+def check_fit(
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None, *, ndim: int | None = 1
+) -> tuple[Float, Float, Float | None]:
+    """Return what the functions that fit a map take: logits (n,) or, of three classes or more, (n, C).
+
+    `ndim` is 1 or 2 where only one of these will do.
+    """
+    z = check_logits(logits)
+    if (ndim is not None and z.ndim != ndim) or z.shape[1:] == (2,):
+        expected = "(n, C) of three classes or more" if ndim == 2 else "(n,) of two classes"
+        raise InputError(f"logits must be {expected} here, got shape {z.shape}")
+    t = check_targets(targets, 2 if z.ndim == 1 else z.shape[1], "targets")
+    return z, t, check_weights(weights, check_same_length(logits=z, targets=t))
+
+
 class Calibrator(BaseEstimator):  # type: ignore[misc]
     """A map from logits to calibrated probabilities, learnt on cases the probe was not fitted to.
 

@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from scalecal.cases import Features
-from scalecal.checks import InputError, check_choice, rows
+from scalecal.checks import InputError, check_choice, check_scale, rows
 from scalecal.io.case_tables import (
     CaseReader,
     match_ids,
@@ -394,7 +394,7 @@ def _check_matrix(X: Any) -> Iterator[str]:
     bad_rows = np.zeros(n, dtype=bool)
     bad_columns = np.zeros(d, dtype=bool)
     first = np.asarray(X[0])
-    constant = np.ones(d, dtype=bool)
+    constant, largest = np.ones(d, dtype=bool), 0.0
     for start in range(0, n, BLOCK_ROWS):
         block = np.asarray(X[start : start + BLOCK_ROWS])
         finite = np.isfinite(block)
@@ -402,12 +402,14 @@ def _check_matrix(X: Any) -> Iterator[str]:
             bad_rows[start : start + len(block)] = ~finite.all(axis=1)
             bad_columns |= ~finite.all(axis=0)
         constant &= (block == first).all(axis=0)
+        largest = max(largest, float(np.abs(block).max()))
     if bad_rows.any():
         columns = rows(bad_columns, word="column")
         raise InputError(
             f"X must be finite, got NaN or infinity at {rows(bad_rows)}, {columns}. "
             "Drop these cases or features, or extract them again."
         )
+    check_scale(largest, X.dtype)
     if n > 1 and constant.all():
         raise InputError(
             f"every feature has the same value in all {n} cases: nothing to learn from"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
+=======
+import reprlib
+>>>>>>> i16-api
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -22,12 +26,21 @@ from scalecal.checks import (
     InputError,
     Int,
     ScalecalWarning,
+    as_array,
     as_float,
+    check_choice,
     check_counts,
+<<<<<<< HEAD
+=======
+    check_groups,
+    check_number,
+>>>>>>> i16-api
     check_positive_int,
     check_probs,
     check_same_length,
+    check_scale,
     check_weights,
+    from_elsewhere,
     lookup,
     rows,
 )
@@ -53,7 +66,7 @@ from scalecal.probes.fitting import (
     probabilities,
     with_label,
 )
-from scalecal.probes.recipes import Recipe, with_preset
+from scalecal.probes.recipes import PRESETS, Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 from scalecal.votes import check_sides
@@ -195,6 +208,11 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if vote_share is not None and kappa is None:
             raise InputError("vote_share is used beside kappa only: give kappa, or no vote_share")
+        if kappa is not None:
+            check_number(kappa, "kappa", "lie in [-1, 1]")
+        if self.preset is not None:
+            check_choice(self.preset, PRESETS, "preset")
+        self.recipe().check()
         features = self._features(X, "X", reset=True)
         codes, soft = self._labels(y)
         check_same_length(X=features, y=codes)
@@ -219,7 +237,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=_seed(self.random_state),
             targets=soft,
             votes=None if counts is None else with_label(counts, codes),
-            groups=None if groups is None else np.asarray(groups),
+            groups=check_groups(groups, len(features)),
             weights=weights,
             class_weight=self._class_weight(),
             validation=None if X_validation is None else np.arange(len(X_validation)),
@@ -269,16 +287,20 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: ArrayLike, name: str, *, reset: bool = False) -> NDArray[Any]:
         """Return embeddings as a 2-d array of a floating type, checked, not copied."""
+        if getattr(getattr(X, "dtype", None), "kind", "f") in "SUmM":
+            raise InputError(f"{name} must be numbers, got {X.dtype}")  # type: ignore[union-attr]
         # NaN is checked afterwards, part by part, to name rows and columns.
         checked: NDArray[Any] = validate_data(
-            self, X, reset=reset, dtype=list(FLOATS), ensure_all_finite=False
+            self, from_elsewhere(X, name), reset=reset, dtype=list(FLOATS), ensure_all_finite=False
         )
         _check_features(checked, name)
         return checked
 
     def _labels(self, y: ArrayLike) -> tuple[NDArray[np.int64], Float | None]:
         """Return class numbers, and soft labels where those were given; set `classes_`."""
-        raw = np.asarray(y)
+        raw = as_array(y, "y")
+        if raw.dtype.kind == "S" or any(isinstance(label, bytes) for label in raw.flat[:1]):
+            raise InputError("y holds bytes: decode the labels first, y.astype(str)")
         if raw.ndim == 2 and raw.shape[1] > 1:
             soft = check_probs(raw, "y")
             self.classes_ = np.arange(soft.shape[1])
@@ -296,8 +318,10 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _class_weight(self) -> str | Float | None:
         """Return "balanced", or the weights of the classes in their order."""
+        if self.class_weight is None:
+            return None
         if not isinstance(self.class_weight, Mapping):
-            return self.class_weight
+            return check_choice(self.class_weight, ("balanced",), "class_weight")
         names = self.classes_.tolist()
         unknown = [label for label in self.class_weight if label not in names]
         if unknown:
@@ -318,7 +342,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if X_val is None:
             return None, None
         X = self._features(X_val, "X_val").astype(dtype, copy=False)
-        y = np.asarray(y_val)
+        y = column_or_1d(as_array(y_val, "y_val"))
         check_same_length(X_val=X, y_val=y)
         unknown = ~np.isin(y, self.classes_)
         if unknown.any():
@@ -419,8 +443,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         readers = self._readers()
         split = readers.predict_disagreement(self._logits(X), n_raters)
-        size = np.asarray(readers.panel_.panel_size if n_raters is None else n_raters)
-        if (size < 2).any():
+        size: Any = readers.panel_.panel_size if n_raters is None else n_raters
+        if (as_float(size, "n_raters") < 2).any():
             raise InputError(
                 "one reader cannot split: give n_raters, the readers of a panel of two or more"
             )
@@ -528,12 +552,21 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = self.classes_.tolist()
         if "anchors_0" in arrays:
             self.anchors_ = {name: arrays[f"anchors_{c}"] for c, name in enumerate(names)}
+<<<<<<< HEAD
         self.calibrator_ = None if saved.calibrator is None else from_dict(saved.calibrator)
+=======
+        saved = about.pop("calibrator")
+        self.calibrator_ = None if saved is None else from_dict(saved)
+>>>>>>> i16-api
         if self.calibrator_ is not None and self.calibrator_.n_classes_ != len(names):
             raise InputError(
                 f"its calibrator is of {self.calibrator_.n_classes_} classes, the probe of {len(names)}"
             )
+<<<<<<< HEAD
         self.about_ = about
+=======
+        self.about_ = {name: value for name, value in about.items() if name != "format"}
+>>>>>>> i16-api
         return self
 
     def _check_weights(self) -> None:
@@ -813,14 +846,22 @@ def _usable(probs: Float) -> Float:
 def _seed(random_state: Any) -> int:
     """One whole number from whatever scikit-learn takes as `random_state`."""
     if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+        return check_positive_int(random_state, "random_state", least=0)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except (TypeError, ValueError):
+        raise InputError(
+            "random_state must be a whole number >= 0, a RandomState or None, got "
+            f"{reprlib.repr(random_state)}"
+        ) from None
 
 
 def _check_features(X: NDArray[Any], name: str) -> None:
     """Fail on NaN or infinite features, naming rows and columns; read in parts."""
+    largest = 0.0
     for start in range(0, len(X), CHUNK_ROWS):
-        bad = ~np.isfinite(X[start : start + CHUNK_ROWS])
+        part = X[start : start + CHUNK_ROWS]
+        largest, bad = max(largest, float(np.abs(part).max())), ~np.isfinite(part)
         if bad.any():
             where = np.zeros(len(X), dtype=bool)
             where[start : start + CHUNK_ROWS] = bad.any(axis=1)
@@ -829,6 +870,7 @@ def _check_features(X: NDArray[Any], name: str) -> None:
                 f"{name} must be finite, got NaN or infinity at {rows(where)}, {columns}. "
                 "Drop these cases or columns, or fill the values in."
             )
+    check_scale(largest, X.dtype, name)
 
 
 def as_json(value: Any) -> Any:
