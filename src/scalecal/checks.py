@@ -30,7 +30,18 @@ class InputError(ValueError):
     file: str | None = None
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(visible(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(
+            *(_shortened(visible(arg)) if isinstance(arg, str) else arg for arg in args)
+        )
+
+
+MESSAGE = 2_000
+"""Characters of a message; what stands in the middle of a longer one is left out."""
+
+
+def _shortened(text: str) -> str:
+    half = MESSAGE // 2
+    return text if len(text) <= MESSAGE else f"{text[:half]} ... {text[-half:]}"
 
 
 def visible(text: str) -> str:

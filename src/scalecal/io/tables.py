@@ -84,6 +84,11 @@ class Dialect:
     quoted: bool
     decimal: str = "."
 
+    @property
+    def names(self) -> list[str]:
+        """The header without spaces around its names; "" for columns without one."""
+        return [name.strip() for name in self.header]
+
 
 def read_table(path: str | Path, *, text: Collection[str] = ("id",)) -> pd.DataFrame:
     """Read a CSV, TSV, JSON Lines (these also gzipped), Parquet or Excel file.
@@ -161,15 +166,15 @@ def iterate_arrow(
             f"{path} cannot be read in pieces: save it as CSV or Parquet, or read it whole "
             "(without --stream)"
         )
-    wanted = [name for name in column_names(path) if keep(name)]
     if kind == "parquet":
+        wanted = [name for name in column_names(path) if keep(name)]
         with _parquet(path), pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
                 batch.validate(full=True)
-                yield pa.Table.from_batches([batch])
+                yield _usual(pa.Table.from_batches([batch]))
         return
     dialect = sniff(path)
-    raw = _wanted(dialect, wanted)
+    raw = _wanted(dialect, filter(keep, _check_names(path, dialect.names)))
     factor = pa.dictionary(pa.int32(), pa.string())
     kinds = {name: pa.float64() if numbers(name) else factor for name in raw}
     with (
@@ -186,7 +191,7 @@ def column_names(path: str | Path) -> tuple[str, ...]:
     kind = table_kind(path)
     names: Sequence[str]
     if kind == "text":
-        names = [name.strip() for name in sniff(path).header]
+        names = sniff(path).names
     elif kind == "excel":
         names = _load_sheet(path, header_alone=True).header
     elif kind == "json":
@@ -196,7 +201,12 @@ def column_names(path: str | Path) -> tuple[str, ...]:
 
         with _parquet(path):
             names = pq.read_schema(path).names
-    names = tuple(name for name in names if name)
+    return _check_names(path, names)
+
+
+def _check_names(path: Path, header: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in a header, none of them twice; columns may have none."""
+    names = tuple(name for name in header if name)
     check_limit(len(names), "columns", f"{path}: its number of columns")
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
@@ -279,25 +289,33 @@ def _read_parquet(path: Path, keep: Callable[[str], bool] | None) -> Any:
         check_limit(_declared_bytes(file, set(wanted)), "memory", f"{path}: the memory it declares")
         table = file.read(columns=wanted)
         table.validate(full=True)
+        return _usual(table)
+
+
+def _usual(table: Any) -> Any:
+    """Return a table without Arrow's views of text and bytes, which its functions hardly know.
+
+    What pandas notes in a file is left out too: it would make the index of a column.
+    """
+    import pyarrow as pa
+
+    table = table.replace_schema_metadata(None)
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    for place, field in enumerate(table.schema):
+        if field.type in plain:
+            column = table.column(place).cast(plain[field.type])
+            table = table.set_column(place, field.name, column)
     return table
 
 
 def _declared_bytes(file: Any, wanted: Collection[str]) -> int:
-    """Bytes of some columns of a Parquet file, by what its footer says of rows, types and pages."""
-    metadata, schema = file.metadata, file.schema
-    leaves = [
-        place
-        for place in range(metadata.num_columns)
-        if schema.column(place).path.split(".")[0] in wanted or schema.column(place).path in wanted
-    ]
-    widths = {"BOOLEAN": 1 / 8, "INT32": 4, "FLOAT": 4, "INT96": 8, "BYTE_ARRAY": 4}
-    total = 0
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for place in leaves:
-            least = group.num_rows * widths.get(schema.column(place).physical_type, 8)
-            total += max(int(least), group.column(place).total_uncompressed_size)
-    return max(total, int(metadata.num_rows))
+    """Bytes that some columns of a Parquet file take at least, by what its footer says of rows and types."""
+    import pyarrow as pa
+
+    # Of the footer's other parts (`row_group(0).column(0)`) damaged ones end the process.
+    fields = [field.type for field in file.schema_arrow if field.name in wanted]
+    bits = sum(kind.bit_width if pa.types.is_primitive(kind) else 32 for kind in fields)
+    return int(file.metadata.num_rows) * bits // 8
 
 
 def _read_text(
@@ -308,8 +326,8 @@ def _read_text(
 ) -> Any:
     import pyarrow as pa
 
-    names = [name for name in column_names(path) if keep is None or keep(name)]
     dialect = sniff(path)
+    names = [n for n in _check_names(path, dialect.names) if keep is None or keep(n)]
     if path.suffix.lower() != ".gz":
         check_limit(path.stat().st_size, "memory", f"{path}: its size")
     raw = _wanted(dialect, names)
@@ -379,7 +397,7 @@ def _first_line_not_utf8(path: Path) -> int:
     return 1
 
 
-def _wanted(dialect: Dialect, names: Collection[str]) -> dict[str, str]:
+def _wanted(dialect: Dialect, names: Iterable[str]) -> dict[str, str]:
     """Names of the columns that are wanted, and how the header writes them."""
     wanted = set(names)
     return {written.strip(): written for written in dialect.header if written.strip() in wanted}
@@ -647,7 +665,8 @@ def _sheet_rows(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
         while width and row[width - 1] is None:
             width -= 1
         cells += width
-        check_limit(8 * cells, "memory", f"{path}: the memory of its cells, at least,")
+        if number % 1000 == 0:
+            check_limit(8 * cells, "memory", f"{path}: the memory of its cells, at least,")
         yield row[:width]
 
 
@@ -658,8 +677,8 @@ def _read_sheet(
 
     Of the columns named in `text`, those that Excel has changed beyond repair are warned of.
     """
-    names = column_names(path)
     place, titles, header, table = _load_sheet(path)
+    names = set(_check_names(path, header))
     if len(titles) > 1:
         warnings.warn(
             f"{path} has {len(titles)} sheets with data ({', '.join(map(repr, titles))}): the first was "
