@@ -261,7 +261,7 @@ def test_the_file_that_is_wrong_is_named_first(tmp_path):
     for option in ("labels", "votes"):
         other = tmp_path / f"{option}.csv"
         other.write_text("id,label,rater\n000,1,a\n001,0\n")
-        with pytest.raises(InputError, match="not a regular table") as caught:
+        with pytest.raises(InputError, match="line 3 has 2 fields, expected 3") as caught:
             read_features(path, **{option: other})
         assert str(caught.value).startswith(str(other))
         other.write_text("id,label,rater\n000,1,a\n,0,b\n")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-=======
 import reprlib
->>>>>>> i16-api
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -30,11 +27,8 @@ from scalecal.checks import (
     as_float,
     check_choice,
     check_counts,
-<<<<<<< HEAD
-=======
     check_groups,
     check_number,
->>>>>>> i16-api
     check_positive_int,
     check_probs,
     check_same_length,
@@ -552,21 +546,12 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = self.classes_.tolist()
         if "anchors_0" in arrays:
             self.anchors_ = {name: arrays[f"anchors_{c}"] for c, name in enumerate(names)}
-<<<<<<< HEAD
         self.calibrator_ = None if saved.calibrator is None else from_dict(saved.calibrator)
-=======
-        saved = about.pop("calibrator")
-        self.calibrator_ = None if saved is None else from_dict(saved)
->>>>>>> i16-api
         if self.calibrator_ is not None and self.calibrator_.n_classes_ != len(names):
             raise InputError(
                 f"its calibrator is of {self.calibrator_.n_classes_} classes, the probe of {len(names)}"
             )
-<<<<<<< HEAD
         self.about_ = about
-=======
-        self.about_ = {name: value for name, value in about.items() if name != "format"}
->>>>>>> i16-api
         return self
 
     def _check_weights(self) -> None:

@@ -21,7 +21,7 @@ from scalecal.checks import Float, InputError, Int, check_labels, check_probs, r
 from scalecal.io.boundary import reading
 from scalecal.io.documents import read_document
 from scalecal.io.store import output_folder, write_json
-from scalecal.io.tables import check_parquet_size
+from scalecal.io.tables import read_parquet
 from scalecal.metrics.reweighting import Reweighted
 from scalecal.panel import check_rho
 from scalecal.votes import STRATA, stratum_codes
@@ -354,10 +354,7 @@ def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
 
 
 def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Prediction]:
-    import pyarrow.parquet as pq
-
-    check_parquet_size(path)
-    table = pq.read_table(path, read_dictionary=["method", "id"])
+    table = read_parquet(path, factors=["method", "id"])
     table = table.unify_dictionaries().combine_chunks()
     if table.num_rows == 0:
         return {}
@@ -396,10 +393,7 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
 
 
 def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
-    import pyarrow.parquet as pq
-
-    check_parquet_size(path)
-    table = pq.read_table(path)
+    table = read_parquet(path)
     ids, votes = _strings(table, "id"), None
     if ids is None or "label" not in table.column_names:
         raise InputError(f"{path} needs the columns id and label")
