@@ -255,5 +255,5 @@ def test_a_saved_part_goes_on_where_it_was(tmp_path):
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     np.savez(tmp_path / "other.npz", told=np.frombuffer(b"{}", dtype=np.uint8))
     for name in ("bad.npz", "other.npz", "none.npz"):
-        with pytest.raises(InputError, match="no streaming audit"):
+        with pytest.raises(InputError, match=r"no streaming audit|cannot be read|no file at"):
             StreamingAudit.load(tmp_path / name)

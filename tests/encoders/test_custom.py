@@ -127,7 +127,7 @@ def test_broken_model_files_say_so(name: str, tmp_path: Path) -> None:
 
 def test_a_pickled_module_is_no_torchscript(small: Small, tmp_path: Path) -> None:
     torch.save(small.state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match="is not TorchScript"):
+    with pytest.raises(InputError, match="cannot be read as TorchScript"):
         get_encoder(f"file:{tmp_path / 'model.pt'}{OPTIONS}")
 
 
@@ -166,7 +166,7 @@ def test_pickles_inside_an_export_archive_never_run(small: Small, tmp_path: Path
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("file:missing.onnx" + OPTIONS, "No model file at missing.onnx"),
+        ("file:missing.onnx" + OPTIONS, "no file at missing.onnx"),
         ("uni?size=two", "option size of an encoder cannot be 'two'"),
         ("uni?colour=red", "unknown option 'colour'"),
         ("timm:no_such_network", "timm has no model 'no_such_network'"),

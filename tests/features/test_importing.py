@@ -208,7 +208,7 @@ def test_nothing_in_a_pt_file_is_run(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("../a.pt", "outside its folder"), ("none.pt", "no such file")]
+    ("name", "message"), [("../a.pt", "outside its folder"), ("none.pt", "no file at .*none.pt")]
 )
 def test_eva_files_lie_in_the_folder(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "manifest.csv").write_text(f"origin,embeddings\na,{name}\nb,{name}\n")
@@ -237,7 +237,7 @@ def test_sources_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no groups"):
         import_features(tmp_path / "f.npz", tmp_path / "out", match="group")
     (tmp_path / "bad.h5").write_bytes(b"no")
-    with pytest.raises(InputError, match="not a whole HDF5"):
+    with pytest.raises(InputError, match="cannot be read as an HDF5"):
         import_features(tmp_path / "bad.h5", tmp_path / "out")
     with h5py.File(tmp_path / "odd.h5", "w") as file:
         file["x"] = [1]

@@ -173,13 +173,13 @@ def _cast(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any
                 "holds NaN or infinity: check the file or the weights it comes from "
                 "(an extraction may need --precision fp32)"
             )
-        elif dtype == "float16" and largest <= np.finfo(np.float32).max:
+        elif dtype == "float16" and largest <= float(np.finfo(np.float32).max):
             what = f"is too large for {dtype}: keep float32 (dtype='float32', --dtype float32)"
         else:
             what = f"is too large for {dtype} ({largest:.1e}): divide the embeddings by their scale"
         raise InputError(f"the embedding of {ids[first]!r} {what}")
     largest = float(np.abs(features).max()) if features.size else 0.0
-    if 0 < largest < np.finfo(dtype).tiny:
+    if 0 < largest < float(np.finfo(dtype).tiny):
         raise InputError(
             f"the embeddings of {ids[0]!r} and those after it are too small for {dtype} (at most "
             f"{largest:.1e}): keep float32 (dtype='float32', --dtype float32), or multiply them"
