@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -371,3 +372,33 @@ def test_open_clip_models(own_cache: Path, tmp_path: Path, monkeypatch: pytest.M
     batch = torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
         torch.testing.assert_close(loaded.embed(batch), published.encode_image(batch))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            '{"size": "large"}',
+            r"model\.onnx\.json: Expected `int \| null`, got `str` - at `\$\.size`",
+        ),
+        ('{"size": 0}', r"Expected `int` >= 1 - at `\$\.size`"),
+        ('{"mean": [0.5, "x"]}', r"Expected `float`, got `str` - at `\$\.mean\[1\]`"),
+        ('{"colour": 1}', "unknown field `colour`"),
+        ('{"size": 4, "mean": [0.5, 0.5], "std": 1}', "mean must be three finite numbers"),
+        ("[1]", "Expected `object`, got `array`"),
+        ("{", "not a JSON file"),
+        ("[" * 10**5, "Expected `object`"),
+    ],
+)
+def test_sidecars_that_cannot_be_used(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    (tmp_path / "model.onnx.json").write_text(text)
+    with pytest.raises(InputError, match=says):
+        get_encoder(str(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model.pt2"])
+def test_pipes_are_no_model_files(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="is a named pipe, expected a model file"):
+        get_encoder(f"{tmp_path / name}{OPTIONS}")

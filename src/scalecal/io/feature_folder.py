@@ -119,6 +119,10 @@ class Finished(Begun, kw_only=True):
         for k, shard in enumerate(self.shards):
             if shard.file != shard_name(k):
                 raise ValueError(f"Expected {shard_name(k)!r} - at `$.shards[{k}].file`")
+            # The header of an .npy file is a few hundred bytes.
+            header = shard.bytes - shard.rows * self.dim * np.dtype(self.dtype).itemsize
+            if not 0 < header < 4096:
+                raise ValueError(f"Expected another number of bytes - at `$.shards[{k}].bytes`")
         if sum(shard.rows for shard in self.shards) != self.n:
             raise ValueError("Expected as many rows in all shards - at `$.n`")
 

@@ -213,6 +213,12 @@ def _check_image_table(table: pd.DataFrame) -> None:
         )
 
 
+def _open_plain(path: str, flags: int) -> int:
+    """Open a file, but follow no link and wait for no reader of a pipe."""
+    guards = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return os.open(path, flags | guards, 0o666)
+
+
 class StoreWriter:
     """Writes a feature folder, or goes on with one begun with the same settings; a context manager.
 
@@ -386,9 +392,10 @@ class StoreWriter:
         write_json(self.path / MANIFEST, {**self.settings, "complete": False, **self._note})
 
     def log(self, line: str) -> None:
-        """Add a line with the time to ``run.log``."""
-        with disk_errors(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
-            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {line}\n")
+        """Add a line with the time to ``run.log``, which is no link or pipe."""
+        file = self.path / LOG
+        with disk_errors(file), open(file, "a", encoding="utf-8", opener=_open_plain) as log:
+            log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {line}\n")
 
     @property
     def n_images(self) -> int:
