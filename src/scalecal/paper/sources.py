@@ -20,6 +20,7 @@ from scalecal.checks import InputError, MissingPackageError
 from scalecal.datasets import ImageSet, SimulatedCases, load_lidc, simulate, simulate_paper
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
 from scalecal.io.documents import read_document
+from scalecal.io.feature_folder import Named, read_manifest
 from scalecal.io.features import read_features
 
 PAPER_DATASETS = ("mhist", "pcam", "breakhis")
@@ -70,16 +71,9 @@ def find_features(
         yield Source(dataset, encoder, str(folder), partial(_read, folder))
 
 
-class _Named(msgspec.Struct):
-    name: str
-
-
-class _Manifest(msgspec.Struct):
-    """What is looked at in a feature folder's manifest before the folder is opened."""
-
-    dataset: _Named
-    encoder: _Named
-    n_skipped: int = 0
+class _Names(msgspec.Struct):
+    dataset: Named
+    encoder: Named
 
 
 def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
@@ -89,10 +83,10 @@ def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
         raise InputError(f"no folder at {root}: --features names a folder of feature folders")
     for manifest in sorted(root.rglob("manifest.json")):
         try:
-            about = read_document(manifest, _Manifest)
-        except InputError:  # a manifest of something else
+            content = read_document(manifest, _Names)
+        except InputError:  # another program's
             continue
-        yield _plain(about.dataset.name), _plain(about.encoder.name), manifest.parent
+        yield _plain(content.dataset.name), _plain(content.encoder.name), manifest.parent
 
 
 def skipped_images(source: Source) -> str | None:
@@ -100,7 +94,7 @@ def skipped_images(source: Source) -> str | None:
     manifest = Path(source.where) / "manifest.json"
     if not manifest.is_file():
         return None
-    count = read_document(manifest, _Manifest).n_skipped
+    count = read_manifest(source.where).get("n_skipped")
     if not count:
         return None
     images = "1 image" if count == 1 else f"{count:,} images"
