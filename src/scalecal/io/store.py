@@ -14,10 +14,11 @@ import hashlib
 import json
 import math
 import os
+import platform
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ Buffer = bytes | memoryview
 Paths = Iterable[str | os.PathLike[str] | None]
 
 _PARTIAL = ".scalecal-"
+_LOCK = ".scalecal.lock"
+_LONGEST_NAME = 255  # bytes, on every common file system
 _LOCK_SECONDS = 10.0
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 # Folders this process has locked for a run: its own commits there need no further lock.
@@ -48,17 +51,18 @@ _LOCKED: set[tuple[int, int]] = set()
 def write_bytes(path: str | Path, *parts: Buffer) -> None:
     """Write a file in one step: a reader sees the old file or the new one, whole."""
     path = Path(path)
-    partial = _partial_name(path.parent)
     with disk_errors(path):
-        try:
-            with partial.open("xb") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
+        with _partial(path.parent, Path.touch) as partial:
+            _fill(partial, *parts)
             os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
         _sync_folder(path.parent)
+
+
+def _fill(path: Path, *parts: Buffer) -> None:
+    with path.open("wb") as file:
+        file.writelines(parts)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -134,22 +138,53 @@ def set_aside(file: Path) -> None:
         os.replace(file, next(file.with_name(n) for n in names if not file.with_name(n).exists()))
 
 
-def sweep(folder: str | Path) -> None:
-    """Remove what a killed process left half-written; only for a folder that is locked."""
-    for leftover in Path(folder).glob(f"{_PARTIAL}*.partial"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+def sweep(folder: str | Path, *, below: bool = False) -> None:
+    """Remove what killed processes left half-written in a folder, and with `below` in those below it."""
+    names = f"{_PARTIAL}*.partial"
+    for leftover in list(Path(folder).rglob(names) if below else Path(folder).glob(names)):
+        try:
+            lock = _lock(leftover)
+        except OSError:  # of a process that is at work, or just removed
+            continue
+        if lock is not None:
+            _remove(leftover)
+            os.close(lock)
 
 
-def _partial_name(folder: Path) -> Path:
-    return folder / f"{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}.partial"
+@contextmanager
+def _partial(folder: Path, make: Callable[[Path], object]) -> Iterator[Path]:
+    """Make a file or folder of a temporary name, removed at the end; whoever makes it holds its lock.
+
+    So one that is not locked was left behind; see `sweep`.
+    """
+    while True:
+        path = folder / f"{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}.partial"
+        make(path)
+        try:
+            lock = _lock(path)
+        except (BlockingIOError, FileNotFoundError):  # taken for left behind, before it was locked
+            continue
+        if lock is None or path.exists():
+            break
+        os.close(lock)
+    try:
+        yield path
+    finally:
+        _remove(path)
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def is_partial(path: Path) -> bool:
     """Whether a path is one of the temporary names of this module."""
-    return path.name.startswith(_PARTIAL) and path.name.endswith(".partial")
+    return path.name == _LOCK or (path.name.startswith(_PARTIAL) and path.suffix == ".partial")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -165,45 +200,83 @@ def _sync_folder(folder: Path) -> None:
 # Locks
 
 
+def _lock(path: Path) -> int | None:
+    """Lock a file or folder and return the handle to close; None where there are no locks.
+
+    The lock goes with the process, however it ends. Raises BlockingIOError where another has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # a file system without locks
+        os.close(handle)
+        return None
+    return handle
+
+
 @contextmanager
 def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
     """Keep other processes from writing to a folder; the lock goes with the process, however it ends.
 
     A lock of a whole run (`seconds` of 0) is refused at once where another run holds the folder; a
-    short one waits so long. File systems without locks have none.
+    short one waits so long. File systems without locks have none. While a run holds the folder, a
+    small file names its process, for the message only.
     """
-    try:
-        import fcntl
-
-        handle = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):  # Windows
+    folder = Path(folder)
+    about = os.stat(folder)
+    key = (about.st_dev, about.st_ino)
+    if seconds and key in _LOCKED:
         yield
         return
-    key = (os.fstat(handle).st_dev, os.fstat(handle).st_ino)
     until = time.monotonic() + seconds
+    while True:
+        try:
+            lock = _lock(folder)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise InputError(
+                    f"{_holder(folder)} is writing to {folder}. Wait for it, or choose another folder"
+                ) from None
+            time.sleep(0.05)
+        except OSError:  # a folder that may be written to, but not read
+            lock = None
+            break
     try:
-        while not (seconds and key in _LOCKED):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= until:
-                    raise InputError(
-                        f"another run is writing to {folder}. Wait for it, or choose another folder"
-                    ) from None
-                time.sleep(0.05)
-            except OSError:  # a file system without locks
-                break
         if seconds:
             yield
             return
         _LOCKED.add(key)
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        with contextlib.suppress(InputError):
+            write_text(
+                folder / _LOCK, f"process {os.getpid()} on {platform.node()}, started {now},"
+            )
         try:
             yield
         finally:
+            with contextlib.suppress(OSError):
+                (folder / _LOCK).unlink(missing_ok=True)
             _LOCKED.discard(key)
     finally:
-        os.close(handle)
+        if lock is not None:
+            os.close(lock)
+
+
+def _holder(folder: Path) -> str:
+    """Return which process holds a folder, as far as its own note says."""
+    note = folder / _LOCK
+    try:
+        return (note.read_text(encoding="utf-8") if note.is_file() else "") or "another run"
+    except (OSError, ValueError):
+        return "another run"
 
 
 # What scalecal wrote to a folder
@@ -363,16 +436,14 @@ def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Pat
     _refuse_inputs([path], inputs)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
     _write_and_commit(path.parent, path.name, content, kind)
 
 
 def _write_and_commit(folder: Path, name: str, content: bytes | str, kind: str) -> None:
-    partial = _partial_name(folder)
-    write_bytes(partial, content.encode("utf-8") if isinstance(content, str) else content)
-    try:
+    with disk_errors(folder / name), _partial(folder, Path.touch) as partial:
+        _fill(partial, content.encode("utf-8") if isinstance(content, str) else content)
         _commit(folder, {name: partial}, kind)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _commit(
@@ -458,12 +529,14 @@ def output_folder(
     made = [parent for parent in target.parents if not parent.exists()]  # innermost first
     done = False
     try:
-        with disk_errors(target):
+        with disk_errors(target), contextlib.ExitStack() as stack:
             target.parent.mkdir(parents=True, exist_ok=True)
             # Inside the folder where it exists, since its parent may be another disk or not ours.
-            partial = _partial_name(target if target.is_dir() else target.parent)
-            partial.mkdir()
-        try:
+            place = target if target.is_dir() else target.parent
+            sweep(place)
+            partial = stack.enter_context(_partial(place, Path.mkdir))
+            held = stack.pop_all()
+        with held:
             with disk_errors(target, only=_DISK):
                 yield partial
             new = {
@@ -480,8 +553,6 @@ def output_folder(
                 with disk_errors(target):
                     os.replace(partial, target)
             done = True
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     finally:
         if not done:
             for parent in made:

@@ -1,0 +1,222 @@
+"""Kill commands at random moments, start them again and compare every byte: a table of docs/reliability.md.
+
+    python -m scripts.kills 1000 [WORD ...]
+
+makes that many kills (SIGKILL, to the whole process group), shared out among the commands whose names
+contain one of the words. A killed command is started again in the same folder, killed up to twice more
+and then left alone; its results must have the bytes of a run that was never killed. One process imports
+everything and forks a child for each run, so that a kill hits the work and not the imports.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import matplotlib.backends.backend_agg
+import matplotlib.backends.backend_svg  # noqa: F401
+import numpy as np
+import pandas as pd
+import pyarrow.parquet
+import scipy.optimize
+import scipy.stats  # noqa: F401
+import sklearn.linear_model  # noqa: F401
+import torch  # noqa: F401
+from PIL import Image
+
+from scalecal.cli import main as command_line
+from scalecal.io.store import RECORD
+from tests.conftest import guard_torchvision
+
+guard_torchvision()
+import torchvision  # noqa: E402, F401
+
+MOST_KILLS = 3  # of one run, before it is left alone
+
+TILES = "folder:{inputs}/tiles"
+EXTRACT = f"extract {TILES} efficientnet-lite0 --weights random --device cpu --batch-size 2 --shard-rows 4"
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A command, and the files of its results that tell the time."""
+
+    arguments: str
+    timed: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "extract, one worker": Killed(f"{EXTRACT} --workers 1", ("run.log",)),
+    "extract, two workers": Killed(f"{EXTRACT} --workers 2", ("run.log",)),
+    "compare": Killed("compare {inputs}/features.npz --seeds 2 --methods none,platt,scale"),
+    "reproduce": Killed(
+        "reproduce --features {inputs}/features --seeds 3 --methods none,scale --no-sweep",
+        ("timing.json",),
+    ),
+    "finetune": Killed(
+        f"finetune {TILES} --labels hard,vanilla --seeds 2 --epochs 2 --image-size 32 "
+        "--batch-size 8 --device cpu --workers 1"
+    ),
+    "calibrate": Killed("calibrate {inputs}/predictions.csv --resamples 200"),
+    "audit --stream": Killed("audit {inputs}/predictions.csv --stream --resamples 200"),
+}
+
+
+def write_inputs(folder: Path) -> None:
+    """Write 40 tiles, 240 embeddings with the votes of seven readers, and 20,000 predictions."""
+    rng = np.random.default_rng(0)
+    for i in range(40):
+        home = folder / "tiles" / ("benign", "malignant")[i % 2]
+        home.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(home / f"{i:02d}.png")
+    p = rng.beta(0.7, 0.7, 240)
+    votes = rng.binomial(7, p)
+    X = rng.normal(size=(240, 16)) + (2 * p - 1)[:, None]
+    np.savez(folder / "features.npz", X=X.astype(np.float32), votes=votes, n_raters=np.full(240, 7))
+    p = rng.beta(0.7, 0.7, 20_000)
+    cases = {"p": p.round(4), "votes": rng.binomial(7, p), "n_raters": 7}
+    pd.DataFrame(cases).to_csv(folder / "predictions.csv", index_label="id")
+    (folder / "tmp").mkdir()
+    log = folder / "log.txt"
+    made = f"import {folder}/features.npz --encoder made --dataset mhist --out features/mhist-made"
+    if finish(start(made, folder, log)):
+        raise SystemExit(log.read_text())
+
+
+def start(arguments: str, folder: Path, log: Path) -> int:
+    """Start a command in a process group of its own, with a folder for its temporary files."""
+    child = os.fork()
+    if child:
+        return child
+    status: object = 70
+    try:
+        os.setsid()
+        os.chdir(folder)
+        os.environ["TMPDIR"], tempfile.tempdir = str(folder / "tmp"), None
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.argv = ["scalecal", *arguments.split()]
+        command_line()
+        status = 0
+    except SystemExit as end:
+        status = end.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else int(status is not None))
+
+
+def finish(child: int) -> int:
+    """Wait for a process and return its exit code, negative for the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def kill(child: int, seconds: float) -> bool:
+    """Kill a process group after some seconds; whether it was still at work."""
+    time.sleep(seconds)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    return finish(child) == -signal.SIGKILL
+
+
+def contents(folder: Path, timed: tuple[str, ...]) -> dict[str, bytes]:
+    """Return every file below a folder but those that tell the time."""
+    files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.name not in timed)
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+
+
+def litter(folder: Path) -> list[str]:
+    """Return what a run left beside its results, among them and among the temporary files."""
+    beside = [p for p in folder.iterdir() if p.name not in ("out", "tmp")]
+    inside = [p for p in (folder / "out").rglob(".scalecal*") if p.name != RECORD]
+    return [str(p.relative_to(folder)) for p in (*beside, *inside, *(folder / "tmp").iterdir())]
+
+
+@dataclass
+class Count:
+    """What happened to one command: kills, runs that came to their end afterwards, and faults."""
+
+    kills: int = 0
+    finished: int = 0
+    failed: int = 0
+    wrong: int = 0
+    litter: int = 0
+
+
+def kill_runs(name: str, kills: int, root: Path, rng: np.random.Generator) -> Count:
+    """Kill runs of a command until that many kills are made; faulty ones are kept and told."""
+    command, count = COMMANDS[name], Count()
+    arguments = f"{command.arguments} --out out".format(inputs=root / "inputs")
+    place = root / name.replace(" ", "_").replace(",", "")
+
+    def new_folder(which: str) -> tuple[Path, Path]:
+        (place / which / "tmp").mkdir(parents=True)
+        return place / which, place / f"{which}.txt"
+
+    whole, log = new_folder("whole")
+    began = time.monotonic()
+    if finish(start(arguments, whole, log)):
+        raise SystemExit(f"{arguments}\n{log.read_text()}")
+    seconds = time.monotonic() - began
+    expected = contents(whole / "out", command.timed)
+    while count.kills < kills:
+        number = count.finished + count.failed
+        folder, log = new_folder(str(number))
+        for _ in range(rng.integers(1, MOST_KILLS + 1)):
+            if not kill(start(arguments, folder, log), rng.uniform(0.0, seconds)):
+                break
+            count.kills += 1
+        faults = []
+        if finish(start(arguments, folder, log)):
+            count.failed += 1
+            faults.append("failed")
+        else:
+            count.finished += 1
+            if contents(folder / "out", command.timed) != expected:
+                count.wrong += 1
+                faults.append("wrong")
+            if left := litter(folder):
+                count.litter += 1
+                faults.append(f"litter {', '.join(left)}")
+        if faults:
+            print(f"{name}: {'; '.join(faults)}: {folder}", file=sys.stderr, flush=True)
+        else:
+            shutil.rmtree(folder)
+            log.unlink()
+    print(f"{name}: {count}, {seconds:.1f} s a run", file=sys.stderr, flush=True)
+    return count
+
+
+def main(kills: int, words: list[str], seed: int) -> None:
+    names = [name for name in COMMANDS if not words or any(word in name for word in words)]
+    root = Path(tempfile.mkdtemp(prefix="scalecal-kills-"))
+    (root / "inputs").mkdir()
+    write_inputs(root / "inputs")
+    rng = np.random.default_rng(seed)
+    counts = {name: kill_runs(name, -(-kills // len(names)), root, rng) for name in names}
+    total = Count(*(sum(column) for column in zip(*map(astuple, counts.values()), strict=True)))
+    print("| command | kills | finished when started again | failed | wrong bytes | litter |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, count in (*counts.items(), ("all", total)):
+        print(f"| {name} | " + " | ".join(f"{value:,}" for value in astuple(count)) + " |")
+    if total.failed or total.wrong or total.litter:
+        raise SystemExit(f"see {root}")
+    shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:], int(os.environ.get("SEED", "0")))
