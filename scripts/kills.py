@@ -66,24 +66,24 @@ COMMANDS = {
         f"finetune {TILES} --labels hard,vanilla --seeds 2 --epochs 2 --image-size 32 "
         "--batch-size 8 --device cpu --workers 1"
     ),
-    "calibrate": Killed("calibrate {inputs}/predictions.csv --resamples 200"),
-    "audit --stream": Killed("audit {inputs}/predictions.csv --stream --resamples 200"),
+    "calibrate": Killed("calibrate {inputs}/predictions.csv --method platt --resamples 20"),
+    "audit --stream": Killed("audit {inputs}/predictions.csv --stream --resamples 20"),
 }
 
 
 def write_inputs(folder: Path) -> None:
-    """Write 40 tiles, 240 embeddings with the votes of seven readers, and 20,000 predictions."""
+    """Write 24 tiles, 120 embeddings with the votes of seven readers, and 500 predictions."""
     rng = np.random.default_rng(0)
-    for i in range(40):
+    for i in range(24):
         home = folder / "tiles" / ("benign", "malignant")[i % 2]
         home.mkdir(parents=True, exist_ok=True)
         pixels = rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(home / f"{i:02d}.png")
-    p = rng.beta(0.7, 0.7, 240)
+    p = rng.beta(0.7, 0.7, 120)
     votes = rng.binomial(7, p)
-    X = rng.normal(size=(240, 16)) + (2 * p - 1)[:, None]
-    np.savez(folder / "features.npz", X=X.astype(np.float32), votes=votes, n_raters=np.full(240, 7))
-    p = rng.beta(0.7, 0.7, 20_000)
+    X = rng.normal(size=(120, 16)) + (2 * p - 1)[:, None]
+    np.savez(folder / "features.npz", X=X.astype(np.float32), votes=votes, n_raters=np.full(120, 7))
+    p = rng.beta(0.7, 0.7, 500)
     cases = {"p": p.round(4), "votes": rng.binomial(7, p), "n_raters": 7}
     pd.DataFrame(cases).to_csv(folder / "predictions.csv", index_label="id")
     (folder / "tmp").mkdir()

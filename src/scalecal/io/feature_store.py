@@ -35,6 +35,7 @@ from scalecal.io.feature_folder import (
     read_manifest,
 )
 from scalecal.io.store import (
+    LOCK,
     differences,
     disk_errors,
     file_hash,
@@ -402,7 +403,7 @@ class StoreWriter:
         """Remove what was written, if this run began the folder; nothing that was there before."""
         if self._began and not self.complete:
             self._remove_shards()
-            for name in (TABLE, SKIPPED, LOG, MANIFEST):
+            for name in (TABLE, SKIPPED, LOG, MANIFEST, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty: somebody else's file
                 (self.path / SHARDS).rmdir()

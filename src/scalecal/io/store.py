@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 RECORD = ".scalecal.json"
 """Name of the file that lists what scalecal wrote to a folder."""
 
+LOCK = ".scalecal.lock"
+"""Name of the file that names the process of a run, while it writes to a folder."""
+
 Buffer = bytes | memoryview
 Paths = Iterable[str | os.PathLike[str] | None]
 
 _PARTIAL = ".scalecal-"
-_LOCK = ".scalecal.lock"
 _LONGEST_NAME = 255  # bytes, on every common file system
 _LOCK_SECONDS = 10.0
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
@@ -184,7 +186,7 @@ def _remove(path: Path) -> None:
 
 def is_partial(path: Path) -> bool:
     """Whether a path is one of the temporary names of this module."""
-    return path.name == _LOCK or (path.name.startswith(_PARTIAL) and path.suffix == ".partial")
+    return path.name == LOCK or (path.name.startswith(_PARTIAL) and path.suffix == ".partial")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -243,7 +245,8 @@ def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
         except BlockingIOError:
             if time.monotonic() >= until:
                 raise InputError(
-                    f"{_holder(folder)} is writing to {folder}. Wait for it, or choose another folder"
+                    f"another run is writing to {folder}{_holder(folder)}. "
+                    "Wait for it, or choose another folder"
                 ) from None
             time.sleep(0.05)
         except OSError:  # a folder that may be written to, but not read
@@ -256,14 +259,12 @@ def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
         _LOCKED.add(key)
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         with contextlib.suppress(InputError):
-            write_text(
-                folder / _LOCK, f"process {os.getpid()} on {platform.node()}, started {now},"
-            )
+            write_text(folder / LOCK, f"process {os.getpid()} on {platform.node()}, started {now}")
         try:
             yield
         finally:
             with contextlib.suppress(OSError):
-                (folder / _LOCK).unlink(missing_ok=True)
+                (folder / LOCK).unlink(missing_ok=True)
             _LOCKED.discard(key)
     finally:
         if lock is not None:
@@ -271,12 +272,12 @@ def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
 
 
 def _holder(folder: Path) -> str:
-    """Return which process holds a folder, as far as its own note says."""
-    note = folder / _LOCK
+    """Return in brackets which process holds a folder; nothing where it left no note."""
+    note = folder / LOCK
     try:
-        return (note.read_text(encoding="utf-8") if note.is_file() else "") or "another run"
+        return f" ({note.read_text(encoding='utf-8')})" if note.is_file() else ""
     except (OSError, ValueError):
-        return "another run"
+        return ""
 
 
 # What scalecal wrote to a folder
