@@ -2,17 +2,21 @@
 
     python -m scripts.kills 1000 [WORD ...]
 
-makes that many kills (SIGKILL, to the whole process group), shared out among the commands whose names
-contain one of the words. A killed command is started again in the same folder, killed up to twice more
-and then left alone; its results must have the bytes of a run that was never killed. One process imports
-everything and forks a child for each run, so that a kill hits the work and not the imports.
+makes that many kills (SIGKILL, to the whole process group) of the commands whose names contain one of
+the words, with as much time for each; Ctrl-C ends earlier. A killed command is started again in the same
+folder, killed up to twice more and then left alone; its results must have the bytes of a run that was
+never killed. One process imports everything and forks a child for each run, so that a kill hits the work
+and not the imports.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import os
+import pkgutil
+import select
 import shutil
 import signal
 import sys
@@ -22,24 +26,19 @@ import traceback
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-import matplotlib.backends.backend_agg
-import matplotlib.backends.backend_svg  # noqa: F401
 import numpy as np
 import pandas as pd
-import pyarrow.parquet
-import scipy.optimize
-import scipy.stats  # noqa: F401
-import sklearn.linear_model  # noqa: F401
-import torch  # noqa: F401
 from PIL import Image
-
-from scalecal.cli import main as command_line
-from scalecal.io.store import RECORD
 from tests.conftest import guard_torchvision
 
-guard_torchvision()
-import torchvision  # noqa: E402, F401
+import scalecal
+from scalecal.cli import main as command_line
+from scalecal.io.store import RECORD
 
+LIBRARIES = (
+    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.pyplot"),
+    *("pyarrow.parquet", "scipy.optimize", "scipy.stats", "sklearn.linear_model", "torchvision"),
+)
 MOST_KILLS = 3  # of one run, before it is left alone
 
 TILES = "folder:{inputs}/tiles"
@@ -93,6 +92,16 @@ def write_inputs(folder: Path) -> None:
         raise SystemExit(log.read_text())
 
 
+def import_all() -> None:
+    """Import what the commands would, each in its own process."""
+    guard_torchvision()
+    ours = (module.name for module in pkgutil.walk_packages(scalecal.__path__, "scalecal."))
+    for name in (*LIBRARIES, *ours):
+        if not name.endswith("__main__"):
+            with contextlib.suppress(ImportError):  # of an engine that is not installed
+                importlib.import_module(name)
+
+
 def start(arguments: str, folder: Path, log: Path) -> int:
     """Start a command in a process group of its own, with a folder for its temporary files."""
     child = os.fork()
@@ -127,9 +136,13 @@ def finish(child: int) -> int:
 
 def kill(child: int, seconds: float) -> bool:
     """Kill a process group after some seconds; whether it was still at work."""
-    time.sleep(seconds)
-    with contextlib.suppress(ProcessLookupError):
+    ended = os.pidfd_open(child)
+    select.select([ended], [], [], seconds)
+    os.close(ended)
+    with contextlib.suppress(ProcessLookupError):  # it has no group of its own yet
         os.killpg(child, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
     return finish(child) == -signal.SIGKILL
 
 
@@ -157,66 +170,74 @@ class Count:
     litter: int = 0
 
 
-def kill_runs(name: str, kills: int, root: Path, rng: np.random.Generator) -> Count:
-    """Kill runs of a command until that many kills are made; faulty ones are kept and told."""
-    command, count = COMMANDS[name], Count()
-    arguments = f"{command.arguments} --out out".format(inputs=root / "inputs")
-    place = root / name.replace(" ", "_").replace(",", "")
+class Trial:
+    """One command: a run that is never killed, then runs that are."""
 
-    def new_folder(which: str) -> tuple[Path, Path]:
-        (place / which / "tmp").mkdir(parents=True)
-        return place / which, place / f"{which}.txt"
+    def __init__(self, name: str, root: Path) -> None:
+        self.name, self.command, self.count = name, COMMANDS[name], Count()
+        self._arguments = f"{self.command.arguments} --out out".format(inputs=root / "inputs")
+        self._place = root / name.replace(" ", "_").replace(",", "")
+        whole, log = self._new_folder("whole")
+        began = time.monotonic()
+        if finish(start(self._arguments, whole, log)):
+            raise SystemExit(f"{self._arguments}\n{log.read_text()}")
+        self.seconds = self._whole = time.monotonic() - began
+        self._expected = contents(whole / "out", self.command.timed)
 
-    whole, log = new_folder("whole")
-    began = time.monotonic()
-    if finish(start(arguments, whole, log)):
-        raise SystemExit(f"{arguments}\n{log.read_text()}")
-    seconds = time.monotonic() - began
-    expected = contents(whole / "out", command.timed)
-    while count.kills < kills:
-        number = count.finished + count.failed
-        folder, log = new_folder(str(number))
+    def _new_folder(self, name: str) -> tuple[Path, Path]:
+        (self._place / name / "tmp").mkdir(parents=True)
+        return self._place / name, self._place / f"{name}.txt"
+
+    def kill_one(self, rng: np.random.Generator) -> None:
+        """Kill a run a few times and let it come to its end; a faulty one is kept and named."""
+        folder, log = self._new_folder(str(self.count.finished + self.count.failed))
+        began = time.monotonic()
         for _ in range(rng.integers(1, MOST_KILLS + 1)):
-            if not kill(start(arguments, folder, log), rng.uniform(0.0, seconds)):
+            moment = rng.uniform(0.0, self._whole)
+            if not kill(start(self._arguments, folder, log), moment):
                 break
-            count.kills += 1
+            self.count.kills += 1
         faults = []
-        if finish(start(arguments, folder, log)):
-            count.failed += 1
+        if finish(start(self._arguments, folder, log)):
+            self.count.failed += 1
             faults.append("failed")
         else:
-            count.finished += 1
-            if contents(folder / "out", command.timed) != expected:
-                count.wrong += 1
-                faults.append("wrong")
+            self.count.finished += 1
+            if contents(folder / "out", self.command.timed) != self._expected:
+                self.count.wrong += 1
+                faults.append("wrong bytes")
             if left := litter(folder):
-                count.litter += 1
+                self.count.litter += 1
                 faults.append(f"litter {', '.join(left)}")
+        self.seconds += time.monotonic() - began
         if faults:
-            print(f"{name}: {'; '.join(faults)}: {folder}", file=sys.stderr, flush=True)
+            print(f"{self.name}: {'; '.join(faults)}: {folder}", file=sys.stderr, flush=True)
         else:
             shutil.rmtree(folder)
             log.unlink()
-    print(f"{name}: {count}, {seconds:.1f} s a run", file=sys.stderr, flush=True)
-    return count
 
 
-def main(kills: int, words: list[str], seed: int) -> None:
+def main(kills: int, words: list[str]) -> None:
+    import_all()
     names = [name for name in COMMANDS if not words or any(word in name for word in words)]
     root = Path(tempfile.mkdtemp(prefix="scalecal-kills-"))
     (root / "inputs").mkdir()
     write_inputs(root / "inputs")
-    rng = np.random.default_rng(seed)
-    counts = {name: kill_runs(name, -(-kills // len(names)), root, rng) for name in names}
-    total = Count(*(sum(column) for column in zip(*map(astuple, counts.values()), strict=True)))
+    rng = np.random.default_rng()
+    trials = [Trial(name, root) for name in names]
+    with contextlib.suppress(KeyboardInterrupt):
+        while sum(trial.count.kills for trial in trials) < kills:
+            min(trials, key=lambda trial: trial.seconds).kill_one(rng)
+    counts = [astuple(trial.count) for trial in trials]
+    total = tuple(map(sum, zip(*counts, strict=True)))
     print("| command | kills | finished when started again | failed | wrong bytes | litter |")
     print("|---|---:|---:|---:|---:|---:|")
-    for name, count in (*counts.items(), ("all", total)):
-        print(f"| {name} | " + " | ".join(f"{value:,}" for value in astuple(count)) + " |")
-    if total.failed or total.wrong or total.litter:
+    for name, numbers in zip([*names, "all"], [*counts, total], strict=True):
+        print(f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |")
+    if any(total[2:]):
         raise SystemExit(f"see {root}")
     shutil.rmtree(root)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:], int(os.environ.get("SEED", "0")))
+    main(int(sys.argv[1]), sys.argv[2:])
