@@ -475,7 +475,9 @@ def quick(evidence: Evidence, *, limit: float) -> Verdict:
     seconds = evidence.seconds
     if not seconds:
         raise MissingEvidence("no training times were kept (predictions read from files)")
-    slow = [f"{encoder_label(key[1])} on {key[0]}" for key in sorted(seconds) if seconds[key] >= limit]
+    slow = [
+        f"{encoder_label(key[1])} on {key[0]}" for key in sorted(seconds) if seconds[key] >= limit
+    ]
     return Verdict(
         f"{'>=' if slow else '<'} {limit:g} s",
         len(seconds),
