@@ -118,7 +118,15 @@ class FileSource(_FilePerRow):
         path = self.paths[row]
         try:
             return decode_image(self._plain(row), name=path)
-        except OSError as error:
+        except (ImageError, OSError) as error:
+            home = (self.root / path).parent
+            if not os.path.isdir(home):  # a disk that is gone, not thousands of broken images
+                raise InputError(
+                    f"the folder {home} vanished while its images were read. "
+                    "Bring it back and run the same command again"
+                ) from None
+            if isinstance(error, ImageError):
+                raise
             raise ImageError(path, error.strerror or str(error)) from None
 
     def size(self) -> int:

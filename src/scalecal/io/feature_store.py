@@ -36,6 +36,7 @@ from scalecal.io.feature_folder import (
 )
 from scalecal.io.store import (
     LOCK,
+    check_place,
     differences,
     disk_errors,
     file_hash,
@@ -257,8 +258,7 @@ class StoreWriter:
         self.damaged: tuple[str, ...] = ()
         self._began = False
         self._note = dict(note or {})
-        if path.exists() and not path.is_dir():
-            raise InputError(f"cannot write to {path}: it is a file, expected a folder")
+        check_place(path)
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:

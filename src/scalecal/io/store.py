@@ -42,7 +42,10 @@ Paths = Iterable[str | os.PathLike[str] | None]
 _PARTIAL = ".scalecal-"
 _LONGEST_NAME = 255  # bytes, on every common file system
 _LOCK_SECONDS = 10.0
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+_DISK = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
+    *(errno.EACCES, errno.EPERM, errno.EIO),
+}
 # Folders this process has locked for a run: its own commits there need no further lock.
 _LOCKED: set[tuple[int, int]] = set()
 
@@ -166,6 +169,9 @@ def _partial(folder: Path, make: Callable[[Path], object]) -> Iterator[Path]:
             lock = _lock(path)
         except (BlockingIOError, FileNotFoundError):  # taken for left behind, before it was locked
             continue
+        except OSError:
+            _remove(path)
+            raise
         if lock is None or path.exists():
             break
         os.close(lock)
@@ -232,7 +238,11 @@ def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
     small file names its process, for the message only.
     """
     folder = Path(folder)
-    about = os.stat(folder)
+    try:
+        about = os.stat(folder)
+    except OSError:  # it vanished: writing to it will say so
+        yield
+        return
     key = (about.st_dev, about.st_ino)
     if seconds and key in _LOCKED:
         yield
@@ -382,6 +392,43 @@ def _refuse_obstacles(
             )
 
 
+def check_place(path: str | Path, *, folder: bool = True) -> None:
+    """Refuse an output, a folder or a file, that could not be made or written to.
+
+    Examples
+    --------
+    >>> check_place("/dev/null/run")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: cannot write to /dev/null/run: /dev/null is not a folder...
+    """
+    path = Path(path)
+    reason = _why_unusable(path, folder)
+    if reason is not None:
+        raise InputError(f"cannot write to {path}: {reason}. Choose another output")
+
+
+def _why_unusable(path: Path, folder: bool) -> str | None:
+    if "\0" in str(path):
+        return "a name must not hold a zero byte"
+    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in path.parts):
+        return f"a name has at most {_LONGEST_NAME} bytes"
+    # Also false where a folder on the way may not be searched: that folder is then found below.
+    if os.path.lexists(path):
+        if path.is_symlink() and not path.exists():
+            return "it is a link to nothing"
+        if folder and not path.is_dir():
+            return "it is a file, expected a folder"
+    nearest = path if path.is_dir() else path.absolute().parent
+    while not os.path.lexists(nearest):
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        return f"{nearest} is not a folder"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"the folder {nearest} may not be written to"
+    return None
+
+
 def check_output_folder(
     path: str | Path, *, kind: str, names: Iterable[str] = (), inputs: Paths = ()
 ) -> None:
@@ -399,8 +446,7 @@ def check_output_folder(
         Files and folders that are read; None is skipped.
     """
     folder, names, inputs = Path(path), list(names), list(inputs)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"cannot write to {folder}: it is a file, expected a folder")
+    check_place(folder)
     _refuse_inputs([folder, *(folder / name for name in names)], inputs)
     if folder.is_dir():
         files = _read_record(folder)["files"]
@@ -413,6 +459,7 @@ def check_output_folder(
 def check_output_file(path: str | Path, *, kind: str, inputs: Paths = ()) -> None:
     """Refuse an output file before any work is done for it; see `check_output_folder`."""
     path = Path(path)
+    check_place(path, folder=False)
     _refuse_inputs([path], inputs)
     if path.parent.is_dir():
         _refuse_obstacles(path.parent, [path.name], kind, _read_record(path.parent)["files"])
