@@ -218,6 +218,7 @@ class Trial:
 
 
 def main(kills: int, words: list[str]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it runs in the background
     import_all()
     names = [name for name in COMMANDS if not words or any(word in name for word in words)]
     root = Path(tempfile.mkdtemp(prefix="scalecal-kills-"))
@@ -226,7 +227,8 @@ def main(kills: int, words: list[str]) -> None:
     rng = np.random.default_rng()
     trials = [Trial(name, root) for name in names]
     with contextlib.suppress(KeyboardInterrupt):
-        while sum(trial.count.kills for trial in trials) < kills:
+        while (done := sum(trial.count.kills for trial in trials)) < kills:
+            print(f"{done:,} of {kills:,} kills", end="\r", file=sys.stderr, flush=True)
             min(trials, key=lambda trial: trial.seconds).kill_one(rng)
     counts = [astuple(trial.count) for trial in trials]
     total = tuple(map(sum, zip(*counts, strict=True)))
