@@ -113,22 +113,52 @@ class FileSource(_FilePerRow):
 
     def read_bytes(self, row: int) -> bytes:
         """Return the content of one file."""
-        return (self.root / self.paths[row]).read_bytes()
+        return self._plain(row).read_bytes()
 
     def read_one(self, row: int) -> UInt8:
         """Decode the image of one row."""
         path = self.paths[row]
         try:
-            return decode_image(self.root / path, name=path)
-        except OSError as error:
+            return decode_image(self._plain(row), name=path)
+        except (ImageError, OSError) as error:
+            home = (self.root / path).parent
+            if not os.path.isdir(home):  # a disk that is gone, not thousands of broken images
+                raise InputError(
+                    f"the folder {home} vanished while its images were read. "
+                    "Bring it back and run the same command again"
+                ) from None
+            if isinstance(error, ImageError):
+                raise
             raise ImageError(path, error.strerror or str(error)) from None
 
     def size(self) -> int:
-        """Bytes of all files."""
-        return sum(os.path.getsize(self.root / path) for path in self.paths)
+        """Bytes of all files that are there."""
+        files = (self.root / path for path in self.paths)
+        return sum(os.path.getsize(file) for file in files if file.is_file())
+
+    def _plain(self, row: int) -> Path:
+        """Return where a file lies; pipes and devices are not opened, where a reader would wait."""
+        path = self.root / self.paths[row]
+        if path.exists() and not path.is_file():
+            raise ImageError(self.paths[row], "it is not a plain file")
+        if path.is_symlink() and not path.exists():
+            raise ImageError(self.paths[row], "it is a link to a file that is not there")
+        return path
 
     def _open(self, row: int) -> tuple[IO[bytes], int]:
-        return _open_file(self.root / self.paths[row])
+        return _open_file(self._plain(row))
+
+    def pieces(self, *, full: bool) -> Iterator[Piece]:
+        """Yield name, size and hash of every file; of one that cannot be read, why not.
+
+        Extraction leaves such an image out: here too it must not cost the others.
+        """
+        for row, path in enumerate(self.paths):
+            name = normalize("NFC", path)
+            try:
+                yield _piece(name, path, partial(self._open, row), full)
+            except InputError as error:
+                yield Piece(name, -1, error.reason if isinstance(error, ImageError) else "")
 
 
 def safe_members(archive: ZipFile, where: Path) -> list[ZipInfo]:

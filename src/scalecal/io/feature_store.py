@@ -38,6 +38,8 @@ from scalecal.io.feature_folder import (
     shard_name,
 )
 from scalecal.io.store import (
+    LOCK,
+    check_place,
     differences,
     disk_errors,
     file_hash,
@@ -70,14 +72,16 @@ class Skipped:
 def default_shard_rows(n_images: int) -> int:
     """Return the images per shard: a 32nd of the set, as a multiple of 64, at most 16,384.
 
-    A kill costs the shards under way, so a small set needs small ones.
+    A kill costs the shards under way, so a small set needs small ones: below 2,048 images they are
+    multiples of 16, the batch of a CPU.
 
     Examples
     --------
-    >>> [default_shard_rows(n) for n in (10, 3_152, 327_680, 10_000_000)]
-    [64, 128, 10240, 16384]
+    >>> [default_shard_rows(n) for n in (10, 600, 3_152, 327_680, 10_000_000)]
+    [16, 32, 128, 10240, 16384]
     """
-    return min(16384, 64 * max(1, -(-n_images // (32 * 64))))
+    unit = 64 if n_images >= 32 * 64 else 16
+    return min(16384, unit * max(1, -(-n_images // (32 * unit))))
 
 
 def shard_ranges(n_images: int, shard_rows: int) -> list[tuple[int, int, int]]:
@@ -286,8 +290,7 @@ class StoreWriter:
         self.damaged: tuple[str, ...] = ()
         self._began = False
         self._note = dict(note or {})
-        if path.exists() and not path.is_dir():
-            raise InputError(f"cannot write to {path}: it is a file, expected a folder")
+        check_place(path)
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
@@ -448,7 +451,7 @@ class StoreWriter:
         """Remove what was written, if this run began the folder; nothing that was there before."""
         if self._began and not self.complete:
             self._remove_shards()
-            for name in (TABLE, SKIPPED, LOG, MANIFEST):
+            for name in (TABLE, SKIPPED, LOG, MANIFEST, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty: somebody else's file
                 (self.path / SHARDS).rmdir()
