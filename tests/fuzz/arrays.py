@@ -22,7 +22,9 @@ N = 8
 _NAMES = ("given", "out")
 
 
-def _call(rng: Random, path: Path, seeds: Path, out: Path, format: str | None = None) -> Callable[[], object]:
+def _call(
+    rng: Random, path: Path, seeds: Path, out: Path, format: str | None = None
+) -> Callable[[], object]:
     """A call that reads embeddings: mostly a reader, at times a command."""
     from scalecal.features.importing import FORMATS, format_of, import_features
     from scalecal.io.features import read_features
@@ -84,8 +86,12 @@ def _prepare_npz(folder: Path) -> dict[str, Any]:
 def odd_values(rng: Random, n: int = N) -> Any:
     """An array of any type and shape."""
     made: tuple[Callable[[], Any], ...] = (
-        lambda: np.zeros((n, 3), rng.choice(("f2", ">f4", ">f8", "i1", "u8", ">i8", "?", "c8", "c16", "g"))),
-        lambda: np.zeros(rng.choice(((0, 3), (n, 0), (n,), (), (n, 3, 1), (1, n, 3), (n + 1, 3), (n, 1), (0,)))),
+        lambda: np.zeros(
+            (n, 3), rng.choice(("f2", ">f4", ">f8", "i1", "u8", ">i8", "?", "c8", "c16", "g"))
+        ),
+        lambda: np.zeros(
+            rng.choice(((0, 3), (n, 0), (n,), (), (n, 3, 1), (1, n, 3), (n + 1, 3), (n, 1), (0,)))
+        ),
         lambda: np.full((n, 3), rng.choice((np.nan, np.inf, 1e160, -1e300, 1e-320, 65505.0))),
         lambda: np.full(n, rng.choice((np.nan, np.inf, -1, 0.5, 2, 1e18, -0.0))),
         lambda: np.arange(n) % 3,
@@ -130,7 +136,14 @@ def odd_header(rng: Random, data: bytes) -> bytes:
         )
     ).encode()
     body = data[10 + struct.unpack("<H", data[8:10])[0] :]
-    return b"\x93NUMPY" + rng.choice((b"\x01\x00", b"\x02\x00", b"\x09\x00")) + struct.pack("<H", len(text) + 1) + text + b"\n" + body
+    return (
+        b"\x93NUMPY"
+        + rng.choice((b"\x01\x00", b"\x02\x00", b"\x09\x00"))
+        + struct.pack("<H", len(text) + 1)
+        + text
+        + b"\n"
+        + body
+    )
 
 
 def odd_npz(rng: Random, raw: bytes) -> bytes:
@@ -158,7 +171,9 @@ def odd_npz(rng: Random, raw: bytes) -> bytes:
 
 
 def _draw_npz(rng: Random, seeds: Any, folder: Path) -> Case:
-    file = folder / rng.choice(("given.npz", "given.npz", "given.npz", "given.npz", "given.npy", "given.NPZ"))
+    file = folder / rng.choice(
+        ("given.npz", "given.npz", "given.npz", "given.npz", "given.npy", "given.NPZ")
+    )
     chance = rng.random()
     if chance < 0.35:
         file.write_bytes(odd_npz(rng, seeds["raw"]))
@@ -172,9 +187,20 @@ def _draw_npz(rng: Random, seeds: Any, folder: Path) -> Case:
             elif what < 0.75:
                 arrays.pop(name, None)
             elif what < 0.85:
-                arrays[rng.choice((word(rng).replace("\ud800", "?").replace("\x00", "?"), "embeddings", "label", "p"))] = odd_values(rng)
+                arrays[
+                    rng.choice(
+                        (
+                            word(rng).replace("\ud800", "?").replace("\x00", "?"),
+                            "embeddings",
+                            "label",
+                            "p",
+                        )
+                    )
+                ] = odd_values(rng)
             else:
-                arrays = {rng.choice((k, f"{k}.bin", f"{k}.npy", f"a/{k}")): v for k, v in arrays.items()}
+                arrays = {
+                    rng.choice((k, f"{k}.bin", f"{k}.npy", f"a/{k}")): v for k, v in arrays.items()
+                }
         file.write_bytes(_npz(arrays, pickled=True))
         if rng.random() < 0.1:
             _encrypt(file)
@@ -214,7 +240,11 @@ def _prepare_foreign(folder: Path) -> dict[str, Any]:
                 handle["coords"] = np.arange(2 * N).reshape(N, 2)
         files[name] = file.read_bytes()
     tensors = {}
-    for name, value in (("one", torch.zeros(3)), ("rows", torch.zeros(2, 3)), ("list", [torch.zeros(3)] * 2)):
+    for name, value in (
+        ("one", torch.zeros(3)),
+        ("rows", torch.zeros(2, 3)),
+        ("list", [torch.zeros(3)] * 2),
+    ):
         buffer = io.BytesIO()
         torch.save(value, buffer)
         tensors[name] = buffer.getvalue()
@@ -254,6 +284,12 @@ def _draw_foreign(rng: Random, seeds: Any, folder: Path) -> Case:
     return Case(_call(rng, path, seeds["folder"], folder / "out"), _NAMES, "trident")
 
 
+def _declare(handle: Any, name: str, shape: tuple[int, ...], kind: str) -> None:
+    """Add an array of any size without writing its values."""
+    chunks = None if 0 in shape else tuple(min(s, 16) for s in shape)
+    handle.create_dataset(name, shape, kind, chunks=chunks)
+
+
 def _odd_hdf5(rng: Random, file: Path) -> None:
     import h5py
 
@@ -268,14 +304,18 @@ def _odd_hdf5(rng: Random, file: Path) -> None:
             except (TypeError, ValueError):
                 handle[name] = usual
         elif kind < 0.56:
-            shape = rng.choice(((10**9, 3), (10**12,), (1, 10**10, 2), (0, 3), (N, 0), (2**40, 2**20)))
-            handle.create_dataset(name, shape, "f4", chunks=tuple(min(s, 16) or 1 for s in shape))
+            shape = rng.choice(
+                ((10**9, 3), (10**12,), (1, 10**10, 2), (0, 3), (N, 0), (2**40, 2**20))
+            )
+            _declare(handle, name, shape, "f4")
         elif kind < 0.6:
             handle.create_group(name)
         elif kind < 0.64:
             handle[name] = h5py.SoftLink(rng.choice((f"/{name}", "/nowhere", "/", "/loop")))
         elif kind < 0.69:
-            handle[name] = h5py.ExternalLink(rng.choice(("given.h5", "/etc/passwd", "other.h5")), f"/{name}")
+            handle[name] = h5py.ExternalLink(
+                rng.choice(("given.h5", "/etc/passwd", "other.h5")), f"/{name}"
+            )
         elif kind < 0.73:
             layout = h5py.VirtualLayout((N, 3), "f4")
             layout[:] = h5py.VirtualSource("other.h5", "features", (N, 3))
@@ -283,19 +323,29 @@ def _odd_hdf5(rng: Random, file: Path) -> None:
         elif kind < 0.77:
             handle.create_dataset(name, (N, 3), "f4", external=[("/etc/hostname", 0, 96)])
         elif kind < 0.81:
-            kind_of = rng.choice((h5py.string_dtype(), h5py.vlen_dtype("f4"), h5py.ref_dtype, h5py.opaque_dtype("M8[s]")))
+            kind_of = rng.choice(
+                (
+                    h5py.string_dtype(),
+                    h5py.vlen_dtype("f4"),
+                    h5py.ref_dtype,
+                    h5py.opaque_dtype("M8[s]"),
+                )
+            )
             handle.create_dataset(name, (N,), kind_of)
         elif kind < 0.85:
             handle.create_dataset(name, data=h5py.Empty("f4"))
         elif kind < 0.9:
-            handle.create_dataset(name, data=usual, compression="gzip", maxshape=(None,) * np.ndim(usual))
+            handle.create_dataset(
+                name, data=usual, compression="gzip", maxshape=(None,) * np.ndim(usual)
+            )
         elif kind < 0.95:
             handle[name] = np.asarray(usual)[..., :1].repeat(rng.choice((1, 3, 5)), axis=-1)
 
     with h5py.File(file, "w") as handle:
         put(handle, "features", np.zeros(rng.choice(((N, 3), (1, N, 3), (3,))), "f4"))
         put(handle, "coords", np.arange(2 * N).reshape(N, 2))
-        if isinstance(handle.get("features"), h5py.Dataset) and rng.random() < 0.4:
+        link = handle.get("features", getlink=True) if "features" in handle.keys() else None
+        if isinstance(link, h5py.HardLink) and rng.random() < 0.4:
             value = rng.choice((5, "uni", b"\xff", [1.0, 2.0], "x" * 3000, "\x1b[31m", "a\nb"))
             handle["features"].attrs["encoder"] = value
         if rng.random() < 0.1:
@@ -347,12 +397,35 @@ def _draw_image_array(rng: Random, seeds: Any, folder: Path) -> Case:
         file.write_bytes(mutate_bytes(rng, seeds["images"]))
     else:
         with h5py.File(file, "w") as handle:
-            shape = rng.choice(((4, 5, 5, 3), (4, 5, 5), (4, 5, 5, 1), (0, 5, 5, 3), (4,), (10**9, 5, 5, 3), (4, 0, 5, 3)))
+            shape = rng.choice(
+                (
+                    (4, 5, 5, 3),
+                    (4, 5, 5),
+                    (4, 5, 5, 1),
+                    (0, 5, 5, 3),
+                    (4,),
+                    (10**9, 5, 5, 3),
+                    (4, 0, 5, 3),
+                )
+            )
             kind = rng.choice(("u1", "u1", "f4", "i8", "S3", "c8"))
-            handle.create_dataset(rng.choice(("x", "x", "x", "y")), shape, kind, chunks=tuple(min(s, 5) or 1 for s in shape))
-    rows = rng.choice(("0,1,2,3", "0,0,1,1", "0,1,2,99", "-1,0,1,2", "0,1.5,2,3", "a,b,c,d", "0,1,2,999999999999999999999"))
+            _declare(handle, rng.choice(("x", "x", "x", "y")), shape, kind)
+    rows = rng.choice(
+        (
+            "0,1,2,3",
+            "0,0,1,1",
+            "0,1,2,99",
+            "-1,0,1,2",
+            "0,1.5,2,3",
+            "a,b,c,d",
+            "0,1,2,999999999999999999999",
+        )
+    )
     table = folder / "given.csv"
-    table.write_text("path,row,label\n" + "".join(f"given.h5,{r},{i % 2}\n" for i, r in enumerate(rows.split(","))))
+    table.write_text(
+        "path,row,label\n"
+        + "".join(f"given.h5,{r},{i % 2}\n" for i, r in enumerate(rows.split(",")))
+    )
     if rng.random() < 0.1:
         return Case(partial(command, "check", f"table:{table}"), _NAMES, "images in HDF5")
 
@@ -413,10 +486,14 @@ def _odd_tensors(rng: Random, raw: bytes) -> bytes:
         arrays[rng.choice(("anchors_0", "extra", "", "coef_" * 50))] = arrays[name]
     elif change < 0.6:
         shape = arrays[name].shape
-        arrays[name] = np.zeros(rng.choice((shape[::-1], (*shape, 1), (5,), (), (0,), (2, 3), (3, 3), (1, 3))))
+        arrays[name] = np.zeros(
+            rng.choice((shape[::-1], (*shape, 1), (5,), (), (0,), (2, 3), (3, 3), (1, 3)))
+        )
     else:
         odd = rng.choice((np.nan, np.inf, 1e160, 1e308, -1e300))
-        arrays[name] = np.full_like(arrays[name], odd) if value.dtype.kind in "f" and change < 0.8 else value
+        arrays[name] = (
+            np.full_like(arrays[name], odd) if value.dtype.kind in "f" and change < 0.8 else value
+        )
     try:
         return bytes(save({k: np.ascontiguousarray(v) for k, v in arrays.items()}))
     except Exception:  # a type that the format does not have

@@ -25,19 +25,21 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TextIO
 
 from scalecal.checks import InputError, MissingPackageError
+from scalecal.limits import VARIABLE
 
 FINE, CLEAR = "fine", "clear error"
 UNCLEAR, SURPRISE, HANG, CRASH = "unclear error", "surprise", "hang", "crash"
-KINDS = (FINE, CLEAR, UNCLEAR, SURPRISE, HANG, CRASH)
+BROKEN = "broken case"
+KINDS = (FINE, CLEAR, UNCLEAR, SURPRISE, HANG, CRASH, BROKEN)
 """How a case may end. An unclear error is an error of ours that fails the rules for messages: one line, no
 control character, the name of the file. A surprise is any other exception, which the command line ends with
-exit code 70; too little memory is one. A crash takes the process with it."""
+exit code 70; too little memory is one. A crash takes the process with it. A broken case is a fault of the fuzzer."""
 
 SECONDS = 20.0
 """What takes longer hangs."""
@@ -49,13 +51,15 @@ MEMORY = 2 << 30
 class Case:
     """One case: what to call, and what its messages must name, one of these at least.
 
-    `allowed` are further exceptions that count as clear errors, such as scikit-learn's own.
+    `allowed` says which other exceptions are clear errors, such as scikit-learn's own; a case that is run
+    `apart` is always given a process of its own.
     """
 
     call: Callable[[], object]
     names: tuple[str, ...] = ()
     about: str = ""
-    allowed: tuple[type[BaseException], ...] = ()
+    allowed: Callable[[BaseException], bool] | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,16 +135,22 @@ class Bench:
         _clear(self._place)
         return self.surface.draw(Random(f"{self.name} {number}"), self._seeds, self._place)
 
-    def run(self, number: int) -> Outcome:
-        """Run a case in this process."""
+    def run(self, number: int, *, apart: bool = False) -> Outcome:
+        """Run a case in this process, or in one of its own."""
         start = time.perf_counter()
         here = os.getcwd()
         try:
-            with _still(), _alarm(SECONDS):
-                case = self.draw(number)
-                outcome = _judged(case)
+            with _still(), _alarm(SECONDS), _limits():
+                try:
+                    case = self.draw(number)
+                except Exception:
+                    return Outcome(BROKEN, "drawing", _trace())
+                if apart or case.apart:
+                    outcome = _in_fork(partial(_judged_in_time, case))
+                else:
+                    outcome = _judged(case)
         except Hang:
-            outcome = Outcome(HANG, "over the time", traceback.format_exc())
+            outcome = Outcome(HANG, "over the time", _trace())
         finally:
             os.chdir(here)
             _clear(self._place)
@@ -148,34 +158,41 @@ class Bench:
             outcome.kind, outcome.place, outcome.text, outcome.about, time.perf_counter() - start
         )
 
-    def run_apart(self, number: int) -> Outcome:
-        """Run a case in a process of its own, with a limit on its memory."""
-        start = time.perf_counter()
-        reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads and forks
-            pid = os.fork()
-        if pid == 0:
-            _in_child(lambda: self.run(number), writing)
-        os.close(writing)
-        data = _read_until(reading, start + SECONDS + 5.0)
-        if data is None:
-            os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        if data is None:
-            return Outcome(HANG, "over the time, in its own process")
-        if not data:
-            how = os.waitstatus_to_exitcode(status)
-            return Outcome(CRASH, f"exit code {how} of the process")
-        outcome: Outcome = pickle.loads(data)
-        return outcome
+
+def _judged_in_time(case: Case) -> Outcome:
+    try:
+        with _alarm(SECONDS):
+            return _judged(case)
+    except Hang:
+        return Outcome(HANG, "over the time", _trace(), case.about)
+
+
+def _in_fork(call: Callable[[], Outcome]) -> Outcome:
+    """Run a case in a process of its own, with a limit on its memory."""
+    signal.setitimer(signal.ITIMER_REAL, 0)  # the child has its own
+    deadline = time.perf_counter() + SECONDS + 5.0
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _in_child(call, writing)
+    os.close(writing)
+    data = _read_until(reading, deadline)
+    if data is None:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if data is None:
+        return Outcome(HANG, "over the time, in its own process")
+    if not data:
+        return Outcome(CRASH, f"exit code {os.waitstatus_to_exitcode(status)} of the process")
+    outcome: Outcome = pickle.loads(data)
+    return outcome
 
 
 def _in_child(call: Callable[[], Outcome], pipe: int) -> None:
     """Run a case in the child of a fork, and end it there."""
     try:
         faulthandler.disable()
-        limit = _virtual_memory() + MEMORY
+        limit = virtual_memory() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with os.fdopen(pipe, "wb") as file:
@@ -184,7 +201,8 @@ def _in_child(call: Callable[[], Outcome], pipe: int) -> None:
         os._exit(0)
 
 
-def _virtual_memory() -> int:
+def virtual_memory() -> int:
+    """Bytes of address space that this process has taken."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()
 
@@ -228,6 +246,20 @@ def _still() -> Iterator[None]:
 
 
 @contextmanager
+def _limits() -> Iterator[None]:
+    """Let files take less memory than a machine has, as on a small one."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = f"memory={MEMORY // 4}"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+
+
+@contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
     def ring(*_: Any) -> None:
         raise Hang
@@ -250,9 +282,9 @@ def _judged(case: Case) -> Outcome:
             return Outcome(CLEAR, text=str(error), about=case.about)
         place = f"{problem}, raised at {_place_of(error)}"
         return Outcome(UNCLEAR, place, f"{str(error)[:2000]!r}", case.about)
-    except case.allowed as error:
-        return Outcome(CLEAR, text=f"{type(error).__name__}: {error}", about=case.about)
     except Exception as error:
+        if case.allowed is not None and case.allowed(error):
+            return Outcome(CLEAR, text=f"{type(error).__name__}: {error}", about=case.about)
         place = f"{type(error).__name__} at {_place_of(error)}"
         return Outcome(SURPRISE, place, _trace(), case.about)
     if isinstance(result, Exit):
@@ -347,34 +379,53 @@ def _built() -> Any:
     return get_command(scalecal.cli.app)
 
 
-def command(*arguments: object) -> Exit:
-    """Run the command line in this process."""
-    import scalecal.cli  # noqa: F401
+def commands() -> dict[str, Any]:
+    """Every command by name."""
+    return dict(_built().commands)
 
-    place = sys.modules["scalecal.cli.app"]
-    usual, argv = vars(place)["app"], sys.argv
-    out, err = _Stream(), _Stream()
-    code: Any = 0
+
+def command(*arguments: object, stdout: TextIO | None = None) -> Exit:
+    """Run the command line in this process; a fault of the package's own is raised, not logged."""
     built = _built()
+    place = vars(sys.modules["scalecal.cli.app"])
+    faults: list[Exception] = []
+
+    def keep(error: Exception) -> str:
+        faults.append(error)
+        return str(error)
+
+    usual, argv = {name: place[name] for name in ("app", "unexpected")}, sys.argv
+    err, code = _Stream(), None
     try:
-        vars(place)["app"] = built
+        place.update(app=built, unexpected=keep)
         sys.argv = ["scalecal", *map(str, arguments)]
-        with redirect_stdout(out), redirect_stderr(err):
+        with redirect_stdout(stdout or _Stream()), redirect_stderr(err):
             try:
-                vars(place)["main"]()
+                place["main"]()
             except SystemExit as exit:
                 code = exit.code
     finally:
-        vars(place)["app"], sys.argv = usual, argv
+        place.update(usual)
+        sys.argv = argv
+    for fault in faults:
+        raise fault
     return Exit(0 if code is None else code if isinstance(code, int) else 1, err.text)
 
 
+@cache
+def _nowhere() -> int:
+    return os.open(os.devnull, os.O_WRONLY)
+
+
 class _Stream(io.TextIOWrapper):
-    """A captured stream that, like a terminal's, takes only what can be encoded."""
+    """A captured stream that, as a terminal's, takes only what can be encoded."""
 
     def __init__(self) -> None:
         self._bytes = io.BytesIO()
         super().__init__(self._bytes, encoding="utf-8", errors="backslashreplace")
+
+    def fileno(self) -> int:
+        return _nowhere()
 
     @property
     def text(self) -> str:

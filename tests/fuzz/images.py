@@ -37,14 +37,23 @@ def _prepare(folder: Path) -> dict[str, Any]:
     Image.new("RGB", (9, 7)).save(compressed, "TIFF", compression="tiff_lzw")
     made["TIFF lzw"] = compressed.getvalue()
     progressive = io.BytesIO()
-    Image.new("RGB", (16, 16)).save(progressive, "JPEG", progressive=True, exif=b"Exif\0\0II*\0\x08\0\0\0\0\0")
+    Image.new("RGB", (16, 16)).save(
+        progressive, "JPEG", progressive=True, exif=b"Exif\0\0II*\0\x08\0\0\0\0\0"
+    )
     made["JPEG progressive"] = progressive.getvalue()
     return {"raw": made, "names": list(made), "annotations": _annotations()}
 
 
 def _annotations() -> list[list[str]]:
-    header = ["Image Name", "Majority Vote Label", "Number of Annotators who Selected SSA (Out of 7)", "Partition"]
-    rows = [[f"MHIST_{i}.png", "SSA" if i % 2 else "HP", str(6 * (i % 2)), "test"] for i in range(3)]
+    header = [
+        "Image Name",
+        "Majority Vote Label",
+        "Number of Annotators who Selected SSA (Out of 7)",
+        "Partition",
+    ]
+    rows = [
+        [f"MHIST_{i}.png", "SSA" if i % 2 else "HP", str(6 * (i % 2)), "test"] for i in range(3)
+    ]
     return [header, *rows]
 
 
@@ -57,19 +66,44 @@ def _odd_image(rng: Random, seeds: Any) -> bytes:
         return _png(rng)
     if chance < 0.95:
         return rng.randbytes(rng.choice((0, 1, 8, 100)))
-    return rng.choice((b"<svg/>", b"%PDF-1.4", b"II+\0", b"\0\0\1\0", b"", b"GIF89a", b"RIFF\0\0\0\0WEBP"))
+    return rng.choice(
+        (b"<svg/>", b"%PDF-1.4", b"II+\0", b"\0\0\1\0", b"", b"GIF89a", b"RIFF\0\0\0\0WEBP")
+    )
 
 
 def _png(rng: Random) -> bytes:
     """A PNG with sizes and chunks of one's own, all checksums right."""
     width, height = (rng.choice((0, 1, 2, 7, 100_000, 1_000_000, 2**31 - 1)) for _ in "wh")
     depth, colour = rng.choice(((8, 2), (8, 0), (16, 2), (1, 0), (8, 6), (3, 3), (8, 9)))
-    head = struct.pack(">IIBBBBB", width, height, depth, colour, rng.choice((0, 0, 1)), 0, rng.choice((0, 0, 1)))
+    head = struct.pack(
+        ">IIBBBBB", width, height, depth, colour, rng.choice((0, 0, 1)), 0, rng.choice((0, 0, 1))
+    )
     pixels = zlib.compress(bytes(rng.choice((0, 10, 200, 100_000))))
     parts = [(b"IHDR", head)]
     if rng.random() < 0.5:
-        kind = rng.choice((b"tEXt", b"zTXt", b"iTXt", b"iCCP", b"eXIf", b"tRNS", b"PLTE", b"acTL", b"fcTL", b"gAMA"))
-        body = rng.choice((b"", b"a\0\0" + zlib.compress(bytes(3_000_000)), rng.randbytes(20), b"x" * 300, b"II*\0\x08\0\0\0\xff\xff"))
+        kind = rng.choice(
+            (
+                b"tEXt",
+                b"zTXt",
+                b"iTXt",
+                b"iCCP",
+                b"eXIf",
+                b"tRNS",
+                b"PLTE",
+                b"acTL",
+                b"fcTL",
+                b"gAMA",
+            )
+        )
+        body = rng.choice(
+            (
+                b"",
+                b"a\0\0" + zlib.compress(bytes(3_000_000)),
+                rng.randbytes(20),
+                b"x" * 300,
+                b"II*\0\x08\0\0\0\xff\xff",
+            )
+        )
         parts.append((kind, body))
     parts += [(b"IDAT", pixels)] * rng.choice((0, 1, 1, 2)) + [(b"IEND", b"")]
     rng.shuffle(parts) if rng.random() < 0.05 else None
@@ -102,12 +136,18 @@ def _draw_folder(rng: Random, seeds: Any, folder: Path) -> Case:
     for label in ("a", "b", rng.choice(("c", ".hidden", "d e", "x\ny", "\x1b[1m"))):
         (place / label).mkdir(parents=True)
         (place / label / "good.png").write_bytes(good)
-    file = place / "a" / rng.choice(("odd.png", "odd.jpg", "od\nd.png", "\x1b[31m.png", "odd.PNG", "é.png"))
+    file = (
+        place
+        / "a"
+        / rng.choice(("odd.png", "odd.jpg", "od\nd.png", "\x1b[31m.png", "odd.PNG", "é.png"))
+    )
     kind = rng.random()
     if kind < 0.6:
         file.write_bytes(_odd_image(rng, seeds))
     elif kind < 0.8:
-        file.symlink_to(rng.choice(("nowhere", file.name, "..", "/dev/null", "good.png", "../../../x")))
+        file.symlink_to(
+            rng.choice(("nowhere", file.name, "..", "/dev/null", "good.png", "../../../x"))
+        )
     else:
         file.mkdir()
     quick = ("--quick",) if rng.random() < 0.3 else ()
@@ -126,7 +166,11 @@ def _draw_mhist(rng: Random, seeds: Any, folder: Path) -> Case:
     more = ("--quick",) if rng.random() < 0.5 else ()
     if rng.random() < 0.1:
         more = (*more, "--classes", word(rng).replace("\x00", "").lstrip("-"))
-    return Case(partial(command, "check", "mhist", "--data", place, "--partial", *more), ("given",), "mhist")
+    return Case(
+        partial(command, "check", "mhist", "--data", place, "--partial", *more),
+        ("given", "annotations.csv", "mhist"),
+        "mhist",
+    )
 
 
 SURFACES = {"images": Surface("images", _prepare, _draw, share=2.5, tested=300)}

@@ -64,11 +64,46 @@ WORDS = (
     *("9223372036854775808", "9" * 400, "1" + "0" * 30, "0.1" * 3, "+1", "1.", ".5", "--1", "1e"),
     *("true", "False", "TRUE", "yes", "a", "A", "train", "test", "val", "c0", "c1", "overall"),
     *("2024-01-01", "12:30", "50 %", "=1+1", "@x", "#N/A", "#REF!", "$5"),
-    *("\x00", "a\x00b", "\x1b[31mred\x1b[0m", "\r", "a\nb", "a\r\nb", "\t", "\x7f", "\x85", "\u2028"),
+    *(
+        "\x00",
+        "a\x00b",
+        "\x1b[31mred\x1b[0m",
+        "\r",
+        "a\nb",
+        "a\r\nb",
+        "\t",
+        "\x7f",
+        "\x85",
+        "\u2028",
+    ),
     *("\u202eabc", "\ufeff", "é", "e\u0301", "\U0001f9ec", "ß" * 40, "\u200b", "\xa0", "\ud800"),
-    *('"', '""', "'", '"a,b"', "a,b", "a;b", "a\tb", "\\", "\\n", "<script>alert(1)</script>", "</td>"),
+    *(
+        '"',
+        '""',
+        "'",
+        '"a,b"',
+        "a,b",
+        "a;b",
+        "a\tb",
+        "\\",
+        "\\n",
+        "<script>alert(1)</script>",
+        "</td>",
+    ),
     *("../x", "/etc/passwd", "C:\\x", "~", "a/b", ".", "..", "x" * 300, "y" * 5000),
-    *("id", "p", "label", "votes", "n_raters", "group", "stratum", "split", "path", "p_reader", "rho"),
+    *(
+        "id",
+        "p",
+        "label",
+        "votes",
+        "n_raters",
+        "group",
+        "stratum",
+        "split",
+        "path",
+        "p_reader",
+        "rho",
+    ),
 )
 """Cells and names that a reader may stumble over."""
 
@@ -99,7 +134,9 @@ def _number(rng: Random, data: bytes, _: Sequence[bytes]) -> bytes:
     kind = rng.choice("bhiq")
     size = struct.calcsize("<" + kind)
     most = (1 << (8 * size - 1)) - 1
-    value = rng.choice((0, -1, 1, most, -most - 1, most // 2, rng.randrange(-most, most), 100, 10000))
+    value = rng.choice(
+        (0, -1, 1, most, -most - 1, most // 2, rng.randrange(-most, most), 100, 10000)
+    )
     packed = struct.pack(rng.choice("<>") + kind, max(-most - 1, min(most, value)))
     at = rng.randrange(max(1, len(data) - size + 1))
     return data[:at] + packed + data[at + size :]
@@ -174,7 +211,11 @@ def mutate_rows(rng: Random, rows: Rows) -> Rows:
 
 def word(rng: Random) -> str:
     """An odd cell or name."""
-    return rng.choice(WORDS) if rng.random() < 0.9 else repr(rng.uniform(-2, 2) * 10 ** rng.choice((0, 0, 5, 300)))
+    return (
+        rng.choice(WORDS)
+        if rng.random() < 0.9
+        else repr(rng.uniform(-2, 2) * 10 ** rng.choice((0, 0, 5, 300)))
+    )
 
 
 def _cell(rng: Random, rows: Rows) -> Rows:
@@ -187,7 +228,15 @@ def _cell(rng: Random, rows: Rows) -> Rows:
 def _header(rng: Random, rows: Rows) -> Rows:
     if rows[0]:
         at = rng.randrange(len(rows[0]))
-        rows[0][at] = rng.choice((word(rng), rng.choice(rows[0]), rows[0][at] + word(rng), "p_" + word(rng), "votes_" + word(rng)))
+        rows[0][at] = rng.choice(
+            (
+                word(rng),
+                rng.choice(rows[0]),
+                rows[0][at] + word(rng),
+                "p_" + word(rng),
+                "votes_" + word(rng),
+            )
+        )
     return rows
 
 
@@ -266,7 +315,11 @@ def write_rows(rng: Random, rows: Rows) -> bytes:
     plain = rng.random() < 0.6
     ending = "\n" if plain else rng.choice(("\n", "\r\n", "\r", "\n\r", "\u2028", "\x0b"))
     separator = "," if plain else rng.choice((",", ";", "\t", "|", " ", ",", ":"))
-    quoting = csv.QUOTE_MINIMAL if plain else rng.choice((csv.QUOTE_ALL, csv.QUOTE_MINIMAL, csv.QUOTE_NONE))
+    quoting = (
+        csv.QUOTE_MINIMAL
+        if plain
+        else rng.choice((csv.QUOTE_ALL, csv.QUOTE_MINIMAL, csv.QUOTE_NONE))
+    )
     buffer = io.StringIO()
     if quoting == csv.QUOTE_NONE:
         buffer.write("".join(separator.join(row) + ending for row in rows))
@@ -276,7 +329,9 @@ def write_rows(rng: Random, rows: Rows) -> bytes:
     text = buffer.getvalue()
     if rng.random() < 0.05:
         text = text.rstrip("\r\n")
-    return text.encode("utf-8" if plain else rng.choice(ENCODINGS), "surrogatepass" if plain else "replace")
+    return text.encode(
+        "utf-8" if plain else rng.choice(ENCODINGS), "surrogatepass" if plain else "replace"
+    )
 
 
 def packed(rng: Random, data: bytes) -> bytes:
@@ -319,7 +374,19 @@ def odd_value(rng: Random, depth: int = 0) -> Any:
     plain = (
         *(None, True, False, 0, 1, -1, 2, 3, 0.5, -0.5, 1.5, 1e308, -1e308, 1e-320, 1e160, 10**18),
         *(2**31, 2**63, -(2**63), 10**30, 10**400, float("nan"), float("inf"), -float("inf")),
-        *("", [], {}, [[]], [None], {"": 1}, [0.5], [0, 1], ["a", "b"], [[0.1, 0.9], [0.5]], [1, "a"]),
+        *(
+            "",
+            [],
+            {},
+            [[]],
+            [None],
+            {"": 1},
+            [0.5],
+            [0, 1],
+            ["a", "b"],
+            [[0.1, 0.9], [0.5]],
+            [1, "a"],
+        ),
     )
     kind = rng.random()
     if kind < 0.65 or depth > 2:
@@ -370,7 +437,9 @@ def _nudge(rng: Random, holder: Any, key: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         holder[key] = odd_value(rng)
     else:
-        holder[key] = rng.choice((-value, value + 1, value * 1e160 if abs(value) < 1e100 else 0, value / 2, str(value)))
+        holder[key] = rng.choice(
+            (-value, value + 1, value * 1e160 if abs(value) < 1e100 else 0, value / 2, str(value))
+        )
 
 
 def _lengthen(rng: Random, holder: Any, key: Any) -> None:
@@ -378,7 +447,9 @@ def _lengthen(rng: Random, holder: Any, key: Any) -> None:
     if isinstance(value, list) and value:
         holder[key] = rng.choice((value[:-1], value + value[-1:], value * 2, value[::-1]))
     elif isinstance(value, str):
-        holder[key] = rng.choice((value * 2, value + "\n", value + "\x1b[2J", value[:-1], value * 500))
+        holder[key] = rng.choice(
+            (value * 2, value + "\n", value + "\x1b[2J", value[:-1], value * 500)
+        )
     else:
         holder[key] = [value] * rng.choice((0, 2, 100))
 

@@ -62,16 +62,16 @@ PREDICTIONS = ("plain", "full", "classes", "words")
 def _prepare_texts(folder: Path) -> dict[str, Any]:
     from tests.fuzz.documents import make_calibrator, make_probe
 
-    texts = texts()
+    written = texts()
     for i in range(4):
         _tile(folder / f"t{i}.png", i)
-    for name, text in texts.items():
+    for name, text in written.items():
         (folder / f"{name}.csv").write_text(text, encoding="utf-8")
     rows: dict[str, Rows] = {
         name: list(csv.reader(io.StringIO(text), delimiter=";" if name == "words" else ","))
-        for name, text in texts.items()
+        for name, text in written.items()
     }
-    raw = {name: text.encode() for name, text in texts.items()}
+    raw = {name: text.encode() for name, text in written.items()}
     return {
         "folder": folder,
         "rows": rows,
@@ -109,14 +109,20 @@ def call_table(rng: Random, kind: str, file: Path, seeds: Path, out: Path) -> Ca
             line = ("--apply", seeds / "calibrator.json", "--resamples", RESAMPLES)
             return partial(command, "calibrate", file, *line)
         if heavy < 0.025:
-            more = (*usual, *given, *rng.choice(((), ("--stream",), ("--json",), ("--prevalence", 0.1))))
+            more = (
+                *usual,
+                *given,
+                *rng.choice(((), ("--stream",), ("--json",), ("--prevalence", 0.1))),
+            )
             return partial(command, "audit", file, *more)
         if heavy < 0.03:
             return partial(command, "audit", file, seeds / "full.csv", *usual, *given)
         if heavy < 0.045:
             return partial(stream_file, file, n_resamples=RESAMPLES, **options)
         if heavy < 0.06:
-            return lambda: audit_predictions(read_predictions(file, **options), n_resamples=RESAMPLES)
+            return lambda: audit_predictions(
+                read_predictions(file, **options), n_resamples=RESAMPLES
+            )
         if heavy < 0.10:
             return lambda: read_common_predictions([file, seeds / "full.csv"], **options)
         if heavy < 0.20:
@@ -208,9 +214,7 @@ def _draw_sheet(rng: Random, seeds: Any, folder: Path) -> Case:
 
 def _json_lines(rng: Random, rows: Rows) -> bytes:
     header, *body = rows
-    records: list[Any] = [
-        dict(zip(header, map(_number, row), strict=False)) for row in body
-    ]
+    records: list[Any] = [dict(zip(header, map(_number, row), strict=False)) for row in body]
     for _ in range(rng.choice((1, 1, 2, 4))):
         at = rng.randrange(len(records))
         key = rng.choice(header)
@@ -227,7 +231,10 @@ def _json_lines(rng: Random, rows: Rows) -> bytes:
         records = [{**r, key: value} if isinstance(r, dict) else r for r in records]
     lines = [json.dumps(r, ensure_ascii=rng.random() < 0.5) for r in records]
     if rng.random() < 0.1:
-        lines.insert(rng.randrange(len(lines)), rng.choice(("", " ", "#", "{", "[" * 5000, "nul", '{"p":1,"p":2}')))
+        lines.insert(
+            rng.randrange(len(lines)),
+            rng.choice(("", " ", "#", "{", "[" * 5000, "nul", '{"p":1,"p":2}')),
+        )
     data = "\n".join(lines).encode("utf-8", "surrogatepass") + b"\n"
     return mutate_bytes(rng, data) if rng.random() < 0.3 else data
 
@@ -286,14 +293,17 @@ def _prepare_parquet(folder: Path) -> dict[str, Any]:
     for kind, rows in seeds["rows"].items():
         header, *body = rows
         columns = {
-            name: [_number(row[i].replace(",", ".")) for row in body] for i, name in enumerate(header)
+            name: [_number(row[i].replace(",", ".")) for row in body]
+            for i, name in enumerate(header)
         }
         table = pa.table({name: _array(values) for name, values in columns.items()})
         for compression in ("none", "zstd", "snappy"):
             buffer = io.BytesIO()
             pq.write_table(table, buffer, compression=compression)
             raw[kind, compression] = buffer.getvalue()
-    lists = pa.table({"id": [f"c{i}" for i in range(4)], "X": [[0.1, 0.2, 0.3]] * 4, "label": [0, 1, 0, 1]})
+    lists = pa.table(
+        {"id": [f"c{i}" for i in range(4)], "X": [[0.1, 0.2, 0.3]] * 4, "label": [0, 1, 0, 1]}
+    )
     buffer = io.BytesIO()
     pq.write_table(lists, buffer)
     raw["features", "lists"] = buffer.getvalue()
@@ -349,7 +359,9 @@ def _typed_parquet(rng: Random, rows: Rows) -> bytes:
     if rng.random() < 0.05:
         table = table.slice(0, 0)
     if rng.random() < 0.1:
-        odd = rng.choice((b"{", b"{}", b'{"columns": 3}', b'{"index_columns": ["p"], "columns": []}', b"\xff"))
+        odd = rng.choice(
+            (b"{", b"{}", b'{"columns": 3}', b'{"index_columns": ["p"], "columns": []}', b"\xff")
+        )
         table = table.replace_schema_metadata({b"pandas": odd})
     return write_parquet(table)
 
@@ -374,11 +386,15 @@ def odd_array(rng: Random, n: int) -> Any:
     odd = rng.choice((float("nan"), float("inf"), -0.0, 1e300, 2.5))
     whole = [i % 3 for i in range(n)]
     made: tuple[Callable[[], Any], ...] = (
-        lambda: pa.array(whole, rng.choice((pa.int8(), pa.uint8(), pa.uint64(), pa.int64(), pa.float32()))),
+        lambda: pa.array(
+            whole, rng.choice((pa.int8(), pa.uint8(), pa.uint64(), pa.int64(), pa.float32()))
+        ),
         lambda: pa.array(np.array([0.5] * n, np.float16)),
         lambda: pa.array([odd] * n, pa.float64()),
         lambda: pa.array([0.5] * (n - 1) + [odd]),
-        lambda: pa.array([None] * n, rng.choice((pa.null(), pa.string(), pa.float64(), pa.int32()))),
+        lambda: pa.array(
+            [None] * n, rng.choice((pa.null(), pa.string(), pa.float64(), pa.int32()))
+        ),
         lambda: pa.array([None, *whole[1:]], pa.int64()),
         lambda: pa.array([True] * n),
         lambda: pa.array([[0.1, 0.2]] * n),
@@ -392,8 +408,12 @@ def odd_array(rng: Random, n: int) -> Any:
         lambda: pa.array([[("a", 1)]] * n, pa.map_(pa.string(), pa.int64())),
         lambda: pa.array(["c0"] * n).dictionary_encode(),
         lambda: pa.array(whole).dictionary_encode(),
-        lambda: pa.array([f"c{i}" for i in range(n)], rng.choice((pa.large_string(), pa.string_view()))),
-        lambda: pa.array([b"\xff\xfe"] * n, rng.choice((pa.binary(), pa.large_binary(), pa.binary(2)))),
+        lambda: pa.array(
+            [f"c{i}" for i in range(n)], rng.choice((pa.large_string(), pa.string_view()))
+        ),
+        lambda: pa.array(
+            [b"\xff\xfe"] * n, rng.choice((pa.binary(), pa.large_binary(), pa.binary(2)))
+        ),
         lambda: pa.array([word(rng).replace("\ud800", "?") for _ in range(n)]),
         lambda: pa.array([rng.choice((10**30, 1)) for _ in range(n)], pa.decimal128(38, 0)),
         lambda: pa.array(whole, pa.int64()).cast(pa.timestamp("ns")),
