@@ -35,6 +35,8 @@ from tests.fuzz.workers import APART, run_all
 
 KEPT = Path("runs/fuzz")
 CHUNK = 250
+LISTED_EVERY = 30.0
+"""Seconds between two lists of failures."""
 GOOD = (FINE, CLEAR)
 
 
@@ -69,7 +71,7 @@ class Record:
                     file.write(json.dumps(line) + "\n")
 
     def save(self) -> None:
-        """Write the counts and a list of the failures of each surface."""
+        """Write the counts."""
         content = {
             "counts": self.counts,
             "next": self.next,
@@ -79,6 +81,9 @@ class Record:
         partial = self._state.with_suffix(".tmp")
         partial.write_text(json.dumps(content))
         partial.replace(self._state)
+
+    def list_failures(self) -> None:
+        """Write the failures of each surface, those of one place together."""
         for surface in self.counts:
             (self._folder / f"surprises-{surface}.md").write_text(
                 "\n".join(self._listed(surface)) + "\n"
@@ -95,6 +100,7 @@ class Record:
         self.failed = [line for line in self.failed if line["kind"] not in GOOD]
         self._failed.write_text("".join(json.dumps(line) + "\n" for line in self.failed))
         self.save()
+        self.list_failures()
 
     def _listed(self, surface: str) -> Iterator[str]:
         own = [line for line in self.failed if line["surface"] == surface]
@@ -200,9 +206,13 @@ def _run_more(record: Record, only: list[str], shares: dict[str, float], n: int,
                     yield name, list(range(start, start + size))
 
     start, done = time.monotonic(), 0
+    listed = start
     for name, results in run_all(tasks(), jobs):
         record.add(name, results)
         record.save()
+        if time.monotonic() - listed > LISTED_EVERY:
+            record.list_failures()
+            listed = time.monotonic()
         done += len(results)
         bad = sum(c[k] for c in record.counts.values() for k in KINDS if k not in GOOD)
         pace = done / (time.monotonic() - start)
@@ -212,6 +222,7 @@ def _run_more(record: Record, only: list[str], shares: dict[str, float], n: int,
             file=sys.stderr,
             flush=True,
         )
+    record.list_failures()
     print(file=sys.stderr)
 
 

@@ -344,7 +344,7 @@ def _odd_hdf5(rng: Random, file: Path) -> None:
     with h5py.File(file, "w") as handle:
         put(handle, "features", np.zeros(rng.choice(((N, 3), (1, N, 3), (3,))), "f4"))
         put(handle, "coords", np.arange(2 * N).reshape(N, 2))
-        link = handle.get("features", getlink=True) if "features" in handle.keys() else None
+        link = handle.get("features", getlink=True) if "features" in set(handle) else None
         if isinstance(link, h5py.HardLink) and rng.random() < 0.4:
             value = rng.choice((5, "uni", b"\xff", [1.0, 2.0], "x" * 3000, "\x1b[31m", "a\nb"))
             handle["features"].attrs["encoder"] = value
@@ -372,19 +372,26 @@ def _draw_eva(rng: Random, seeds: Any, folder: Path) -> Case:
         if chance < 0.65:
             (place / "0.pt").write_bytes(mutate_bytes(rng, rng.choice(tensors), tensors))
         else:
-            odd = rng.choice(
-                (
-                    torch.zeros(0), torch.zeros(0, 3), torch.zeros(3, 0), torch.tensor(1.0), torch.zeros(4),
-                    [], {}, {"a": torch.zeros(3)}, [torch.zeros(3), torch.zeros(2)], [torch.zeros(3), 1],
-                    torch.zeros(3, dtype=torch.complex64), torch.zeros(3, dtype=torch.bfloat16), "text", None,
-                    torch.zeros(3, 3).to_sparse(), torch.full((3,), float("nan")), torch.zeros(3, requires_grad=True),
-                    torch.zeros(3, dtype=torch.bool), torch.zeros(1, 1, 1, 3), torch.zeros(3, dtype=torch.int8),
-                    torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8), torch.zeros(1).expand(10**9),
-                    torch.zeros(3, device="meta"), ((torch.zeros(3),),), torch.nn.Parameter(torch.zeros(3)),
-                )
-            )  # fmt: skip
+            odd = rng.choice(_odd_tensors_of_torch())
             torch.save(odd, place / "0.pt")
     return Case(_call(rng, place, seeds["folder"], folder / "out", "eva"), _NAMES, "eva")
+
+
+def _odd_tensors_of_torch() -> tuple[Any, ...]:
+    import torch
+
+    zeros = torch.zeros
+    return (
+        *(zeros(0), zeros(0, 3), zeros(3, 0), torch.tensor(1.0), zeros(4), [], {}, "text", None),
+        *({"a": zeros(3)}, [zeros(3), zeros(2)], [zeros(3), 1], ((zeros(3),),), zeros(1, 1, 1, 3)),
+        *(
+            zeros(3, dtype=kind)
+            for kind in (torch.complex64, torch.bfloat16, torch.bool, torch.int8)
+        ),
+        *(zeros(3, 3).to_sparse(), torch.full((3,), float("nan")), zeros(3, requires_grad=True)),
+        *(zeros(1).expand(10**9), zeros(3, device="meta"), torch.nn.Parameter(zeros(3))),
+        torch.quantize_per_tensor(zeros(3), 0.1, 0, torch.qint8),
+    )
 
 
 def _draw_image_array(rng: Random, seeds: Any, folder: Path) -> Case:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -23,14 +24,14 @@ def make_probe(folder: Path) -> Path:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
     y = (X[:, 0] + 0.5 * rng.normal(size=40) > 0).astype(int)
-    LinearProbe(max_epochs=2).fit(X, y).save(folder)
+    LinearProbe(max_epochs=2, min_steps=1).fit(X, y).save(folder)
     return folder
 
 
 def make_calibrator(file: Path) -> Path:
     """The calibrator.json of a temperature."""
-    from scalecal.runs.recalibration import Recalibrator
     from scalecal.calibrators import TemperatureScaling
+    from scalecal.runs.recalibration import Recalibrator
 
     fitted = TemperatureScaling().fit([2.0, 1.0, -1.0, -2.0, 0.5], [1, 0, 0, 0, 1])
     file.write_text(Recalibrator(fitted, ("0", "1"), "temperature").to_json(), encoding="utf-8")
@@ -52,16 +53,28 @@ def make_features(folder: Path) -> Path:
 
 
 def make_run(folder: Path) -> Path:
-    """A run folder of a small audit, with all that `report` reads."""
-    from scalecal.auditing.audits import audit_predictions
+    """A run folder of a small audit: its cases, facts and record."""
     from scalecal.io import read_predictions
-    from scalecal.runs.folder import write_audit_run
+    from scalecal.runs.cells import Cell, Prediction, write_cell
+    from scalecal.runs.folder import run_meta, store_facts
     from tests.fuzz.tables import RESAMPLES, texts
 
     file = folder.parent / "full.csv"
     file.write_text(texts()["full"], encoding="utf-8")
-    audit = audit_predictions(read_predictions(file), n_resamples=RESAMPLES)
-    write_audit_run(folder, audit, dataset="full")
+    read = read_predictions(file)
+    answers = Prediction(np.arange(len(read)), read.p, read.p_reader, read.rho)
+    cell = Cell("full", "model", read.cases, {("model", 0): answers})
+    meta = run_meta(
+        cell,
+        kind="audit",
+        title="Audit of full",
+        command=("scalecal", "audit", "full.csv"),
+        options={"n_resamples": RESAMPLES},
+        notes=(),
+        fingerprint="0" * 64,
+    )
+    write_cell(folder, replace(cell, meta=meta), kind="audit")
+    store_facts(folder)
     return folder
 
 
@@ -230,7 +243,6 @@ def _prepare_runs(folder: Path) -> dict[str, Any]:
         "facts.json",
         "run.json",
         ".scalecal.json",
-        "audit.json",
     )
     return {
         "run": run,
@@ -319,7 +331,6 @@ def _odd_cell(rng: Random, file: Path) -> None:
 
 def _draw_state(rng: Random, seeds: Any, folder: Path) -> Case:
     from scalecal.auditing.stream import StreamingAudit
-
     from tests.fuzz.arrays import odd_npz
 
     file = folder / "given.npz"

@@ -24,7 +24,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from random import Random
@@ -39,7 +39,8 @@ BROKEN = "broken case"
 KINDS = (FINE, CLEAR, UNCLEAR, SURPRISE, HANG, CRASH, BROKEN)
 """How a case may end. An unclear error is an error of ours that fails the rules for messages: one line, no
 control character, the name of the file. A surprise is any other exception, which the command line ends with
-exit code 70; too little memory is one. A crash takes the process with it. A broken case is a fault of the fuzzer."""
+exit code 70; too little memory is one. A crash takes the process with it. A broken case is a fault of
+the fuzzer."""
 
 SECONDS = 20.0
 """What takes longer hangs."""
@@ -51,13 +52,14 @@ MEMORY = 2 << 30
 class Case:
     """One case: what to call, and what its messages must name, one of these at least.
 
-    `allowed` says which other exceptions are clear errors, such as scikit-learn's own; a case that is run
-    `apart` is always given a process of its own.
+    A message has `most` characters. `allowed` says which other exceptions are clear errors, such as
+    scikit-learn's own; a case that is run `apart` is always given a process of its own.
     """
 
     call: Callable[[], object]
     names: tuple[str, ...] = ()
     about: str = ""
+    most: int = 3000
     allowed: Callable[[BaseException], bool] | None = None
     apart: bool = False
 
@@ -140,36 +142,28 @@ class Bench:
         start = time.perf_counter()
         here = os.getcwd()
         try:
-            with _still(), _alarm(SECONDS), _limits():
-                try:
-                    case = self.draw(number)
-                except Exception:
-                    return Outcome(BROKEN, "drawing", _trace())
-                if apart or case.apart:
-                    outcome = _in_fork(partial(_judged_in_time, case))
-                else:
-                    outcome = _judged(case)
-        except Hang:
-            outcome = Outcome(HANG, "over the time", _trace())
+            with _still(), _limits():
+                case = self.draw(number)
+                judge = partial(_judged_in_time, case)
+                outcome = _in_fork(judge) if apart or case.apart else judge()
+        except Exception:
+            outcome = Outcome(BROKEN, "drawing", _trace())
         finally:
             os.chdir(here)
             _clear(self._place)
-        return Outcome(
-            outcome.kind, outcome.place, outcome.text, outcome.about, time.perf_counter() - start
-        )
+        return replace(outcome, seconds=time.perf_counter() - start)
 
 
 def _judged_in_time(case: Case) -> Outcome:
     try:
         with _alarm(SECONDS):
             return _judged(case)
-    except Hang:
-        return Outcome(HANG, "over the time", _trace(), case.about)
+    except Hang as hang:
+        return Outcome(HANG, f"at {_place_of(hang)}", _trace(), case.about)
 
 
 def _in_fork(call: Callable[[], Outcome]) -> Outcome:
     """Run a case in a process of its own, with a limit on its memory."""
-    signal.setitimer(signal.ITIMER_REAL, 0)  # the child has its own
     deadline = time.perf_counter() + SECONDS + 5.0
     reading, writing = os.pipe()
     pid = os.fork()
@@ -277,7 +271,7 @@ def _judged(case: Case) -> Outcome:
     try:
         result = case.call()
     except (InputError, MissingPackageError) as error:
-        problem = _message_problem(str(error), case.names)
+        problem = _message_problem(str(error), case)
         if problem is None:
             return Outcome(CLEAR, text=str(error), about=case.about)
         place = f"{problem}, raised at {_place_of(error)}"
@@ -299,20 +293,17 @@ def _judged_exit(result: Exit, case: Case) -> Outcome:
         return Outcome(SURPRISE, _place_in(result.stderr, result.code), result.stderr, case.about)
     lines = [line for line in result.stderr.splitlines() if not line.startswith("warning: ")]
     if lines and lines[0].startswith("Usage: "):  # an option that typer itself refuses
-        message, names, count = "".join(lines), (), 1
-    else:
-        count = len(lines)
-        message, names = (lines[-1] if lines else ""), case.names
-    if count != 1:
-        place = f"{count} lines: {_pattern(lines[-1] if lines else '')}"
+        lines, case = ["".join(lines)], replace(case, names=())
+    if len(lines) != 1:
+        place = f"{len(lines)} lines: {_pattern(lines[-1] if lines else '')}"
         return Outcome(UNCLEAR, place, result.stderr[-2000:], case.about)
-    problem = _message_problem(message, names)
+    problem = _message_problem(lines[0], case)
     if problem is None:
-        return Outcome(CLEAR, text=message, about=case.about)
-    return Outcome(UNCLEAR, f"{problem}: {_pattern(message)}", repr(message)[:2000], case.about)
+        return Outcome(CLEAR, text=lines[0], about=case.about)
+    return Outcome(UNCLEAR, f"{problem}: {_pattern(lines[0])}", repr(lines[0])[:2000], case.about)
 
 
-def _message_problem(message: str, names: tuple[str, ...]) -> str | None:
+def _message_problem(message: str, case: Case) -> str | None:
     if not message.strip():
         return "empty message"
     if len(message.splitlines()) > 1:
@@ -320,9 +311,9 @@ def _message_problem(message: str, names: tuple[str, ...]) -> str | None:
     odd = [c for c in message if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
     if odd:
         return f"message with {odd[0]!r}"
-    if len(message) > 3000:
-        return "message of over 3,000 characters"
-    if names and not any(name in message for name in names):
+    if len(message) > case.most:
+        return f"message of over {case.most:,} characters"
+    if case.names and not any(name in message for name in case.names):
         return "message names no file"
     return None
 

@@ -19,7 +19,7 @@ FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP")
 MODES = ("RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "I;16", "F", "YCbCr")
 
 
-def _prepare(folder: Path) -> dict[str, Any]:
+def _prepare(_: Path) -> dict[str, Any]:
     from PIL import Image
 
     rng = np.random.default_rng(0)

@@ -296,7 +296,7 @@ def _ragged(rng: Random, rows: Rows) -> Rows:
 
 def _blank_row(rng: Random, rows: Rows) -> Rows:
     at = rng.randrange(len(rows) + 1)
-    return rows[:at] + [rng.choice(([], [""] * len(rows[0]), [" "]))] + rows[at:]
+    return [*rows[:at], rng.choice(([], [""] * len(rows[0]), [" "])), *rows[at:]]
 
 
 _ROWS: tuple[Callable[[Random, Rows], Rows], ...] = (

@@ -151,11 +151,20 @@ def _prepare(folder: Path) -> dict[str, Any]:
         "report": [["report", f / "run", "--out", "page.html"], ["report", missing]],
         "export": [["export", f / "probe", "--out", "out", "--audit", missing], ["export", missing]],
         "plan": [["plan", "--simulations", "nan"], ["plan", "--votes", "--simulations", "x"]],
-        "fit": [["fit", missing, "--method", "none", "--out", "out"], ["fit", f / "plain.csv", "--method", "x", "--out", "out"]],
+        "fit": [
+            ["fit", missing, "--method", "none", "--out", "out"],
+            ["fit", f / "plain.csv", "--method", "x", "--out", "out"],
+        ],
         "compare": [["compare", missing, "--out", "out"]],
-        "extract": [["extract", f"table:{f / 'images.csv'}", "nosuch", "--out", "out"], ["extract", "mhist", "uni", "--data", missing, "--out", "out"]],
+        "extract": [
+            ["extract", f"table:{f / 'images.csv'}", "nosuch", "--out", "out"],
+            ["extract", "mhist", "uni", "--data", missing, "--out", "out"],
+        ],
         "finetune": [["finetune", "mhist", "--data", missing, "--out", "out"]],
-        "reproduce": [["reproduce", "--features", missing, "--out", "out"], ["reproduce", "--datasets", "nosuch", "--out", "out"]],
+        "reproduce": [
+            ["reproduce", "--features", missing, "--out", "out"],
+            ["reproduce", "--datasets", "nosuch", "--out", "out"],
+        ],
         "demo": [["demo", "--seeds", "-1", "--out", "out"]],
         "view": [["view", missing]],
         "datasets": [["datasets"]],
@@ -203,7 +212,7 @@ def _draw(rng: Random, seeds: Any, folder: Path) -> Case:
     apart = any(str(part).startswith(("/dev/zero", "/proc")) for part in line)
     full = rng.random() < 0.01
     call = partial(_to_full_device, line) if full else partial(command, *line)
-    return Case(call, (), " ".join(about), apart=apart)
+    return Case(call, (), " ".join(about), most=20_000, apart=apart)
 
 
 FORBIDDEN = {("engine", "ray"), ("workers", "100"), ("workers", "1000000000000")}
