@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.engine import Case, Surface, command
-from tests.fuzz.mutators import mutate_bytes, mutate_rows, word, write_rows
+from tests.fuzz.mutators import mutate_bytes, mutate_rows, write_rows
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP")
 MODES = ("RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "I;16", "F", "YCbCr")
@@ -164,8 +164,6 @@ def _draw_mhist(rng: Random, seeds: Any, folder: Path) -> Case:
     if rng.random() < 0.2:
         (place / "MD5SUMs.txt").write_bytes(mutate_bytes(rng, b"0" * 32 + b"  annotations.csv\n"))
     more = ("--quick",) if rng.random() < 0.5 else ()
-    if rng.random() < 0.1:
-        more = (*more, "--classes", word(rng).replace("\x00", "").lstrip("-"))
     return Case(
         partial(command, "check", "mhist", "--data", place, "--partial", *more),
         ("given", "annotations.csv", "mhist"),

@@ -373,10 +373,8 @@ def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Pat
 
 def _write_and_commit(folder: Path, name: str, content: bytes | str, kind: str) -> None:
     partial = _partial_name(folder)
-    if isinstance(content, str):
-        write_text(partial, content)
-    else:
-        write_bytes(partial, content)
+    text = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    write_bytes(partial, text)
     try:
         _commit(folder, {name: partial}, kind)
     finally:
