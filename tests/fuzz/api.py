@@ -155,7 +155,7 @@ _ARRAYS: tuple[Callable[[Any, Random], Any], ...] = (
     lambda a, _: np.matrix(a),
     lambda a, _: memoryview(np.ascontiguousarray(a, dtype=float)),
     lambda a, _: array.array("d", np.asarray(a, float).reshape(-1).tolist()),
-    lambda a, _: a.astype("M8[s]") if a.dtype.kind in "iu" else a.astype("f4"),
+    lambda a, _: a.astype("M8[s]") if a.dtype.kind in "iu" else a.astype("V8"),
     lambda a, _: np.zeros(len(a), [("a", "f4"), ("b", "i4")]),
     lambda a, _: np.broadcast_to(np.asarray(a.reshape(-1)[0]), a.shape),
     lambda a, _: -np.asarray(a, float) if a.dtype.kind in "iuf" else a,
