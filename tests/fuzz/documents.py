@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from scalecal.io.store import RECORD
 from tests.fuzz.engine import Case, Surface, command
 from tests.fuzz.mutators import mutate_bytes, mutate_document, odd_value, write_document
 
@@ -112,11 +114,11 @@ def _prepare_documents(folder: Path) -> dict[str, Any]:
     run = make_run(folder / "run")
     places = {
         "probe.json": (probe, "probe.json", load_probe_call),
-        "probe record": (probe, ".scalecal.json", _fit_there),
+        "probe record": (probe, RECORD, _fit_there),
         "manifest.json": (features, "manifest.json", _read_features),
         "run.json": (run, "run.json", _read_run),
         "facts.json": (run, "facts.json", _read_run),
-        "run record": (run, ".scalecal.json", _read_run),
+        "run record": (run, RECORD, _read_run),
     }
     for file in _calibrators(folder):
         places[f"calibrator {file.stem}"] = (folder, file.name, _load_calibrator)
@@ -209,8 +211,10 @@ def _draw_document(rng: Random, seeds: Any, folder: Path) -> Case:
     place = folder / "given"
     copy_folder(home, place)
     (place / name).write_bytes(data)
-    if chosen == "facts.json" and rng.random() < 0.9:  # without a record nobody knows of the change
-        (place / ".scalecal.json").unlink()
+    if chosen == "facts.json" and rng.random() < 0.9:  # as if scalecal had written it
+        record = json.loads((place / RECORD).read_text("utf-8"))
+        record["files"][name]["sha256"] = hashlib.sha256(data).hexdigest()
+        (place / RECORD).write_text(json.dumps(record), "utf-8")
     call = reader(rng, place, seeds["folder"], folder / "out")
     return Case(call, ("given", "features.npz", "out"), chosen)
 
@@ -242,7 +246,7 @@ def _prepare_runs(folder: Path) -> dict[str, Any]:
         "predictions.parquet",
         "facts.json",
         "run.json",
-        ".scalecal.json",
+        RECORD,
     )
     return {
         "run": run,
