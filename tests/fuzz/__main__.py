@@ -100,7 +100,6 @@ class Record:
         self.failed = [line for line in self.failed if line["kind"] not in GOOD]
         self._failed.write_text("".join(json.dumps(line) + "\n" for line in self.failed))
         self.save()
-        self.list_failures()
 
     def _listed(self, surface: str) -> Iterator[str]:
         own = [line for line in self.failed if line["surface"] == surface]
@@ -181,23 +180,28 @@ def main() -> None:
         print(record.table(titles))
         return
     only = options.only.split(",") if options.only else list(SURFACES)
-    if options.again:
-        _run_again(record, only, options.j)
-    else:
-        _run_more(record, only, {name: SURFACES[name].share for name in only}, options.n, options.j)
+    try:
+        if options.again:
+            _run_again(record, only, options.j)
+        else:
+            shares = {name: SURFACES[name].share for name in only}
+            _run_more(record, shares, options.n, options.j)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+    record.list_failures()
     print(record.table(titles))
     sys.exit(
         any(count for c in record.counts.values() for kind, count in c.items() if kind not in GOOD)
     )
 
 
-def _run_more(record: Record, only: list[str], shares: dict[str, float], n: int, jobs: int) -> None:
+def _run_more(record: Record, shares: dict[str, float], n: int, jobs: int) -> None:
     whole = sum(shares.values())
-    left = {name: round(n * shares[name] / whole) for name in only}
+    left = {name: round(n * shares[name] / whole) for name in shares}
 
     def tasks() -> Iterator[tuple[str, list[int]]]:
         while any(left.values()):
-            for name in only:
+            for name in shares:
                 size = min(CHUNK, left[name])
                 if size:
                     start = record.next.get(name, 0)
@@ -222,7 +226,6 @@ def _run_more(record: Record, only: list[str], shares: dict[str, float], n: int,
             file=sys.stderr,
             flush=True,
         )
-    record.list_failures()
     print(file=sys.stderr)
 
 

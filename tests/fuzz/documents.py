@@ -276,9 +276,9 @@ def _draw_run(rng: Random, seeds: Any, folder: Path) -> Case:
         _odd_cell(rng, place / name)
     else:
         _damage(rng, place / name)
-    if rng.random() < 0.3:  # no stored facts: they are computed again
-        (place / "facts.json").unlink(missing_ok=True)
-    names = ("given", "out")
+    if rng.random() < 0.3 and (place / "facts.json").is_file():  # they are computed again
+        (place / "facts.json").unlink()
+    names = ("given", "out", "tiles")
     if rng.random() < 0.03:
         more = rng.choice(((), ("--images", seeds["tiles"])))
         return Case(
