@@ -106,6 +106,7 @@ def test_a_run_goes_on_where_it_was(tmp_path):
     again = Record(tmp_path)
     assert (again.next, again.counts) == ({"csv": 2}, {"csv": {FINE: 1, SURPRISE: 1}})
     again.replace({("csv", 1): engine.Outcome(CLEAR)})
+    again.list_failures()
     assert Record(tmp_path).counts["csv"] == {FINE: 1, CLEAR: 1, SURPRISE: 0}
     assert Path(tmp_path, "surprises-csv.md").read_text().startswith("# csv: 0 of 2 cases")
     assert "| CSV | 2 |" in again.table({"csv": "CSV"})
