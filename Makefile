@@ -33,6 +33,12 @@ check:  ## ruff, mypy, import-linter, pytest (doctests and README included)
 browser:  ## Debian's Chromium, for the tests of the report (needs the rights to install)
 	test -x /usr/bin/chromium || (apt-get update -qq && apt-get install -y -qq chromium)
 
+.PHONY: fuzz
+N ?= 10000
+J ?= 1
+fuzz: .venv/dev  ## N more cases of hostile input on J processes; stopped, it goes on where it was
+	$(BIN)/python -m tests.fuzz -n $(N) -j $(J)
+
 bench: .venv/dev  ## speed against named peers, one process, one BLAS thread
 	$(BIN)/python -m benchmarks
 

@@ -372,7 +372,7 @@ def import_features(
 def _hash(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{file.name}\0{file_hash(file)}\n".encode())
+        digest.update(os.fsencode(file.name) + f"\0{file_hash(file)}\n".encode())
     return digest.hexdigest()
 
 

@@ -73,8 +73,11 @@ def _fill(path: Path, *parts: Buffer) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 text file in one step."""
-    write_bytes(path, text.encode("utf-8"))
+    """Write a UTF-8 text file in one step.
+
+    Names of files that are not UTF-8 stand in it escaped, as JSON has them.
+    """
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: str | Path, obj: Any) -> None:
@@ -358,6 +361,8 @@ def _obstacle(
         return "a folder of that name is in the way"
     if place.is_symlink():
         return "a link of that name is in the way"
+    if not place.is_file():
+        return "a pipe or device of that name is in the way"
     present = file_hash(place)
     if present == new_hash:
         return None
@@ -376,7 +381,7 @@ def _refuse_inputs(places: Iterable[Path], inputs: Paths) -> None:
     read = [Path(path) for path in inputs if path is not None]
     for place in places:
         for source in read:
-            same = place.resolve() == source.resolve()
+            same = os.path.realpath(place) == os.path.realpath(source)  # takes loops of links too
             with contextlib.suppress(OSError):
                 same = same or place.samefile(source)
             if same:
@@ -498,7 +503,8 @@ def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Pat
 
 def _write_and_commit(folder: Path, name: str, content: bytes | str, kind: str) -> None:
     with disk_errors(folder / name), _partial(folder, Path.touch) as partial:
-        _fill(partial, content.encode("utf-8") if isinstance(content, str) else content)
+        text = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+        _fill(partial, text)
         _commit(folder, {name: partial}, kind)
 
 

@@ -97,7 +97,7 @@ def write_report(
     text = ""
     for detail in DETAILS:
         text = _page(facts, cells, tidy, detail, notes)
-        if len(text.encode("utf-8")) - thumbnails <= MOST_BYTES:
+        if len(text.encode("utf-8", "backslashreplace")) - thumbnails <= MOST_BYTES:
             break
     write_file(out, text, kind=kind, inputs=inputs)
     return out
