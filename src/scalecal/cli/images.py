@@ -44,7 +44,7 @@ def open_images(
         str,
         typer.Argument(
             metavar="DATASET",
-            help="mhist, pcam, breakhis, table:FILE.csv or folder:DIR; see `datasets`.",
+            help="mhist, atnorm-md, ami-br, pcam, breakhis, table:FILE.csv or folder:DIR; see `datasets`.",
         ),
     ],
     data: Annotated[
