@@ -49,7 +49,9 @@ def test_three_pathologists_and_slides_of_two_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_the_published_counts_are_required(tmp_path: Path, name: str) -> None:
     root = MADE[name](tmp_path)
-    with pytest.raises(InputError, match=r"rows of the table: \d found, \d,\d{3} published.*--parti"):
+    with pytest.raises(
+        InputError, match=r"rows of the table: \d found, \d,\d{3} published.*--parti"
+    ):
         open_dataset(name, root)
     said = open_dataset(name, root, partial=True).warnings
     assert any("readers called atypical: 1 found" in line for line in said)
@@ -66,7 +68,9 @@ def test_a_partial_download_is_said_and_usable(tmp_path: Path, name: str, monkey
     first = next(iter(sorted(root.rglob("*.png"))))
     first.unlink()
     n = len(made)
-    with pytest.raises(InputError, match=rf"{n - 1} of {n} images found; 1 missing, such as '.*png'"):
+    with pytest.raises(
+        InputError, match=rf"{n - 1} of {n} images found; 1 missing, such as '.*png'"
+    ):
         open_dataset(name, root)
     part = open_dataset(name, root, partial=True)
     assert len(part) == n - 1
@@ -87,11 +91,23 @@ def test_published_totals() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t.replace("Expert_3", "E3").replace("expert3_atypical", "e3"), "has no column '"),
-        (lambda t: t.replace("Atypical,Normal,", "Maybe,Normal,").replace("True", "yes"), "must hold"),
+        (
+            lambda t: t.replace("Expert_3", "E3").replace("expert3_atypical", "e3"),
+            "has no column '",
+        ),
+        (
+            lambda t: t.replace("Atypical,Normal,", "Maybe,Normal,").replace("True", "yes"),
+            "must hold",
+        ),
         (lambda t: t.replace("Atypical,Normal,", ",Normal,").replace("True", ""), "empty cells"),
-        (lambda t: t.replace("Normal\r\n", "Atypical\r\n").replace("False\r\n", "True\r\n"), "contradicts"),
-        (lambda t: t.replace("\n2.png", "\n../2.png").replace(",100,", ",../1,"), "no plain file name"),
+        (
+            lambda t: t.replace("Normal\r\n", "Atypical\r\n").replace("False\r\n", "True\r\n"),
+            "contradicts",
+        ),
+        (
+            lambda t: t.replace("\n2.png", "\n../2.png").replace(",100,", ",../1,"),
+            "no plain file name",
+        ),
     ],
 )
 def test_a_changed_table_is_refused(tmp_path: Path, name: str, change, said: str) -> None:

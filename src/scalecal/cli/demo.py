@@ -23,7 +23,7 @@ FOLDS = 5
 
 
 def cross_validated(data: Features) -> Predictions:
-    """Predict every case by a logistic regression, with scikit-learn's settings, that has not seen it.
+    """Predict every case by scikit-learn's logistic regression, as it comes, that has not seen it.
 
     Folds are stratified by votes, so that each has figures of every degree of agreement.
     """
@@ -33,9 +33,11 @@ def cross_validated(data: Features) -> Predictions:
     from scalecal.cases import Predictions
 
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(data.X, data.votes)
-    probe = LogisticRegression(max_iter=1000)
-    p = cross_val_predict(probe, data.X, data.y, cv=list(folds), method="predict_proba")
-    return Predictions(data.cases, p[:, 1].astype(float))
+    # Fitted to the end: stopped as early as by default, other machines would give other probabilities.
+    probe = LogisticRegression(tol=1e-8, max_iter=10_000)
+    X = data.X.astype("float64")
+    p = cross_val_predict(probe, X, data.y, cv=list(folds), method="predict_proba")
+    return Predictions(data.cases, p[:, 1])
 
 
 def mend(data: Features, advance: Callable[[float], object] = lambda _: None) -> Calibration:
@@ -116,8 +118,8 @@ def story(data: Features, result: Calibration) -> str:
             f"Is this mitosis atypical? {len(data):,} mitotic figures, read by five pathologists each.",
             *_wrapped(
                 f"They agree on {agree:,} figures and split on {len(data) - agree:,}. The majority calls "
-                f"{one['prevalence']:.1%} atypical, a single pathologist {one['vote_share']:.1%}: one "
-                "probability cannot be right for both."
+                f"{100 * one['prevalence']:.1f} % atypical, a single pathologist "
+                f"{100 * one['vote_share']:.1f} %: one probability cannot be right for both."
             ),
             "",
             *_wrapped(
@@ -161,11 +163,12 @@ def _wrapped(text: str, start: str = "") -> list[str]:
 
 
 def _example(facts: dict[str, Any]) -> str:
-    """The listed case whose probability of the label the calibration changed most."""
+    """Tell of the listed case whose probability changed most."""
     case = max(facts["cases"], key=lambda c: abs(c["before"] - c["after"]))
     two, votes = case["two"], case["votes"]
     return (
-        f"For example figure {case['id']}: {votes[1]} of {sum(votes)} pathologists call it atypical. "
-        f"The model said {case['before']:.0%}. Mended: {two['label']:.0%} for the majority, "
-        f"{two['reader']:.0%} for one pathologist, {two['split']:.0%} that the five split."
+        f"Figure {case['id']}, for example: {votes[1]} of {sum(votes)} pathologists call it atypical, and "
+        f"the model was {100 * case['before']:.1f} % sure that it is. Mended, it is no longer sure: "
+        f"{100 * two['label']:.0f} % for the majority, {100 * two['reader']:.0f} % for one pathologist, "
+        f"{100 * two['split']:.0f} % that the five split."
     )

@@ -84,9 +84,7 @@ class Findings:
             self.differ(f"{what}: {here:,} found, {published:,} published")
 
 
-def check_sizes(
-    source: FileSource | ZipSource, size: tuple[int, int], findings: Findings
-) -> None:
+def check_sizes(source: FileSource | ZipSource, size: tuple[int, int], findings: Findings) -> None:
     """Look at sizes and colours; broken files are only noted, for extraction skips and lists them."""
     broken, odd = [], []
     for row, path in enumerate(source.paths):
