@@ -36,7 +36,7 @@ def test_figures_votes_and_labels_are_the_published_ones():
     assert sorted(map(int, data.ids)) == list(range(1, 2108))
     assert round(fleiss_kappa(data.cases.votes), 2) == 0.41
     assert data.groups is None
-    assert any("slides of AtNorM-MD are not published" in note for note in data.cases.notes)
+    assert any("AtNorM-MD names no slides" in note for note in data.cases.notes)
 
 
 def test_two_loads_are_the_same_and_independent():

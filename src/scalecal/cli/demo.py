@@ -93,7 +93,8 @@ def story(data: Features, result: Calibration) -> str:
     assert result.comparison is not None
     facts, before, after = result.comparison.facts, result.before, result.after
     one, two = before["overall"], after["overall"]
-    agree = int(((data.votes == 0) | (data.votes == 5)).sum())
+    assert data.cases.votes is not None
+    agree = int((data.cases.votes == 0).any(axis=1).sum())
     rows = {row["method"]: row for row in facts["rows"] if row["stratum"] == "overall"}
     changes = rows[facts["calibration"]["after"]]["changes"]
     answers = [answer["text"] for answer in before.verdict["answers"][:2]]

@@ -1,4 +1,4 @@
-"""Data sets: mitotic figures and nodules shipped with the package, simulated readers with a known truth, image sets.
+"""Data sets: figures and nodules shipped with the package, simulated readers with a known truth, image sets.
 
 Names are loaded on first use, so that reading one kind of data does not import what the others need.
 """

@@ -13,7 +13,7 @@ import numpy as np
 
 from scalecal.cases import Cases, Features, array_hash
 
-_NO_SLIDES = "The slides of AtNorM-MD are not published: figures of one slide may lie on both sides of a split."
+_NO_SLIDES = "AtNorM-MD names no slides: figures of one slide may be on both sides of a split."
 
 
 def load_atnorm_md() -> Features:
