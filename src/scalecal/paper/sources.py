@@ -17,7 +17,14 @@ import numpy as np
 
 from scalecal.cases import Features, array_hash
 from scalecal.checks import InputError, MissingPackageError
-from scalecal.datasets import ImageSet, SimulatedCases, load_atnorm_md, load_lidc, simulate, simulate_paper
+from scalecal.datasets import (
+    ImageSet,
+    SimulatedCases,
+    load_atnorm_md,
+    load_lidc,
+    simulate,
+    simulate_paper,
+)
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
 from scalecal.io.features import read_features
 

@@ -562,12 +562,13 @@ def _surest_view(cell: Row, whose: str) -> dict[str, Any]:
         )
         dots = _dots(votes, of, words) if votes else ""
         before = case.get("before")
-        was = "" if before is None else f"said {percent(before)}, now "
+        says = "says" if before is None else f"said {percent(before)}, now"
+        said = f"{says} {percent(case['p'])}".replace(" %", "\N{NO-BREAK SPACE}%")
         shown.append(
             {
                 **{k: case.get(k) for k in ("id", "thumbnail", "href")},
                 "dots": dots if isinstance(dots, Markup) else "",
-                "said": f"{was}says {percent(case['p'])} {_class_name(classes[of], classes)}; {judged}",
+                "said": f"{said} {_class_name(classes[of], classes)}; {judged}",
             }
         )
     by_votes = any(case["votes"] for case in cell["surest"])
