@@ -25,6 +25,7 @@ from scalecal.checks import InputError, ScalecalWarning
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.features import load_features
+from scalecal.io.documents import read_document
 from scalecal.io.store import (
     disk_errors,
     is_whole,
