@@ -23,10 +23,27 @@ T = TypeVar("T")
 class InputError(ValueError):
     """Something the caller gave cannot be used; the message says what, why and what to do.
 
+    The message is one line: control characters, of file names for example, are written as escapes.
     `file` is the name of the file that the message begins with, if any.
     """
 
     file: str | None = None
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(visible(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+def visible(text: str) -> str:
+    """Write characters that a terminal would act on, or could not show, as escapes.
+
+    Examples
+    --------
+    >>> print(visible("a\\x1b[2Jb"))
+    a\\x1b[2Jb
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class MissingPackageError(ImportError):

@@ -192,6 +192,7 @@ def encoders(
     "extract mhist uni --data mhist --out features/mhist-uni",
     *IMAGES_WORK,
     Work("scalecal.features:extract"),
+    resumes=True,
 )
 @with_images
 def extract(

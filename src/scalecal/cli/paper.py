@@ -116,6 +116,7 @@ def _check_names(
     "reproduce --features features --seeds 3 --out runs/reproduce",
     Work("scalecal.paper.reproduction:Training"),
     ENGINE_WORK,
+    resumes=True,
 )
 def reproduce(
     out: OutFolder,
