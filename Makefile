@@ -5,7 +5,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench browser clean
+.PHONY: demo test check docs bench browser clean
 
 # Byte code is made of what is used, when it is used: a fifth less to install.
 .venv/core: pyproject.toml
@@ -30,6 +30,9 @@ check:  ## ruff, mypy, import-linter, pytest (doctests and README included)
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
+docs: .venv/dev  ## build the documentation site into docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
 browser:  ## Debian's Chromium, for the tests of the report (needs the rights to install)
 	test -x /usr/bin/chromium || (apt-get update -qq && apt-get install -y -qq chromium)
 
@@ -37,4 +40,4 @@ bench: .venv/dev  ## speed against named peers, one process, one BLAS thread
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv runs build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv runs build dist docs/_build docs/auto_gallery .mypy_cache .ruff_cache .pytest_cache

@@ -50,7 +50,9 @@ def house_style(_conf: dict[str, Any], _file: str) -> None:
     mpl.rcParams["axes.prop_cycle"] = cycler(color=COLOURS)
 
 
-def figures(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
+def figures(
+    block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]
+) -> str:
     """Save the figures of a block: pyplot's, and the one that its last line returns."""
     import matplotlib.pyplot as plt
     from matplotlib.figure import Figure

@@ -15,6 +15,7 @@ from typing import Any
 
 LINE = re.compile(r"^<!-- generated: (\S+)(?: (\S+))? -->$", re.MULTILINE)
 
+
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Write a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
@@ -68,7 +69,9 @@ def _shown(module: ModuleType, name: str) -> str:
 
 def _foreign_bases(thing: type) -> list[str]:
     """Names of the bases from other packages, whose methods are not ours to document."""
-    return [b.__name__ for b in thing.__mro__ if not b.__module__.startswith("scalecal")]
+    return [
+        b.__name__ for b in thing.__mro__ if not b.__module__.startswith("scalecal")
+    ]
 
 
 def commands(_: str = "") -> str:
@@ -81,10 +84,16 @@ def commands(_: str = "") -> str:
     parts = []
     for name, record in sorted(typer.main.get_command(app).commands.items()):  # type: ignore[attr-defined]
         known = COMMANDS[name]
-        parts += [f"## {name}\n", _paragraphs(record.help or ""), f"```sh\nscalecal {known.example}\n```\n"]
+        parts += [
+            f"## {name}\n",
+            _paragraphs(record.help or ""),
+            f"```sh\nscalecal {known.example}\n```\n",
+        ]
         arguments = [p for p in record.params if p.param_type_name == "argument"]
         if arguments:
-            rows = [(code(p.metavar or p.name.upper()), p.help or "") for p in arguments]
+            rows = [
+                (code(p.metavar or p.name.upper()), p.help or "") for p in arguments
+            ]
             parts.append(table(["argument", "meaning"], rows))
         rows = []
         for p in record.params:
@@ -92,7 +101,11 @@ def commands(_: str = "") -> str:
                 continue
             spelled = ", ".join(f"`{o}`" for o in [*p.opts, *p.secondary_opts])
             value = f" {code(p.metavar)}" if p.metavar else ""
-            default = p.default if p.default not in (None, False) else default_text(p.name, known.works)
+            default = (
+                p.default
+                if p.default not in (None, False)
+                else default_text(p.name, known.works)
+            )
             rows.append((spelled + value, p.help or "", code(default)))
         parts.append(table(["option", "meaning", "default"], rows))
     return "\n".join(parts)
@@ -109,7 +122,12 @@ def methods(_: str = "") -> str:
     from scalecal.runs.methods import METHODS
 
     rows = [
-        (code(name), m.label, m.about, "votes" if m.needs_votes else "panel" if m.needs_panel else "")
+        (
+            code(name),
+            m.label,
+            m.about,
+            "votes" if m.needs_votes else "panel" if m.needs_panel else "",
+        )
         for name, m in METHODS.items()
         if not m.variant_of
     ]
@@ -129,7 +147,14 @@ def encoders(_: str = "") -> str:
     from scalecal.encoders import ENCODERS
 
     rows = [
-        (code(name), e.dim, e.crop, code(e.hub_id or e.url or ""), "yes" if e.gated else "", e.licence)
+        (
+            code(name),
+            e.dim,
+            e.crop,
+            code(e.hub_id or e.url or ""),
+            "yes" if e.gated else "",
+            e.licence,
+        )
         for name, e in ENCODERS.items()
     ]
     return table(["name", "length", "pixels", "weights", "gated", "licence"], rows)
@@ -168,7 +193,9 @@ def suffixes(_: str = "") -> str:
         "Excel (extra `excel`)": tables.EXCEL_SUFFIXES,
         "JSON Lines; also `.gz`": tables.JSON_SUFFIXES,
     }
-    rows = [(what, ", ".join(f"`{end}`" for end in ends)) for what, ends in kinds.items()]
+    rows = [
+        (what, ", ".join(f"`{end}`" for end in ends)) for what, ends in kinds.items()
+    ]
     return table(["kind", "ending"], rows)
 
 
@@ -178,8 +205,20 @@ def docstring(name: str) -> str:
     thing = import_module(module)
     if not attribute:
         text = inspect.getdoc(thing) or ""
-        return "\n".join(["```{eval-rst}", f".. currentmodule:: {module}", "", text, "```", ""])
-    return "\n".join(["```{eval-rst}", f".. currentmodule:: {module}", "", f".. autofunction:: {attribute}", "   :no-index:", "```", ""])
+        return "\n".join(
+            ["```{eval-rst}", f".. currentmodule:: {module}", "", text, "```", ""]
+        )
+    return "\n".join(
+        [
+            "```{eval-rst}",
+            f".. currentmodule:: {module}",
+            "",
+            f".. autofunction:: {attribute}",
+            "   :no-index:",
+            "```",
+            "",
+        ]
+    )
 
 
 def run_files(_: str = "") -> str:
@@ -202,7 +241,9 @@ def limits(_: str = "") -> str:
     """Write the limits on what is read, where the package has them."""
     from scalecal.limits import LIMITS
 
-    return table(["name", "default"], [(code(n), f"{value:,}") for n, value in LIMITS.items()])
+    return table(
+        ["name", "default"], [(code(n), f"{value:,}") for n, value in LIMITS.items()]
+    )
 
 
 def _first_sentence(thing: Any) -> str:
@@ -241,7 +282,9 @@ def _on_source_read(_app: Any, _name: str, source: list[str]) -> None:
     source[0] = fill(source[0])
 
 
-def _skip(_app: Any, _what: str, name: str, thing: Any, skip: bool, _options: Any) -> bool | None:
+def _skip(
+    _app: Any, _what: str, name: str, thing: Any, skip: bool, _options: Any
+) -> bool | None:
     """Leave out the methods that scikit-learn adds to every estimator for routing metadata."""
     return True if re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None
 

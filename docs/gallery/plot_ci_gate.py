@@ -27,7 +27,12 @@ audits = {}
 for name, model in versions.items():
     p = model.fit(train.X, train.y).predict_proba(test.X)[:, 1]
     audits[name] = audit(
-        test.y, p, votes=test.votes, n_raters=test.n_raters, groups=test.groups, n_resamples=200
+        test.y,
+        p,
+        votes=test.votes,
+        n_raters=test.n_raters,
+        groups=test.groups,
+        n_resamples=200,
     )
 
 # %%

@@ -28,7 +28,21 @@ result = calibrate(test.y, p, groups=test.groups, n_resamples=300)
 
 curve = result.after.decision_curve()
 at = curve[curve["threshold"].isin([0.1, 0.2, 0.5])]
-print(at[["threshold", "treated", "net_benefit", "treat_all", "gain", "gain_low", "gain_high"]].round(3).to_string(index=False))
+print(
+    at[
+        [
+            "threshold",
+            "treated",
+            "net_benefit",
+            "treat_all",
+            "gain",
+            "gain_low",
+            "gain_high",
+        ]
+    ]
+    .round(3)
+    .to_string(index=False)
+)
 
 # %%
 # The mended model is worth using at thresholds where the original is not.
@@ -37,11 +51,35 @@ import matplotlib.pyplot as plt
 
 fig, axis = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
 first = result.before.decision_curve()
-axis.plot(curve["threshold"], curve["treat_all"], color="0.6", lw=1.2, label="follow up everyone")
+axis.plot(
+    curve["threshold"],
+    curve["treat_all"],
+    color="0.6",
+    lw=1.2,
+    label="follow up everyone",
+)
 axis.axhline(0, color="0.2", lw=1.2, label="follow up no one")
-axis.fill_between(curve["threshold"], curve["net_benefit_low"], curve["net_benefit_high"], color="C0", alpha=0.15, lw=0)
-axis.plot(first["threshold"], first["net_benefit"], color="C1", lw=2, label="the model as it is")
+axis.fill_between(
+    curve["threshold"],
+    curve["net_benefit_low"],
+    curve["net_benefit_high"],
+    color="C0",
+    alpha=0.15,
+    lw=0,
+)
+axis.plot(
+    first["threshold"],
+    first["net_benefit"],
+    color="C1",
+    lw=2,
+    label="the model as it is",
+)
 axis.plot(curve["threshold"], curve["net_benefit"], color="C0", lw=2, label="mended")
 top = float(curve["net_benefit_high"].max())
-axis.set(ylim=(-0.25 * top, 1.08 * top), xlim=(0, 1), xlabel="follow up from this probability on", ylabel="net benefit")
+axis.set(
+    ylim=(-0.25 * top, 1.08 * top),
+    xlim=(0, 1),
+    xlabel="follow up from this probability on",
+    ylabel="net benefit",
+)
 axis.legend()

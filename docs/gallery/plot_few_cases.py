@@ -22,7 +22,9 @@ for n in sizes:
     seen.append([ece((rng.random(n) < p).astype(int), p) for _ in range(40)])
     floors.append(noise_floor(p))
 for n, values, floor in zip(sizes, seen, floors, strict=True):
-    print(f"{n:5d} cases: a perfect model shows {np.mean(values):.3f}; the floor says {floor:.3f}")
+    print(
+        f"{n:5d} cases: a perfect model shows {np.mean(values):.3f}; the floor says {floor:.3f}"
+    )
 
 # %%
 # So an ECE of 0.10 is excellent news on 40 cases and bad news on 1,000. An audit therefore says what it cannot know.
@@ -49,12 +51,32 @@ import matplotlib.pyplot as plt
 
 fig, axis = plt.subplots(figsize=(7, 4), layout="constrained")
 for n, values in zip(sizes, seen, strict=True):
-    axis.scatter(n * rng.uniform(0.94, 1.06, len(values)), values, s=9, color="C0", alpha=0.6, lw=0)
+    axis.scatter(
+        n * rng.uniform(0.94, 1.06, len(values)),
+        values,
+        s=9,
+        color="C0",
+        alpha=0.6,
+        lw=0,
+    )
 axis.plot(sizes, floors, color="0.4", lw=2)
-axis.annotate("noise floor", (sizes[1], floors[1]), (sizes[1] * 1.15, floors[1] + 0.02), color="0.3")
+axis.annotate(
+    "noise floor",
+    (sizes[1], floors[1]),
+    (sizes[1] * 1.15, floors[1] + 0.02),
+    color="0.3",
+)
 row = small["overall"]
 axis.scatter([row["n"]], [row["ece"]], marker="D", s=70, color="C1", zorder=3)
-axis.annotate("60 real nodules", (row["n"], row["ece"]), (37, row["ece"] - 0.06), color="C1")
-axis.set(xscale="log", xlabel="cases", ylabel="ECE", ylim=(0, None), title="Perfectly calibrated models, audited")
+axis.annotate(
+    "60 real nodules", (row["n"], row["ece"]), (37, row["ece"] - 0.06), color="C1"
+)
+axis.set(
+    xscale="log",
+    xlabel="cases",
+    ylabel="ECE",
+    ylim=(0, None),
+    title="Perfectly calibrated models, audited",
+)
 axis.set_xticks(sizes, [f"{n:,}" for n in sizes])
 axis.minorticks_off()

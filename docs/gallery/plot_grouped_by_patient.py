@@ -27,9 +27,14 @@ y = label[patient]
 
 alone = audit(y, p, n_resamples=1000)
 grouped = audit(y, p, groups=patient, n_resamples=1000)
-for name, result in (("1,000 independent tiles", alone), ("tiles of 40 patients", grouped)):
+for name, result in (
+    ("1,000 independent tiles", alone),
+    ("tiles of 40 patients", grouped),
+):
     row = result["overall"]
-    print(f"{name}: ECE {row['ece']:.3f}, floor {row['floor']:.3f}. {result.verdict['headline']}")
+    print(
+        f"{name}: ECE {row['ece']:.3f}, floor {row['floor']:.3f}. {result.verdict['headline']}"
+    )
 
 # %%
 # The picture shows what calibrated models would show by chance, under either view, and what this one showed.
@@ -43,7 +48,12 @@ axis.hist(grouped.drawn_ece(), edges, color="C0", alpha=0.75, density=True)
 axis.axvline(alone["overall"]["ece"], color="0.1", lw=2)
 top = axis.get_ylim()[1]
 axis.text(alone["overall"]["ece"] + 0.005, 0.9 * top, "this model", color="0.1")
-axis.text(alone["overall"]["floor"] + 0.018, 0.6 * top, "calibrated models,\nif tiles were\nindependent", color="C1")
+axis.text(
+    alone["overall"]["floor"] + 0.018,
+    0.6 * top,
+    "calibrated models,\nif tiles were\nindependent",
+    color="C1",
+)
 axis.text(0.19, 0.22 * top, "calibrated models,\nof 40 patients", color="C0")
 axis.set(xlabel="ECE", yticks=[], title="By chance alone")
 axis.spines["left"].set_visible(False)

@@ -35,7 +35,9 @@ rng = np.random.default_rng(0)
 
 def score(panel):
     """Vote NLL on the test figures."""
-    return vote_nll(test.votes, expit(panel.reader_logit(test_logits)), n_raters=test.n_raters)
+    return vote_nll(
+        test.votes, expit(panel.reader_logit(test_logits)), n_raters=test.n_raters
+    )
 
 
 sizes = [10, 25, 50, 100, 250, len(known)]
@@ -46,7 +48,9 @@ for n in sizes:
         votes = np.full(len(known), np.nan)
         voted = rng.choice(len(known), n, replace=False)
         votes[voted] = known.votes[voted]
-        panel = fit_panel(logits, known.y, votes, n_raters=5, panel_size=5, interval=False)
+        panel = fit_panel(
+            logits, known.y, votes, n_raters=5, panel_size=5, interval=False
+        )
         scores[n].append(score(panel))
     print(f"votes on {n:3d} figures: vote NLL {np.mean(scores[n]):.4f}")
 
@@ -58,8 +62,12 @@ for n in sizes:
 kappa = fleiss_kappa(train.votes, train.n_raters)
 positive = float(np.mean(train.votes / train.n_raters))
 published = fit_panel_from_summary(logits, known.y, 5, kappa, positive)
-labels_only = vote_nll(test.votes, expit(published.label_logit(test_logits)), n_raters=test.n_raters)
-print(f"labels only: {labels_only:.4f}; kappa {kappa:.2f} and share {positive:.2f}: {score(published):.4f}")
+labels_only = vote_nll(
+    test.votes, expit(published.label_logit(test_logits)), n_raters=test.n_raters
+)
+print(
+    f"labels only: {labels_only:.4f}; kappa {kappa:.2f} and share {positive:.2f}: {score(published):.4f}"
+)
 
 # %%
 # A few dozen voted figures buy most of what votes on all of them would. ``scalecal plan --votes`` asks the same
@@ -69,11 +77,29 @@ import matplotlib.pyplot as plt
 
 fig, axis = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for n in sizes:
-    axis.scatter(np.full(len(scores[n]), n), scores[n], s=14, color="C0", alpha=0.45, lw=0)
-axis.plot(sizes, [np.mean(scores[n]) for n in sizes], "o-", color="C0", label="labels, and votes on some")
+    axis.scatter(
+        np.full(len(scores[n]), n), scores[n], s=14, color="C0", alpha=0.45, lw=0
+    )
+axis.plot(
+    sizes,
+    [np.mean(scores[n]) for n in sizes],
+    "o-",
+    color="C0",
+    label="labels, and votes on some",
+)
 axis.axhline(labels_only, color="C1", lw=1.5, label="labels only")
-axis.axhline(score(published), color="C2", lw=1.5, ls="--", label="labels, published kappa and share")
-axis.set(xscale="log", xlabel="figures with five votes", ylabel="vote NLL on other figures (lower is better)")
+axis.axhline(
+    score(published),
+    color="C2",
+    lw=1.5,
+    ls="--",
+    label="labels, published kappa and share",
+)
+axis.set(
+    xscale="log",
+    xlabel="figures with five votes",
+    ylabel="vote NLL on other figures (lower is better)",
+)
 axis.set_xticks(sizes, [str(n) for n in sizes])
 axis.minorticks_off()
 axis.legend()

@@ -35,16 +35,29 @@ for name, X in (("old", X_old), ("new", X_new)):
     probe = LinearProbe(random_state=0).fit(X[train], data.y[train])
     p = probe.predict_proba(X[test])[:, 1]
     audits[name] = audit(
-        data.y[test], p, votes=data.votes[test], n_raters=data.n_raters[test], n_resamples=200
+        data.y[test],
+        p,
+        votes=data.votes[test],
+        n_raters=data.n_raters[test],
+        n_resamples=200,
     )
     print(name, X.shape[1], "numbers per case:", audits[name].verdict["headline"])
 
 # %%
 # Differences are paired: both models saw the same cases, so that what is hard about these cancels out.
 
-table = compare_audits(audits["old"], audits["new"], names=["old", "new"], n_resamples=500)
-table = table[(table["stratum"] == "overall") & table["metric"].isin(["auc", "nll", "brier", "vote_nll", "ece"])]
-print(table[["metric", "a", "b", "difference", "low", "high"]].round(3).to_string(index=False))
+table = compare_audits(
+    audits["old"], audits["new"], names=["old", "new"], n_resamples=500
+)
+table = table[
+    (table["stratum"] == "overall")
+    & table["metric"].isin(["auc", "nll", "brier", "vote_nll", "ece"])
+]
+print(
+    table[["metric", "a", "b", "difference", "low", "high"]]
+    .round(3)
+    .to_string(index=False)
+)
 
 # %%
 # From files it is one command for each: save ``X``, ``y``, ``votes`` and ``n_raters`` with :func:`numpy.savez`, then
@@ -63,4 +76,7 @@ for k, row in enumerate(table.itertuples()):
 axis.axvline(0, color="0.2", lw=1)
 axis.set_yticks(range(len(table)), [COLUMNS[name].title for name in table["metric"]])
 axis.set_ylim(len(table) - 0.5, -0.5)
-axis.set(xlabel="worse   <   gain of the new encoder, with 95 % intervals   >   better", title="New against old")
+axis.set(
+    xlabel="worse   <   gain of the new encoder, with 95 % intervals   >   better",
+    title="New against old",
+)

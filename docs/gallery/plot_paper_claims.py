@@ -27,7 +27,9 @@ grid = run_grid(data, methods=methods, seeds=3, preset="default", dataset="lidc"
 judged = {claim["id"]: claim for claim in judge_comparison(data, grid)}
 for claim in judged.values():
     if claim["n"] and (claim["main"] or claim["verdict"] == "holds"):
-        print(f"{claim['verdict'].upper()}: {claim['claim']}. Paper: {claim['paper']}; here: {claim['measured']}.")
+        print(
+            f"{claim['verdict'].upper()}: {claim['claim']}. Paper: {claim['paper']}; here: {claim['measured']}."
+        )
 
 # %%
 # One of them, in a picture: does SCALE lower the calibration error on cases that readers disagree about? Each dot is
@@ -39,12 +41,22 @@ import matplotlib.pyplot as plt
 results = compare_cell(grid.cell).results
 low = results[results["stratum"] == "low"]
 fig, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")
-null = low.loc[(low["metric"] == "null") & (low["method"] == "none"), "value"].astype(float).mean()
+null = (
+    low.loc[(low["metric"] == "null") & (low["method"] == "none"), "value"]
+    .astype(float)
+    .mean()
+)
 axis.axvspan(0, null, color="0.92", lw=0)
 for k, method in enumerate(methods):
     mine = low[low["method"] == method]
     values = mine.loc[mine["metric"] == "ece", "value"].astype(float)
-    axis.scatter(values, [k] * len(values), s=45, color="C1" if method == "scale" else "C0", zorder=2)
+    axis.scatter(
+        values,
+        [k] * len(values),
+        s=45,
+        color="C1" if method == "scale" else "C0",
+        zorder=2,
+    )
 axis.set_yticks(range(len(methods)), [METHODS[name].label for name in methods])
 axis.set_ylim(len(methods) - 0.5, -0.5)
 axis.set(xlabel="ECE where readers disagree (grey: a calibrated model)", xlim=(0, None))

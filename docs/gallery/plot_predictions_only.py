@@ -28,7 +28,9 @@ p = GaussianNB().fit(train.X, train.y).predict_proba(test.X)[:, 1]
 before = audit(test.y, p, groups=test.groups, n_resamples=300)
 row = before["overall"]
 print(before.verdict["headline"])
-print(f"ECE {row['ece']:.3f} on {row['n']} cases; a calibrated model would show {row['floor']:.3f}")
+print(
+    f"ECE {row['ece']:.3f} on {row['n']} cases; a calibrated model would show {row['floor']:.3f}"
+)
 
 # %%
 # Several calibrators are fitted to some folds and judged on the others, doing nothing among them. What is reported
@@ -48,12 +50,23 @@ print(result.recalibrator.predict([0.5, 0.9, 0.99, 0.999]).round(2))
 import matplotlib.pyplot as plt
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 4), sharey=True, layout="constrained")
-for axis, audited, title in zip(axes, (before, result.after), ("before", "after"), strict=True):
+for axis, audited, title in zip(
+    axes, (before, result.after), ("before", "after"), strict=True
+):
     bins, bars = audited.reliability("overall")
     axis.plot([0, 1], [0, 1], color="0.7", lw=1, zorder=0)
     axis.vlines(bins.mean_p, bars.lo, bars.hi, color="0.85", lw=7, zorder=0)
-    axis.scatter(bins.mean_p, bins.mean_y, s=8 + 2.0 * bins.n, color="C0" if title == "after" else "C1", alpha=0.9)
+    axis.scatter(
+        bins.mean_p,
+        bins.mean_y,
+        s=8 + 2.0 * bins.n,
+        color="C0" if title == "after" else "C1",
+        alpha=0.9,
+    )
     row = audited["overall"]
-    axis.set(xlabel="the model says", title=f"{title}: ECE {row['ece']:.3f}, floor {row['floor']:.3f}")
+    axis.set(
+        xlabel="the model says",
+        title=f"{title}: ECE {row['ece']:.3f}, floor {row['floor']:.3f}",
+    )
     axis.set_aspect("equal")
-axes[0].set_ylabel("share that is malignant");
+axes[0].set_ylabel("share that is malignant")

@@ -31,7 +31,13 @@ print(before.verdict["headline"])
 # Calibrators keep the classes together: the probabilities of a case still sum to one.
 
 result = calibrate(test.y, p, n_resamples=100)
-print(result.chosen, "| ECE before:", round(before["overall"]["ece"], 3), "after:", round(result.after["overall"]["ece"], 3))
+print(
+    result.chosen,
+    "| ECE before:",
+    round(before["overall"]["ece"], 3),
+    "after:",
+    round(result.after["overall"]["ece"], 3),
+)
 
 # %%
 # One diagram for each class, before and after. Here the truth is known, so it can be drawn in place of labels:
@@ -40,8 +46,12 @@ print(result.chosen, "| ECE before:", round(before["overall"]["ece"], 3), "after
 import matplotlib.pyplot as plt
 
 mended = result.predictions.p
-fig, axes = plt.subplots(2, 3, figsize=(8, 5.4), sharex=True, sharey=True, layout="constrained")
-for row, probs, colour, name in zip(axes, (p, mended), ("C1", "C0"), ("before", "after"), strict=True):
+fig, axes = plt.subplots(
+    2, 3, figsize=(8, 5.4), sharex=True, sharey=True, layout="constrained"
+)
+for row, probs, colour, name in zip(
+    axes, (p, mended), ("C1", "C0"), ("before", "after"), strict=True
+):
     for k, axis in enumerate(row):
         axis.plot([0, 1], [0, 1], color="0.7", lw=1, zorder=0)
         axis.scatter(probs[:, k], true[:, k], s=5, lw=0, alpha=0.5, color=colour)

@@ -18,7 +18,9 @@ from scalecal.datasets import load_lidc
 from scalecal.splits import split
 
 data = load_lidc()
-thickness = 10 * np.exp(data.X[:, 3] - data.X[:, 4])  # extent in mm over the number of slices
+thickness = 10 * np.exp(
+    data.X[:, 3] - data.X[:, 4]
+)  # extent in mm over the number of slices
 thick, thin = data.take(thickness > 1.5), data.take(thickness <= 1.5)
 part = split(thick.y, groups=thick.groups, shares=(0.6, 0.0, 0.4), seed=0)
 train, home = thick.take(part == "train"), thick.take(part == "test")
@@ -45,14 +47,25 @@ print("elsewhere:", away.verdict["headline"], f"AUC {away['overall']['auc']:.2f}
 # A calibrator fitted to the local cases brings them back, without touching the model.
 
 fitted = calibrate(local.y, predict(local), groups=local.groups, n_resamples=300)
-mended = audit(rest.y, fitted.recalibrator.predict(predict(rest)), groups=rest.groups, n_resamples=300)
-print(f"after {fitted.chosen} on {len(local)} local nodules:", mended.verdict["headline"])
+mended = audit(
+    rest.y,
+    fitted.recalibrator.predict(predict(rest)),
+    groups=rest.groups,
+    n_resamples=300,
+)
+print(
+    f"after {fitted.chosen} on {len(local)} local nodules:", mended.verdict["headline"]
+)
 
 # %%
 
 import matplotlib.pyplot as plt
 
-shown = {"at home": (at_home, "0.35"), "elsewhere": (away, "C1"), "elsewhere, mended": (mended, "C0")}
+shown = {
+    "at home": (at_home, "0.35"),
+    "elsewhere": (away, "C1"),
+    "elsewhere, mended": (mended, "C0"),
+}
 fig, axes = plt.subplots(1, 3, figsize=(9.6, 3.8), sharey=True, layout="constrained")
 for axis, (name, (audited, colour)) in zip(axes, shown.items(), strict=True):
     bins, bars = audited.reliability("overall")
@@ -60,6 +73,9 @@ for axis, (name, (audited, colour)) in zip(axes, shown.items(), strict=True):
     axis.plot([0, 1], [0, 1], color="0.7", lw=1, zorder=0)
     axis.vlines(bins.mean_p, bars.lo, bars.hi, color="0.87", lw=7, zorder=0)
     axis.scatter(bins.mean_p, bins.mean_y, s=8 + 2.5 * bins.n, color=colour, alpha=0.9)
-    axis.set(title=f"{name}: ECE {row['ece']:.2f}, floor {row['floor']:.2f}", xlabel="the model says")
+    axis.set(
+        title=f"{name}: ECE {row['ece']:.2f}, floor {row['floor']:.2f}",
+        xlabel="the model says",
+    )
     axis.set_aspect("equal")
-axes[0].set_ylabel("share that is malignant");
+axes[0].set_ylabel("share that is malignant")
