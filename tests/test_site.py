@@ -107,7 +107,7 @@ def shown_commands():
                     yield pytest.param(line, id=f"{page.stem}: {line[:40].strip()}")
 
 
-@pytest.mark.parametrize("line", shown_commands())
+@pytest.mark.parametrize("line", list(shown_commands()))
 def test_commands_and_options_on_pages_exist(line):
     name, *words = shlex.split(line)[1:]
     commands = typer.main.get_command(app).commands
