@@ -63,7 +63,9 @@ def figures(
     if isinstance(last, Figure) and last not in shown:
         shown.append(last)
     paths = []
-    for figure, path in zip(shown, block_vars["image_path_iterator"], strict=False):
+    for figure, path in zip(
+        shown, block_vars["image_path_iterator"], strict=False
+    ):
         figure.savefig(path, dpi=160, bbox_inches="tight", facecolor="white")
         paths.append(Path(path))
     plt.close("all")

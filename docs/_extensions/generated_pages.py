@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+from sphinx.pycode import ModuleAnalyzer
 
 LINE = re.compile(r"^<!-- generated: (\S+)(?: (\S+))? -->$", re.MULTILINE)
 
@@ -19,7 +22,10 @@ LINE = re.compile(r"^<!-- generated: (\S+)(?: (\S+))? -->$", re.MULTILINE)
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Write a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines) + "\n"
+    return (
+        "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines)
+        + "\n"
+    )
 
 
 def cell(value: Any) -> str:
@@ -45,19 +51,45 @@ def api(name: str) -> str:
     about = (inspect.getdoc(module) or "").split("\n\nExamples\n---")[0]
     lines = ["```{eval-rst}", f".. currentmodule:: {name}", "", about, ""]
     lines += [".. autosummary::", "   :nosignatures:", ""]
-    lines += [f"   {_shown(module, n)}" for n in own if callable(getattr(module, n))]
+    lines += [
+        f"   {_shown(module, n)}" for n in own if callable(getattr(module, n))
+    ]
     for n in own:
         thing = getattr(module, n)
         if _shown(module, n) != n:
             continue
         if inspect.isclass(thing):
             lines += ["", f".. autoclass:: {n}", "   :members:"]
-            lines += [f"   :inherited-members: {', '.join(_foreign_bases(thing))}"]
+            lines += [
+                f"   :inherited-members: {', '.join(_foreign_bases(thing))}"
+            ]
         elif callable(thing):
             lines += ["", f".. autofunction:: {n}"]
         else:
-            lines += ["", f".. autodata:: {n}", "   :no-value:"]
+            lines += [
+                "",
+                f".. data:: {n}",
+                "",
+                f"   {_data_text(name, n, thing)}",
+            ]
     return "\n".join([*lines, "```", ""])
+
+
+def _data_text(package: str, name: str, thing: Any) -> str:
+    """The text below a constant, wherever it is defined, and the names that a registry knows."""
+    text = ""
+    for home in [
+        m for n, m in sys.modules.items() if f"{n}.".startswith(f"{package}.")
+    ]:
+        if getattr(home, name, None) is thing:
+            documented = ModuleAnalyzer.for_module(home.__name__).find_attr_docs()
+            text = text or " ".join(documented.get(("", name), []))
+    names = (
+        [f"``{key}``" for key in thing]
+        if isinstance(thing, Mapping | tuple)
+        else []
+    )
+    return f"{text} Names: {', '.join(names)}." if names else text
 
 
 def _shown(module: ModuleType, name: str) -> str:
@@ -70,7 +102,9 @@ def _shown(module: ModuleType, name: str) -> str:
 def _foreign_bases(thing: type) -> list[str]:
     """Names of the bases from other packages, whose methods are not ours to document."""
     return [
-        b.__name__ for b in thing.__mro__ if not b.__module__.startswith("scalecal")
+        b.__name__
+        for b in thing.__mro__
+        if not b.__module__.startswith("scalecal")
     ]
 
 
@@ -92,7 +126,8 @@ def commands(_: str = "") -> str:
         arguments = [p for p in record.params if p.param_type_name == "argument"]
         if arguments:
             rows = [
-                (code(p.metavar or p.name.upper()), p.help or "") for p in arguments
+                (code(p.metavar or p.name.upper()), p.help or "")
+                for p in arguments
             ]
             parts.append(table(["argument", "meaning"], rows))
         rows = []
@@ -113,7 +148,9 @@ def commands(_: str = "") -> str:
 
 def _paragraphs(text: str) -> str:
     """Write a help text as Markdown that shows its signs literally."""
-    plain = re.sub(r"([<>*_|])", r"\\\1", inspect.cleandoc(text).replace("\b\n", ""))
+    plain = re.sub(
+        r"([<>*_|])", r"\\\1", inspect.cleandoc(text).replace("\b\n", "")
+    )
     return re.sub(r"(?<!\w)(--[\w.][\w.-]*\w)", r"`\1`", plain) + "\n"
 
 
@@ -138,7 +175,9 @@ def calibrators(_: str = "") -> str:
     """Write the calibrators by name."""
     from scalecal.calibrators import CALIBRATORS
 
-    rows = [(code(name), _first_sentence(kind)) for name, kind in CALIBRATORS.items()]
+    rows = [
+        (code(name), _first_sentence(kind)) for name, kind in CALIBRATORS.items()
+    ]
     return table(["name", "what it does"], rows)
 
 
@@ -157,7 +196,9 @@ def encoders(_: str = "") -> str:
         )
         for name, e in ENCODERS.items()
     ]
-    return table(["name", "length", "pixels", "weights", "gated", "licence"], rows)
+    return table(
+        ["name", "length", "pixels", "weights", "gated", "licence"], rows
+    )
 
 
 def datasets(_: str = "") -> str:
@@ -165,7 +206,13 @@ def datasets(_: str = "") -> str:
     from scalecal.datasets import DATASETS
 
     rows = [
-        (code(d.form), d.title, "" if d.n is None else f"{d.n:,}", d.licence, d.credit)
+        (
+            code(d.form),
+            d.title,
+            "" if d.n is None else f"{d.n:,}",
+            d.licence,
+            d.credit,
+        )
         for d in DATASETS.values()
     ]
     return table(["name", "what it is", "images", "licence", "credit"], rows)
@@ -194,7 +241,8 @@ def suffixes(_: str = "") -> str:
         "JSON Lines; also `.gz`": tables.JSON_SUFFIXES,
     }
     rows = [
-        (what, ", ".join(f"`{end}`" for end in ends)) for what, ends in kinds.items()
+        (what, ", ".join(f"`{end}`" for end in ends))
+        for what, ends in kinds.items()
     ]
     return table(["kind", "ending"], rows)
 
@@ -237,12 +285,27 @@ def _files(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
 
 
+def exit_codes(_: str = "") -> str:
+    """Write what the exit codes mean."""
+    about = inspect.getdoc(import_module("scalecal.cli.app")) or ""
+    return (
+        next(
+            part for part in about.split("\n\n") if part.startswith("Exit codes")
+        )
+        + "\n"
+    )
+
+
 def limits(_: str = "") -> str:
-    """Write the limits on what is read, where the package has them."""
+    """Write the limits on what is read."""
     from scalecal.limits import LIMITS
 
+    most = {
+        **{n: f"{value:,}" for n, value in LIMITS.items()},
+        "memory": "the machine's memory",
+    }
     return table(
-        ["name", "default"], [(code(n), f"{value:,}") for n, value in LIMITS.items()]
+        ["name", "default"], [(code(n), value) for n, value in most.items()]
     )
 
 
@@ -255,7 +318,7 @@ PAGES: dict[str, Callable[[str], str]] = {
     f.__name__.replace("_", "-"): f
     for f in (
         *(api, commands, methods, calibrators, encoders, datasets),
-        *(roles, suffixes, docstring, run_files),
+        *(roles, suffixes, docstring, run_files, exit_codes, limits),
     )
 }
 """What can be generated, by name."""
@@ -286,7 +349,11 @@ def _skip(
     _app: Any, _what: str, name: str, thing: Any, skip: bool, _options: Any
 ) -> bool | None:
     """Leave out the methods that scikit-learn adds to every estimator for routing metadata."""
-    return True if re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None
+    return (
+        True
+        if re.fullmatch(r"set_\w+_request|get_metadata_routing", name)
+        else None
+    )
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -23,7 +23,9 @@ def mitoses():
     data = load_atnorm_md()
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     model = LogisticRegression(max_iter=300)
-    p = cross_val_predict(model, data.X, data.y, cv=folds, method="predict_proba")[:, 1]
+    p = cross_val_predict(
+        model, data.X, data.y, cv=folds, method="predict_proba"
+    )[:, 1]
     result = calibrate(
         data.y, p, votes=data.votes, n_raters=5, method="platt", n_resamples=50
     )
@@ -90,7 +92,7 @@ def votes():
     house_style({}, "")
     data, _, _ = mitoses()
     here = shown_cases(data)
-    _, axes = plt.subplots(1, 6, figsize=(9.2, 2.3), layout="constrained")
+    _, axes = plt.subplots(1, 6, figsize=(8, 2.1), layout="constrained")
     for count, axis in enumerate(axes):
         case = here[data.votes[here] == count][0]
         axis.imshow(thumbnail(data, case))
@@ -108,7 +110,9 @@ def votes():
             )
         label = "atypical" if count >= 3 else "normal"
         axis.set_xlabel(
-            f"majority:\n{label}", labelpad=22, color=ATYPICAL if count >= 3 else INK
+            f"majority:\n{label}",
+            labelpad=22,
+            color=ATYPICAL if count >= 3 else INK,
         )
 
 
@@ -121,7 +125,9 @@ def counts():
     axis.bar(range(6), n, color=[NORMAL] * 3 + [ATYPICAL] * 3, width=0.7)
     for k, value in enumerate(n):
         axis.text(k, value + 25, f"{value:,}", ha="center")
-    axis.set_xticks(range(6), ["nobody", "1 of 5", "2 of 5", "3 of 5", "4 of 5", "all"])
+    axis.set_xticks(
+        range(6), ["nobody", "1 of 5", "2 of 5", "3 of 5", "4 of 5", "all"]
+    )
     axis.set(xlabel="say atypical", yticks=[])
     axis.spines["left"].set_visible(False)
 
@@ -130,7 +136,9 @@ def difficulty():
     """What the model says and what readers say, for cases it finds easy, middling and hard."""
     house_style({}, "")
     _, _, result = mitoses()
-    _, axes = plt.subplots(1, 2, figsize=(8.6, 3.1), sharey=True, layout="constrained")
+    _, axes = plt.subplots(
+        1, 2, figsize=(8.6, 3.1), sharey=True, layout="constrained"
+    )
     for axis, (audited, colour, title) in zip(
         axes,
         (
@@ -141,7 +149,10 @@ def difficulty():
     ):
         rows = audited.difficulty
         for k, row in enumerate(rows):
-            said, heard = 100 * row["vote_confidence"], 100 * row["vote_agreement"]
+            said, heard = (
+                100 * row["vote_confidence"],
+                100 * row["vote_agreement"],
+            )
             axis.plot(
                 [said, heard],
                 [k, k],
@@ -152,14 +163,24 @@ def difficulty():
             )
             axis.plot(said, k, "o", ms=10, color=colour)
             axis.plot(heard, k, "o", ms=15, color=INK, mfc="none", mew=2)
-        axis.set_yticks(range(len(rows)), [f"{row['name']} cases" for row in rows])
+        axis.set_yticks(
+            range(len(rows)), [f"{row['name']} cases" for row in rows]
+        )
         axis.set(ylim=(2.6, -0.7), xlim=(50, 101), title=title, xlabel="%")
     first = result.before.difficulty[0]
     axes[0].text(
-        100 * first["vote_confidence"], -0.28, "model says", color=ATYPICAL, ha="right"
+        100 * first["vote_confidence"],
+        -0.28,
+        "model says",
+        color=ATYPICAL,
+        ha="right",
     )
     axes[0].text(
-        100 * first["vote_agreement"] - 1.5, 0.42, "readers say", color=INK, ha="center"
+        100 * first["vote_agreement"] - 1.5,
+        0.42,
+        "readers say",
+        color=INK,
+        ha="center",
     )
 
 
@@ -173,7 +194,11 @@ def panels():
     for panel, count in enumerate(sorted(votes)[::-1]):
         for reader in range(5):
             axis.plot(
-                panel, -reader, "o", ms=9, color=ATYPICAL if reader < count else NORMAL
+                panel,
+                -reader,
+                "o",
+                ms=9,
+                color=ATYPICAL if reader < count else NORMAL,
             )
         wins = count >= 3
         axis.plot(panel, -5.7, "s", ms=11, color=ATYPICAL if wins else NORMAL)
@@ -218,12 +243,18 @@ def mended():
     data, p, result = mitoses()
     here, after = shown_cases(data), result.predictions
     rising = here[np.argsort(p[here])]
-    wanted = ((0, rising[::-1]), (2, rising[::-1]), (4, rising), (5, rising[::-1]))
+    wanted = (
+        (0, rising[::-1]),
+        (2, rising[::-1]),
+        (3, rising[::-1]),
+        (4, rising),
+    )
     chosen = [
-        next(c for c in order if data.votes[c] == count) for count, order in wanted
+        next(c for c in order if data.votes[c] == count)
+        for count, order in wanted
     ]
     _, axes = plt.subplots(
-        2, 4, figsize=(9, 4.2), height_ratios=(1.25, 1), layout="constrained"
+        2, 4, figsize=(7.8, 4), height_ratios=(1.25, 1), layout="constrained"
     )
     for case, (top, below) in zip(chosen, axes.T, strict=True):
         top.imshow(thumbnail(data, case))

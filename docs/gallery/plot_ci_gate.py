@@ -57,8 +57,14 @@ for name, audited in audits.items():
 
 import matplotlib.pyplot as plt
 
-limits = {"excess": ("overall", 0.05), "nll": ("overall", 0.45), "ece": ("low", 0.25)}
-fig, axes = plt.subplots(1, 3, figsize=(8.6, 2.7), sharey=True, layout="constrained")
+limits = {
+    "excess": ("overall", 0.05),
+    "nll": ("overall", 0.45),
+    "ece": ("low", 0.25),
+}
+fig, axes = plt.subplots(
+    1, 3, figsize=(8.6, 2.7), sharey=True, layout="constrained"
+)
 for axis, (column, (stratum, limit)) in zip(axes, limits.items(), strict=True):
     values = [audited[stratum][column] for audited in audits.values()]
     colours = ["C1" if value > limit else "C2" for value in values]

@@ -74,7 +74,9 @@ axis.plot(
     lw=2,
     label="the model as it is",
 )
-axis.plot(curve["threshold"], curve["net_benefit"], color="C0", lw=2, label="mended")
+axis.plot(
+    curve["threshold"], curve["net_benefit"], color="C0", lw=2, label="mended"
+)
 top = float(curve["net_benefit_high"].max())
 axis.set(
     ylim=(-0.25 * top, 1.08 * top),

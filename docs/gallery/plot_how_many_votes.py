@@ -22,9 +22,14 @@ from scalecal.votes import fleiss_kappa
 
 data = load_atnorm_md()
 part = split(data.y, shares=(0.5, 0.25, 0.25), seed=0)
-train, known, test = (data.take(part == name) for name in ("train", "val", "test"))
+train, known, test = (
+    data.take(part == name) for name in ("train", "val", "test")
+)
 probe = LinearProbe(random_state=0).fit(train.X, train.y)
-logits, test_logits = probe.decision_function(known.X), probe.decision_function(test.X)
+logits, test_logits = (
+    probe.decision_function(known.X),
+    probe.decision_function(test.X),
+)
 
 # %%
 # For each number of voted figures, drawn several times, a panel is fitted: all labels, and the votes of those few.

@@ -74,7 +74,9 @@ for k, row in enumerate(table.itertuples()):
     axis.plot(ends, [k, k], lw=3, color=colour, solid_capstyle="butt")
     axis.plot(sign * row.difference, k, "o", color=colour, ms=8)
 axis.axvline(0, color="0.2", lw=1)
-axis.set_yticks(range(len(table)), [COLUMNS[name].title for name in table["metric"]])
+axis.set_yticks(
+    range(len(table)), [COLUMNS[name].title for name in table["metric"]]
+)
 axis.set_ylim(len(table) - 0.5, -0.5)
 axis.set(
     xlabel="worse   <   gain of the new encoder, with 95 % intervals   >   better",

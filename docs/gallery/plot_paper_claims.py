@@ -59,4 +59,6 @@ for k, method in enumerate(methods):
     )
 axis.set_yticks(range(len(methods)), [METHODS[name].label for name in methods])
 axis.set_ylim(len(methods) - 0.5, -0.5)
-axis.set(xlabel="ECE where readers disagree (grey: a calibrated model)", xlim=(0, None))
+axis.set(
+    xlabel="ECE where readers disagree (grey: a calibrated model)", xlim=(0, None)
+)

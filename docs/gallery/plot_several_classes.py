@@ -14,7 +14,9 @@ import numpy as np
 from scalecal import audit, calibrate
 from scalecal.datasets import simulate
 
-data = simulate(800, n_classes=3, n_raters=5, dim=12, spread=2.5, n_train=200, seed=1)
+data = simulate(
+    800, n_classes=3, n_raters=5, dim=12, spread=2.5, n_train=200, seed=1
+)
 test = data.take(data.split == "test")
 true = data.label_probability[data.split == "test"]
 logits = 2.2 * np.log(true)

@@ -33,7 +33,11 @@ def predict(cases):
 
 
 at_home = audit(home.y, predict(home), groups=home.groups, n_resamples=300)
-print("at home:", at_home.verdict["headline"], f"AUC {at_home['overall']['auc']:.2f}")
+print(
+    "at home:",
+    at_home.verdict["headline"],
+    f"AUC {at_home['overall']['auc']:.2f}",
+)
 
 # %%
 # Elsewhere the ranking holds up well, and the probabilities do not: they are twice as high as they should be.
@@ -54,7 +58,8 @@ mended = audit(
     n_resamples=300,
 )
 print(
-    f"after {fitted.chosen} on {len(local)} local nodules:", mended.verdict["headline"]
+    f"after {fitted.chosen} on {len(local)} local nodules:",
+    mended.verdict["headline"],
 )
 
 # %%
@@ -66,13 +71,17 @@ shown = {
     "elsewhere": (away, "C1"),
     "elsewhere, mended": (mended, "C0"),
 }
-fig, axes = plt.subplots(1, 3, figsize=(9.6, 3.8), sharey=True, layout="constrained")
+fig, axes = plt.subplots(
+    1, 3, figsize=(9.6, 3.8), sharey=True, layout="constrained"
+)
 for axis, (name, (audited, colour)) in zip(axes, shown.items(), strict=True):
     bins, bars = audited.reliability("overall")
     row = audited["overall"]
     axis.plot([0, 1], [0, 1], color="0.7", lw=1, zorder=0)
     axis.vlines(bins.mean_p, bars.lo, bars.hi, color="0.87", lw=7, zorder=0)
-    axis.scatter(bins.mean_p, bins.mean_y, s=8 + 2.5 * bins.n, color=colour, alpha=0.9)
+    axis.scatter(
+        bins.mean_p, bins.mean_y, s=8 + 2.5 * bins.n, color=colour, alpha=0.9
+    )
     axis.set(
         title=f"{name}: ECE {row['ece']:.2f}, floor {row['floor']:.2f}",
         xlabel="the model says",

@@ -20,7 +20,11 @@ from scalecal.datasets import load_atnorm_md
 data = load_atnorm_md()
 folds = StratifiedKFold(5, shuffle=True, random_state=0)
 p = cross_val_predict(
-    LogisticRegression(max_iter=300), data.X, data.y, cv=folds, method="predict_proba"
+    LogisticRegression(max_iter=300),
+    data.X,
+    data.y,
+    cv=folds,
+    method="predict_proba",
 )[:, 1]
 
 # %%
@@ -29,7 +33,12 @@ p = cross_val_predict(
 # votes judge ``p_reader``.
 
 result = calibrate(
-    data.y, p, votes=data.votes, n_raters=data.n_raters, method="platt", n_resamples=100
+    data.y,
+    p,
+    votes=data.votes,
+    n_raters=data.n_raters,
+    method="platt",
+    n_resamples=100,
 )
 before, after = result.before["overall"], result.after["overall"]
 print("before:", result.before.verdict["headline"])
