@@ -36,11 +36,8 @@ docs: .venv/dev  ## build the documentation site into docs/_build/html; warnings
 browser:  ## Debian's Chromium, for the tests of the report (needs the rights to install)
 	test -x /usr/bin/chromium || (apt-get update -qq && apt-get install -y -qq chromium)
 
-.PHONY: fuzz
-N ?= 10000
-J ?= 1
 fuzz: .venv/dev  ## N more cases of hostile input on J processes; stopped, it goes on where it was
-	$(BIN)/python -m tests.fuzz -n $(N) -j $(J)
+	$(BIN)/python -m tests.fuzz -n $(or $(N),10000) -j $(or $(J),1)
 
 bench: .venv/dev  ## speed against named peers, one process, one BLAS thread
 	$(BIN)/python -m benchmarks
