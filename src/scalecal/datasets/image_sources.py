@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError, MissingPackageError, library, rows
 from scalecal.datasets.decoding import IMAGE_SUFFIXES, ImageError, decode_image
+from scalecal.io.arrays import check_cases, need_array, open_hdf5
+from scalecal.limits import check_limit
 
 UInt8 = NDArray[np.uint8]
 Rows = NDArray[np.int64]
@@ -251,7 +253,7 @@ class ArraySource:
     blocks: tuple[Block, ...]
     positions: Rows
     kind: Literal["array"] = "array"
-    _handles: dict[tuple[int, Path], Any] = field(default_factory=dict, repr=False)
+    _handles: dict[tuple[int, Path, str], Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -261,10 +263,11 @@ class ArraySource:
 
     def _array(self, block: Block) -> Any:
         # Keyed by process: a handle that lives through a fork shares its file offset with the parent.
-        at = (os.getpid(), block.path)
+        at = (os.getpid(), block.path, block.key)
         if at not in self._handles:
-            self._handles[at] = open_hdf5(block.path)
-        return self._handles[at][block.key]
+            file = open_hdf5(block.path)
+            self._handles[at] = (file, need_array(file, block.key, block.path))
+        return self._handles[at][1]
 
     def read_block(self, start: int, stop: int) -> UInt8:
         """Images of the rows start .. stop - 1, as one (n, height, width, 3) array."""
@@ -297,7 +300,7 @@ class ArraySource:
             # HDF5 takes increasing rows without repeats only.
             unique, back = np.unique(inside, return_inverse=True)
             return np.asarray(array[unique])[back]
-        except (OSError, RuntimeError) as error:
+        except Exception as error:  # h5py's are of several kinds, of their filters too
             raise ImageError(f"{block.path.name} rows {low} to {high - 1}", str(error)) from None
 
     def read_one(self, row: int) -> UInt8:
@@ -321,25 +324,6 @@ class ArraySource:
         yield Piece("positions", len(order), sha256(order).hexdigest())
 
 
-def open_hdf5(path: Path) -> Any:
-    """Open an HDF5 file for reading, with a chunk cache that holds a block's ragged ends."""
-    h5py = library("h5py", "reading HDF5 files")
-    try:
-        # Some network file systems know no locks, and a file that is only read needs none.
-        return h5py.File(path, "r", rdcc_nbytes=64 << 20, locking="best-effort")
-    except OSError as error:
-        raise InputError(
-            f"{path} is not a whole HDF5 file ({error}). Download or unpack it again."
-        ) from None
-
-
-def need_array(file: Any, key: str, path: Path) -> Any:
-    """Return an array of an open HDF5 file, or fail naming what there is."""
-    if key not in file or not hasattr(file[key], "shape"):
-        raise InputError(f"{path} has no array {key!r}. It has: {', '.join(file) or 'nothing'}")
-    return file[key]
-
-
 def image_block(path: Path, key: str) -> Block:
     """Check that an HDF5 file holds images under a key, and say how many and how large."""
     with open_hdf5(path) as file:
@@ -349,8 +333,10 @@ def image_block(path: Path, key: str) -> Block:
         raise InputError(
             f"{path}: array {key!r} must be (n, height, width, 3) uint8, got {shape} {kind}"
         )
-    if shape[0] == 0:
+    if 0 in shape:
         raise InputError(f"{path}: array {key!r} holds no images")
+    check_cases(shape[0], path)
+    check_limit(shape[1] * shape[2], "pixels", f"{path}: the size of an image in pixels")
     return Block(path, key, shape[0], (shape[1], shape[2], shape[3]))
 
 

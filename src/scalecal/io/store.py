@@ -23,9 +23,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from scalecal.checks import InputError
+from scalecal.io.documents import read_document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,8 +73,11 @@ def _fill(path: Path, *parts: Buffer) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 text file in one step."""
-    write_bytes(path, text.encode("utf-8"))
+    """Write a UTF-8 text file in one step.
+
+    Names of files that are not UTF-8 stand in it escaped, as JSON has them.
+    """
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: str | Path, obj: Any) -> None:
@@ -299,15 +304,22 @@ def _holder(folder: Path) -> str:
 def _read_record(folder: Path) -> dict[str, Any]:
     """Return the record of a folder: its files by name, and the settings of a run in parts."""
     file = folder / RECORD
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not os.path.lexists(file):
         return {"files": {}}
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {file}: {error}. Choose a new folder") from None
-    if not isinstance(record, dict) or not isinstance(record.get("files"), dict):
-        raise InputError(f"{file} is not a record of scalecal's files. Choose a new folder")
-    return record
+    read_document(file, _Record, advice="Choose a new folder")
+    return read_document(file, dict[str, Any])
+
+
+class _Entry(msgspec.Struct):
+    sha256: str
+    by: str
+    replaced: str | None = None
+
+
+class _Record(msgspec.Struct):
+    files: dict[str, _Entry]
+    kind: str | None = None
+    settings: dict[str, Any] | None = None
 
 
 def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
@@ -322,11 +334,10 @@ def written_by(path: str | Path) -> str | None:
     return None if entry is None else str(entry["by"])
 
 
-def was_changed(path: str | Path) -> bool:
-    """Whether a file is on record, but not as scalecal wrote it."""
+def is_own(path: str | Path) -> bool:
+    """Whether a file is on record and is as scalecal wrote it."""
     path = Path(path)
-    entry = _read_record(path.parent)["files"].get(path.name)
-    return entry is not None and not _unchanged(path, entry)
+    return _unchanged(path, _read_record(path.parent)["files"].get(path.name))
 
 
 def is_whole(folder: str | Path) -> bool:
@@ -353,6 +364,8 @@ def _obstacle(
         return "a folder of that name is in the way"
     if place.is_symlink():
         return "a link of that name is in the way"
+    if not place.is_file():
+        return "a pipe or device of that name is in the way"
     present = file_hash(place)
     if present == new_hash:
         return None
@@ -371,7 +384,7 @@ def _refuse_inputs(places: Iterable[Path], inputs: Paths) -> None:
     read = [Path(path) for path in inputs if path is not None]
     for place in places:
         for source in read:
-            same = place.resolve() == source.resolve()
+            same = os.path.realpath(place) == os.path.realpath(source)  # takes loops of links too
             with contextlib.suppress(OSError):
                 same = same or place.samefile(source)
             if same:
@@ -493,7 +506,8 @@ def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Pat
 
 def _write_and_commit(folder: Path, name: str, content: bytes | str, kind: str) -> None:
     with disk_errors(folder / name), _partial(folder, Path.touch) as partial:
-        _fill(partial, content.encode("utf-8") if isinstance(content, str) else content)
+        text = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+        _fill(partial, text)
         _commit(folder, {name: partial}, kind)
 
 

@@ -7,7 +7,6 @@ continues where it was. Tables, figures and claims are made from what is on disk
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -26,6 +25,7 @@ from scalecal.checks import InputError, ScalecalWarning
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.features import load_features
+from scalecal.io.documents import read_document
 from scalecal.io.store import (
     disk_errors,
     is_whole,
@@ -40,7 +40,7 @@ from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.paper.shifts import slides, write_shifts
 from scalecal.paper.sources import Source, SourceError, skipped_images
 from scalecal.probes import Recipe
-from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, write_cell
+from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, read_meta, write_cell
 from scalecal.runs.folder import run_meta
 from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
 from scalecal.runs.methods import METHODS, Method
@@ -236,10 +236,8 @@ def _note_seconds(folder: Path, seeds: Sequence[int], seconds: float) -> None:
 
 
 def _seconds_by_seeds(folder: Path) -> dict[str, float]:
-    try:
-        return dict(json.loads((folder / TIMING).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
+    file = folder / TIMING
+    return read_document(file, dict[str, float]) if file.is_file() else {}
 
 
 def train_cell(
@@ -291,7 +289,7 @@ def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
     for file in [folder / "run.json", *sorted(folder.glob("seeds/*/run.json"))]:
         if not file.is_file():
             continue
-        stored = json.loads(file.read_text(encoding="utf-8")).get("settings", settings)
+        stored = read_meta(file.parent).get("settings", settings)
         for key, value in settings.items():
             if stored.get(key) != value:
                 raise InputError(
@@ -395,9 +393,8 @@ def judge_run(
     from scalecal.paper.paper_tables import TABLES, write_tables
 
     out = Path(out)
-    record = out / "run.json"
-    if left_out is None and record.is_file():
-        left_out = json.loads(record.read_text(encoding="utf-8")).get("left_out")
+    if left_out is None and (out / "run.json").is_file():
+        left_out = read_meta(out).get("left_out")
     folders = [file.parent for file in sorted((out / "cells").glob("*/*/predictions.parquet"))]
     cells = [read_cell(folder) for folder in (*folders, *also)]
     if not cells:
