@@ -135,6 +135,9 @@ def disk_errors(path: str | Path, *, only: set[int] | None = None) -> Iterator[N
     except OSError as error:
         if only is not None and error.errno not in only:
             raise
+        path = Path(path)
+        # Of a temporary name, which is gone by now, the folder says more.
+        path = next((p.parent for p in (path, *path.parents) if is_partial(p)), path)
         raise InputError(
             f"cannot write {path}: {error.strerror or error}. Files finished before are kept; "
             "free some space or make the folder writable, then run the same command again"
