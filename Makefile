@@ -5,7 +5,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench browser clean
+.PHONY: demo test check bench browser kills clean
 
 # Byte code is made of what is used, when it is used: a fifth less to install.
 .venv/core: pyproject.toml
@@ -41,6 +41,9 @@ fuzz: .venv/dev  ## N more cases of hostile input on J processes; stopped, it go
 
 bench: .venv/dev  ## speed against named peers, one process, one BLAS thread
 	$(BIN)/python -m benchmarks
+
+kills: .venv/dev  ## kill commands N times at random moments; their results must not change
+	$(BIN)/python -m scripts.kills $(or $(N),100)
 
 clean:
 	rm -rf .venv runs build dist .mypy_cache .ruff_cache .pytest_cache
