@@ -411,8 +411,13 @@ def damage_arrays(folder: Any, **change: Any) -> None:
         (lambda f: damage_json(f, calibrator={"name": "magic"}), "magic"),
         (lambda f: damage_json(f, params={"depth": 3}), "depth"),
         (lambda f: damage_json(f, fitted={}), "n_features_in_"),
-        (lambda f: (f / "probe.json").write_text("{"), "readable"),
-        (lambda f: (f / "probe.safetensors").write_bytes(b"12345678"), "readable"),
+        (lambda f: damage_json(f, notes="none"), r"Expected `array`, got `str` - at `\$.notes`"),
+        (lambda f: damage_arrays(f, coef_=np.zeros((1, 6), int)), "coef_ must be numbers of shape"),
+        (lambda f: (f / "probe.json").write_text("{"), "not a JSON file"),
+        (
+            lambda f: (f / "probe.safetensors").write_bytes(b"12345678"),
+            "cannot be read as a safetensors file",
+        ),
         (lambda f: (f / "probe.safetensors").unlink(), "probe.safetensors is missing"),
     ],
 )

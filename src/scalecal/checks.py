@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -31,7 +31,18 @@ class InputError(ValueError):
     file: str | None = None
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(visible(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(
+            *(_shortened(visible(arg)) if isinstance(arg, str) else arg for arg in args)
+        )
+
+
+MESSAGE = 2_000
+"""Characters of a message; what stands in the middle of a longer one is left out."""
+
+
+def _shortened(text: str) -> str:
+    half = MESSAGE // 2
+    return text if len(text) <= MESSAGE else f"{text[:half]} ... {text[-half:]}"
 
 
 def visible(text: str) -> str:
@@ -97,15 +108,21 @@ class ScalecalWarning(UserWarning):
     """The answer stands, but the caller should know something about it."""
 
 
-_COUNTING: ContextVar[tuple[str, int]] = ContextVar("counting", default=("row", 0))
+Lines = Callable[[list[int]], list[int]]
+_COUNTING: ContextVar[tuple[str, int, Lines | None]] = ContextVar(
+    "counting", default=("row", 0, None)
+)
 
 
 @contextmanager
-def in_file(file: str, word: str = "row", first: int = 0) -> Iterator[None]:
+def in_file(
+    file: str, word: str = "row", first: int = 0, lines: Lines | None = None
+) -> Iterator[None]:
     """Begin messages of any `InputError` raised inside with the file, and count its rows as `word`.
 
     Of nested files the innermost is named. `first` is the number of the first row: 2 for the lines
-    of a text file below its header.
+    of a text file below its header. `lines` turns these numbers into those of the file's lines, where
+    rows may be longer than a line.
 
     Examples
     --------
@@ -115,7 +132,7 @@ def in_file(file: str, word: str = "row", first: int = 0) -> Iterator[None]:
         ...
     scalecal.checks.InputError: p.csv: column 'p' must lie in [0, 1], got 3.2 at line 3. Did you ...
     """
-    token = _COUNTING.set((word, first))
+    token = _COUNTING.set((word, first, lines))
     try:
         yield
     except InputError as error:
@@ -141,10 +158,11 @@ def rows(where: ArrayLike, most: int = 5, *, word: str | None = None) -> str:
     >>> rows([True] * 9, most=3, word="column")
     'columns 0, 1, 2, ... (9 in all)'
     """
-    counted, first = _COUNTING.get() if word is None else (word, 0)
+    counted, first, lines = _COUNTING.get() if word is None else (word, 0, None)
     mask = np.asarray(where)
-    index = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1)) + first
-    shown = ", ".join(str(i) for i in index[:most])
+    index = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
+    numbers = [int(i) + first for i in index[:most]]
+    shown = ", ".join(map(str, numbers if lines is None else lines(numbers)))
     if len(index) == 1:
         return f"{counted} {shown}"
     return f"{counted}s {shown}" + (f", ... ({len(index)} in all)" if len(index) > most else "")

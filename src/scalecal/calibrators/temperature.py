@@ -182,9 +182,8 @@ class TemperatureScaling(Calibrator):
     _fitted = ("temperature_",)
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Return the fitted calibrator `to_dict` described."""
-        self = super().from_dict(saved)
+    def _restore(cls, saved: dict[str, Any]) -> Self:
+        self = super()._restore(saved)
         if not self.temperature_ > 0.0:
             raise InputError(f"temperature_ must be greater than 0, got {self.temperature_!r}")
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import reprlib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -38,7 +38,10 @@ from scalecal.checks import (
     lookup,
     rows,
 )
+from scalecal.io.boundary import reading
+from scalecal.io.documents import read_document
 from scalecal.io.store import output_folder, write_json
+from scalecal.limits import check_limit
 from scalecal.panel import (
     PRIOR_SD_INTERCEPT,
     PRIOR_SD_SHIFTED,
@@ -75,6 +78,33 @@ _NUMBERS = (
     "capped_",
     "n_synthetic_",
 )
+_AGAIN = "Fit it again, or copy it again"
+
+
+class _Saved(msgspec.Struct):
+    """What ``probe.json`` holds of the estimator."""
+
+    format: int
+    estimator: str
+    params: dict[str, Any]
+    classes: list[str | int | float | bool]
+    fitted: dict[str, bool | int | float | None]
+    calibrator: dict[str, Any] | None
+
+
+class _About(msgspec.Struct):
+    """What ``probe.json`` says of how the probe was made, where a command made it."""
+
+    version: str = ""
+    method: str | None = None
+    label: str | None = None
+    recipe: dict[str, Any] | None = None
+    seed: int | None = None
+    encoder: str | None = None
+    dataset: str | None = None
+    data_sha256: str | None = None
+    notes: list[str] = []
+    counts: dict[str, int] = {}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -493,39 +523,48 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return probe
 
     @classmethod
-    def _restore(cls, about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        params = about.pop("params")
+    def _restore(
+        cls, saved: _Saved, arrays: dict[str, NDArray[Any]], about: dict[str, Any]
+    ) -> Self:
+        params = saved.params
         if isinstance(params.get("levels"), dict):
             params["levels"] = BetaLevels(**params["levels"])
         if isinstance(params.get("class_weight"), list):
             params["class_weight"] = dict(params["class_weight"])
         self = cls(**params)
-        self.classes_ = np.asarray(about.pop("classes"))
+        self.classes_ = np.asarray(saved.classes)
+        if self.classes_.ndim != 1 or len(np.unique(self.classes_)) != len(saved.classes):
+            raise InputError(
+                f"its classes are not distinct names or numbers: {saved.classes!r:.80}"
+            )
         for name in _ARRAYS:
             setattr(self, name, arrays.get(name))
-        for name, value in about.pop("fitted").items():
-            setattr(self, name, value)
+        for name in _NUMBERS:
+            if name in saved.fitted:
+                setattr(self, name, saved.fitted[name])
         self._check_weights()
         names = self.classes_.tolist()
         if "anchors_0" in arrays:
             self.anchors_ = {name: arrays[f"anchors_{c}"] for c, name in enumerate(names)}
-        saved = about.pop("calibrator")
-        self.calibrator_ = None if saved is None else from_dict(saved)
+        self.calibrator_ = None if saved.calibrator is None else from_dict(saved.calibrator)
         if self.calibrator_ is not None and self.calibrator_.n_classes_ != len(names):
             raise InputError(
                 f"its calibrator is of {self.calibrator_.n_classes_} classes, the probe of {len(names)}"
             )
-        self.about_ = {name: value for name, value in about.items() if name != "format"}
+        self.about_ = about
         return self
 
     def _check_weights(self) -> None:
         """Fail where weights that were read do not fit the classes or are not finite."""
+        check_positive_int(self.n_features_in_, "n_features_in_")
         columns = 1 if len(self.classes_) == 2 else len(self.classes_)
-        expected = ((columns, self.n_features_in_), (columns,))
-        if (self.coef_.shape, self.intercept_.shape) != expected:
-            raise InputError(f"its weights have shape {self.coef_.shape}, not {expected[0]}")
-        for name in ("coef_", "intercept_"):
-            if not np.isfinite(getattr(self, name)).all():
+        shapes = {"coef_": (columns, self.n_features_in_), "intercept_": (columns,)}
+        for name, shape in shapes.items():
+            values = getattr(self, name)
+            if values is None or values.shape != shape or values.dtype.kind != "f":
+                found = "none" if values is None else f"{values.dtype} of shape {values.shape}"
+                raise InputError(f"{name} must be numbers of shape {shape}, got {found}")
+            if not np.isfinite(values).all():
                 raise InputError(f"{name} holds numbers that are not finite")
 
     def adopt(
@@ -848,7 +887,6 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
     >>> type(again).__name__, bool((again.predict_proba(X) == probe.predict_proba(X)).all())
     ('LinearProbe', True)
     """
-    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     for name in (WEIGHTS, ABOUT):
@@ -857,16 +895,21 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
                 f"no fitted probe at {folder}: {name} is missing. "
                 "Run: scalecal fit FEATURES --method NAME --out DIR"
             )
+    saved = read_document(Path(folder, ABOUT), _Saved, advice=_AGAIN)
+    read_document(Path(folder, ABOUT), _About, advice=_AGAIN)
+    about = read_document(Path(folder, ABOUT), dict[str, Any])
+    if saved.format != FORMAT:
+        raise InputError(
+            f"{folder}: its probe has format {saved.format}, this version reads format {FORMAT}. {_AGAIN}"
+        )
+    with reading(Path(folder, WEIGHTS), "a safetensors file", advice=_AGAIN) as path:
+        check_limit(path.stat().st_size, "memory", f"{path}: its size")
+        arrays = load_file(path)
+    own = {name: about[name] for name in about if name not in _Saved.__struct_fields__}
     try:
-        about = json.loads(Path(folder, ABOUT).read_text(encoding="utf-8"))
-        arrays = load_file(Path(folder, WEIGHTS))
-        if about["format"] != FORMAT:
-            raise InputError(
-                f"it has format {about['format']}, this version reads format {FORMAT}: fit it again"
-            )
-        estimator = lookup(about.pop("estimator"), _ESTIMATORS, "estimator")
-        return estimator._restore(about, arrays)
-    except InputError as error:
-        raise InputError(f"{folder} does not hold a usable probe: {error}") from None
-    except (AttributeError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise InputError(f"{folder} does not hold a readable probe: {error!r}") from None
+        probe = lookup(saved.estimator, _ESTIMATORS, "estimator")._restore(saved, arrays, own)
+        probe.predict_proba(np.zeros((1, probe.n_features_in_)))
+    except Exception as error:  # whatever the files hold instead of a probe's entries
+        what = f"{error}" if isinstance(error, InputError) else repr(error)
+        raise InputError(f"{folder} does not hold a usable probe: {what}. {_AGAIN}") from None
+    return probe
