@@ -49,7 +49,9 @@ def svg(sheet: Drawing, *, decorative: bool = False) -> Markup:
 
 def data_uri(text: str) -> str:
     """CSV text as a link that needs no file."""
-    return "data:text/csv;base64," + base64.b64encode(text.encode("utf-8")).decode("ascii")
+    return "data:text/csv;base64," + base64.b64encode(
+        text.encode("utf-8", "backslashreplace")
+    ).decode("ascii")
 
 
 def cell_view(
