@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, library
-from scalecal.datasets.image_sources import open_hdf5
 from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
+from scalecal.io.arrays import open_hdf5
 from scalecal.io.boundary import reading as reading_file
 from scalecal.io.features import CASE_ROLES
 from scalecal.io.named_columns import some
