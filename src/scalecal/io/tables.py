@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scalecal.checks import InputError, ScalecalWarning, library
-from scalecal.io.boundary import check_file, failure, reading
+from scalecal.io.boundary import check_file, reading
 from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
@@ -364,13 +364,17 @@ def _text(path: Path, dialect: Dialect, advice: str = WHAT["text"][1]) -> Iterat
         try:
             yield
         except pa.ArrowInvalid as error:
-            if "straddling" in str(error):
+            try:
+                if "columns, got" in str(error):
+                    _check_regular(path, dialect)
+                long = "straddling" in str(error)
+            except csv.Error:  # of a field that does not end
+                long = True
+            if long:
                 raise InputError(
                     f"{path}: a row is longer than {BLOCK_BYTES:,} bytes: close its quotes, or save the "
                     "table as Parquet"
                 ) from None
-            if "columns, got" in str(error):
-                _check_regular(path, dialect)
             raise
 
 
@@ -412,20 +416,24 @@ def _parse(
     """
     import pyarrow as pa
 
-    # The first block fixes the types; a table whose later rows are of a wider type (1, 2, then 2.5)
-    # is read at once.
-    table = None
     try:
-        with _open_text(path, dialect, raw, kinds) as blocks:
-            table = blocks.read_all()
+        try:
+            with _open_text(path, dialect, raw, kinds) as blocks:
+                table = blocks.read_all()
+        except pa.ArrowInvalid as error:
+            wider = "conversion error" in str(error)
+            if "UTF8" in str(error) or (dialect.quoted and not wider):
+                raise
+            # The first block fixes the types, and the sample whether fields are quoted. A table whose
+            # later rows are of a wider type (1, 2, then 2.5), or have line breaks in quotes, is read at
+            # once.
+            dialect = replace(dialect, quoted=True)
+            with _open_text(path, dialect, raw, kinds, at_once=True) as table:
+                pass
     except pa.ArrowInvalid as error:
         if "UTF8" in str(error):
             return None
-        if "conversion error" not in str(error):
-            raise
-    if table is None:
-        with _open_text(path, dialect, raw, kinds, at_once=True) as table:
-            pass
+        raise
     binary = any(pa.types.is_binary(kind) for kind in table.schema.types)
     return None if binary else table
 
@@ -520,7 +528,11 @@ def sniff(path: str | Path) -> Dialect:
     path = Path(path)
     with reading(path, WHAT["text"][0], advice=WHAT["text"][1]):
         with _open_bytes(path) as file:
-            head = file.read(SAMPLE_BYTES)
+            size = SAMPLE_BYTES
+            head = file.read(size)
+            if not (b"\n" in head or b"\r" in head):  # a header of many columns
+                size = BLOCK_BYTES
+                head += file.read(size - len(head))
         encoding = next((name for mark, name in _MARKS if head.startswith(mark)), None)
         if head.startswith(b"PK\x03\x04"):
             raise InputError(
@@ -541,7 +553,7 @@ def sniff(path: str | Path) -> Dialect:
         sample = codecs.getincrementaldecoder(encoding)(errors).decode(head)
         if not sample.strip():
             raise InputError(f"{path} is empty")
-        whole = len(head) < SAMPLE_BYTES
+        whole = len(head) < size
         separator = max(SEPARATORS, key=lambda sep: _fit(sample, sep, whole))
         header, *body = _records(sample, separator)
     return Dialect(encoding, separator, tuple(header), '"' in sample, _decimal(body, separator))
@@ -814,8 +826,8 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
                 ) from None
             except RecursionError:
                 raise refuse("is nested too deeply: each line must be one flat object") from None
-            except ValueError as error:
-                raise refuse(f"is no JSON that can be read ({failure(error)})") from None
+            except ValueError:  # of Python's limit on the digits of a number
+                raise refuse("holds a number of thousands of digits: write it as text") from None
             if row is None:
                 continue
             if not isinstance(row, dict):
