@@ -340,11 +340,7 @@ def _read_text(
             dialect = replace(dialect, encoding="latin-1")
             table = _parse(path, dialect, raw, kinds)
         if table is None:
-            line = _first_line_not_utf8(path)
-            raise InputError(
-                f"{path}: line {line} is not UTF-8, though the file begins with the mark of UTF-8: save "
-                "the whole file as UTF-8"
-            )
+            raise _not_as_marked(path)
     if dialect.encoding == "latin-1":
         warnings.warn(
             f"{path} is not UTF-8 and was read as Latin-1; save it as UTF-8 if letters look wrong",
@@ -391,14 +387,22 @@ def _check_regular(path: Path, dialect: Dialect) -> None:
                 )
 
 
-def _first_line_not_utf8(path: Path) -> int:
+def _not_as_marked(path: Path) -> InputError:
+    """Name the first line that is not UTF-8."""
+
+    def is_utf8(line: bytes) -> bool:
+        try:
+            return line.decode() is not None
+        except UnicodeDecodeError:
+            return False
+
     with _open_bytes(path) as file:
-        for number, line in enumerate(io.BufferedReader(file), start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
-    return 1
+        lines = enumerate(io.BufferedReader(file), start=1)
+        number = next((number for number, line in lines if not is_utf8(line)), 1)
+    return InputError(
+        f"{path}: line {number} is not UTF-8, though the file begins with the mark of UTF-8: save the "
+        "whole file as UTF-8"
+    )
 
 
 def _wanted(dialect: Dialect, names: Iterable[str]) -> dict[str, str]:
@@ -549,8 +553,12 @@ def sniff(path: str | Path) -> Dialect:
                 codecs.getincrementaldecoder("utf-8")().decode(head)
             except UnicodeDecodeError:
                 encoding = "latin-1"
-        errors = "replace" if encoding == "utf-8-sig" else "strict"  # the reader names the line
-        sample = codecs.getincrementaldecoder(encoding)(errors).decode(head)
+        try:
+            sample = codecs.getincrementaldecoder(encoding)().decode(head)
+        except UnicodeDecodeError:
+            if encoding == "utf-8-sig":
+                raise _not_as_marked(path) from None
+            raise
         if not sample.strip():
             raise InputError(f"{path} is empty")
         whole = len(head) < size
