@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
-from scalecal.checks import InputError, lookup
+from scalecal.checks import InputError, check_positive_int, lookup
 
 VARIABLE = "SCALECAL_LIMITS"
 """The environment variable that raises limits."""
@@ -33,10 +34,13 @@ LIMITS: Mapping[str, int] = {
     "bins": 100_000,
     "resamples": 1_000_000,
     "seeds": 10_000,
+    "cases": 1_000_000_000,
+    "steps": 100_000_000,
     "pixels": 1 << 28,
 }
 """Every limit by name: `memory` and `json` are bytes that one file may take, `characters` the length of
-an id or another name, `pixels` the size of one image."""
+an id or another name, `cases` those asked for (of a simulation, in a batch), `steps` of a training, in
+epochs too, `pixels` the size of one image."""
 
 
 def limit(name: str) -> int:
@@ -94,7 +98,20 @@ def check_limit(value: int, name: str, what: str) -> int:
     if value <= most:
         return value
     unit = " bytes" if name in ("memory", "json") else ""
+    if value > 10**18:
+        raise InputError(f"{what} is above 10^18, the limit is {most:,}{unit}")
     raise InputError(
         f"{what} is {value:,}{unit}, the limit is {most:,}{unit}. If that is meant, raise it: --limit "
         f"{name}={value} (or {VARIABLE}={name}={value} in the environment)"
     )
+
+
+def check_count(value: Any, argument: str, name: str, *, least: int = 1) -> int:
+    """Return an argument as an int from `least` to the limit called `name`.
+
+    Examples
+    --------
+    >>> check_count(15, "n_bins", "bins")
+    15
+    """
+    return check_limit(check_positive_int(value, argument, least=least), name, argument)

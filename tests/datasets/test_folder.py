@@ -127,7 +127,7 @@ def test_registry(name: str) -> None:
     assert record.title
     assert record.licence
     assert record.terms
-    if record.paper:
+    if record.n is not None:
         assert record.page.startswith("https://")
         assert record.credit
         assert record.n

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.io import features
+from scalecal.io import arrays as stored
 from scalecal.io.feature_store import StoreWriter
 from scalecal.io.features import Features, read_features
 
@@ -107,7 +107,7 @@ def test_every_source_gives_the_same_table(tmp_path, source):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_large_plain_array_is_mapped(tmp_path, monkeypatch, order, dtype):
-    monkeypatch.setattr(features, "MAPPED_BYTES", 0)
+    monkeypatch.setattr(stored, "MAPPED_BYTES", 0)
     path = put_npz(tmp_path, y=Y, X=np.asarray(X, dtype=dtype, order=order))
     found = read_features(path)
     assert isinstance(found.X, np.memmap)

@@ -144,6 +144,7 @@ def command(
     def add(function: Callable[..., None]) -> Callable[..., None]:
         own = list(signature(function, eval_str=True).parameters.values())
         parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+        outputs = {each.name: each.annotation for each in own if each.name in ("out", "export")}
         everywhere = {"limit": (None, Limit), "debug": (False, Debug)}
         if quiet:
             everywhere["quiet"] = (False, Quiet)
@@ -161,6 +162,8 @@ def command(
                 _set(_results_on_stderr, json),
                 _raised_limits(limits or ()),
             ):
+                for output, kind in outputs.items():
+                    _check_output(options[output], kind)
                 try:
                     function(**options)
                 except KeyboardInterrupt:
@@ -173,6 +176,15 @@ def command(
         return app.command(name or function.__name__, cls=DocumentedCommand)(run)
 
     return add
+
+
+def _check_output(path: Path | None, annotation: Any) -> None:
+    """Refuse an output that cannot be written to, before anything is read."""
+    if path is not None:
+        from scalecal.io.store import check_place
+
+        (option,) = annotation.__metadata__
+        check_place(path, folder=option.metavar == "DIR")
 
 
 @contextmanager

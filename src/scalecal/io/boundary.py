@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from scalecal.checks import InputError, MissingPackageError
 
@@ -48,6 +48,26 @@ def check_file(path: str | os.PathLike[str], what: str = "a file") -> Path:
             raise InputError(f"{path} is {kind}, expected {what}")
     if not os.access(path, os.R_OK):
         raise InputError(f"cannot read {path}: Permission denied")
+    return path
+
+
+def inside(folder: Path, name: str, named_by: str | os.PathLike[str]) -> Path:
+    """Return a file that another one names, which must lie in a folder: no path leads out of it.
+
+    Examples
+    --------
+    >>> inside(Path("features"), "../other.npy", "features/manifest.json")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: features/manifest.json names '../other.npy', which is outside its folder
+    """
+    path = folder / name
+    try:
+        leads_out = not path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a name too long, a zero byte
+        leads_out = True
+    if leads_out or PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+        raise InputError(f"{named_by} names {name!r}, which is outside its folder")
     return path
 
 

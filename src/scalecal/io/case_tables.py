@@ -29,7 +29,6 @@ from scalecal.checks import (
     as_rng,
     check_choice,
     check_counts,
-    check_positive_int,
     check_probs,
     in_file,
     rows,
@@ -46,7 +45,7 @@ from scalecal.io.named_columns import (
 )
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
-from scalecal.limits import check_limit
+from scalecal.limits import check_count, check_limit
 from scalecal.votes import TIES, Ties, from_long, majority, tied_error
 
 if TYPE_CHECKING:
@@ -787,7 +786,7 @@ def _panel_sizes(table: NamedColumns, n_raters: int | None) -> Float | None:
     if table.has("n_raters"):
         name = table.names["n_raters"]
         raise InputError(f"there is a column {name!r}, so n_raters must not be given")
-    return np.full(len(table), float(check_positive_int(n_raters, "n_raters")))
+    return np.full(len(table), float(check_count(n_raters, "n_raters", "readers")))
 
 
 def resolve_classes(

@@ -56,6 +56,24 @@ def read_document(path: str | os.PathLike[str], kind: type[T], *, advice: str = 
         raise InputError(f"{path}: {error}{'. ' if advice else ''}{advice}") from None
 
 
+def check_document(
+    path: str | os.PathLike[str], content: object, kind: type[T], *, advice: str = ""
+) -> T:
+    """Return what was read from a JSON file as a document of one kind; see `read_document`.
+
+    Examples
+    --------
+    >>> check_document("a.json", {"n": "x"}, dict[str, int])
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: a.json: Expected `int`, got `str` - at `$[...]`
+    """
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {error}{'. ' if advice else ''}{advice}") from None
+
+
 def parse_document(text: str | bytes, kind: type[T]) -> T:
     """Parse JSON text as a document of one kind; see `read_document`.
 

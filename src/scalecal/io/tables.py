@@ -137,7 +137,8 @@ def read_arrow(
     if kind == "text":
         table = _read_text(path, text, factors, keep)
     elif kind == "parquet":
-        table = _read_parquet(path, keep)
+        wanted = [name for name in column_names(path) if keep is None or keep(name)]
+        table = read_parquet(path, wanted)
     elif kind == "excel":
         table = _as_arrow(path, kind, _read_sheet(path, text, keep), (*text, *factors))
     else:
@@ -280,14 +281,17 @@ def _parquet(path: Path) -> Iterator[None]:
         yield
 
 
-def _read_parquet(path: Path, keep: Callable[[str], bool] | None) -> Any:
+def read_parquet(
+    path: Path, columns: Sequence[str] | None = None, *, factors: Sequence[str] = ()
+) -> Any:
+    """Read a Parquet file (some columns of it), after a look at the memory that it declares."""
     import pyarrow.parquet as pq
 
-    wanted = [name for name in column_names(path) if keep is None or keep(name)]
+    wanted = column_names(path) if columns is None else columns
     # The file alone: `pq.read_table` would make columns of the names of its folders (a=1/t.parquet).
-    with _parquet(path), pq.ParquetFile(path) as file:
+    with _parquet(path), pq.ParquetFile(path, read_dictionary=list(factors)) as file:
         check_limit(_declared_bytes(file, set(wanted)), "memory", f"{path}: the memory it declares")
-        table = file.read(columns=wanted)
+        table = file.read(columns=list(wanted))
         table.validate(full=True)
         return _usual(table)
 
