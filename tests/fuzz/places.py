@@ -165,7 +165,7 @@ def _prepare(folder: Path) -> dict[str, Any]:
             ["reproduce", "--features", missing, "--out", "out"],
             ["reproduce", "--datasets", "nosuch", "--out", "out"],
         ],
-        "demo": [["demo", "--seeds", "-1", "--out", "out"]],
+        "demo": [["demo", "--out", f / "plain.csv"]],
         "view": [["view", missing]],
         "datasets": [["datasets"]],
         "methods": [["methods"]],
