@@ -2,9 +2,9 @@
 
     python scripts/make_atnorm_md.py atnorm_md_effnetlite0.npz atnorm_md_thumbnails.zip LICENSE
 
-The first input has `X` (EfficientNet-Lite0, 1,280 numbers), `votes` and `id` of all 2,107 figures, as
-`scalecal extract atnorm-md efficientnet-lite0` gives them; the second a JPEG of each, `<number>.jpg`, 64
-pixels wide; the third is the publisher's licence. Thumbnails are kept of the figures that `scalecal demo`
+The first input has `X` (1,280 numbers by EfficientNet-Lite0 with ImageNet weights, of the whole image resized
+to 224 pixels), `votes` and `id` of all 2,107 figures; the second a JPEG of each, `<number>.jpg`, 64 pixels
+wide; the third is the publisher's licence. Thumbnails are kept of the figures that `scalecal demo`
 lists, and of the next in each of its lists, in case another machine rounds differently. The same inputs
 give the same bytes.
 """

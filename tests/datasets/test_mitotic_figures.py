@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 from scalecal.checks import InputError
+from scalecal.cli import app
 from scalecal.datasets import DATASETS, ami_br, atnorm_md, open_dataset
 from tests.datasets.trees import make_ami_br, make_atnorm_md, picture
 
@@ -78,6 +80,14 @@ def test_a_partial_download_is_said_and_usable(tmp_path: Path, name: str, monkey
         home.unlink()
     with pytest.raises(InputError, match=r"none of the \d images is there"):
         open_dataset(name, root, partial=True)
+
+
+def test_check_says_how_much_is_there(tmp_path: Path) -> None:
+    root = make_atnorm_md(tmp_path)
+    run = CliRunner().invoke(app, ["check", "atnorm-md", "--data", str(root), "--partial"])
+    assert run.exit_code == 0, run.exception
+    assert "warning: rows of the table: 6 found, 2,107 published" in run.stderr
+    assert run.stdout.strip().endswith("no problem found in these 6 of 2,107 images")
 
 
 def test_published_totals() -> None:

@@ -315,6 +315,12 @@ def test_tensors_are_taken_as_they_are(tmp_path: Path) -> None:
     assert np.asarray(found.X).tolist() == [[0.5, 2.0], [1.0, 3.0], [7.0, 8.0]]
 
 
+def test_rows_of_a_manifest_without_a_file_are_named(tmp_path: Path) -> None:
+    (tmp_path / "manifest.csv").write_text("origin,embeddings\na,a.pt\nb,\n")
+    with pytest.raises(InputError, match=r"manifest\.csv: column 'embeddings' is empty at row 1"):
+        import_features(tmp_path, tmp_path.parent / "out")
+
+
 def test_links_of_a_manifest_that_lead_out_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     torch.save(torch.ones(3), tmp_path / "other.pt")

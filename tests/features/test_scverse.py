@@ -215,7 +215,7 @@ def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must be numbers of shape \(n, d\), got \(2, 3, 4\)"):
         import_features(tmp_path / "empty.zarr", out)
     (tmp_path / "bad.h5ad").write_bytes(b"no")
-    with pytest.raises(InputError, match="not a whole HDF5"):
+    with pytest.raises(InputError, match="cannot be read as an HDF5 file"):
         import_features(tmp_path / "bad.h5ad", out)
     anndata.AnnData(obs=pd.DataFrame(index=["a"])).write_h5ad(tmp_path / "none.h5ad")
     with pytest.raises(InputError, match="no AnnData with features: it has no 'X'"):

@@ -19,7 +19,7 @@ from tests.fuzz.engine import Case, Surface, command
 from tests.fuzz.mutators import mutate_bytes, mutate_document, mutate_rows, word, write_rows
 
 N = 8
-_NAMES = ("given", "out")
+_NAMES = ("given", "out", ".pt ", ".pt,")
 
 
 def _call(

@@ -157,7 +157,9 @@ def check(
         complain(f"problem: {problem}")
     if problems:
         raise typer.Exit(1)
-    say("no problem found" + (" (images not read)" if quick else ""))
+    n, published = len(images), images.about.n
+    part = f" in these {n:,} of {published:,} images" if published and n < published else ""
+    say(f"no problem found{part}" + (" (images not read)" if quick else ""))
 
 
 @command("encoders --verbose", quiet=False)

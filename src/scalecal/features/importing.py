@@ -39,7 +39,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases
-from scalecal.checks import InputError, ScalecalWarning, check_choice, library, lookup
+from scalecal.checks import (
+    InputError,
+    ScalecalWarning,
+    check_choice,
+    in_file,
+    library,
+    lookup,
+    rows,
+)
 from scalecal.datasets.image_sets import case_frame
 from scalecal.encoders.weights import read_state_dict
 from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
@@ -54,7 +62,7 @@ from scalecal.io.arrays import check_cases, need_array, open_hdf5, read_hdf5
 from scalecal.io.boundary import check_file, inside, reading
 from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
 from scalecal.io.feature_folder import FeatureFolder, load_features
-from scalecal.io.feature_store import StoreWriter
+from scalecal.io.feature_store import StoreWriter, cast_embeddings
 from scalecal.io.features import CASE_ROLES, choose_classes, matrix_from_npz, matrix_from_table
 from scalecal.io.named_columns import ROLES, NamedColumns, as_ids, some
 from scalecal.io.store import file_hash
@@ -115,9 +123,9 @@ def _from_trident(path: Path) -> ForeignFeatures:
             if len(shape) not in (1, 2, 3) or shape[:-2] not in ((), (1,)) or shape[-1] == 0:
                 raise InputError(f"{file}: features must be (N, d) or (d,), got {shape}")
             encoder = encoder or _named_encoder(features, file)
-            rows = 1 if len(shape) == 1 else shape[-2]
+            count = 1 if len(shape) == 1 else shape[-2]
             dims[file] = shape[-1]
-            total = check_cases(total + rows, file)
+            total = check_cases(total + count, file)
             kinds.setdefault("a slide" if len(shape) == 1 else "patches", file)
             if len(kinds) > 1:
                 one, other = kinds.items()
@@ -131,9 +139,9 @@ def _from_trident(path: Path) -> ForeignFeatures:
             if "coords" not in list(handle):
                 raise InputError(f"{file} has patch features but no 'coords' to distinguish them")
             array = need_array(handle, "coords", file)
-            if tuple(array.shape) not in ((rows, 2), (1, rows, 2)):
+            if tuple(array.shape) not in ((count, 2), (1, count, 2)):
                 raise InputError(
-                    f"{file}: coords must be ({rows}, 2), x and y of every patch, got {array.shape}"
+                    f"{file}: coords must be ({count}, 2), x and y of every patch, got {array.shape}"
                 )
             coords = read_hdf5(array, file).reshape(-1, 2)
             if not np.isfinite(coords).all():
@@ -142,7 +150,8 @@ def _from_trident(path: Path) -> ForeignFeatures:
             tables.append(
                 pd.DataFrame({"id": ids, "group": slide, "x": coords[:, 0], "y": coords[:, 1]})
             )
-    dim = one_dim(dims)
+    with in_file(str(path)):
+        dim = one_dim(dims)
     table = pd.concat(tables, ignore_index=True)
     counts = [len(t) for t in tables]
 
@@ -205,10 +214,14 @@ def _from_eva(path: Path) -> ForeignFeatures:
             raise InputError(
                 f"{path / 'manifest.csv'} has no column {column!r}, only {some(list(manifest))}"
             )
+        if manifest[column].isna().any():
+            where = rows(manifest[column].isna().to_numpy())
+            raise InputError(f"{path / 'manifest.csv'}: column {column!r} is empty at {where}")
     names = manifest["embeddings"].astype(str)
     files = [check_file(inside(path, name, path / "manifest.csv")) for name in names]
     blocks = [_tensor(file) for file in files]
-    dim = one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
+    with in_file(str(path)):
+        dim = one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
     counts = np.array([len(block) for block in blocks])
     table = pd.DataFrame({"id": manifest["origin"].astype("string")})
     if "target" in manifest:
@@ -362,7 +375,10 @@ def import_features(
     ) as store:
         try:
             for shard, start, stop in store.missing():
-                store.write_shard(shard, foreign.read(start, stop))
+                block = foreign.read(start, stop)
+                with in_file(str(source)):
+                    block = cast_embeddings(block, dtype, table["id"].iloc[start:stop].tolist())
+                store.write_shard(shard, block)
             store.finish()
         except BaseException:
             store.discard()  # a part of an import is of no use: it is quickly done again

@@ -145,7 +145,7 @@ def write_shard(
     The bytes depend on nothing but the arguments, so two workers that make the same shard
     write the same file, and the last rename wins.
     """
-    array = _cast(features, dtype, ids)
+    array = cast_embeddings(features, dtype, ids)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     data = array.reshape(-1).view(np.uint8).data if array.size else b""
@@ -164,7 +164,7 @@ def write_shard(
     write_bytes(data_file, header.getvalue(), data)
 
 
-def _cast(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any]:
+def cast_embeddings(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any]:
     """Return embeddings in the number type on disk, refusing those it cannot hold."""
     with np.errstate(over="ignore", invalid="ignore"):
         array = np.ascontiguousarray(features, dtype=dtype)
