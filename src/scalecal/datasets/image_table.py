@@ -154,7 +154,10 @@ def _present(root: Path | str, paths: list[str]) -> tuple[list[str], NDArray[np.
     listed = frozenset(list_names(root)) if isinstance(root, str) else None
 
     def is_there(name: str) -> bool:
-        return (Path(root) / name).is_file() if listed is None else name in listed
+        try:
+            return (Path(root) / name).is_file() if listed is None else name in listed
+        except OSError:  # of a name that is too long
+            return False
 
     for i, path in enumerate(paths):
         spellings = (path, normalize("NFC", path), normalize("NFD", path))

@@ -412,7 +412,8 @@ def _read_cases(
     if votes is not None:
         _partners(keys, read_votes(votes).ids, source, votes.name)
     header = tuple(map(str, table.columns))
-    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    with reading(labels or source, "a table of text and numbers", checked=True):
+        arrow = pa.Table.from_pandas(table, preserve_index=False)
     columns = NamedColumns(arrow, source, ROLES, header)
     with columns.messages():
         # A tied vote needs no label yet: the reader of the folder says what it means.
