@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import anndata
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -254,3 +256,79 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch) 
     monkeypatch.setitem(sys.modules, "zarr", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'scalecal\[interop\]'"):
         import_features(tmp_path / "x.zarr", tmp_path / "out")
+
+
+def with_link(path: Path) -> None:
+    os.mkfifo(path.parent / "pipe")  # opening it would wait for ever
+    with h5py.File(path, "a") as file:
+        file["uns/other"] = h5py.ExternalLink(str(path.parent / "pipe"), "x")
+
+
+def with_loop(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file["uns/loop"] = h5py.SoftLink("/uns/loop")
+
+
+def with_external(path: Path) -> None:
+    (path.parent / "raw").write_bytes(bytes(96))
+    with h5py.File(path, "a") as file:
+        del file["X"]
+        raw = [(str(path.parent / "raw"), 0, 96)]
+        file.create_dataset("X", (3, 4), "f8", external=raw)
+
+
+def with_indices_out_of_range(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file["X/indices"][0] = 10**6
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (with_link, r"/uns/other is a link, which is not followed"),
+        (with_loop, r"/uns/loop is a link, which is not followed"),
+        (with_external, r"/X lies in other files, which are not opened"),
+        (with_indices_out_of_range, "cannot be read as an AnnData table: .*indices"),
+    ],
+)
+def test_h5ad_files_that_cannot_be_used(tmp_path: Path, change, says: str) -> None:
+    sparse = change is with_indices_out_of_range
+    X = scipy.sparse.csr_matrix(embeddings()) if sparse else embeddings()
+    anndata.AnnData(X=X, obs=pd.DataFrame(index=list("abc"))).write_h5ad(tmp_path / "a.h5ad")
+    change(tmp_path / "a.h5ad")
+    with pytest.raises(InputError, match=says):
+        import_features(tmp_path / "a.h5ad", tmp_path / "out")
+
+
+def test_groups_that_hold_themselves_are_walked_once(tmp_path: Path) -> None:
+    table = anndata.AnnData(X=embeddings(), obs=pd.DataFrame(index=list("abc")))
+    table.uns["more"] = {"a": 1}
+    table.write_h5ad(tmp_path / "a.h5ad")
+    with h5py.File(tmp_path / "a.h5ad", "a") as file:
+        file["uns/more/again"] = file["uns"]  # a hard link to a group above it
+    assert len(import_features(tmp_path / "a.h5ad", tmp_path / "out")) == 3
+
+
+def test_zarr_stores_that_cannot_be_used(tmp_path: Path) -> None:
+    store = tmp_path / "a.zarr"
+    zarr.open_group(store, mode="w").create_array("X", data=embeddings())
+    chunk = next(store.glob("X/c/*/*"))
+    chunk.rename(tmp_path / "chunk")
+    chunk.symlink_to(tmp_path / "chunk")
+    with pytest.raises(InputError, match="is a link or no plain file"):
+        import_features(store, tmp_path / "out")
+    chunk.unlink()
+    os.mkfifo(chunk)
+    with pytest.raises(InputError, match="is a link or no plain file"):
+        import_features(store, tmp_path / "out")
+    chunk.unlink()
+    zarr.open_group(store, mode="w").create_array(
+        "X", shape=(10**12, 4), dtype="f4", chunks=(64, 4)
+    )
+    with pytest.raises(InputError, match=r"memory for 1,000,000,000,000 cases .* --limit memory="):
+        import_features(store, tmp_path / "out")
+    zarr.open_group(store, mode="w").create_array(
+        "X", shape=(4, 10**12), dtype="f4", chunks=(1, 64)
+    )
+    with pytest.raises(InputError, match=r"size of one shard.* --limit memory="):
+        import_features(store, tmp_path / "out")

@@ -62,11 +62,12 @@ from scalecal.io.arrays import check_cases, need_array, open_hdf5, read_hdf5
 from scalecal.io.boundary import check_file, inside, reading
 from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
 from scalecal.io.feature_folder import FeatureFolder, load_features
-from scalecal.io.feature_store import StoreWriter, cast_embeddings
+from scalecal.io.feature_store import StoreWriter, cast_embeddings, default_shard_rows
 from scalecal.io.features import CASE_ROLES, choose_classes, matrix_from_npz, matrix_from_table
 from scalecal.io.named_columns import ROLES, NamedColumns, as_ids, some
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_table
+from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,8 +137,6 @@ def _from_trident(path: Path) -> ForeignFeatures:
             if len(shape) == 1:
                 tables.append(pd.DataFrame({"id": [slide], "group": [slide]}))
                 continue
-            if "coords" not in list(handle):
-                raise InputError(f"{file} has patch features but no 'coords' to distinguish them")
             array = need_array(handle, "coords", file)
             if tuple(array.shape) not in ((count, 2), (1, count, 2)):
                 raise InputError(
@@ -370,15 +369,17 @@ def import_features(
             "classes": list(cases.classes) or None,
         },
     }
+    block = min(len(table), shard_rows or default_shard_rows(len(table))) * foreign.dim * 8
+    check_limit(block, "memory", f"{source}: the size of one shard, {foreign.dim:,} numbers a row,")
     with StoreWriter(
         out, settings, table, dim=foreign.dim, shard_rows=shard_rows, dtype=dtype
     ) as store:
         try:
             for shard, start, stop in store.missing():
-                block = foreign.read(start, stop)
+                values = foreign.read(start, stop)
                 with in_file(str(source)):
-                    block = cast_embeddings(block, dtype, table["id"].iloc[start:stop].tolist())
-                store.write_shard(shard, block)
+                    values = cast_embeddings(values, dtype, table["id"].iloc[start:stop].tolist())
+                store.write_shard(shard, values)
             store.finish()
         except BaseException:
             store.discard()  # a part of an import is of no use: it is quickly done again

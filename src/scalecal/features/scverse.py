@@ -9,6 +9,7 @@ needed, and images and shapes are not opened.
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,11 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError, library
 from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
-from scalecal.io.arrays import open_hdf5
+from scalecal.io.arrays import check_cases, check_own, open_hdf5
 from scalecal.io.boundary import reading as reading_file
 from scalecal.io.features import CASE_ROLES
 from scalecal.io.named_columns import some
+from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,25 +70,31 @@ def from_zarr(path: Path) -> ForeignFeatures:
     _refuse_pickles(path)
     opened = _open_zarr(path)
     X, table = opened, pd.DataFrame()
-    if not hasattr(opened, "shape"):
-        if "X" not in opened:
-            there = some(sorted(opened), 8) or "nothing"
-            raise InputError(f"{path} has no array 'X'. It has: {there}")
-        X = opened["X"]
-        for name in (name for name in _ARRAYS if name in opened):
-            with reading(path / name, "a Zarr array"):
-                values = np.asarray(opened[name])
-            if values.shape != X.shape[:1]:
+    with reading(path, "a Zarr store"):
+        if not hasattr(opened, "shape"):
+            if not hasattr(opened.get("X"), "shape"):
+                there = some(sorted(opened), 8) or "nothing"
+                raise InputError(f"{path} has no array 'X'. It has: {there}")
+            X = opened["X"]
+        dim = _width(X, path)
+        for name in () if X is opened else (name for name in _ARRAYS if name in opened):
+            shape = getattr(opened[name], "shape", None)
+            if shape != X.shape[:1]:
                 raise InputError(
                     f"{path}: {name!r} must have one value for each of the {X.shape[0]} rows of X, got "
-                    f"shape {values.shape}"
+                    f"shape {shape}"
                 )
+            values = np.asarray(opened[name])
             text = values.dtype.kind not in "biuf"
             table[_ARRAYS[name]] = values.astype(str) if text else values
-    dim = _width(X, path)
     if "id" not in table:
         table.insert(0, "id", pd.Series([str(i) for i in range(X.shape[0])], dtype="string"))
-    return ForeignFeatures(table, dim, lambda start, stop: X[start:stop], _files(path))
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        with reading(path, "a Zarr array"):
+            return np.asarray(X[start:stop])
+
+    return ForeignFeatures(table, dim, read, _files(path))
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,8 @@ class _Table:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         if self.sparse is not None:
-            return np.asarray(self.sparse[start:stop].toarray())
+            with reading(self.path, "embeddings"):
+                return np.asarray(self.sparse[start:stop].toarray())
         with _open_table(self.path) as group, reading(self.path, "embeddings"):
             return np.asarray(group["X"][start:stop])
 
@@ -133,7 +142,7 @@ def from_spatialdata(path: Path, encoder: str | None = None) -> ForeignFeatures:
     stores, tables = _tables(path, encoder)
     frames = []
     for store, table in zip(stores, tables, strict=True):
-        key = table.attrs.get("instance_key", "tile_id")
+        key = str(table.attrs.get("instance_key", "tile_id"))
         names = table.obs[key] if key in table.obs else table.obs.index.to_series()
         frames.append(_cases(table, names.astype(str), store.stem))
     return _together(tables, pd.concat(frames, ignore_index=True), _encoder(tables[0]))
@@ -160,11 +169,10 @@ def from_spatialdata_slides(path: Path, encoder: str | None = None) -> ForeignFe
 
 
 def _slide_row(store: Path, table: _Table) -> NDArray[Any]:
-    with _open_table(table.path) as group:
+    with _open_table(table.path) as group, reading(table.path, "an AnnData table"):
         for key, turned in ((f"uns/agg_ops/{_SLIDE}/features", False), (f"varm/{_SLIDE}", True)):
             if key in group:
-                with reading(table.path / key, "features of a slide"):
-                    found = np.asarray(group[key])
+                found = np.asarray(group[key])
                 found = found.T if turned else found
                 if found.ndim != 2 or found.shape[0] != 1:
                     raise InputError(
@@ -224,7 +232,7 @@ def _encoder(table: _Table) -> str:
 
 def _holds_features(folder: Path) -> bool:
     """Whether a table has columns: one of a graph of tiles has none."""
-    with _open_table(folder) as group:
+    with _open_table(folder) as group, reading(folder, "an AnnData table"):
         if "X" not in group:
             return False
         X = group["X"]  # a sparse one is a group
@@ -239,6 +247,7 @@ def _open_table(path: Path) -> Iterator[Any]:
         yield _open_zarr(path)
     else:
         with open_hdf5(path) as file:
+            check_own(file, ("X", "obs", "uns", "varm"), path)
             yield file
 
 
@@ -246,6 +255,9 @@ def _open_zarr(path: Path) -> Any:
     zarr = library("zarr", "reading Zarr", _EXTRA)
     if not is_zarr(path):
         raise InputError(f"{path} is no Zarr folder: it has no zarr.json, .zgroup or .zarray")
+    for file in path.rglob("*"):
+        if file.is_symlink() or not (file.is_file() or file.is_dir()):
+            raise InputError(f"{file} is a link or no plain file, which a Zarr store may not hold")
     with reading(path, "a Zarr store"):
         return zarr.open(path, mode="r")
 
@@ -274,7 +286,7 @@ def _read_table(path: Path) -> _Table:
     io = library("anndata.io", "reading AnnData", _EXTRA)
     if path.is_dir():
         _refuse_pickles(path)
-    with _open_table(path) as group:
+    with _open_table(path) as group, reading(path, "an AnnData table"):
         for key in ("X", "obs"):
             if key not in group:
                 raise InputError(
@@ -282,12 +294,13 @@ def _read_table(path: Path) -> _Table:
                     f"{some(sorted(group), 8) or 'nothing'}"
                 )
         sparse, attrs = None, {}
-        with reading(path, "an AnnData table"):
-            obs: pd.DataFrame = io.read_elem(group["obs"])
-            if "uns/spatialdata_attrs" in group:
-                attrs = dict(io.read_elem(group["uns/spatialdata_attrs"]))
-            if not hasattr(group["X"], "shape"):
-                sparse = io.read_elem(group["X"]).tocsr()
+        obs: pd.DataFrame = io.read_elem(group["obs"])
+        if "uns/spatialdata_attrs" in group:
+            attrs = dict(io.read_elem(group["uns/spatialdata_attrs"]))
+        if not hasattr(group["X"], "shape"):
+            sparse = io.read_elem(group["X"])
+            sparse.check_format(full_check=True)  # indices out of range would write anywhere
+            sparse = sparse.tocsr()
         X = group["X"] if sparse is None else sparse
         dim = _width(X, path)
         if X.shape[0] != len(obs):
@@ -301,6 +314,9 @@ def _width(X: Any, path: Path) -> int:
         raise InputError(
             f"{path}: embeddings must be numbers of shape (n, d), got {X.shape} of {X.dtype}"
         )
+    check_cases(int(X.shape[0]), path)
+    chunk = math.prod(getattr(X, "chunks", None) or ()) * X.dtype.itemsize
+    check_limit(chunk, "memory", f"{path}: the size of one chunk")
     return int(X.shape[1])
 
 

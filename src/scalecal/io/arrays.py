@@ -7,7 +7,7 @@ virtual arrays of HDF5 are refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
@@ -224,6 +224,36 @@ def _check_written(array: Any, what: str) -> None:
             f"{what} declares shape {shape}, but only {written:,} of its {needed:,} {unit} were "
             "written: the file is not finished"
         )
+
+
+def check_own(file: Any, keys: Sequence[str], path: Path) -> None:
+    """Refuse an open HDF5 file of which anything below `keys` is a link or lies in another file."""
+    import h5py
+
+    seen: set[Any] = set()
+
+    def walk(group: Any, names: Sequence[bytes]) -> None:
+        for name in names:
+            what = f"{path}: {(group.name or '').rstrip('/')}/{name.decode(errors='replace')}"
+            if not group.id.links.exists(name):
+                continue
+            if group.id.links.get_info(name).type != h5py.h5l.TYPE_HARD:
+                raise InputError(f"{what} is a link, which is not followed: store the data itself")
+            found = group[name]
+            if found.id in seen:
+                continue
+            seen.add(found.id)
+            if isinstance(found, h5py.Group):
+                below: list[bytes] = []
+                found.id.links.iterate(below.append)
+                walk(found, below)
+            elif isinstance(found, h5py.Dataset) and (found.is_virtual or found.external):
+                raise InputError(f"{what} lies in other files, which are not opened")
+            elif isinstance(found, h5py.Dataset) and found.dtype.kind in "biuf":
+                _check_written(found, what)
+
+    with reading(path, "an HDF5 file", advice=_SAVE_AGAIN, checked=True):
+        walk(file, [key.encode() for key in keys])
 
 
 def read_hdf5(array: Any, path: Path, rows: Any = ()) -> NDArray[Any]:
