@@ -19,7 +19,7 @@ from tests.fuzz.engine import Case, Surface, command
 from tests.fuzz.mutators import mutate_bytes, mutate_document, mutate_rows, word, write_rows
 
 N = 8
-_NAMES = ("given", "out", ".pt ", ".pt,")
+_NAMES = ("given", "out", ".pt ", ".pt,", "features.npz")
 
 
 def _call(
@@ -449,7 +449,7 @@ def _draw_image_array(rng: Random, seeds: Any, folder: Path) -> Case:
 
 def _prepare_tensors(folder: Path) -> dict[str, Any]:
     probe = make_probe(folder / "probe")
-    np.savez(folder / "features.npz", X=np.zeros((2, 3)))
+    np.savez(folder / "features.npz", X=np.eye(3))
     return {
         "folder": folder,
         "raw": (probe / "probe.safetensors").read_bytes(),

@@ -278,7 +278,7 @@ def _draw_run(rng: Random, seeds: Any, folder: Path) -> Case:
         _damage(rng, place / name)
     if rng.random() < 0.3 and (place / "facts.json").is_file():  # they are computed again
         (place / "facts.json").unlink()
-    names = ("given", "out", "tiles")
+    names = ("given", "out", "tiles", "cases.parquet", "predictions.parquet")
     if rng.random() < 0.03:
         more = rng.choice(((), ("--images", seeds["tiles"])))
         return Case(

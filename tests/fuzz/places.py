@@ -256,7 +256,7 @@ def _place(rng: Random, folder: Path, *, writing: bool) -> tuple[str, str]:
             ".html",
         )
     )
-    name = f"given{suffix}"
+    name = f"given{rng.randrange(10**6)}{suffix}"
     file = folder / name
     kinds = (
         *(

@@ -81,7 +81,7 @@ def open_table(
     """
     if classes is not None and len(set(classes)) != len(classes):
         raise InputError(f"classes must be named once each, got {', '.join(classes)}")
-    file = Path(where).expanduser()
+    file = Path(os.path.expanduser(where))
     table = open_columns(file, None, _ROLES)
     root: Path | str = remote_url(data) or data_folder(
         file.parent if data is None else data, "table", "the folder of the images"

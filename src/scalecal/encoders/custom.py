@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl
 import msgspec
 import numpy as np
 
-from scalecal.checks import InputError, library, lookup
+from scalecal.checks import InputError, in_file, library, lookup
 from scalecal.encoders.record import CLIP, Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS
 from scalecal.encoders.weights import need_hub
@@ -145,7 +145,7 @@ class Sidecar(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _from_file(name: str, options: dict[str, Any]) -> Encoder:
-    path = check_file(Path(name).expanduser(), "a model file")
+    path = check_file(Path(os.path.expanduser(name)), "a model file")
     if path.suffix not in FORMATS:
         raise InputError(
             f"{path.name} is no model file: expected {', '.join(FORMATS)}. For the weights of a "
@@ -163,14 +163,15 @@ def _from_file(name: str, options: dict[str, Any]) -> Encoder:
             f"in file:{path.name}?size=224&mean=0.485,0.456,0.406&std=0.229,0.224,0.225, or in "
             f"{sidecar.name}"
         )
-    preprocess = Preprocessing(
-        resize=options.get("resize", options["size"]),
-        crop=options.get("crop", options["size"]),
-        interpolation=options.get("interpolation", "bicubic"),
-        mean=options["mean"],
-        std=options["std"],
-        resize_mode=options.get("resize_mode", "shortest"),
-    )
+    with in_file(path.name):
+        preprocess = Preprocessing(
+            resize=options.get("resize", options["size"]),
+            crop=options.get("crop", options["size"]),
+            interpolation=options.get("interpolation", "bicubic"),
+            mean=options["mean"],
+            std=options["std"],
+            resize_mode=options.get("resize_mode", "shortest"),
+        )
     record = Encoder(
         name=path.name,
         dim=options.get("dim", 1),

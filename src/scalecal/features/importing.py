@@ -91,7 +91,9 @@ def _from_matrix(read: Callable[..., tuple[Any, NamedColumns]], path: Path) -> F
 def _from_trident(path: Path) -> ForeignFeatures:
     import pandas as pd
 
-    files = [path] if path.is_file() else sorted(path.rglob("*.h5"))
+    files = sorted(path.rglob("*.h5")) if path.is_dir() else [check_file(path, "an HDF5 file")]
+    if not files:
+        raise InputError(f"{path} holds no HDF5 files (*.h5)")
     _one_kind(path, files)
     tables, dims, encoder, total = [], {}, None, 0
     kinds: dict[str, Path] = {}
@@ -211,7 +213,7 @@ def _from_eva(path: Path) -> ForeignFeatures:
             raise InputError(
                 f"{path / 'manifest.csv'} has no column {column!r}, only {some(list(manifest))}"
             )
-    names = manifest["embeddings"].astype(str)
+    names = manifest["embeddings"].fillna("").astype(str)
     files = [check_file(inside(path, name, path / "manifest.csv")) for name in names]
     blocks = [_tensor(file) for file in files]
     dim = _one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Factor, Predictions, Rows
-from scalecal.checks import Float, InputError, Int, check_labels, check_probs, rows
+from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
 from scalecal.io.boundary import reading
 from scalecal.io.documents import read_document
 from scalecal.io.store import output_folder, write_json
@@ -436,13 +436,14 @@ def read_cell(folder: str | Path) -> Cell:
         cases = _read_cases(path, classes)
     with reading(folder / "predictions.parquet", "the predictions of a run", advice=_AGAIN) as path:
         predictions = _read_predictions(path, cases)
-    return Cell(
-        dataset=dataset.get("name", folder.name),
-        encoder=encoder.get("name", ""),
-        cases=cases,
-        predictions=predictions,
-        meta=meta,
-    )
+    with in_file(str(folder)):
+        return Cell(
+            dataset=dataset.get("name", folder.name),
+            encoder=encoder.get("name", ""),
+            cases=cases,
+            predictions=predictions,
+            meta=meta,
+        )
 
 
 class _Shift(msgspec.Struct):

@@ -20,7 +20,7 @@ import numpy as np
 
 from scalecal import __version__
 from scalecal.auditing.audits import Audit
-from scalecal.checks import InputError
+from scalecal.checks import InputError, in_file
 from scalecal.io.boundary import reading
 from scalecal.io.documents import read_document
 from scalecal.io.store import (
@@ -299,11 +299,14 @@ def _read_run(folder: Path) -> Run:
             "see the run's tables/shift.md and figures/shift.svg."
         )
         info = {**info, "notes": [*(info.get("notes") or ()), note]}
+    with in_file(str(folder)):
+        cells = tuple(with_remedies(cell)[0] for _, cell in shown)
+        facts = tuple(_facts_of(place, cell) for place, cell in shown)
     return Run(
         folder,
         info,
-        tuple(with_remedies(cell)[0] for _, cell in shown),
-        tuple(_facts_of(place, cell) for place, cell in shown),
+        cells,
+        facts,
         tuple(place for place, _ in shown),
         _read_claims(folder / "claims.json"),
     )
