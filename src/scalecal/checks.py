@@ -6,6 +6,8 @@ Every message says what was found, what was expected and, where it can, what to 
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,7 +34,7 @@ class InputError(ValueError):
 
     def __init__(self, *args: object) -> None:
         super().__init__(
-            *(_shortened(visible(arg)) if isinstance(arg, str) else arg for arg in args)
+            *(_shortened(visible(redacted(arg))) if isinstance(arg, str) else arg for arg in args)
         )
 
 
@@ -43,6 +45,42 @@ MESSAGE = 2_000
 def _shortened(text: str) -> str:
     half = MESSAGE // 2
     return text if len(text) <= MESSAGE else f"{text[:half]} ... {text[-half:]}"
+
+
+SECRETS = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+)
+"""Environment variables whose values are written nowhere."""
+
+_SECRET = re.compile(
+    r"""(?ix)
+    (?<=://) [^/\s@"']+ (?=@)                        # user:password of an address
+    | (?<=[?&]) (x-amz-[a-z-]+ | signature | sig | awsaccesskeyid | [a-z_]*token | [a-z_]*key | expires)
+      = [^&\s"'\#]+                                  # signatures in a query
+    | \b hf_[a-z0-9]{16,} | \b (?-i:(?:AKIA|ASIA)[0-9A-Z]{16}) \b
+    | (?<=bearer\ ) [\w.~+/-]{8,}=*
+    """
+)
+
+
+def redacted(text: str) -> str:
+    """Put *** for tokens, keys, passwords and signatures: text goes through here before it is kept.
+
+    These are found by their form, and the values of the variables in `SECRETS` wherever they are.
+
+    Examples
+    --------
+    >>> redacted("https://me:secret@host/x.csv?X-Amz-Signature=ab12&part=1")
+    'https://***@host/x.csv?X-Amz-Signature=***&part=1'
+    """
+    for value in filter(None, map(os.environ.get, SECRETS)):
+        if len(value) >= 8:
+            text = text.replace(value, "***")
+    return _SECRET.sub(lambda found: f"{found[1]}=***" if found[1] else "***", text)
 
 
 def visible(text: str) -> str:

@@ -228,8 +228,8 @@ def test_votes_of_three_classes(tmp_path: Path) -> None:
 def test_sources_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no file or folder"):
         import_features(tmp_path / "none.npz", tmp_path / "out")
-    with pytest.raises(InputError, match=r"unknown format 'zarr'. Known: npz, table"):
-        import_features(write_npz(tmp_path), tmp_path / "out", format="zarr")
+    with pytest.raises(InputError, match=r"unknown format 'tar'. Known: npz, table"):
+        import_features(write_npz(tmp_path), tmp_path / "out", format="tar")
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(InputError, match="holds neither"):
@@ -269,7 +269,8 @@ def test_encoders_of_one_data_set_belong_together(tmp_path: Path) -> None:
 
 
 def test_every_format_is_tested() -> None:
-    assert set(FORMATS) == {"npz", "table", "trident", "eva"}
+    elsewhere = {"zarr", "anndata", "spatialdata", "spatialdata-slides"}  # test_scverse.py
+    assert set(FORMATS) == {"npz", "table", "trident", "eva"} | elsewhere
 
 
 def test_an_import_that_fails_leaves_no_folder(tmp_path: Path) -> None:
@@ -312,6 +313,12 @@ def test_tensors_are_taken_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "manifest.csv").write_text("origin,embeddings\na,a.pt\n")
     found = import_features(tmp_path, tmp_path.parent / "taken")
     assert np.asarray(found.X).tolist() == [[0.5, 2.0], [1.0, 3.0], [7.0, 8.0]]
+
+
+def test_rows_of_a_manifest_without_a_file_are_named(tmp_path: Path) -> None:
+    (tmp_path / "manifest.csv").write_text("origin,embeddings\na,a.pt\nb,\n")
+    with pytest.raises(InputError, match=r"manifest\.csv: column 'embeddings' is empty at row 1"):
+        import_features(tmp_path, tmp_path.parent / "out")
 
 
 def test_links_of_a_manifest_that_lead_out_are_not_followed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -35,6 +36,7 @@ from scalecal.checks import (
     check_labels,
     check_probs,
     check_same_length,
+    library,
 )
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_draws
@@ -235,6 +237,26 @@ class Audit:
 
         write_text(path, audit_page(self))
         return Path(path)
+
+    def log_mlflow(self) -> None:
+        """Log the audit to the active run of MLflow, or to a new one.
+
+        Numbers are metrics called ``<stratum>/<column>`` (signs that MLflow does not allow become ``_``), the
+        verdict is the tag ``scalecal.verdict``, and ``audit.json``, ``audit.html`` and ``reliability.png``
+        are artifacts below ``scalecal/``. MLflow is no dependency: install it where it is used.
+        """
+        from scalecal.report import audit_page
+
+        mlflow = library("mlflow", "logging to MLflow", "mlflow")
+        facts = self.to_dict()
+        for row in facts["strata"]:
+            stratum = re.sub(r"[^\w\- ]", "_", row["name"])
+            numbers = {key: value for key, value in row.items() if type(value) in (int, float)}
+            mlflow.log_metrics({f"{stratum}/{key}": float(v) for key, v in numbers.items()})
+        mlflow.set_tag("scalecal.verdict", facts["verdict"]["badge"])
+        mlflow.log_dict(facts, "scalecal/audit.json")
+        mlflow.log_text(audit_page(self), "scalecal/audit.html")
+        mlflow.log_figure(self.plot(), "scalecal/reliability.png")
 
     def _repr_html_(self) -> str:
         from scalecal.report import audit_html

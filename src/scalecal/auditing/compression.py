@@ -143,6 +143,13 @@ class Layer:
     label: int
 
 
+def _too_many() -> InputError:
+    return InputError(
+        f"more than {MOST_LAYERS} combinations of stratum, votes and label: too many to stream. "
+        "Give fewer strata, or leave the votes out."
+    )
+
+
 @dataclass
 class Counts:
     """Counts of the cases seen so far.
@@ -288,6 +295,10 @@ class Counts:
             width = int(readers.max()) + 1
             key += 2 * (readers * width + counts[:, 1])
         if codes is not None:
+            if (
+                codes.max() >= MOST_LAYERS
+            ):  # each has a layer at least; tell before the table is made
+                raise _too_many()
             key += 2 * width**2 * (codes.astype(np.intp) + 1)
         present = np.flatnonzero(np.bincount(key))
         rest, label = np.divmod(present, 2)
@@ -301,10 +312,7 @@ class Counts:
     def _numbers(self, layers: Iterable[Layer]) -> list[int]:
         numbers = [self.layers.setdefault(layer, len(self.layers)) for layer in layers]
         if len(self.layers) > MOST_LAYERS:
-            raise InputError(
-                f"more than {MOST_LAYERS} combinations of stratum, votes and label: too many to stream. "
-                "Give fewer strata, or leave the votes out."
-            )
+            raise _too_many()
         new = len(self.layers) - len(self.times)
         if new:
             self.times = np.concatenate([self.times, np.zeros((new, self.cells.count), np.int64)])

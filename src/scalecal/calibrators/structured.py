@@ -22,7 +22,7 @@ def fit_structured_matrix(
 
     p = (1 - u) softmax(z / T) + u / C, with the best temperature and u = 1 / (n + 1), which keeps
     log(p) of confident cases within bounds. W and b have the least log loss, summed over cases, plus
-    C |b|^2 + C |diag(W) - 1|^2 + C (C - 1) |the rest of W|^2 (Berta et al., 2025, with the ridge and
+    ``C |b|^2 + C |diag(W) - 1|^2 + C (C - 1) |the rest of W|^2`` (Berta et al., 2025, with the ridge and
     strengths that their package has by default): what is many numbers is held back most, and all less
     the more cases there are.
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal import __version__
-from scalecal.checks import visible
+from scalecal.checks import redacted, visible
 from scalecal.cli.help import COMMANDS, Command, DocumentedCommand, Work
 
 if TYPE_CHECKING:
@@ -379,7 +379,9 @@ def main() -> None:
             raise
         place = error.filename if error.filename is not None else "standard output"
         _close_output()
-        complain(f"error: {visible(str(place))}: {error.strerror or visible(str(error))}")
+        complain(
+            f"error: {visible(redacted(str(place)))}: {error.strerror or visible(redacted(str(error)))}"
+        )
         sys.exit(2)
     except Exception as error:
         if debug:
@@ -390,9 +392,9 @@ def main() -> None:
 
 def unexpected(error: Exception) -> str:
     """Keep the traceback of a fault of scalecal's own in a log, and say where."""
-    first = visible((str(error).splitlines() or [""])[0])[:200]
+    first = visible(redacted((str(error).splitlines() or [""])[0]))[:200]
     what = f"scalecal failed unexpectedly ({type(error).__name__}: {first})"
-    text = (
+    text = redacted(
         f"scalecal {__version__}, Python {sys.version}, {sys.platform}\n"
         f"{' '.join(map(shlex.quote, sys.argv))}\n\n"
         f"{''.join(traceback.format_exception(error))}"

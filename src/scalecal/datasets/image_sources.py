@@ -121,12 +121,7 @@ class FileSource(_FilePerRow):
         try:
             return decode_image(self._plain(row), name=path)
         except (ImageError, OSError) as error:
-            home = (self.root / path).parent
-            if not os.path.isdir(home):  # a disk that is gone, not thousands of broken images
-                raise InputError(
-                    f"the folder {home} vanished while its images were read. "
-                    "Bring it back and run the same command again"
-                ) from None
+            self._check_home(row)
             if isinstance(error, ImageError):
                 raise
             raise ImageError(path, error.strerror or str(error)) from None
@@ -135,6 +130,15 @@ class FileSource(_FilePerRow):
         """Bytes of all files that are there."""
         files = (self.root / path for path in self.paths)
         return sum(os.path.getsize(file) for file in files if file.is_file())
+
+    def _check_home(self, row: int) -> None:
+        """Refuse to go on where a folder is gone: a lost disk is not thousands of broken images."""
+        home = (self.root / self.paths[row]).parent
+        if not os.path.isdir(home):
+            raise InputError(
+                f"the folder {home} vanished while its images were read. "
+                "Bring it back and run the same command again"
+            )
 
     def _plain(self, row: int) -> Path:
         """Return where a file lies; pipes and devices are not opened, where a reader would wait."""
@@ -158,6 +162,7 @@ class FileSource(_FilePerRow):
             try:
                 yield _piece(name, path, partial(self._open, row), full)
             except InputError as error:
+                self._check_home(row)
                 yield Piece(name, -1, error.reason if isinstance(error, ImageError) else "")
 
 

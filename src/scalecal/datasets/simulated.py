@@ -419,7 +419,7 @@ def simulate_paper(
 def true_calibration_error(probs: ArrayLike, truth: ArrayLike, *, n_bins: int | None = 15) -> float:
     """Calibration error of predictions whose true probabilities are known: no label noise in it.
 
-    With q the truth given the features, sum_b |sum_{i in b} (p_i - q_i)| / N over equal-width bins
+    With q the truth given the features, ``sum_b |sum_{i in b} (p_i - q_i)| / N`` over equal-width bins
     of p: the paper's ECE with every label replaced by its expectation, which the ECE of ever more
     cases tends to. For (n, C) predictions the mean over classes.
 
@@ -430,7 +430,7 @@ def true_calibration_error(probs: ArrayLike, truth: ArrayLike, *, n_bins: int | 
     truth : array of the same shape
         For example `SimulatedCases.label_probability`.
     n_bins : int or None
-        None: no bins, mean of |p - q|. That is the calibration error only where p separates cases
+        None: no bins, mean of ``|p - q|``. That is the calibration error only where p separates cases
         as finely as q does; elsewhere it also counts what the model does not see.
 
     Examples

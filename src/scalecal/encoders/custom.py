@@ -163,7 +163,7 @@ def _from_file(name: str, options: dict[str, Any]) -> Encoder:
             f"in file:{path.name}?size=224&mean=0.485,0.456,0.406&std=0.229,0.224,0.225, or in "
             f"{sidecar.name}"
         )
-    with in_file(path.name):
+    with in_file(str(sidecar if os.path.lexists(sidecar) else path)):
         preprocess = Preprocessing(
             resize=options.get("resize", options["size"]),
             crop=options.get("crop", options["size"]),

@@ -1,14 +1,25 @@
 """`import_features`: embeddings made elsewhere, brought into a feature folder with labels and votes.
 
-=========  ====================================================================================
-npz        arrays ``X`` and, where known, ``id``, ``y``, ``votes``, ``n_raters``, ``group``, ``split``
-table      CSV or Parquet: ``f0, f1, ...`` (Parquet also a column of lists) beside ``id``, ``label``, ...
-trident    a folder of TRIDENT's HDF5 files, or one: ``features`` and ``coords``. Patch features,
-           shape (N, d) or (1, N, d), give one row per patch with the id ``<slide>_<x>_<y>`` and the
-           slide as its ``group``; slide features, shape (d,), one row per slide
-eva        a folder with eva's ``manifest.csv`` and its ``.pt`` tensors (loaded without running
-           code); the id is ``origin``, one ``#k`` more where a file holds several embeddings
-=========  ====================================================================================
+==================  ===========================================================================
+npz                 arrays ``X`` and, where known, ``id``, ``y``, ``votes``, ``n_raters``, ``group``,
+                    ``split``
+table               CSV or Parquet: ``f0, f1, ...`` (Parquet also a column of lists) beside ``id``,
+                    ``label``, ...
+trident             a folder of TRIDENT's HDF5 files, or one: ``features`` and ``coords``. Patch
+                    features, shape (N, d) or (1, N, d), give one row per patch with the id
+                    ``<slide>_<x>_<y>`` and the slide as its ``group``; slide features, shape (d,), one
+                    row per slide
+eva                 a folder with eva's ``manifest.csv`` and its ``.pt`` tensors (loaded without running
+                    code); the id is ``origin``, one ``#k`` more where a file holds several embeddings
+zarr                a Zarr array of shape (N, d), or a group with such an array ``X`` and others as in npz
+anndata             AnnData's ``.h5ad`` or Zarr, or a folder of ``.h5ad`` files, each then a group; ids are
+                    the names of ``obs``, whose columns ``label``, ``votes``, ``group``, ... are taken
+spatialdata         a SpatialData store as LazySlide writes it, or a folder of them: one row per tile of
+                    ``tables/<encoder>_<tiles>`` with the id ``<slide>_<tile_id>``; the store is the group
+spatialdata-slides  the same stores: the features of the whole slide, one row per store
+==================  ===========================================================================
+
+The last four need ``pip install 'scalecal[interop]'``.
 """
 
 from __future__ import annotations
@@ -18,7 +29,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -28,14 +39,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases
-from scalecal.checks import InputError, ScalecalWarning, check_choice, library, lookup
+from scalecal.checks import (
+    InputError,
+    ScalecalWarning,
+    check_choice,
+    in_file,
+    library,
+    lookup,
+    rows,
+)
 from scalecal.datasets.image_sets import case_frame
 from scalecal.encoders.weights import read_state_dict
+from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
+from scalecal.features.scverse import (
+    from_anndata,
+    from_spatialdata,
+    from_spatialdata_slides,
+    from_zarr,
+    zarr_kind,
+)
 from scalecal.io.arrays import check_cases, need_array, open_hdf5, read_hdf5
 from scalecal.io.boundary import check_file, inside, reading
 from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
 from scalecal.io.feature_folder import FeatureFolder, load_features
-from scalecal.io.feature_store import StoreWriter
+from scalecal.io.feature_store import StoreWriter, cast_embeddings
 from scalecal.io.features import CASE_ROLES, choose_classes, matrix_from_npz, matrix_from_table
 from scalecal.io.named_columns import ROLES, NamedColumns, as_ids, some
 from scalecal.io.store import file_hash
@@ -47,30 +74,23 @@ if TYPE_CHECKING:
 _FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
 
 
-@dataclass(frozen=True)
-class ForeignFeatures:
-    """Embeddings of another program: their table, their length, and a reader of rows."""
-
-    table: pd.DataFrame
-    dim: int
-    read: Callable[[int, int], NDArray[Any]]
-    files: Sequence[Path]
-    encoder: str | None = None
-
-
 def format_of(path: Path) -> str:
     """Return the format, by a file's ending or by what a folder holds."""
     if path.is_dir():
         if (path / "manifest.csv").exists():
             return "eva"
+        if kind := zarr_kind(path):
+            return kind
         if any(path.rglob("*.h5")):
             return "trident"
         raise InputError(
-            f"{path} holds neither eva's manifest.csv nor HDF5 files (*.h5). Name a format: "
-            f"{', '.join(FORMATS)}"
+            f"{path} holds neither eva's manifest.csv nor HDF5 files (*.h5, *.h5ad) nor Zarr. Name a "
+            f"format: {', '.join(FORMATS)}"
         )
     if path.suffix in (".h5", ".hdf5"):
         return "trident"
+    if path.suffix == ".h5ad":
+        return "anndata"
     return "npz" if path.suffix in (".npz", ".npy") else "table"
 
 
@@ -105,9 +125,9 @@ def _from_trident(path: Path) -> ForeignFeatures:
             if len(shape) not in (1, 2, 3) or shape[:-2] not in ((), (1,)) or shape[-1] == 0:
                 raise InputError(f"{file}: features must be (N, d) or (d,), got {shape}")
             encoder = encoder or _named_encoder(features, file)
-            rows = 1 if len(shape) == 1 else shape[-2]
+            count = 1 if len(shape) == 1 else shape[-2]
             dims[file] = shape[-1]
-            total = check_cases(total + rows, file)
+            total = check_cases(total + count, file)
             kinds.setdefault("a slide" if len(shape) == 1 else "patches", file)
             if len(kinds) > 1:
                 one, other = kinds.items()
@@ -121,9 +141,9 @@ def _from_trident(path: Path) -> ForeignFeatures:
             if "coords" not in list(handle):
                 raise InputError(f"{file} has patch features but no 'coords' to distinguish them")
             array = need_array(handle, "coords", file)
-            if tuple(array.shape) not in ((rows, 2), (1, rows, 2)):
+            if tuple(array.shape) not in ((count, 2), (1, count, 2)):
                 raise InputError(
-                    f"{file}: coords must be ({rows}, 2), x and y of every patch, got {array.shape}"
+                    f"{file}: coords must be ({count}, 2), x and y of every patch, got {array.shape}"
                 )
             coords = read_hdf5(array, file).reshape(-1, 2)
             if not np.isfinite(coords).all():
@@ -132,28 +152,22 @@ def _from_trident(path: Path) -> ForeignFeatures:
             tables.append(
                 pd.DataFrame({"id": ids, "group": slide, "x": coords[:, 0], "y": coords[:, 1]})
             )
-    dim = _one_dim(dims)
+    with in_file(str(path)):
+        dim = one_dim(dims)
     table = pd.concat(tables, ignore_index=True)
     counts = [len(t) for t in tables]
-    ends = np.cumsum(counts)
 
-    def read(start: int, stop: int) -> NDArray[Any]:
-        parts = []
-        for k in range(int(np.searchsorted(ends, start, side="right")), len(files)):
-            first = int(ends[k]) - counts[k]
-            if first >= stop:
-                break
-            part = slice(max(start - first, 0), min(stop - first, counts[k]))
-            with open_hdf5(files[k]) as handle:
-                array = need_array(handle, "features", files[k])
-                where = ((), part, (0, part))[array.ndim - 1]
-                parts.append(read_hdf5(array, files[k], where).reshape(-1, dim))
-        return np.concatenate(parts)
+    def read(k: int, start: int, stop: int) -> NDArray[Any]:
+        with open_hdf5(files[k]) as handle:
+            array = need_array(handle, "features", files[k])
+            part = slice(start, stop)
+            where = ((), part, (0, part))[array.ndim - 1]
+            return read_hdf5(array, files[k], where).reshape(-1, dim)
 
     if encoder is None:
         named = _FEATURE_FOLDER.fullmatch(_home(files[0].parent).name)
         encoder = named[1] if named else None
-    return ForeignFeatures(table, dim, read, files, encoder)
+    return ForeignFeatures(table, dim, joined_rows(counts, read), files, encoder)
 
 
 def _named_encoder(features: Any, file: Path) -> str | None:
@@ -193,17 +207,6 @@ def _one_kind(path: Path, files: Sequence[Path]) -> None:
         )
 
 
-def _one_dim(dims: Mapping[Path, int]) -> int:
-    if len(set(dims.values())) > 1:
-        first, *_ = dims
-        odd = next(file for file in dims if dims[file] != dims[first])
-        raise InputError(
-            f"embeddings must have one length: {dims[first]} in {first.name}, "
-            f"{dims[odd]} in {odd.name}"
-        )
-    return next(iter(dims.values()))
-
-
 def _from_eva(path: Path) -> ForeignFeatures:
     import pandas as pd
 
@@ -213,10 +216,14 @@ def _from_eva(path: Path) -> ForeignFeatures:
             raise InputError(
                 f"{path / 'manifest.csv'} has no column {column!r}, only {some(list(manifest))}"
             )
-    names = manifest["embeddings"].fillna("").astype(str)
+        if manifest[column].isna().any():
+            where = rows(manifest[column].isna().to_numpy())
+            raise InputError(f"{path / 'manifest.csv'}: column {column!r} is empty at {where}")
+    names = manifest["embeddings"].astype(str)
     files = [check_file(inside(path, name, path / "manifest.csv")) for name in names]
     blocks = [_tensor(file) for file in files]
-    dim = _one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
+    with in_file(str(path)):
+        dim = one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
     counts = np.array([len(block) for block in blocks])
     table = pd.DataFrame({"id": manifest["origin"].astype("string")})
     if "target" in manifest:
@@ -265,14 +272,19 @@ def _tensor(file: Path) -> NDArray[Any]:
         return np.asarray(torch.cat(flat))
 
 
-FORMATS: Mapping[str, Callable[[Path], ForeignFeatures]] = MappingProxyType(
+FORMATS: Mapping[str, Callable[..., ForeignFeatures]] = MappingProxyType(
     {
         "npz": partial(_from_matrix, matrix_from_npz),
         "table": partial(_from_matrix, matrix_from_table),
         "trident": _from_trident,
         "eva": _from_eva,
+        "zarr": from_zarr,
+        "anndata": from_anndata,
+        "spatialdata": from_spatialdata,
+        "spatialdata-slides": from_spatialdata_slides,
     }
 )
+"""Readers by name; those of stores that may hold several encoders take `encoder` too."""
 
 
 MATCHES = ("id", "group")
@@ -304,10 +316,11 @@ def import_features(
         place of those of the same name.
     votes : path, optional
         Votes as `scalecal.io.read_votes` takes them.
-    format : {"npz", "table", "trident", "eva"}, optional
+    format : {"npz", "table", "trident", "eva", "zarr", "anndata", "spatialdata", "spatialdata-slides"}
         By default known from the path: its ending, or what the folder holds.
     encoder : str, optional
-        Name of the encoder, where the source does not name it.
+        Name of the encoder, where the source does not name it; of several in a SpatialData store, the
+        one wanted.
     dataset : str, optional
         Name of the data set, such as ``"mhist"``: embeddings of one set by several encoders belong
         together under it. By default the name of the file or folder.
@@ -343,7 +356,8 @@ def import_features(
     if not os.path.lexists(source):
         raise InputError(f"no file or folder at {source}")
     kind = format_of(source) if format is None else format
-    foreign = lookup(kind, FORMATS, "format")(source)
+    reader = lookup(kind, FORMATS, "format")
+    foreign = reader(source, **({"encoder": encoder} if kind.startswith("spatialdata") else {}))
     if foreign.table.empty:
         raise InputError(f"{source} holds no embeddings")
     label_file, vote_file = (None if f is None else Path(f) for f in (labels, votes))
@@ -363,7 +377,10 @@ def import_features(
     ) as store:
         try:
             for shard, start, stop in store.missing():
-                store.write_shard(shard, foreign.read(start, stop))
+                block = foreign.read(start, stop)
+                with in_file(str(source)):
+                    block = cast_embeddings(block, dtype, table["id"].iloc[start:stop].tolist())
+                store.write_shard(shard, block)
             store.finish()
         except BaseException:
             store.discard()  # a part of an import is of no use: it is quickly done again

@@ -102,12 +102,8 @@ def reading(
     path = Path(path) if checked else check_file(path, what)
     try:
         yield path
-    except MissingPackageError:
+    except (InputError, MissingPackageError):
         raise
-    except InputError as error:
-        if path.name in str(error):
-            raise
-        raise InputError(f"{path}: {error}") from None
     except MemoryError:
         raise InputError(
             f"{path} does not fit into the memory: read it in parts, or on a larger machine"

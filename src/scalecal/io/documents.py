@@ -16,6 +16,8 @@ from scalecal.limits import check_limit
 
 T = TypeVar("T")
 
+_LONGEST = 300  # characters of a message, which may quote what it found
+
 
 def read_document(path: str | os.PathLike[str], kind: type[T], *, advice: str = "") -> T:
     """Read a JSON file as a document of one kind.
@@ -71,7 +73,8 @@ def check_document(
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {error}{'. ' if advice else ''}{advice}") from None
+        said = str(error)[:_LONGEST]
+        raise InputError(f"{path}: {said}{'. ' if advice else ''}{advice}") from None
 
 
 def parse_document(text: str | bytes, kind: type[T]) -> T:
@@ -85,7 +88,7 @@ def parse_document(text: str | bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
-        raise InputError(str(error)) from None
+        raise InputError(str(error)[:_LONGEST]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not a JSON file ({error})") from None
     except RecursionError:

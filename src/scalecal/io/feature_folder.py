@@ -333,7 +333,9 @@ class FeatureFolder:
                     f"{file} has {n} rows, the manifest says {len(self)}: the folder was changed. "
                     "Extract again."
                 )
-            table: pd.DataFrame = pq.read_table(file).to_pandas()
+            columns = pq.read_table(file)
+            columns.validate(full=True)
+            table: pd.DataFrame = columns.to_pandas()
         return table
 
     @property

@@ -25,14 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal import __version__
-from scalecal.checks import (
-    InputError,
-    ScalecalWarning,
-    check_choice,
-    check_positive_int,
-    in_file,
-    rows,
-)
+from scalecal.checks import InputError, ScalecalWarning, check_choice, check_positive_int, rows
 from scalecal.io.documents import read_document
 from scalecal.io.feature_folder import (
     FORMAT,
@@ -152,8 +145,7 @@ def write_shard(
     The bytes depend on nothing but the arguments, so two workers that make the same shard
     write the same file, and the last rename wins.
     """
-    with in_file(str(path)):
-        array = _cast(features, dtype, ids)
+    array = cast_embeddings(features, dtype, ids)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     data = array.reshape(-1).view(np.uint8).data if array.size else b""
@@ -172,7 +164,7 @@ def write_shard(
     write_bytes(data_file, header.getvalue(), data)
 
 
-def _cast(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any]:
+def cast_embeddings(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any]:
     """Return embeddings in the number type on disk, refusing those it cannot hold."""
     with np.errstate(over="ignore", invalid="ignore"):
         array = np.ascontiguousarray(features, dtype=dtype)

@@ -205,6 +205,8 @@ class NamedColumns:
         names = sorted({name for name in written if name}, key=_natural)
         longest = max(map(len, names), default=0)
         check_limit(longest, "characters", f"column {column!r}: the length of a name")
+        if any(name.endswith("\0") for name in names):  # numpy would drop the byte
+            raise InputError(f"column {column!r} must hold names, got one that ends in a zero byte")
         if role in ("label", "rater"):
             what = {"label": "classes", "rater": "readers"}[role]
             check_limit(len(names), what, f"column {column!r}: the number of {what}")
@@ -446,6 +448,8 @@ def as_ids(values: Any, name: str = "ids") -> pd.api.extensions.ExtensionArray:
     longest = pc.max(pc.binary_length(values)).as_py() or 0
     check_limit(longest, "characters", f"{name}: the length of an id")
     check_limit(4 * longest * len(values), "memory", f"{name}: the memory of all ids")
+    if pc.any(pc.ends_with(values, "\0")).as_py():  # numpy would drop the byte
+        raise InputError(f"{name} must hold text or numbers, got an id that ends in a zero byte")
     ids: pd.api.extensions.ExtensionArray = pd.array(values, dtype=pd.StringDtype("pyarrow"))
     return ids
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, redacted
 from scalecal.io.documents import read_document
 
 if TYPE_CHECKING:
@@ -96,12 +96,16 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
 def plain(obj: Any) -> Any:
     """Turn numpy values, tuples, sets and paths into what JSON knows; undefined numbers into None.
 
+    Tokens and passwords in text are left out (`scalecal.checks.redacted`).
+
     Examples
     --------
     >>> plain({"n": np.int64(3), "ece": float("nan"), "shape": (2, 1)})
     {'n': 3, 'ece': None, 'shape': [2, 1]}
     """
-    if obj is None or (isinstance(obj, str | bool | int) and not isinstance(obj, np.generic)):
+    if isinstance(obj, str) and not isinstance(obj, np.generic):
+        return redacted(obj)
+    if obj is None or (isinstance(obj, bool | int) and not isinstance(obj, np.generic)):
         return obj
     if isinstance(obj, np.generic | np.ndarray):
         return plain(obj.tolist())
@@ -114,7 +118,7 @@ def plain(obj: Any) -> Any:
     if isinstance(obj, list | tuple):
         return [plain(value) for value in obj]
     if isinstance(obj, os.PathLike):
-        return os.fspath(obj)
+        return redacted(os.fspath(obj))
     raise TypeError(f"cannot write a {type(obj).__name__} as JSON")
 
 
@@ -135,6 +139,9 @@ def disk_errors(path: str | Path, *, only: set[int] | None = None) -> Iterator[N
     except OSError as error:
         if only is not None and error.errno not in only:
             raise
+        path = Path(path)
+        # Of a temporary name, which is gone by now, the folder says more.
+        path = next((p.parent for p in (path, *path.parents) if is_partial(p)), path)
         raise InputError(
             f"cannot write {path}: {error.strerror or error}. Files finished before are kept; "
             "free some space or make the folder writable, then run the same command again"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scalecal.checks import InputError, ScalecalWarning, library
-from scalecal.io.boundary import check_file, failure, reading
+from scalecal.io.boundary import check_file, reading
 from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
@@ -344,11 +344,7 @@ def _read_text(
             dialect = replace(dialect, encoding="latin-1")
             table = _parse(path, dialect, raw, kinds)
         if table is None:
-            line = _first_line_not_utf8(path)
-            raise InputError(
-                f"{path}: line {line} is not UTF-8, though the file begins with the mark of UTF-8: save "
-                "the whole file as UTF-8"
-            )
+            raise _not_as_marked(path)
     if dialect.encoding == "latin-1":
         warnings.warn(
             f"{path} is not UTF-8 and was read as Latin-1; save it as UTF-8 if letters look wrong",
@@ -368,13 +364,17 @@ def _text(path: Path, dialect: Dialect, advice: str = WHAT["text"][1]) -> Iterat
         try:
             yield
         except pa.ArrowInvalid as error:
-            if "straddling" in str(error):
+            try:
+                if "columns, got" in str(error):
+                    _check_regular(path, dialect)
+                long = "straddling" in str(error)
+            except csv.Error:  # of a field that does not end
+                long = True
+            if long:
                 raise InputError(
                     f"{path}: a row is longer than {BLOCK_BYTES:,} bytes: close its quotes, or save the "
                     "table as Parquet"
                 ) from None
-            if "columns, got" in str(error):
-                _check_regular(path, dialect)
             raise
 
 
@@ -391,14 +391,22 @@ def _check_regular(path: Path, dialect: Dialect) -> None:
                 )
 
 
-def _first_line_not_utf8(path: Path) -> int:
+def _not_as_marked(path: Path) -> InputError:
+    """Name the first line that is not UTF-8."""
+
+    def is_utf8(line: bytes) -> bool:
+        try:
+            return line.decode() is not None
+        except UnicodeDecodeError:
+            return False
+
     with _open_bytes(path) as file:
-        for number, line in enumerate(io.BufferedReader(file), start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
-    return 1
+        lines = enumerate(io.BufferedReader(file), start=1)
+        number = next((number for number, line in lines if not is_utf8(line)), 1)
+    return InputError(
+        f"{path}: line {number} is not UTF-8, though the file begins with the mark of UTF-8: save the "
+        "whole file as UTF-8"
+    )
 
 
 def _wanted(dialect: Dialect, names: Iterable[str]) -> dict[str, str]:
@@ -416,20 +424,24 @@ def _parse(
     """
     import pyarrow as pa
 
-    # The first block fixes the types; a table whose later rows are of a wider type (1, 2, then 2.5)
-    # is read at once.
-    table = None
     try:
-        with _open_text(path, dialect, raw, kinds) as blocks:
-            table = blocks.read_all()
+        try:
+            with _open_text(path, dialect, raw, kinds) as blocks:
+                table = blocks.read_all()
+        except pa.ArrowInvalid as error:
+            wider = "conversion error" in str(error)
+            if "UTF8" in str(error) or (dialect.quoted and not wider):
+                raise
+            # The first block fixes the types, and the sample whether fields are quoted. A table whose
+            # later rows are of a wider type (1, 2, then 2.5), or have line breaks in quotes, is read at
+            # once.
+            dialect = replace(dialect, quoted=True)
+            with _open_text(path, dialect, raw, kinds, at_once=True) as table:
+                pass
     except pa.ArrowInvalid as error:
         if "UTF8" in str(error):
             return None
-        if "conversion error" not in str(error):
-            raise
-    if table is None:
-        with _open_text(path, dialect, raw, kinds, at_once=True) as table:
-            pass
+        raise
     binary = any(pa.types.is_binary(kind) for kind in table.schema.types)
     return None if binary else table
 
@@ -524,7 +536,11 @@ def sniff(path: str | Path) -> Dialect:
     path = Path(path)
     with reading(path, WHAT["text"][0], advice=WHAT["text"][1]):
         with _open_bytes(path) as file:
-            head = file.read(SAMPLE_BYTES)
+            size = SAMPLE_BYTES
+            head = file.read(size)
+            if not (b"\n" in head or b"\r" in head):  # a header of many columns
+                size = BLOCK_BYTES
+                head += file.read(size - len(head))
         encoding = next((name for mark, name in _MARKS if head.startswith(mark)), None)
         if head.startswith(b"PK\x03\x04"):
             raise InputError(
@@ -541,11 +557,15 @@ def sniff(path: str | Path) -> Dialect:
                 codecs.getincrementaldecoder("utf-8")().decode(head)
             except UnicodeDecodeError:
                 encoding = "latin-1"
-        errors = "replace" if encoding == "utf-8-sig" else "strict"  # the reader names the line
-        sample = codecs.getincrementaldecoder(encoding)(errors).decode(head)
+        try:
+            sample = codecs.getincrementaldecoder(encoding)().decode(head)
+        except UnicodeDecodeError:
+            if encoding == "utf-8-sig":
+                raise _not_as_marked(path) from None
+            raise
         if not sample.strip():
             raise InputError(f"{path} is empty")
-        whole = len(head) < SAMPLE_BYTES
+        whole = len(head) < size
         separator = max(SEPARATORS, key=lambda sep: _fit(sample, sep, whole))
         header, *body = _records(sample, separator)
     return Dialect(encoding, separator, tuple(header), '"' in sample, _decimal(body, separator))
@@ -818,8 +838,8 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
                 ) from None
             except RecursionError:
                 raise refuse("is nested too deeply: each line must be one flat object") from None
-            except ValueError as error:
-                raise refuse(f"is no JSON that can be read ({failure(error)})") from None
+            except ValueError:  # of Python's limit on the digits of a number
+                raise refuse("holds a number of thousands of digits: write it as text") from None
             if row is None:
                 continue
             if not isinstance(row, dict):

@@ -183,7 +183,7 @@ def latex_text(frame: pd.DataFrame, *, align: str | None = None, blocks: bool = 
     )
 
 
-def some_of(names: Sequence[str], most: int = 20, mark: str = ", ") -> str:
+def some_of(names: Sequence[str], most: int = 10, mark: str = ", ") -> str:
     """List names, of many the first and how many others there are.
 
     Examples

@@ -7,7 +7,6 @@ continues where it was. Tables, figures and claims are made from what is on disk
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -26,6 +25,7 @@ from scalecal.checks import InputError, ScalecalWarning
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.features import load_features
+from scalecal.io.documents import read_document
 from scalecal.io.store import (
     disk_errors,
     is_whole,
@@ -236,10 +236,8 @@ def _note_seconds(folder: Path, seeds: Sequence[int], seconds: float) -> None:
 
 
 def _seconds_by_seeds(folder: Path) -> dict[str, float]:
-    try:
-        return dict(json.loads((folder / TIMING).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
+    file = folder / TIMING
+    return read_document(file, dict[str, float]) if file.is_file() else {}
 
 
 def train_cell(

@@ -17,7 +17,14 @@ import numpy as np
 
 from scalecal.cases import Features, array_hash
 from scalecal.checks import InputError, MissingPackageError
-from scalecal.datasets import ImageSet, SimulatedCases, load_lidc, simulate, simulate_paper
+from scalecal.datasets import (
+    ImageSet,
+    SimulatedCases,
+    load_atnorm_md,
+    load_lidc,
+    simulate,
+    simulate_paper,
+)
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
 from scalecal.io.documents import read_document
 from scalecal.io.feature_folder import Named, read_manifest
@@ -211,7 +218,7 @@ def _extract(
 
 
 def embedded() -> list[Source]:
-    """Data that come with the package: nodules with readers' votes, and simulated stand-ins.
+    """Data that come with the package: nodules and mitotic figures with readers' votes, simulated stand-ins.
 
     The stand-ins have the paper's sizes scaled down where they are large, two "encoders" of the same
     cases each, and are called what they are.
@@ -220,6 +227,7 @@ def embedded() -> list[Source]:
         Source("lidc", name, "embedded", partial(load_lidc, features=name))
         for name in ("geometry", "geometry-raw")
     ]
+    sources.append(Source("atnorm-md", "efficientnet-lite0", "embedded", load_atnorm_md))
     for dim in _WIDTHS:
         name = f"simulated-{dim}"
         sources += [

@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -88,7 +88,10 @@ def write_report(
     kind = (out.name == "report.html" and written_by(out.parent / "run.json")) or "report"
     check_output_file(out, kind=kind, inputs=inputs)
     read = read_runs(runs)
-    facts, cells = side_by_side(read), [cell for run in read for cell in run.cells]
+    facts = side_by_side(read)
+    cells = [
+        replace(cell, cases=cell.cases.with_largest_strata()) for run in read for cell in run.cells
+    ]
     if images is not None:
         named = (cell.cases.paths for cell in cells if cell.cases.paths is not None)
         check_images(images, [path for paths in named for path in paths])

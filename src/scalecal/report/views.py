@@ -563,11 +563,14 @@ def _surest_view(cell: Row, whose: str) -> dict[str, Any]:
             f"readers: {votes[of]} of {sum(votes)}" if votes else f"label: {classes[case['label']]}"
         )
         dots = _dots(votes, of, words) if votes else ""
+        before = case.get("before")
+        says = "says" if before is None else f"said {percent(before)}, now"
+        said = f"{says} {percent(case['p'])}".replace(" %", "\N{NO-BREAK SPACE}%")
         shown.append(
             {
                 **{k: case.get(k) for k in ("id", "thumbnail", "href")},
                 "dots": dots if isinstance(dots, Markup) else "",
-                "said": f"says {percent(case['p'])} {_class_name(classes[of], classes)}; {judged}",
+                "said": f"{said} {_class_name(classes[of], classes)}; {judged}",
             }
         )
     by_votes = any(case["votes"] for case in cell["surest"])

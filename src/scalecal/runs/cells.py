@@ -6,7 +6,8 @@ from the files of the cells alone, without training.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -342,7 +343,10 @@ def write_cell(folder: str | Path, cell: Cell, *, kind: str = "reproduce") -> No
 def _strings(table: pa.Table, name: str) -> NDArray[np.str_] | None:
     if name not in table.column_names:
         return None
-    return np.array([value or "" for value in table[name].to_pylist()], dtype=np.str_)
+    values = table[name].to_pylist()
+    if not all(value is None or isinstance(value, str) for value in values):
+        raise InputError(f"column {name!r} must hold text, got {table[name].type}")
+    return np.array([value or "" for value in values], dtype=np.str_)
 
 
 def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
@@ -363,7 +367,7 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
     if raw is None:
         wanted = ", ".join(_prob_columns("p", n_classes))
         raise InputError(f"{path} lacks a column: {wanted} are expected for {n_classes} classes")
-    probs = check_probs(raw, f"p in {path.name}")
+    probs = check_probs(raw, "p")
     place = {name: i for i, name in enumerate(cases.names.tolist())}
     case, method = (table[c].chunk(0) for c in ("id", "method"))
     known = np.array([place.get(name, -1) for name in case.dictionary.to_pylist()], np.int64)
@@ -432,9 +436,9 @@ def read_cell(folder: str | Path) -> Cell:
     if len(set(classes)) != len(classes) or len(classes) < 2:
         raise InputError(f"{folder / 'run.json'} names no classes: dataset.classes must list them")
     # Inside `reading`, because each column is found to be of another type only where it is used.
-    with reading(folder / "cases.parquet", "the cases of a run", advice=_AGAIN) as path:
+    with _part(folder / "cases.parquet", "the cases of a run") as path:
         cases = _read_cases(path, classes)
-    with reading(folder / "predictions.parquet", "the predictions of a run", advice=_AGAIN) as path:
+    with _part(folder / "predictions.parquet", "the predictions of a run") as path:
         predictions = _read_predictions(path, cases)
     with in_file(str(folder)):
         return Cell(
@@ -444,6 +448,12 @@ def read_cell(folder: str | Path) -> Cell:
             predictions=predictions,
             meta=meta,
         )
+
+
+@contextmanager
+def _part(path: Path, what: str) -> Iterator[Path]:
+    with reading(path, what, advice=_AGAIN), in_file(str(path)):
+        yield path
 
 
 class _Shift(msgspec.Struct):

@@ -1030,6 +1030,7 @@ def _surest(cell: Cell, method: str) -> list[Row]:
     top, excess = _excess(cell, table)
     votes, paths = cell.cases.votes, cell.cases.paths
     first = np.argsort(-excess, kind="stable")[:SUREST_LISTED]
+    before = None if method == cell.baseline else _mean_probs(cell, cell.baseline)
     return [
         {
             "id": str(cell.cases.names[i]),
@@ -1037,6 +1038,7 @@ def _surest(cell: Cell, method: str) -> list[Row]:
             "votes": None if votes is None or not votes[i].any() else votes[i].tolist(),
             "shown_class": int(top[i]),
             "p": float(table[i, top[i]]),
+            "before": None if before is None else float(before[i, top[i]]),
             "path": None if paths is None else str(paths[i]) or None,
         }
         for i in first[excess[first] > 0].tolist()
