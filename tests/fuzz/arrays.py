@@ -484,7 +484,7 @@ def _odd_tensors(rng: Random, raw: bytes) -> bytes:
         header = json.dumps(mutate_document(rng, json.loads(raw[8 : 8 + size]))).encode()
         length = rng.choice((len(header),) * 6 + (len(header) + 1, 0, 2**40, len(header) - 1))
         return struct.pack("<Q", length) + header + raw[8 + size :]
-    arrays = load(raw)
+    arrays = dict(sorted(load(raw).items()))
     name = rng.choice(list(arrays))
     value = odd_values(rng)
     change = rng.random()

@@ -27,6 +27,7 @@ from scalecal.io.store import (
     file_hash,
     is_own,
     output_folder,
+    plain,
     write_csv,
     write_file,
     write_json,
@@ -194,7 +195,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _facts_text(folder: Path, facts: Mapping[str, Any]) -> str:
     about = {"format": _FORMAT, "version": __version__, "made_from": _hashes(folder)}
-    return json.dumps(about | dict(facts), allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(plain(about | dict(facts)), allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _stored_facts(folder: Path) -> dict[str, Any] | None:
