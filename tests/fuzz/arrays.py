@@ -509,7 +509,7 @@ def _odd_tensors(rng: Random, raw: bytes) -> bytes:
 
 
 SURFACES = {
-    "npz": Surface("npz, npy", _prepare_npz, _draw_npz, share=2.5, tested=300),
+    "npz": Surface("npz, npy", _prepare_npz, _draw_npz, share=4, tested=300),
     "foreign": Surface("HDF5, TRIDENT, eva", _prepare_foreign, _draw_foreign, share=2, tested=250),
-    "safetensors": Surface("safetensors", _prepare_tensors, _draw_tensors, share=1.5, tested=200),
+    "safetensors": Surface("safetensors", _prepare_tensors, _draw_tensors, share=2, tested=200),
 }

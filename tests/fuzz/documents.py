@@ -343,6 +343,6 @@ def _draw_state(rng: Random, seeds: Any, folder: Path) -> Case:
 
 
 SURFACES = {
-    "documents": Surface("JSON documents", _prepare_documents, _draw_document, share=3, tested=300),
-    "runs": Surface("run and feature folders", _prepare_runs, _draw_run, share=1.5, tested=150),
+    "documents": Surface("JSON documents", _prepare_documents, _draw_document, share=4, tested=300),
+    "runs": Surface("run and feature folders", _prepare_runs, _draw_run, share=0.5, tested=150),
 }

@@ -363,4 +363,4 @@ def _link(file: Path, target: str) -> None:
         file.symlink_to(target)
 
 
-SURFACES = {"options": Surface("options, places", _prepare, _draw, share=1, tested=150)}
+SURFACES = {"options": Surface("options, places", _prepare, _draw, share=0.6, tested=150)}

@@ -138,7 +138,9 @@ def _from_trident(path: Path) -> ForeignFeatures:
             if len(shape) == 1:
                 tables.append(pd.DataFrame({"id": [slide], "group": [slide]}))
                 continue
-            if "coords" not in list(handle):
+            with reading(file, "an HDF5 file", checked=True):
+                names = list(handle)
+            if "coords" not in names:
                 raise InputError(f"{file} has patch features but no 'coords' to distinguish them")
             array = need_array(handle, "coords", file)
             if tuple(array.shape) not in ((count, 2), (1, count, 2)):
@@ -414,7 +416,8 @@ def _read_cases(
     if votes is not None:
         _partners(keys, read_votes(votes).ids, source, votes.name)
     header = tuple(map(str, table.columns))
-    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    with reading(labels or source, "a table of cases", checked=True):  # columns of mixed types
+        arrow = pa.Table.from_pandas(table, preserve_index=False)
     columns = NamedColumns(arrow, source, ROLES, header)
     with columns.messages():
         # A tied vote needs no label yet: the reader of the folder says what it means.
