@@ -112,7 +112,9 @@ def _from_matrix(read: Callable[..., tuple[Any, NamedColumns]], path: Path) -> F
 def _from_trident(path: Path) -> ForeignFeatures:
     import pandas as pd
 
-    files = [path] if path.is_file() else sorted(path.rglob("*.h5"))
+    files = sorted(path.rglob("*.h5")) if path.is_dir() else [check_file(path, "an HDF5 file")]
+    if not files:
+        raise InputError(f"{path} holds no HDF5 files (*.h5)")
     _one_kind(path, files)
     tables, dims, encoder, total = [], {}, None, 0
     kinds: dict[str, Path] = {}
