@@ -260,6 +260,24 @@ def test_arrays_are_found_in_groups_and_not_through_links(tmp_path: Path) -> Non
             need_array(file, "a/b/x/y", tmp_path / "a.h5")
 
 
+@pytest.mark.parametrize("taken", [0, 8, 1 << 40])
+def test_a_damaged_heap_is_refused_where_hdf5_would_search_for_ever(
+    tmp_path: Path, taken: int
+) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["features"], file["coords"] = X, COORDS
+        file["features"].attrs["encoder"] = "uni"
+    assert import_features(path, tmp_path / "whole").encoder == "uni"
+    content = bytearray(path.read_bytes())
+    free = content.index(b"GCOL") + 16 + 16 + 8  # behind the header and the one text
+    assert content[free : free + 2] == b"\0\0"
+    content[free + 8 : free + 16] = taken.to_bytes(8, "little")
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="a heap is damaged"):
+        import_features(path, tmp_path / "out")
+
+
 def test_pipes_are_not_opened_as_hdf5(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.h5")
     with pytest.raises(InputError, match="is a named pipe, expected an HDF5 file"):
