@@ -44,7 +44,7 @@ TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 MOST_KILLS = 8  # of one run, before it is left alone
 
 TILES = "folder:{inputs}/tiles"
-EXTRACT = f"extract {TILES} efficientnet-lite0 --weights random --device cpu --batch-size 2 --shard-rows 4"
+EXTRACT = f"extract {TILES} efficientnet-lite0 --device cpu --batch-size 2 --shard-rows 4"
 
 
 @dataclass(frozen=True)

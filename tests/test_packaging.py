@@ -61,8 +61,11 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert not [
         name for name in names if re.search(r"test|benchmark|conftest", name.split("/")[-1])
     ]
-    assert {"scalecal/py.typed", "scalecal/datasets/lidc_nodules.csv.gz"} <= names
-    assert {f"{info}/licenses/LICENSE", "scalecal/datasets/CREDITS.md"} <= names
+    data = "scalecal/datasets"
+    assert {"scalecal/py.typed", f"{data}/lidc_nodules.csv.gz"} <= names
+    assert {f"{data}/atnorm_md_data/embeddings.npz", f"{data}/atnorm_md_data/LICENSE"} <= names
+    assert {f"{info}/licenses/LICENSE", f"{info}/licenses/src/{data}/CREDITS.md"} <= names
+    assert f"{info}/licenses/src/{data}/atnorm_md_data/LICENSE" in names
     assert wheel.stat().st_size <= 10 * MEGABYTE
 
 

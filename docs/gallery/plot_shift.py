@@ -18,9 +18,8 @@ from scalecal.datasets import load_lidc
 from scalecal.splits import split
 
 data = load_lidc()
-thickness = 10 * np.exp(
-    data.X[:, 3] - data.X[:, 4]
-)  # extent in mm over the number of slices
+# Extent in millimetres over the number of slices; both features are logarithms.
+thickness = 10 * np.exp(data.X[:, 3] - data.X[:, 4])
 thick, thin = data.take(thickness > 1.5), data.take(thickness <= 1.5)
 part = split(thick.y, groups=thick.groups, shares=(0.6, 0.0, 0.4), seed=0)
 train, home = thick.take(part == "train"), thick.take(part == "test")
@@ -40,7 +39,7 @@ print(
 )
 
 # %%
-# Elsewhere the ranking holds up well, and the probabilities do not: they are twice as high as they should be.
+# Elsewhere the ranking holds up well, and the probabilities do not: they are far too high.
 
 part = split(thin.y, groups=thin.groups, shares=(0.4, 0.0, 0.6), seed=0)
 local, rest = thin.take(part == "train"), thin.take(part == "test")

@@ -633,7 +633,9 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     counts = raw.astype(np.int64)
     if counts.ndim == 2:
         if n_raters is not None:
-            total = np.broadcast_to(as_float(n_raters, "n_raters"), (len(counts),))
+            total = as_float(n_raters, "n_raters")
+            _check_sizes(total, len(counts))
+            total = np.broadcast_to(total, (len(counts),))
             off = counts.sum(axis=1) != total
             if off.any():
                 raise InputError(
@@ -647,10 +649,7 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
             "(or give an (n, classes) array of counts)"
         )
     m = as_float(n_raters, "n_raters")
-    if m.ndim > 1 or (m.ndim == 1 and m.shape != counts.shape):
-        raise InputError(
-            f"n_raters must be one number or one per case ({len(counts)}), got {m.shape}"
-        )
+    _check_sizes(m, len(counts))
     check_finite(np.atleast_1d(m), "n_raters")
     if (m < 0).any() or (m != np.round(m)).any():
         raise InputError("n_raters must be whole numbers >= 0")
@@ -663,6 +662,11 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
             f"{name} must not exceed n_raters, got {counts[over][0]} of {m[over][0]} at {rows(over)}"
         )
     return np.column_stack([m - counts, counts])
+
+
+def _check_sizes(n_raters: Float, n: int) -> None:
+    if n_raters.ndim > 1 or (n_raters.ndim == 1 and n_raters.shape != (n,)):
+        raise InputError(f"n_raters must be one number or one per case ({n}), got {n_raters.shape}")
 
 
 def check_weights(weights: ArrayLike | None, n: int, name: str = "weights") -> Float | None:

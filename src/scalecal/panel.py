@@ -1567,7 +1567,7 @@ def fit_labels(
     targets = as_float(y, "y")
     if z.ndim == 2 and targets.ndim == 1:
         targets = np.eye(z.shape[1])[targets.astype(np.int64)]
-    weight = _weights(sample_weight, len(z))
+    weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
     sizes = None if panel_size is None else check_sizes(panel_size, len(z), "panel_size")
     fixed = float("nan") if rho is None else check_rho(rho)
     a: float | Float

@@ -90,11 +90,12 @@ def split(
     >>> [(name, int(np.sum(part == name)), float(y[part == name].mean())) for name in PARTS]
     [('train', 70, 0.4), ('val', 10, 0.4), ('test', 20, 0.4)]
     """
-    if np.shape(shares) != (len(PARTS),):
+    parts = as_float(shares, "shares")
+    if parts.shape != (len(PARTS),):
         raise InputError(
             f"shares must be three numbers (train, val, test), got {reprlib.repr(shares)}"
         )
-    codes = _assign(y, groups, as_float(shares, "shares"), stratify, as_rng(seed), PARTS)
+    codes = _assign(y, groups, parts, stratify, as_rng(seed), PARTS)
     return np.array(PARTS)[codes]
 
 

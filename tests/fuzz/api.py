@@ -299,4 +299,4 @@ def _from_sklearn(error: BaseException) -> bool:
     return isinstance(error, ValueError | TypeError) and "sklearn" in last
 
 
-SURFACES = {"api": Surface("Python API", _prepare, _draw, share=4, tested=400)}
+SURFACES = {"api": Surface("Python API", _prepare, _draw, share=5, tested=400)}

@@ -278,7 +278,7 @@ def _draw_run(rng: Random, seeds: Any, folder: Path) -> Case:
         _damage(rng, place / name)
     if rng.random() < 0.3 and (place / "facts.json").is_file():  # they are computed again
         (place / "facts.json").unlink()
-    names = ("given", "out", "tiles")
+    names = ("given", "out", "tiles", "cases.parquet", "predictions.parquet")
     if rng.random() < 0.03:
         more = rng.choice(((), ("--images", seeds["tiles"])))
         return Case(
@@ -343,6 +343,6 @@ def _draw_state(rng: Random, seeds: Any, folder: Path) -> Case:
 
 
 SURFACES = {
-    "documents": Surface("JSON documents", _prepare_documents, _draw_document, share=3, tested=300),
-    "runs": Surface("run and feature folders", _prepare_runs, _draw_run, share=1.5, tested=150),
+    "documents": Surface("JSON documents", _prepare_documents, _draw_document, share=4, tested=300),
+    "runs": Surface("run and feature folders", _prepare_runs, _draw_run, share=0.5, tested=150),
 }

@@ -171,4 +171,4 @@ def _draw_mhist(rng: Random, seeds: Any, folder: Path) -> Case:
     )
 
 
-SURFACES = {"images": Surface("images", _prepare, _draw, share=2.5, tested=300)}
+SURFACES = {"images": Surface("images", _prepare, _draw, share=4, tested=300)}

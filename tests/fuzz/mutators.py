@@ -437,9 +437,9 @@ def _nudge(rng: Random, holder: Any, key: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         holder[key] = odd_value(rng)
     else:
-        holder[key] = rng.choice(
-            (-value, value + 1, value * 1e160 if abs(value) < 1e100 else 0, value / 2, str(value))
-        )
+        small = abs(value) < 1e100
+        more = (value * 1e160, value / 2) if small else (0, 1)
+        holder[key] = rng.choice((-value, value + 1, str(value), *more))
 
 
 def _lengthen(rng: Random, holder: Any, key: Any) -> None:

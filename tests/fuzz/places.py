@@ -165,7 +165,7 @@ def _prepare(folder: Path) -> dict[str, Any]:
             ["reproduce", "--features", missing, "--out", "out"],
             ["reproduce", "--datasets", "nosuch", "--out", "out"],
         ],
-        "demo": [["demo", "--seeds", "-1", "--out", "out"]],
+        "demo": [["demo", "--out", f / "plain.csv"]],
         "view": [["view", missing]],
         "datasets": [["datasets"]],
         "methods": [["methods"]],
@@ -256,7 +256,7 @@ def _place(rng: Random, folder: Path, *, writing: bool) -> tuple[str, str]:
             ".html",
         )
     )
-    name = f"given{suffix}"
+    name = f"given{rng.randrange(10**6)}{suffix}"
     file = folder / name
     kinds = (
         *(
@@ -363,4 +363,4 @@ def _link(file: Path, target: str) -> None:
         file.symlink_to(target)
 
 
-SURFACES = {"options": Surface("options, places", _prepare, _draw, share=1, tested=150)}
+SURFACES = {"options": Surface("options, places", _prepare, _draw, share=0.6, tested=150)}

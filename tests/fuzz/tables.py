@@ -429,6 +429,6 @@ def odd_array(rng: Random, n: int) -> Any:
 
 SURFACES = {
     "csv": Surface("CSV", _prepare_texts, _draw_csv, share=4, tested=400),
-    "sheets": Surface("JSON Lines, Excel", _prepare_sheets, _draw_sheet, share=1.5, tested=200),
-    "parquet": Surface("Parquet", _prepare_parquet, _draw_parquet, share=2.5, tested=300),
+    "sheets": Surface("JSON Lines, Excel", _prepare_sheets, _draw_sheet, share=1, tested=200),
+    "parquet": Surface("Parquet", _prepare_parquet, _draw_parquet, share=3, tested=300),
 }

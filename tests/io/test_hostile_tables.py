@@ -141,7 +141,7 @@ def test_header_longer_than_the_sample(tmp_path, monkeypatch):
         (TEXT.replace("b", "b" * 20_000), "characters"),
         ("id,p,label,group\na,0.5,1," + "g" * 2_000 + "\n", "characters"),
         ("id,p,votes,n_raters\na,0.5,1,10000000000\n", "readers"),
-        ("id,p,label,n_raters\na,0.5,1,1e300\n", "readers"),
+        ("id,p,label,n_raters\na,0.5,1,1e9\n", "readers"),
         ("id,p,votes_x,votes_y\na,0.5,1,1e9\n", "readers"),
         (
             "id,label" + "".join(f",p_{i}" for i in range(60)) + "\na,1" + ",0" * 60 + "\n",
@@ -332,6 +332,14 @@ def test_classes_beyond_double_precision_keep_their_digits(tmp_path, kind):
     else:
         path = parquet(tmp_path, ROWS | {"label": label})
     assert read_predictions(path, positive=str(label[1])).cases.classes == tuple(map(str, label))
+
+
+def test_votes_for_classes_that_p_has_not(tmp_path):
+    votes = put(tmp_path, "v.csv", "id,rater,label\na,r,7\nb,r,0\n")
+    with pytest.raises(
+        InputError, match=r"v\.csv: votes are counted for '7', but the classes are '0', '1'"
+    ):
+        read_predictions(put(tmp_path, "t.csv", TEXT), votes=votes)
 
 
 def test_numbers_are_not_rounded_to_be_read(tmp_path):

@@ -117,7 +117,9 @@ def test_names_that_are_not_utf8_are_written_escaped(tmp_path):
     odd = os.fsdecode(b"\xff.csv")
     write_file(tmp_path / odd, f"{odd} \u00e9", kind="predict")
     assert (tmp_path / odd).read_text() == "\\udcff.csv \u00e9"
-    write_file(tmp_path / odd, "again", kind="predict")  # found in the record
+    write_json(tmp_path / "a.json", {"name": odd, odd: [Path(odd)]})
+    assert json.loads((tmp_path / "a.json").read_text())["name"] == "\\udcff.csv"
+    write_file(tmp_path / "b.csv", "x", kind="predict")  # the record can be read
 
 
 def test_killed_at_any_step_the_files_stay_our_own(tmp_path, monkeypatch):

@@ -452,7 +452,7 @@ def data_folder(data: str | Path | None, name: str, holds: str) -> Path:
     """Return the data folder a user gave, or say which one is needed and what must lie in it."""
     if data is None:
         raise InputError(f"{name} needs a data folder (--data DIR): {holds}")
-    folder = Path(data).expanduser()
+    folder = Path(os.path.expanduser(data))  # unlike Path.expanduser, takes unknown users
     if not folder.exists():
         raise InputError(f"no such folder: {folder}. {name} needs {holds}")
     if not folder.is_dir():

@@ -142,7 +142,7 @@ def _plain_file(folder: Path, name: str, cache: str | Path | None) -> Path | Non
     packed = plain.with_name(plain.name + ".gz")
     if not packed.is_file():
         return plain if plain.is_file() else None
-    home = folder if cache is None else Path(cache).expanduser()
+    home = folder if cache is None else Path(os.path.expanduser(cache))
     target = home / plain.name
     stamp = packed.stat().st_mtime_ns
     for file in (plain, target):

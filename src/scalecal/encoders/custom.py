@@ -145,7 +145,7 @@ class Sidecar(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _from_file(name: str, options: dict[str, Any]) -> Encoder:
-    path = check_file(Path(name).expanduser(), "a model file")
+    path = check_file(Path(os.path.expanduser(name)), "a model file")
     if path.suffix not in FORMATS:
         raise InputError(
             f"{path.name} is no model file: expected {', '.join(FORMATS)}. For the weights of a "

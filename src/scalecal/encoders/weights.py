@@ -60,7 +60,7 @@ def find_weights(
         and which command to run.
     """
     if weights is not None:
-        path = Path(weights).expanduser()
+        path = Path(os.path.expanduser(weights))
         if not os.path.lexists(path):
             raise InputError(f"No weight file at {path}. Expected {_expected(encoder)}")
         check_file(path, "a weight file")

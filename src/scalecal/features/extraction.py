@@ -244,7 +244,7 @@ def extract(
     ...     Image.new("RGB", (32, 32), (grey,) * 3).save(folder / "tiles" / name / "a.png")
     >>> images = open_dataset(f"folder:{folder / 'tiles'}")
     >>> result = extract(images, "efficientnet-lite0", folder / "features", weights="random",
-    ...                  device="cpu", progress=False)
+    ...                  device="cpu", dtype="float32", progress=False)
     >>> result.n, load_features(result.path).X.shape
     (2, (2, 1280))
     """

@@ -112,7 +112,9 @@ def _from_matrix(read: Callable[..., tuple[Any, NamedColumns]], path: Path) -> F
 def _from_trident(path: Path) -> ForeignFeatures:
     import pandas as pd
 
-    files = [path] if path.is_file() else sorted(path.rglob("*.h5"))
+    files = sorted(path.rglob("*.h5")) if path.is_dir() else [check_file(path, "an HDF5 file")]
+    if not files:
+        raise InputError(f"{path} holds no HDF5 files (*.h5)")
     _one_kind(path, files)
     tables, dims, encoder, total = [], {}, None, 0
     kinds: dict[str, Path] = {}
@@ -416,7 +418,8 @@ def _read_cases(
     if votes is not None:
         _partners(keys, read_votes(votes).ids, source, votes.name)
     header = tuple(map(str, table.columns))
-    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    with reading(labels or source, "a table of text and numbers", checked=True):
+        arrow = pa.Table.from_pandas(table, preserve_index=False)
     columns = NamedColumns(arrow, source, ROLES, header)
     with columns.messages():
         # A tied vote needs no label yet: the reader of the folder says what it means.

@@ -578,6 +578,13 @@ class CaseReader:
     ) -> Int:
         """Put counts in the order of the classes and, where votes are in a second file, of the cases."""
         with in_file(self._votes_file or file):
+            odd = [name for name in named if name not in classes]
+            if odd:
+                raise InputError(
+                    f"votes are counted for {some(odd, 8)}, but the classes are {some(classes, 8)}: use the "
+                    "same names, or say which class p is the probability of, with positive=NAME (on the "
+                    "command line --positive NAME)"
+                )
             if named:
                 ordered = np.zeros((len(counts), len(classes)), dtype=np.int64)
                 ordered[:, _places(named, classes)] = counts

@@ -73,11 +73,19 @@ def _fill(path: Path, *parts: Buffer) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 text file in one step.
+    """Write a UTF-8 text file in one step; names of files that are not UTF-8 stand in it escaped."""
+    write_bytes(path, as_utf8(text).encode("utf-8"))
 
-    Names of files that are not UTF-8 stand in it escaped, as JSON has them.
+
+def as_utf8(text: str) -> str:
+    """Escape what UTF-8 cannot hold: bytes of a file's name that are no text.
+
+    Examples
+    --------
+    >>> print(as_utf8(os.fsdecode(bytes([255])) + ".csv"))
+    \\udcff.csv
     """
-    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def write_json(path: str | Path, obj: Any) -> None:
@@ -104,7 +112,7 @@ def plain(obj: Any) -> Any:
     {'n': 3, 'ece': None, 'shape': [2, 1]}
     """
     if isinstance(obj, str) and not isinstance(obj, np.generic):
-        return redacted(obj)
+        return redacted(as_utf8(obj))
     if obj is None or (isinstance(obj, bool | int) and not isinstance(obj, np.generic)):
         return obj
     if isinstance(obj, np.generic | np.ndarray):
@@ -118,7 +126,7 @@ def plain(obj: Any) -> Any:
     if isinstance(obj, list | tuple):
         return [plain(value) for value in obj]
     if isinstance(obj, os.PathLike):
-        return redacted(os.fspath(obj))
+        return plain(os.fspath(obj))
     raise TypeError(f"cannot write a {type(obj).__name__} as JSON")
 
 
@@ -510,7 +518,7 @@ def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Pat
 
 def _write_and_commit(folder: Path, name: str, content: bytes | str, kind: str) -> None:
     with disk_errors(folder / name), _partial(folder, Path.touch) as partial:
-        text = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+        text = as_utf8(content).encode("utf-8") if isinstance(content, str) else content
         _fill(partial, text)
         _commit(folder, {name: partial}, kind)
 

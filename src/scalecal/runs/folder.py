@@ -20,13 +20,14 @@ import numpy as np
 
 from scalecal import __version__
 from scalecal.auditing.audits import Audit
-from scalecal.checks import InputError
+from scalecal.checks import InputError, in_file
 from scalecal.io.boundary import reading
 from scalecal.io.documents import read_document
 from scalecal.io.store import (
     file_hash,
     is_own,
     output_folder,
+    plain,
     write_csv,
     write_file,
     write_json,
@@ -194,7 +195,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _facts_text(folder: Path, facts: Mapping[str, Any]) -> str:
     about = {"format": _FORMAT, "version": __version__, "made_from": _hashes(folder)}
-    return json.dumps(about | dict(facts), allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(plain(about | dict(facts)), allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _stored_facts(folder: Path) -> dict[str, Any] | None:
@@ -299,11 +300,14 @@ def _read_run(folder: Path) -> Run:
             "see the run's tables/shift.md and figures/shift.svg."
         )
         info = {**info, "notes": [*(info.get("notes") or ()), note]}
+    with in_file(str(folder)):
+        cells = tuple(with_remedies(cell)[0] for _, cell in shown)
+        facts = tuple(_facts_of(place, cell) for place, cell in shown)
     return Run(
         folder,
         info,
-        tuple(with_remedies(cell)[0] for _, cell in shown),
-        tuple(_facts_of(place, cell) for place, cell in shown),
+        cells,
+        facts,
         tuple(place for place, _ in shown),
         _read_claims(folder / "claims.json"),
     )
