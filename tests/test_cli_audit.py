@@ -293,8 +293,8 @@ def test_a_gate_fails_with_code_three_and_a_line_each(tmp_path, frame, stream):
     frame.to_csv(file, index=False)
     base = ("audit", file, "--resamples", 20, *stream)
     gate = ("--fail-if", "n > 100", "--fail-if", "low: ece >= 0", "--fail-if", "ece > 0.99")
-    done = script(*base, *gate, "--out", out)
-    assert done.returncode == 3
+    done = run(*base, *gate, "--out", out)
+    assert done.exit_code == 3
     first, second, *more = [line for line in done.stderr.splitlines() if "failed: " in line]
     assert not more
     assert first == "failed: n > 100: n = 240 in overall, n = 240"

@@ -589,7 +589,7 @@ class TestFit:
     @pytest.mark.validity
     @pytest.mark.parametrize(("rho", "m"), [(0.05, 7), (0.2, 7), (0.5, 3)])
     def test_the_interval_covers(self, rho, m):
-        repeats = 1000 if LARGE else 60
+        repeats = 1000 if LARGE else 40
         hits = 0
         for seed in range(repeats):
             z, y, k = draw(400, m, rho, seed=seed)

@@ -108,7 +108,7 @@ def test_the_fit_finds_the_cases_needed_from_curves_of_its_own_model(n_simulatio
 
     rng = np.random.default_rng(n_simulations)
     covered = []
-    for _ in range(150):
+    for _ in range(80):
         power, size = rng.choice([0.5, 0.8, 0.95]), 10 ** rng.uniform(1.5, 6.0)
         sizes = np.array(_round_sizes(size, size * rng.uniform(1.0, 2.0)))
         need = np.exp(rng.uniform(*np.log(sizes[[0, -1]])))
@@ -134,7 +134,7 @@ def test_the_fit_is_finite_where_the_studies_tell_little(hits):
 @pytest.mark.parametrize(
     "options",
     [
-        {"power": 0.95},
+        {"power": 0.95, "n_simulations": 300},
         {"n_raters": (3, 7), "n_simulations": 50},
         {"n_raters": (2, 4, 6), "n_simulations": 100},
         {"stratum_share": 0.02, "n_simulations": 100},
@@ -205,7 +205,7 @@ def test_studies_far_too_small_or_large_say_that_they_extrapolate():
         ({"stratum_share": 0.0}, "above 0"),
         ({"stratum_share": None, "n_raters": (1,)}, "no agreement"),
         ({"stratum_share": None, "n_raters": (4,)}, "an odd number of readers"),
-        ({"n_raters": ()}, "at least one number of readers"),
+        ({"n_raters": ()}, "n_raters must be a list of at least one value"),
         ({"n_raters": (0,)}, "n_raters must be at least 1"),
         ({"error": "odd"}, "must be one of"),
         ({"n_simulations": 3}, "at least 20"),
@@ -421,7 +421,7 @@ def test_the_interval_of_the_needed_votes_covers():
     [
         ({"auc": 0.5}, "auc must lie above 0.5"),
         ({"auc": 0.99}, "at most 0.98"),
-        ({"rho": []}, "at least one correlation"),
+        ({"rho": []}, "rho must be a list of at least one value"),
         ({"rho": [1.0]}, "rho must lie in"),
         ({"rho": [0.1, 0.99]}, "with rho 0.99 the label's probability is a reader's"),
         ({"prevalence": 0.0}, "prevalence must lie strictly"),

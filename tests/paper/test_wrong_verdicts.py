@@ -11,7 +11,7 @@ from scalecal.paper.claims import CLAIMS
 from tests.paper.known_truth import SCENARIOS
 
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
-RUNS = 400 if SLOW else 15
+RUNS = 400 if SLOW else 10
 ACCEPTED = 0.03
 
 QUICK = (
