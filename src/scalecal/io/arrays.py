@@ -250,7 +250,8 @@ def check_own(file: Any, keys: Sequence[str], path: Path) -> None:
             elif isinstance(found, h5py.Dataset) and (found.is_virtual or found.external):
                 raise InputError(f"{what} lies in other files, which are not opened")
             elif isinstance(found, h5py.Dataset) and found.dtype.kind in "biuf":
-                _check_written(found, what)
+                if found.shape is not None:  # AnnData's None
+                    _check_written(found, what)
 
     with reading(path, "an HDF5 file", advice=_SAVE_AGAIN, checked=True):
         walk(file, [key.encode() for key in keys])
