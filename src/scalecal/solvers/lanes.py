@@ -1,80 +1,143 @@
-"""Groups of the same shape, each with its own rows and order, in step.
+"""Groups of the same shape, each with its own rows and order, in step, on torch tensors.
 
 A graphics processor is idle most of the time when ten groups take their small steps one after
 another: what a step costs is the number of operations, not their size. Side by side, one lane each,
 a step of all of them is one gathering of rows and two stacked products. A synthetic case is two
 rows in that gathering, its logit the mean of theirs. Lanes differ in how many synthetic cases a
-batch holds, so shorter ones are filled up with cases of weight 0; the result is that of each group
-trained alone.
+batch holds, so every step has room for a fixed number of either kind, and empty places weigh 0; the
+result is that of each group trained alone.
+
+An epoch, early stopping included, reads nothing but tensors of fixed shape and place. So on a CUDA
+card it is recorded once as a graph and repeated by a single call; elsewhere the same lines run one
+by one. The host draws orders ahead and looks at the losses of several epochs together.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.solvers.group import Batch, Group, coefficients, column_numbers, mix, unmix
+from scalecal.solvers.group import (
+    BETA_1,
+    BETA_2,
+    EPSILON,
+    Batch,
+    Group,
+    Record,
+    coefficients,
+    column_numbers,
+    mix,
+    unmix,
+)
 from scalecal.solvers.matrix import Matrix, to_host
 from scalecal.solvers.problem import Array, Fit, Task, loss
 
 STACK_BYTES = 256 << 20
 """What the rows of one step of all lanes, or of all their validation sets, may take at least."""
 
+EPOCHS_TOGETHER = 8
+"""Epochs between two looks at the losses,"""
+DRAWN_TOGETHER = 1 << 22
+"""or as many as draw so many case numbers."""
 
-class Layout(NamedTuple):
-    """One epoch of several lanes, step by step: real cases, then synthetic ones.
-
-    A step has room for as many real and as many synthetic cases as its fullest lane needs.
-    """
-
-    cases: Array  # (lanes, places), case numbers; any of the kind where not `filled`
-    filled: Array | None  # (lanes, places); None: everywhere
-    sizes: NDArray[np.int64]  # of each step: cases that count,
-    real: NDArray[np.int64]  # places for real ones,
-    synthetic: NDArray[np.int64]  # and for synthetic ones
+DRAWING_THREADS = 8
 
 
-def lay_out(data: Matrix, orders: Array, n_real: int, batch_size: int) -> Layout:
-    """Lay the lanes' orders (lanes, cases), beside `data`, out in steps of the same shape.
+class Layout:
+    """Where the cases of an epoch stand: in each step room for real ones, then for synthetic ones.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> orders = np.array([[3, 0, 1, 2], [1, 0, 2, 3]])
-    >>> made = lay_out(Matrix(np.zeros((3, 1))), orders, n_real=3, batch_size=2)
-    >>> made.cases.tolist(), made.filled.astype(int).tolist()
-    ([[0, 0, 3, 1, 2, 3], [1, 0, 3, 2, 0, 3]], [[1, 0, 1, 1, 1, 0], [1, 1, 0, 1, 0, 1]])
+    >>> import torch
+    >>> layout = Layout(torch.device("cpu"), n_real=3, n_synthetic=1, batch_size=2, room=(2, 1))
+    >>> layout.places(torch.tensor([[3, 0, 1, 2], [1, 0, 2, 3]])).tolist()
+    [[0, -1, 3, 1, 2, -1], [1, 0, -1, 2, -1, 3]]
     """
-    xp = data.xp
-    lanes, total = orders.shape
-    starts = np.arange(0, total, batch_size)
-    sizes = np.diff(np.append(starts, total))
-    if total == n_real:
-        return Layout(orders, None, sizes, sizes, np.zeros_like(sizes))
-    is_real = orders < n_real
-    # How many real cases come before each, in the epoch and in its step.
-    one = xp.astype(is_real, orders.dtype)
-    earlier = xp.cumulative_sum(one, axis=1) - one
-    at_start = xp.take(earlier, data.index(starts), axis=1)
-    counts = np.diff(to_host(at_start), axis=1, append=n_real)
-    real, synthetic = counts.max(axis=0), (sizes - counts).max(axis=0)
-    offset = np.cumsum(real + synthetic) - (real + synthetic)
-    step = np.arange(total) // batch_size
-    rank = earlier - xp.take(at_start, data.index(step), axis=1)
-    behind = data.index((real[step] + np.arange(total) - starts[step])[None]) - rank
-    place = data.index(offset[step][None]) + xp.where(is_real, rank, behind)
-    # Empty places hold case 0 where a real case may stand, the first synthetic one elsewhere.
-    spare = _by_kind(0, n_real, real, synthetic)
-    cases = data.index(np.tile(spare, (lanes, 1)))
-    lane = data.index(np.arange(lanes))[:, None]
-    filled = xp.zeros_like(cases, dtype=xp.bool)
-    cases[lane, place] = orders
-    filled[lane, place] = True
-    return Layout(cases, filled, sizes, real, synthetic)
+
+    def __init__(
+        self,
+        device: Any,
+        *,
+        n_real: int,
+        n_synthetic: int,
+        batch_size: int,
+        room: tuple[int, int],
+    ) -> None:
+        import torch
+
+        def beside(values: NDArray[np.int64]) -> Array:
+            return torch.as_tensor(values, device=device)
+
+        self.n_real, self.n_synthetic, total = n_real, n_synthetic, n_real + n_synthetic
+        starts = np.arange(0, total, batch_size)
+        self.sizes = np.diff(np.append(starts, total))
+        self.real, self.synthetic = (np.minimum(self.sizes, most) for most in room)
+        widths = self.real + self.synthetic
+        self.offset = np.cumsum(widths) - widths
+        self.width = int(widths.sum())
+        step = np.arange(total) // batch_size
+        self._starts, self._step = beside(starts), beside(step)
+        self._first = beside(self.offset[step])
+        self._behind = beside((self.offset + self.real - starts)[step] + np.arange(total))
+        kinds = np.repeat(np.tile([0, 1], len(widths)), self._kinds().reshape(-1))
+        self.synthetic_places = beside(np.flatnonzero(kinds))
+        self.share = beside(np.repeat(1.0 / self.sizes, widths))
+
+    def _kinds(self) -> NDArray[np.int64]:
+        return np.stack([self.real, self.synthetic], axis=1)
+
+    def places(self, orders: Array) -> Array:
+        """Return the case number at every place (lanes, places), -1 where it is empty."""
+        if not self.n_synthetic:
+            return orders
+        import torch
+
+        real = orders < self.n_real
+        one = real.long()
+        # How many real cases come before each, in the epoch and in its step.
+        earlier = one.cumsum(1) - one
+        rank = earlier - earlier[:, self._starts][:, self._step]
+        place = torch.where(real, self._first + rank, self._behind - rank)
+        empty = torch.full((len(orders), self.width), -1, device=orders.device)
+        return empty.scatter_(1, place, orders)
+
+    def steps_with_pairs(self, pairs: int) -> NDArray[np.int64]:
+        """Where each step finds its rows: all places, then the `pairs` rows of synthetic cases."""
+        before = np.cumsum(self.synthetic) - self.synthetic
+        kinds = self.width + self.synthetic.sum() * np.arange(pairs) + before[:, None]
+        begins = np.concatenate([self.offset[:, None], kinds], axis=1).reshape(-1)
+        lengths = np.column_stack([self.real, *[self.synthetic] * pairs]).reshape(-1)
+        every: NDArray[np.int64] = np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
+        return every + np.arange(lengths.sum())
+
+
+def usual_room(n_real: int, n_synthetic: int, batch_size: int) -> tuple[int, int]:
+    """Places of a step for real and for synthetic cases that nearly all drawn orders fit into."""
+    if not n_synthetic:
+        return batch_size, 0
+    share = n_synthetic / (n_real + n_synthetic)
+    spare = 1 + math.ceil(5 * math.sqrt(batch_size * share * (1 - share)))
+    return tuple(  # type: ignore[return-value]
+        min(batch_size, math.ceil(batch_size * part) + spare) for part in (1 - share, share)
+    )
+
+
+class _Drawn(NamedTuple):
+    """Orders of a few epochs, (epochs, lanes, cases), and the room their steps need."""
+
+    orders: Array
+    lanes: NDArray[np.int64]
+    needs: list[Future[tuple[int, int]]]
+
+    def room(self) -> tuple[int, int]:
+        """Places a step needs for real and for synthetic cases, once all is drawn."""
+        real, synthetic = zip(*(need.result() for need in self.needs), strict=True)
+        return max(real), max(synthetic)
 
 
 class _Pairs(NamedTuple):
@@ -103,13 +166,34 @@ class Lanes(Group):
         self.generators = [np.random.default_rng(group[0].order) for group in groups]
         self.pairs: _Pairs | None = None
         super().__init__(data, held, [task for group in groups for task in group], batch_size)
-        self.rows = data.index(np.stack([group[0].rows for group in groups]))
+        self.lane_rows = data.index(np.stack([group[0].rows for group in groups]))
+        self.room = usual_room(self.n_real, self.n_synthetic, batch_size)
+        self.cuda = self.data.X.device.type == "cuda"
+        self.warm = False
 
     def run(self, limit: int, patience: int, advance: Callable[[float], object]) -> list[Fit]:
         """Train until every probe has stopped or `limit` epochs are done."""
-        with ThreadPoolExecutor(1) as self.beside:
-            self.coming = self._draw()
-            return self._run(limit, patience, advance)
+        record = Record(self.tasks, limit, patience, advance)
+        running, epoch = self.live, 0  # those in the matrix are `live` until half have stopped
+        with ThreadPoolExecutor(DRAWING_THREADS) as self.beside:
+            coming = self._draw(limit)
+            self._set_up(record)
+            while len(running) and epoch < limit:
+                drawn, room = coming, coming.room()  # all drawn: the next ones follow in order
+                coming = self._draw(limit - epoch - len(drawn.orders))
+                for losses in self._train(drawn, room):
+                    epoch += 1
+                    _, stopped = record.add(epoch, running, losses)
+                    running = running[~stopped]
+                    if len(running) == 0:
+                        break
+                if 0 < len(running) <= len(self.live) // 2:
+                    self._save()
+                    self._drop(np.isin(self.live, running))
+                    self._set_up(record)
+        record.unstopped()
+        self._save()
+        return record.fits(self.best_weights, self.best_intercept)
 
     # -- what belongs to the columns still in training ------------------------------------------
 
@@ -163,33 +247,182 @@ class Lanes(Group):
             shares.append([left for left, _ in both] + [right for _, right in both])
         return _Pairs(self.data.index(rows), self.data.array(shares), number)
 
+    # -- epochs -----------------------------------------------------------------------------------
+
+    def _draw(self, epochs: int) -> _Drawn:
+        """Draw the coming epochs' orders of each lane in training, beside the training."""
+        import torch
+
+        cases = self.n_real + self.n_synthetic
+        most = min(EPOCHS_TOGETHER, max(1, DRAWN_TOGETHER // (cases * len(self.lanes))))
+        shape = (max(0, min(epochs, most)), len(self.lanes), cases)
+        orders = torch.empty(shape, dtype=torch.int64, pin_memory=self.cuda)
+        starts = np.arange(0, cases, self.batch_size)
+        sizes = np.diff(np.append(starts, cases))
+
+        def draw(place: int, lane: int) -> tuple[int, int]:
+            mine = orders.numpy()[:, place]
+            for order in mine:
+                order[...] = self.generators[lane].permutation(cases)
+            real = np.add.reduceat(mine < self.n_real, starts, axis=1, dtype=np.int64)
+            return int(real.max(initial=0)), int((sizes - real).max(initial=0))
+
+        needs = [self.beside.submit(draw, *pair) for pair in enumerate(self.lanes.tolist())]
+        return _Drawn(orders, self.lanes, needs)
+
+    def _train(self, drawn: _Drawn, room: tuple[int, int]) -> Iterator[NDArray[np.float64]]:
+        """Train as many epochs as are drawn; yield their losses of all probes, NaN of those gone."""
+        if room[0] > self.room[0] or room[1] > self.room[1]:
+            self.room = (max(room[0], self.room[0]), max(room[1], self.room[1]))
+            self._set_layout()
+        orders = drawn.orders
+        if len(drawn.lanes) > len(self.lanes):  # some were dropped since
+            orders = orders[:, np.isin(drawn.lanes, self.lanes)]
+        self.position.zero_()
+        for order in orders:
+            self.orders.copy_(order, non_blocking=self.cuda)
+            self._repeat()
+        self.step_count += len(orders) * self.n_steps
+        first = np.searchsorted(self.slots, self.live)
+        for losses in to_host(self.history[: len(orders)]):
+            result = np.full(len(self.tasks), np.nan)
+            result[self.live] = losses[first]
+            yield result
+
+    def _repeat(self) -> None:
+        """Train one epoch: on a CUDA card as a graph, recorded when the second one comes."""
+        if not self.cuda or not self.warm:
+            self.warm = True  # libraries that start with their first use must not be recorded
+            self._epoch()
+            return
+        import torch
+
+        if self.graph is None:
+            self.graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+            recording = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            recording.wait_stream(here)
+            with torch.cuda.stream(recording):
+                self.graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self._epoch()
+                finally:
+                    self.graph.capture_end()
+            here.wait_stream(recording)
+        self.graph.replay()
+
+    def _epoch(self) -> None:
+        """Every lane's cases in its new order, then the losses and what stops by them."""
+        for batch in self._arranged(self.layout.places(self.orders)):
+            self._step(batch)
+        self._stop(self._losses())
+
+    def _set_up(self, record: Record) -> None:
+        """Set up what the epochs read and write for the probes in the matrix."""
+        import torch
+
+        device, slots = self.data.device, self.slots
+
+        def beside(values: Any) -> Array:
+            return torch.as_tensor(values, device=device)
+
+        varied = not isinstance(self.rate, float)
+        self.moved = torch.zeros_like(self.flat) if varied else self.flat
+        self.moved.grad = self.gradient
+        self.optimiser = torch.optim.Adam(
+            [self.moved],
+            lr=1.0 if varied else self.rate,
+            betas=(BETA_1, BETA_2),
+            eps=EPSILON,
+            fused=True,
+            capturable=self.cuda,
+        )
+        self.optimiser.state[self.moved] = {
+            "step": torch.tensor(float(self.step_count), device=device),
+            "exp_avg": self.moments[0],
+            "exp_avg_sq": self.moments[1],
+        }
+        columns = self.data.index(column_numbers(slots, self.n_columns))
+        self.kept_weights, self.kept_intercept = (
+            self.best_weights[columns],
+            self.best_intercept[columns],
+        )
+        self.stops, self.stopped = beside(record.stops[slots]), beside(record.done[slots])
+        self.lowest, self.best = beside(record.lowest[slots]), beside(record.best[slots])
+        self.patience, self.epoch = record.patience, beside(max(map(len, record.history)))
+        self.position = torch.zeros(1, dtype=torch.int64, device=device)
+        self.history = torch.zeros(EPOCHS_TOGETHER, len(slots), dtype=torch.float64, device=device)
+        cases = self.n_real + self.n_synthetic
+        self.orders = torch.zeros(len(self.lanes), cases, dtype=torch.int64, device=device)
+        self.rows = self.lane_rows[self.data.index(self.lanes)]
+        self._set_layout()
+
+    def _set_layout(self) -> None:
+        """Give the steps the room they need."""
+        self.layout = Layout(
+            self.data.device,
+            n_real=self.n_real,
+            n_synthetic=self.n_synthetic,
+            batch_size=self.batch_size,
+            room=self.room,
+        )
+        if self.n_synthetic:
+            pairs = self.pair_rows.shape[1]
+            self.with_pairs = self.data.index(self.layout.steps_with_pairs(pairs))
+        self.graph: Any = None
+
+    def _stop(self, losses: Array) -> None:
+        """Keep the weights of probes that got better; stop those that have not for too long."""
+        import torch
+
+        self.epoch += 1
+        self.history.index_copy_(0, self.position, losses[None])
+        self.position += 1
+        better = (losses < self.lowest) & ~self.stopped | ~self.stops
+        torch.where(better, losses, self.lowest, out=self.lowest)
+        torch.where(better, self.epoch, self.best, out=self.best)
+        column = better.repeat_interleave(self.n_columns, output_size=len(self.kept_intercept))
+        torch.where(column, self.intercept, self.kept_intercept, out=self.kept_intercept)
+        torch.where(column[:, None], self.weights, self.kept_weights, out=self.kept_weights)
+        self.stopped |= self.stops & (self.epoch - self.best >= self.patience)
+
+    def _save(self) -> None:
+        """Remember the kept weights of the probes in the matrix."""
+        first = np.searchsorted(self.slots, self.live)
+        here = self.data.index(column_numbers(first, self.n_columns))
+        there = self.data.index(column_numbers(self.live, self.n_columns))
+        self.best_weights[there] = self.kept_weights[here]
+        self.best_intercept[there] = self.kept_intercept[here]
+
     # -- training ---------------------------------------------------------------------------------
 
-    def _batches(self, generator: np.random.Generator) -> Iterator[Batch]:  # noqa: ARG002
-        """One epoch: every lane's cases in its own new order."""
-        drawn = self.coming.result()
-        orders = self.data.index(np.stack([drawn[i] for i in self.lanes.tolist()]))
-        self.coming = self._draw()
-        layout = lay_out(self.data, orders, self.n_real, self.batch_size)
-        targets = self._arranged(self.targets, layout.cases)
-        weights = self._weights_of(layout)
-        cases = layout.cases
-        if self.n_synthetic:  # any row does where a synthetic case stands: it is left out below
-            cases = self.xp.where(cases < self.n_real, cases, self.xp.zeros_like(cases))
-        rows = self._arranged(self.rows[self.data.index(self.lanes)], cases)
-        pairs = 0
+    def _arranged(self, cases: Array) -> Iterator[Batch]:
+        """The batches of an epoch, of the cases at its places (lanes, places)."""
+        layout, weights, rows = self.layout, self.case_weights, self.rows
+        numbers = cases if not self.n_synthetic else cases.clamp(min=0)
+        targets = self._by_lane(self.targets, numbers)
+        if weights is not None:
+            weights = self._by_lane(weights, numbers) * layout.share.to(weights.dtype)
         if self.n_synthetic:
-            places = np.flatnonzero(_by_kind(0, 1, layout.real, layout.synthetic))
-            numbers = self.xp.take(layout.cases, self.data.index(places), axis=1)
-            numbers -= self.n_real
-            rows, pairs = self._with_pairs(rows, numbers, layout), self.pair_rows.shape[1]
+            filled = (cases >= 0) * layout.share.to(self.data.dtype)
+            per_lane = len(self.targets) // len(cases)
+            if weights is None:
+                weights = filled.repeat_interleave(per_lane, 0, output_size=len(self.targets))
+            else:
+                weights *= (cases >= 0).repeat_interleave(
+                    per_lane, 0, output_size=len(self.targets)
+                )
+            real = numbers.clamp(max=self.n_real - 1)  # where a synthetic case stands: left out
+            rows = self._with_pairs(rows.gather(1, real), numbers)
+        else:
+            rows = rows.gather(1, numbers)
+        pairs = self.pair_rows.shape[1] if self.n_synthetic else 0
         start = done = first = 0
         for size, real, extra in zip(
             layout.sizes.tolist(), layout.real.tolist(), layout.synthetic.tolist(), strict=True
         ):
             part, last = slice(start, start + real + extra), first + real + pairs * extra
             yield Batch(
-                size=size,
+                size=size if weights is None else 1,  # else the weights are divided by it
                 rows=rows[:, first:last],
                 synthetic=slice(done, done + extra),
                 targets=targets[:, part],
@@ -197,45 +430,33 @@ class Lanes(Group):
             )
             start, done, first = part.stop, done + extra, last
 
-    def _draw(self) -> Future[dict[int, NDArray[np.int64]]]:
-        """Draw the coming epoch's order of each lane in training, beside the training."""
-        cases, chosen = self.n_real + self.n_synthetic, self.lanes.tolist()
-        return self.beside.submit(
-            lambda: {i: self.generators[i].permutation(cases) for i in chosen}
-        )
+    def _by_lane(self, values: Array, numbers: Array) -> Array:
+        """Columns of each lane's rows of `values` by its own `numbers`."""
+        split = values.reshape(len(numbers), -1, values.shape[1])
+        every = numbers[:, None].expand(-1, split.shape[1], -1)
+        return split.gather(2, every).reshape(len(values), -1)
 
-    def _weights_of(self, layout: Layout) -> Array | None:
-        """Weight of every case in its step, 0 in an empty place; None: all are the same."""
-        weights = self.case_weights
-        if weights is not None:
-            weights = self._arranged(weights, layout.cases)
-        if layout.filled is None:
-            return weights
-        lane = np.repeat(np.arange(len(self.lanes)), self.weights.shape[0] // len(self.lanes))
-        counts = self.xp.astype(layout.filled[self.data.index(lane)], self.data.dtype)
-        return counts if weights is None else weights * counts
-
-    def _with_pairs(self, rows: Array, numbers: Array, layout: Layout) -> Array:
+    def _with_pairs(self, rows: Array, numbers: Array) -> Array:
         """Put the pairs of each step's synthetic cases behind its real cases' rows.
 
-        `rows` (lanes, places) has room for the synthetic cases themselves, which is left out;
-        `numbers` (lanes, S) are theirs, in the order of the steps.
+        `rows` (lanes, places) has room for the synthetic cases themselves, which is left out.
         """
         lanes, pairs, size = self.pair_rows.shape
+        chosen = numbers[:, self.layout.synthetic_places] - self.n_real
+        chosen = chosen.clamp(min=0)  # an empty place
         flat = (lanes * pairs, size)
-        every = self.xp.reshape(self.pair_rows, flat)
-        chosen = self.xp.reshape(self._arranged(every, numbers), (lanes, -1))
-        shares = self._arranged(self.xp.reshape(self.pair_shares, flat), numbers)
-        self.shares = self.xp.reshape(shares, (lanes, 1, pairs, -1))
-        # In one row: all real places, then the pairs, kind after kind. Where each step finds its own:
-        total, size = rows.shape[1], numbers.shape[1]
-        place = np.cumsum(layout.real + layout.synthetic) - (layout.real + layout.synthetic)
-        before = np.cumsum(layout.synthetic) - layout.synthetic
-        kinds = total + size * np.arange(pairs) + before[:, None]
-        begins = np.concatenate([place[:, None], kinds], axis=1).reshape(-1)
-        lengths = np.column_stack([layout.real, *[layout.synthetic] * pairs]).reshape(-1)
-        step = np.repeat(begins - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-        return self.xp.take(self.xp.concat([rows, chosen], axis=1), self.data.index(step), axis=1)
+        both = self._by_lane(self.pair_rows.reshape(flat), chosen).reshape(lanes, -1)
+        shares = self._by_lane(self.pair_shares.reshape(flat), chosen)
+        self.shares = shares.reshape(lanes, 1, pairs, -1)
+        return self.xp.concat([rows, both], axis=1)[:, self.with_pairs]
+
+    def _adam(self) -> None:
+        if self.moved is self.flat:
+            self.optimiser.step()
+        else:  # every probe its own rate
+            self.moved.zero_()
+            self.optimiser.step()
+            self.flat.addcmul_(self.moved, self.rate)
 
     def _forward(self, batch: Batch) -> Array:
         xp, (columns, size) = self.xp, batch.targets.shape
@@ -261,19 +482,14 @@ class Lanes(Group):
             back = xp.concat([back[..., : size - extra], pairs], axis=2)
         xp.matmul(back, self.gathered, out=self.stacked_slope)
 
-    def _arranged(self, values: Array, numbers: Array) -> Array:
-        """Columns of each lane's rows of `values` by its own `numbers`."""
-        lanes = numbers.shape[0]
-        split = self.xp.reshape(values, (lanes, -1, values.shape[1]))
-        lane = self.data.index(np.arange(lanes))[:, None, None]
-        row = self.data.index(np.arange(split.shape[1]))[None, :, None]
-        return self.xp.reshape(split[lane, row, numbers[:, None, :]], (values.shape[0], -1))
-
     # -- validation -------------------------------------------------------------------------------
 
     def _set_columns(self) -> None:
         super()._set_columns()
         self.stacked = self._stack_held()
+        self.selected_places = [
+            self.data.index(np.searchsorted(self.slots, chosen.probes)) for chosen in self.selected
+        ]
 
     def _stack_held(self) -> _Stacked | None:
         """Validation sets as chosen, where every lane has a small one of its own."""
@@ -301,23 +517,19 @@ class Lanes(Group):
             weights[mine, :n] = 1.0 / n if own is None else own[data.index(inside)] / n
         return _Stacked(xp.matrix_transpose(rows), targets, weights)
 
-    def _evaluate(self) -> NDArray[np.float64]:
+    def _losses(self) -> Array:
+        """Mean validation loss of every probe in the matrix, in double precision."""
         if self.stacked is None:
-            return super()._evaluate()
+            if len(self.selected) == 1 and self.selected[0].columns is None:
+                return self._mean_loss(self.selected[0])
+            losses = self.xp.full_like(self.lowest, math.inf)
+            for chosen, place in zip(self.selected, self.selected_places, strict=True):
+                losses[place] = self._mean_loss(chosen)
+            return losses
         rows, targets, weights = self.stacked
         logits = self.xp.reshape(self.stacked_weights @ rows, targets.shape)
         logits *= self.factor
         logits += self.intercept[:, None]
         values = loss(self.xp, logits, targets, self.n_columns, None)
         values *= weights
-        result = np.full(len(self.tasks), np.nan)
-        result[self.slots] = to_host(self.xp.sum(values, axis=1, dtype=self.xp.float64))
-        return self._finite(result)
-
-
-def _by_kind(
-    if_real: int, if_synthetic: int, real: NDArray[np.int64], synthetic: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """One value at every real, another at every synthetic place of an epoch."""
-    widths = np.stack([real, synthetic], axis=1).reshape(-1)
-    return np.repeat(np.tile([if_real, if_synthetic], len(real)), widths)
+        return self.xp.sum(values, axis=1, dtype=self.xp.float64)
