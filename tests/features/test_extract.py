@@ -365,9 +365,9 @@ def test_full_disk_then_resumed(
 def test_compiled_networks_see_one_shape(
     tiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch, "compile", lambda module, **_: module)
+    monkeypatch.setattr("scalecal.features.encoding.compiled", lambda module: module)
     images, encoder = open_tiles(tiles), tiny_encoder()
-    run(images, tmp_path / "f", encoder, compile=True, dtype="float32")
+    run(images, tmp_path / "f", encoder, compile="on", dtype="float32")
     assert set(encoder.module.shapes) == {(3, 3, 16, 16)}
     found = np.asarray(load_features(tmp_path / "f").X)
     np.testing.assert_allclose(found, reference(images), atol=2e-6)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.checks import library
 from scalecal.solvers.group import (
     BETA_1,
     BETA_2,
@@ -54,7 +55,7 @@ class Layout:
     Examples
     --------
     >>> import torch
-    >>> layout = Layout(torch.device("cpu"), n_real=3, n_synthetic=1, batch_size=2, room=(2, 1))
+    >>> layout = Layout("cpu", n_real=3, n_synthetic=1, batch_size=2, room=(2, 1))
     >>> layout.places(torch.tensor([[3, 0, 1, 2], [1, 0, 2, 3]])).tolist()
     [[0, -1, 3, 1, 2, -1], [1, 0, -1, 2, -1, 3]]
     """
@@ -68,7 +69,7 @@ class Layout:
         batch_size: int,
         room: tuple[int, int],
     ) -> None:
-        import torch
+        torch = library("torch", "training on torch tensors")
 
         def beside(values: NDArray[np.int64]) -> Array:
             return torch.as_tensor(values, device=device)
@@ -95,7 +96,7 @@ class Layout:
         """Return the case number at every place (lanes, places), -1 where it is empty."""
         if not self.n_synthetic:
             return orders
-        import torch
+        torch = library("torch", "training on torch tensors")
 
         real = orders < self.n_real
         one = real.long()
@@ -165,6 +166,7 @@ class Lanes(Group):
         self.per_lane = len(groups[0])
         self.generators = [np.random.default_rng(group[0].order) for group in groups]
         self.pairs: _Pairs | None = None
+        self.graph: Any = None  # of an epoch
         super().__init__(data, held, [task for group in groups for task in group], batch_size)
         self.lane_rows = data.index(np.stack([group[0].rows for group in groups]))
         self.room = usual_room(self.n_real, self.n_synthetic, batch_size)
@@ -251,7 +253,7 @@ class Lanes(Group):
 
     def _draw(self, epochs: int) -> _Drawn:
         """Draw the coming epochs' orders of each lane in training, beside the training."""
-        import torch
+        torch = library("torch", "training on torch tensors")
 
         cases = self.n_real + self.n_synthetic
         most = min(EPOCHS_TOGETHER, max(1, DRAWN_TOGETHER // (cases * len(self.lanes))))
@@ -295,11 +297,11 @@ class Lanes(Group):
             self.warm = True  # libraries that start with their first use must not be recorded
             self._epoch()
             return
-        import torch
+        torch = library("torch", "training on torch tensors")
 
         if self.graph is None:
             self.graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-            recording = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            recording = torch.cuda.Stream()
             recording.wait_stream(here)
             with torch.cuda.stream(recording):
                 self.graph.capture_begin(capture_error_mode="thread_local")
@@ -318,7 +320,7 @@ class Lanes(Group):
 
     def _set_up(self, record: Record) -> None:
         """Set up what the epochs read and write for the probes in the matrix."""
-        import torch
+        torch = library("torch", "training on torch tensors")
 
         device, slots = self.data.device, self.slots
 
@@ -368,11 +370,11 @@ class Lanes(Group):
         if self.n_synthetic:
             pairs = self.pair_rows.shape[1]
             self.with_pairs = self.data.index(self.layout.steps_with_pairs(pairs))
-        self.graph: Any = None
+        self.graph = None
 
     def _stop(self, losses: Array) -> None:
         """Keep the weights of probes that got better; stop those that have not for too long."""
-        import torch
+        torch = library("torch", "training on torch tensors")
 
         self.epoch += 1
         self.history.index_copy_(0, self.position, losses[None])
