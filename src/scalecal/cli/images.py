@@ -221,7 +221,9 @@ def extract(
     ] = None,
     compile: Annotated[
         str | None,
-        typer.Option(help="torch.compile: auto (on a card, where it pays for its start), on or off."),
+        typer.Option(
+            help="torch.compile: auto (on a card, where it pays for its start), on or off."
+        ),
     ] = None,
     exact: Annotated[
         bool | None, typer.Option("--exact", help="Resize on the CPU, by Pillow, as published.")

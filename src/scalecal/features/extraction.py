@@ -363,7 +363,7 @@ def extract(
                 shard_rows=shard_rows,
                 dtype=dtype,
                 note={
-                    **_note(images, setup),
+                    "form": images.about.form,
                     **{k: stored[k] for k in ("requested_batch_size",) if k in stored},
                 },
             )
@@ -371,7 +371,7 @@ def extract(
         if not store.complete:
             name = engine if isinstance(engine, str) else type(engine).__name__
             store.log(f"engine: {name}, {setup.machine}, {threads} workers")
-            _fill(store, setup, _note(images, setup), batch_size, run, progress)
+            _fill(store, setup, images.about.form, batch_size, run, progress)
         manifest = store.finish()
     return ExtractionResult(manifest["n"], manifest["n_skipped"], path)
 
@@ -386,6 +386,7 @@ def _settings(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
         "preprocessing": {**preprocess, "by": "pillow" if options.by_pillow else "torch"},
         "device": options.device.partition(":")[0],
         "precision": options.precision,
+        **({} if setup.fp8 is None else {"fp8": setup.fp8}),
         "compile": options.compile,
         "batch_size": options.batch_size,
         "dataset": {
@@ -395,11 +396,6 @@ def _settings(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
             "classes": list(images.classes) or None,
         },
     }
-
-
-def _note(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
-    """Return what the manifest says besides."""
-    return {"form": images.about.form, **({} if setup.fp8 is None else {"fp8": setup.fp8})}
 
 
 def _stored_table(images: ImageSet) -> pd.DataFrame:
@@ -432,7 +428,7 @@ def _sample(n: int, size: int) -> NDArray[np.int64]:
 def _fill(
     store: StoreWriter,
     setup: ExtractionSetup,
-    note: dict[str, Any],
+    form: str,
     asked: int | None,
     run: Callable[[StoreWriter, EncodingOptions, Progress], None],
     progress: bool,
@@ -453,8 +449,8 @@ def _fill(
                     raise
             # Outside the handler: the error's frames would hold the memory that ran out.
             smaller = halved(options.batch_size, setup.record.name)
-            requested = {} if asked is None else {"requested_batch_size": asked}
-            store.restart({**note, **requested}, batch_size=smaller)
+            note = {} if asked is None else {"requested_batch_size": asked}
+            store.restart({"form": form, **note}, batch_size=smaller)
             options = replace(options, batch_size=smaller)
             bar.restart()
         store.log(f"{left} images left at the start, {bar.speed:.1f} images/s")

@@ -90,7 +90,9 @@ def with_fp8(module: Module) -> Module:
 
         def forward(self, batch: torch.Tensor) -> torch.Tensor:
             rows = batch.reshape(-1, batch.shape[-1])
-            product: torch.Tensor = scaled_product(*to_rows(rows), self.rounded, self.scale, self.short_bias)
+            product: torch.Tensor = scaled_product(
+                *to_rows(rows), self.rounded, self.scale, self.short_bias
+            )
             return product.reshape(*batch.shape[:-1], -1)
 
     copied: Any = shared_copy(module)
@@ -138,7 +140,7 @@ def displacement(
         ranks.append(rank / np.maximum(np.linalg.norm(rank, axis=1, keepdims=True), 1e-12))
     figures["neighbours"] = float(np.einsum("ij,ij->i", *ranks).mean())
     if labels is not None and len(np.unique(labels)) > 1:
-        probe = LinearProbe().fit(exact, labels)
+        probe = LinearProbe(max_epochs=200, min_steps=0).fit(exact, labels)
         change = probe.predict_proba(moved) - probe.predict_proba(exact)
         figures["probability"] = float(np.abs(change).mean())
     return figures
