@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.made import EVERY, PAPER_WITHOUT_VOTES, table
 from scalecal.engines import open_engine
 from scalecal.io.features import Features
-from scalecal.paper.reproduction import Training, train_cell, train_seeds_on
+from scalecal.paper.reproduction import Training, cell_folder, train_cell, train_seeds_on
 from scalecal.paper.sources import Source
 
 DIMS = (1536, 1024, 512, 768, 768, 768, 512, 2048)  # the paper's eight encoders
@@ -42,7 +42,9 @@ def run(
     votes: bool,
     methods: list[str],
     args: argparse.Namespace,
-) -> None:
+    out: Path,
+) -> float:
+    """Write features, train, and print and return the seconds of the training."""
     n = sum(split)
     training = Training(range(args.seeds), methods=methods, sweep=False, device=args.device)
     with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +54,7 @@ def run(
             write(path, n, dim, number)
             opened = partial(read, path, split, votes)
             source = Source(name, f"encoder{number}", "memory", opened)
-            cells.append((source, Path(folder, "cells", str(number))))
+            cells.append((source, cell_folder(out, source)))
         start = time.perf_counter()
         if args.workers:
             with open_engine("local", workers=args.workers) as pool:
@@ -68,6 +70,18 @@ def run(
         f"{whole:.1f} s",
         flush=True,
     )
+    return whole
+
+
+def both(args: argparse.Namespace, out: Path) -> float:
+    """Run the grids asked for; return the seconds."""
+    seconds = 0.0
+    if args.only != "pcam":
+        seconds += run("mhist", (2175, 0, 977), True, EVERY, args, out)
+    if args.only != "mhist":
+        split = (262144, 32768, 32768)
+        seconds += run("pcam", split, False, PAPER_WITHOUT_VOTES, args, out)
+    return seconds
 
 
 def quiet(_: str) -> None:
@@ -92,10 +106,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="processes on the CPU")
     parser.add_argument("--only", choices=["mhist", "pcam"])
     args = parser.parse_args()
-    if args.only != "pcam":
-        run("mhist-sized", (2175, 0, 977), True, EVERY, args)
-    if args.only != "mhist":
-        run("pcam-sized", (262144, 32768, 32768), False, PAPER_WITHOUT_VOTES, args)
+    with tempfile.TemporaryDirectory() as out:
+        both(args, Path(out))
 
 
 if __name__ == "__main__":
