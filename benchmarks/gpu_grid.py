@@ -1,6 +1,6 @@
 """The experiment grid on a GPU: MHIST's size and PatchCamelyon's, from features on disk to predictions.
 
-Run: PYTHONPATH=src python -m benchmarks.gpu_grid [--device cuda] [--encoders 8] [--seeds 10]
+Run: PYTHONPATH=src python -m benchmarks.gpu_grid [--device cuda] [--workers 8] [--encoders 8] [--seeds 10]
 
 Features are random (with a signal), in float16 shards as `scalecal extract` writes them, so that reading
 from disk is part of the time.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -57,14 +57,14 @@ def run(
             cells.append((source, cell_folder(out, source)))
         start = time.perf_counter()
         if args.workers:
-            with open_engine("local", workers=args.workers) as pool:
-                train_seeds_on(pool, cells, replace(training, device="cpu"), progress=quiet)
+            with open_engine("local", workers=args.workers, num_gpus=0) as pool:
+                train_seeds_on(pool, cells, training, progress=quiet)
         for (source, cell), dim in zip(cells, DIMS, strict=False):
             begin = time.perf_counter()
             train_cell(source, cell, training, progress=quiet)
             print(f"  {name}, d = {dim}: {time.perf_counter() - begin:.1f} s", flush=True)
         whole = time.perf_counter() - start
-    where = f"{args.workers} processes" if args.workers else args.device
+    where = f"{args.device}, {args.workers} processes" if args.workers else args.device
     print(
         f"{name}: {args.encoders} encoders x {args.seeds} seeds x {len(methods)} methods on {where}: "
         f"{whole:.1f} s",
@@ -90,11 +90,15 @@ def quiet(_: str) -> None:
 
 def write(path: Path, n: int, dim: int, seed: int) -> None:
     """Write random float16 features."""
-    rng = np.random.default_rng(seed)
     stored = np.lib.format.open_memmap(path, "w+", np.float16, (n, dim))
-    for first in range(0, n, 16384):
+
+    def fill(first: int) -> None:
         rows = min(16384, n - first)
+        rng = np.random.default_rng([seed, first])
         stored[first : first + 16384] = rng.standard_normal((rows, dim), dtype=np.float32)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, range(0, n, 16384)))
     stored.flush()
 
 
@@ -103,7 +107,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--encoders", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--workers", type=int, help="processes on the CPU")
+    parser.add_argument("--workers", type=int, help="processes, which share a card")
     parser.add_argument("--only", choices=["mhist", "pcam"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as out:

@@ -115,7 +115,7 @@ def grids() -> dict[str, float]:
     """Train both grids and make tables and figures."""
     from scalecal.paper.reproduction import judge_run
 
-    args = argparse.Namespace(device="cuda", encoders=8, seeds=10, workers=None, only=None)
+    args = argparse.Namespace(device="cuda", encoders=8, seeds=10, workers=8, only=None)
     with tempfile.TemporaryDirectory() as out:
         parts = {}
         for name in ("mhist", "pcam"):

@@ -90,6 +90,20 @@ def test_steps_get_more_room_where_an_order_needs_it(monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-12)
 
 
+def test_long_epochs_are_taken_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = data(seed=7)
+    tasks = grid(X, y, seeds=2)
+    options: dict[str, Any] = {"batch_size": 16, "max_epochs": 4, "min_steps": 0, "patience": 3}
+    monkeypatch.setattr(lanes_module, "STRETCH", 4)
+    seen = []
+    stretch = Lanes._stretch
+    monkeypatch.setattr(Lanes, "_stretch", lambda self: (seen.append(1), stretch(self))[1])
+    together = train(torch.tensor(X), tasks, **options)
+    assert len(seen) > 20
+    for one, other in zip(train(X, tasks, **options), together, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-9)
+
+
 def several_classes(X: Any, y: Any, seeds: int, scaling: Scaling) -> list[Task]:
     """Three probes a seed with two sets of synthetic cases, validation sets of unequal size."""
     eye, tasks = np.eye(3), []

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "fp8")
 COMPILE = ("auto", "on", "off")
 
-COMPILED_FROM = 4e15
+COMPILED_FROM = 1.5e16
 """Floating-point operations of a whole extraction from which compiling pays for its start."""
 
 

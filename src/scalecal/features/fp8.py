@@ -69,7 +69,13 @@ def scaled_product(a: Any, a_scale: Any, b: Any, b_scale: Any, bias: Any) -> Any
     import torch
 
     return torch._scaled_mm(
-        a, b.t(), scale_a=a_scale, scale_b=b_scale.t(), bias=bias, out_dtype=torch.bfloat16
+        a,
+        b.t(),
+        scale_a=a_scale,
+        scale_b=b_scale.t(),
+        bias=bias,
+        out_dtype=torch.bfloat16,
+        use_fast_accum=True,  # of no more bits than the units keep by themselves
     )
 
 

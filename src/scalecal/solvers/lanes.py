@@ -9,7 +9,9 @@ result is that of each group trained alone.
 
 An epoch, early stopping included, reads nothing but tensors of fixed shape and place. So on a CUDA
 card it is recorded once as a graph and repeated by a single call; elsewhere the same lines run one
-by one. The host draws orders ahead and looks at the losses of several epochs together.
+by one. Recording a step costs as much as taking it a hundred times, so the graph of a long epoch is
+one of a stretch of steps, repeated. The host draws orders ahead and looks at the losses of several
+epochs together.
 """
 
 from __future__ import annotations
@@ -47,6 +49,12 @@ DRAWN_TOGETHER = 1 << 22
 """or as many as draw so many case numbers."""
 
 DRAWING_THREADS = 8
+
+STRETCH = 32
+"""Steps in the graph of a long epoch."""
+
+ADAM_PARTS, LEAST_PART = 32, 2048
+"""Parts that Adam's state is cut into, for as many of the card's processors, and their least size."""
 
 
 class Layout:
@@ -141,6 +149,15 @@ class _Drawn(NamedTuple):
         return max(real), max(synthetic)
 
 
+class _Arranged(NamedTuple):
+    """What steps read, one after another: of rows, places, places and synthetic places."""
+
+    rows: Array  # (lanes, rows), of real cases and of the pairs of synthetic ones
+    targets: Array  # (columns, places)
+    weights: Array | None  # the same shape
+    shares: Array | None  # (lanes, 1, pairs, synthetic places)
+
+
 class _Pairs(NamedTuple):
     """Synthetic cases of all lanes: K sets each, and which of them a column trains on."""
 
@@ -166,7 +183,8 @@ class Lanes(Group):
         self.per_lane = len(groups[0])
         self.generators = [np.random.default_rng(group[0].order) for group in groups]
         self.pairs: _Pairs | None = None
-        self.graph: Any = None  # of an epoch
+        self.window: _Arranged | None = None  # of a stretch
+        self.graphs: dict[str, Any] = {}
         super().__init__(data, held, [task for group in groups for task in group], batch_size)
         self.lane_rows = data.index(np.stack([group[0].rows for group in groups]))
         self.room = usual_room(self.n_real, self.n_synthetic, batch_size)
@@ -283,7 +301,7 @@ class Lanes(Group):
         self.position.zero_()
         for order in orders:
             self.orders.copy_(order, non_blocking=self.cuda)
-            self._repeat()
+            self._epoch()
         self.step_count += len(orders) * self.n_steps
         first = np.searchsorted(self.slots, self.live)
         for losses in to_host(self.history[: len(orders)]):
@@ -291,30 +309,51 @@ class Lanes(Group):
             result[self.live] = losses[first]
             yield result
 
-    def _repeat(self) -> None:
-        """Train one epoch: on a CUDA card as a graph, recorded when the second one comes."""
-        if not self.cuda or not self.warm:
-            self.warm = True  # libraries that start with their first use must not be recorded
-            self._epoch()
+    def _epoch(self) -> None:
+        """Every lane's cases in its new order, then the losses and what stops by them."""
+        self._play(self._arrange)
+        for k in range(self.stretches):
+            here = self._span(k * STRETCH, (k + 1) * STRETCH)
+            if self.window is None:
+                self.window = _Arranged(*(None if v is None else v.clone() for v in here))
+            for there, values in zip(self.window, here, strict=True):
+                if values is not None:
+                    there.copy_(values)
+            self._play(self._stretch)
+        self._play(self._end)
+        self.warm = True
+
+    def _play(self, part: Callable[[], None]) -> None:
+        """Do a part of an epoch: on a CUDA card by its graph, recorded when the second epoch comes."""
+        if not self.cuda or not self.warm:  # what starts with its first use must not be recorded
+            part()
             return
         torch = library("torch", "training on torch tensors")
-
-        if self.graph is None:
-            self.graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        if part.__name__ not in self.graphs:
+            graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
             recording = torch.cuda.Stream()
             recording.wait_stream(here)
             with torch.cuda.stream(recording):
-                self.graph.capture_begin(capture_error_mode="thread_local")
+                graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    self._epoch()
+                    part()
                 finally:
-                    self.graph.capture_end()
+                    graph.capture_end()
             here.wait_stream(recording)
-        self.graph.replay()
+            self.graphs[part.__name__] = graph
+        self.graphs[part.__name__].replay()
 
-    def _epoch(self) -> None:
-        """Every lane's cases in its new order, then the losses and what stops by them."""
-        for batch in self._arranged(self.layout.places(self.orders)):
+    def _arrange(self) -> None:
+        self.arranged = self._in_places(self.layout.places(self.orders))
+
+    def _stretch(self) -> None:
+        assert self.window is not None
+        for batch in self._steps(self.window, 0, STRETCH):
+            self._step(batch)
+
+    def _end(self) -> None:
+        first, last = self.stretches * STRETCH, self.n_steps
+        for batch in self._steps(self._span(first, last), first, last):
             self._step(batch)
         self._stop(self._losses())
 
@@ -327,22 +366,12 @@ class Lanes(Group):
         def beside(values: Any) -> Array:
             return torch.as_tensor(values, device=device)
 
-        varied = not isinstance(self.rate, float)
-        self.moved = torch.zeros_like(self.flat) if varied else self.flat
-        self.moved.grad = self.gradient
-        self.optimiser = torch.optim.Adam(
-            [self.moved],
-            lr=1.0 if varied else self.rate,
-            betas=(BETA_1, BETA_2),
-            eps=EPSILON,
-            fused=True,
-            capturable=self.cuda,
-        )
-        self.optimiser.state[self.moved] = {
-            "step": torch.tensor(float(self.step_count), device=device),
-            "exp_avg": self.moments[0],
-            "exp_avg_sq": self.moments[1],
-        }
+        # Where every probe has its own rate, Adam moves zeros at rate 1, and the move is scaled.
+        self.varied = not isinstance(self.rate, float)
+        self.moved = torch.zeros_like(self.flat) if self.varied else self.flat
+        size = max(LEAST_PART, -(-len(self.flat) // ADAM_PARTS))
+        self.adam_parts = [part.split(size) for part in (self.moved, self.gradient, *self.moments)]
+        self.steps_done = torch.tensor(float(self.step_count), device=device)
         columns = self.data.index(column_numbers(slots, self.n_columns))
         self.kept_weights, self.kept_intercept = (
             self.best_weights[columns],
@@ -367,10 +396,12 @@ class Lanes(Group):
             batch_size=self.batch_size,
             room=self.room,
         )
+        self.n_pairs = self.pair_rows.shape[1] if self.n_synthetic else 0
         if self.n_synthetic:
-            pairs = self.pair_rows.shape[1]
-            self.with_pairs = self.data.index(self.layout.steps_with_pairs(pairs))
-        self.graph = None
+            self.with_pairs = self.data.index(self.layout.steps_with_pairs(self.n_pairs))
+        # The last step may be smaller than those of a stretch.
+        self.stretches = 0 if self.n_steps < 2 * STRETCH else (self.n_steps - 1) // STRETCH
+        self.window, self.graphs = None, {}
 
     def _stop(self, losses: Array) -> None:
         """Keep the weights of probes that got better; stop those that have not for too long."""
@@ -397,40 +428,60 @@ class Lanes(Group):
 
     # -- training ---------------------------------------------------------------------------------
 
-    def _arranged(self, cases: Array) -> Iterator[Batch]:
-        """The batches of an epoch, of the cases at its places (lanes, places)."""
+    def _in_places(self, cases: Array) -> _Arranged:
+        """What the steps of an epoch read, of the cases at its places (lanes, places)."""
         layout, weights, rows = self.layout, self.case_weights, self.rows
-        numbers = cases if not self.n_synthetic else cases.clamp(min=0)
-        targets = self._by_lane(self.targets, numbers)
-        if weights is not None:
-            weights = self._by_lane(weights, numbers) * layout.share.to(weights.dtype)
-        if self.n_synthetic:
-            filled = (cases >= 0) * layout.share.to(self.data.dtype)
-            per_lane = len(self.targets) // len(cases)
-            if weights is None:
-                weights = filled.repeat_interleave(per_lane, 0, output_size=len(self.targets))
-            else:
-                weights *= (cases >= 0).repeat_interleave(
-                    per_lane, 0, output_size=len(self.targets)
-                )
-            real = numbers.clamp(max=self.n_real - 1)  # where a synthetic case stands: left out
-            rows = self._with_pairs(rows.gather(1, real), numbers)
-        else:
-            rows = rows.gather(1, numbers)
-        pairs = self.pair_rows.shape[1] if self.n_synthetic else 0
-        start = done = first = 0
-        for size, real, extra in zip(
-            layout.sizes.tolist(), layout.real.tolist(), layout.synthetic.tolist(), strict=True
-        ):
-            part, last = slice(start, start + real + extra), first + real + pairs * extra
-            yield Batch(
-                size=size if weights is None else 1,  # else the weights are divided by it
-                rows=rows[:, first:last],
-                synthetic=slice(done, done + extra),
-                targets=targets[:, part],
-                weights=None if weights is None else weights[:, part],
+        if not self.n_synthetic:
+            if weights is not None:
+                weights = self._by_lane(weights, cases) * layout.share.to(weights.dtype)
+            return _Arranged(
+                rows.gather(1, cases), self._by_lane(self.targets, cases), weights, None
             )
-            start, done, first = part.stop, done + extra, last
+        numbers = cases.clamp(min=0)
+        # An empty place weighs nothing; the others are divided by their step's cases here.
+        counts = (cases >= 0) * layout.share.to(self.data.dtype)
+        n = len(self.targets)
+        counts = counts.repeat_interleave(n // len(cases), 0, output_size=n)
+        weights = counts if weights is None else self._by_lane(weights, numbers) * counts
+        real = numbers.clamp(max=self.n_real - 1)  # where a synthetic case stands: left out
+        rows, shares = self._with_pairs(rows.gather(1, real), numbers)
+        return _Arranged(rows, self._by_lane(self.targets, numbers), weights, shares)
+
+    def _ends(self, step: int) -> tuple[int, int, int]:
+        """Where a step begins among rows, places and synthetic places."""
+        layout, pairs = self.layout, self.n_pairs
+        real, extra = int(layout.real[:step].sum()), int(layout.synthetic[:step].sum())
+        return real + pairs * extra, real + (extra if pairs else 0), extra
+
+    def _span(self, first: int, last: int) -> _Arranged:
+        """The part of the arranged epoch that some steps read."""
+        (row, place, extra), ends = self._ends(first), self._ends(last)
+        rows, targets, weights, shares = self.arranged
+        return _Arranged(
+            rows[:, row : ends[0]],
+            targets[:, place : ends[1]],
+            None if weights is None else weights[:, place : ends[1]],
+            None if shares is None else shares[..., extra : ends[2]],
+        )
+
+    def _steps(self, span: _Arranged, first: int, last: int) -> Iterator[Batch]:
+        """The batches of some steps, whose part of the epoch is `span`."""
+        self.shares: Any = span.shares
+        base = self._ends(first)
+        for step in range(first, last):
+            (row, place, extra), ends = (
+                [at - start for at, start in zip(self._ends(k), base, strict=True)]
+                for k in (step, step + 1)
+            )
+            part = slice(place, ends[1])
+            size = int(self.layout.sizes[step])
+            yield Batch(
+                size=size if span.weights is None else 1,  # else the weights are divided by it
+                rows=span.rows[:, row : ends[0]],
+                synthetic=slice(extra, ends[2]),
+                targets=span.targets[:, part],
+                weights=None if span.weights is None else span.weights[:, part],
+            )
 
     def _by_lane(self, values: Array, numbers: Array) -> Array:
         """Columns of each lane's rows of `values` by its own `numbers`."""
@@ -438,8 +489,8 @@ class Lanes(Group):
         every = numbers[:, None].expand(-1, split.shape[1], -1)
         return split.gather(2, every).reshape(len(values), -1)
 
-    def _with_pairs(self, rows: Array, numbers: Array) -> Array:
-        """Put the pairs of each step's synthetic cases behind its real cases' rows.
+    def _with_pairs(self, rows: Array, numbers: Array) -> tuple[Array, Array]:
+        """Put the pairs of each step's synthetic cases behind its real cases' rows; and their shares.
 
         `rows` (lanes, places) has room for the synthetic cases themselves, which is left out.
         """
@@ -449,15 +500,28 @@ class Lanes(Group):
         flat = (lanes * pairs, size)
         both = self._by_lane(self.pair_rows.reshape(flat), chosen).reshape(lanes, -1)
         shares = self._by_lane(self.pair_shares.reshape(flat), chosen)
-        self.shares = shares.reshape(lanes, 1, pairs, -1)
-        return self.xp.concat([rows, both], axis=1)[:, self.with_pairs]
+        every = self.xp.concat([rows, both], axis=1)[:, self.with_pairs]
+        return every, shares.reshape(lanes, 1, pairs, -1)
 
     def _adam(self) -> None:
-        if self.moved is self.flat:
-            self.optimiser.step()
-        else:  # every probe its own rate
+        torch = library("torch", "training on torch tensors")
+        self.steps_done += 1
+        if self.varied:
             self.moved.zero_()
-            self.optimiser.step()
+        # What `torch.optim.Adam(fused=True)` calls; importing that takes seconds.
+        torch._fused_adam_(
+            *self.adam_parts,
+            [],
+            [self.steps_done] * len(self.adam_parts[0]),
+            lr=1.0 if self.varied else self.rate,
+            beta1=BETA_1,
+            beta2=BETA_2,
+            weight_decay=0.0,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
+        if self.varied:
             self.flat.addcmul_(self.moved, self.rate)
 
     def _forward(self, batch: Batch) -> Array:
