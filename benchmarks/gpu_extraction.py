@@ -135,7 +135,7 @@ def measure(name: str, patches: Any, folder: Path, asked: argparse.Namespace) ->
 
     seconds = asked.seconds
     encoder = load_encoder(get_encoder(name), weights="random", device="cuda")
-    compiled = pick_compile(asked.compile, encoder, PATCHCAMELYON)
+    compiled = pick_compile(asked.compile, encoder, PATCHCAMELYON, asked.precision)
     options = EncodingOptions("cuda", asked.precision, BATCH, compile=compiled)
     with short_products(False):
         network = Network(encoder, options)

@@ -61,21 +61,33 @@ def write_images(folder: Path, size: tuple[int, int]) -> list[Path]:
         return list(pool.map(write, range(FILES)))
 
 
+def data_sets(folder: Path) -> dict[str, Any]:
+    """Write the pixels of the three data sets."""
+    sets: dict[str, Any] = {"pcam": Patches(write_patches(folder / "x.h5"), PATCHCAMELYON)}
+    for name, (n, size) in (("mhist", MHIST), ("breakhis", BREAKHIS)):
+        sets[name] = Tiles(write_images(folder / name, size), n)
+    return sets
+
+
 def timed_extraction(
     encoder: Any, images: Any, n: int, whole: int, precision: str, out: Path
 ) -> tuple[float, float, bool]:
     """Return seconds for the whole set by the rate of `n` images, that rate, and whether it compiled."""
     from scalecal.features.encoding import EncodingOptions, pick_compile
 
-    compiled = pick_compile("auto", encoder, whole)
+    compiled = pick_compile("auto", encoder, whole, precision)
     options = EncodingOptions("cuda", precision, BATCH, compile=compiled)
-    started = 0.0
-    if n < whole:  # what starting costs is not scaled up
-        began = time.perf_counter()
-        pipeline(images, BATCH, encoder, options, out / "start")
-        started = time.perf_counter() - began
-    rate = pipeline(images, n, encoder, options, out / "shards")
-    return started + whole / rate, rate, compiled
+
+    def seconds(images_done: int) -> float:
+        return images_done / pipeline(images, images_done, encoder, options, out)
+
+    if n == whole:
+        took = seconds(n)
+        return took, n / took, compiled
+    start = seconds(BATCH)  # compiles
+    again = seconds(BATCH)
+    rate = (n - BATCH) / (seconds(n) - again)
+    return start + (whole - BATCH) / rate, rate, compiled
 
 
 def extraction(name: str, precision: str, share: float, sets: dict[str, Any], out: Path) -> Any:
@@ -115,7 +127,7 @@ def grids() -> dict[str, float]:
     """Train both grids and make tables and figures."""
     from scalecal.paper.reproduction import judge_run
 
-    args = argparse.Namespace(device="cuda", encoders=8, seeds=10, workers=8, only=None)
+    args = argparse.Namespace(device="cuda", encoders=8, seeds=10, workers=4, only=None)
     with tempfile.TemporaryDirectory() as out:
         parts = {}
         for name in ("mhist", "pcam"):
@@ -140,10 +152,7 @@ def main() -> None:
     began, longest = time.perf_counter(), 0.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        patches = Patches(write_patches(folder / "x.h5"), PATCHCAMELYON)
-        sets: dict[str, Any] = {"pcam": patches}
-        for dataset, (n, size) in (("mhist", MHIST), ("breakhis", BREAKHIS)):
-            sets[dataset] = Tiles(write_images(folder / dataset, size), n)
+        sets: dict[str, Any] = {}
         for stage in cleared(args.only.split(",")):
             key = stage if stage == "grids" else f"{stage} {args.precision}"
             if key in record:
@@ -159,6 +168,7 @@ def main() -> None:
             elif stage == "grids":
                 record[key] = grids()
             else:
+                sets = sets or data_sets(folder)
                 record[key] = extraction(stage, args.precision, args.share, sets, folder)
             longest = max(longest, time.perf_counter() - start)
             args.record.write_text(json.dumps(record, indent=2))

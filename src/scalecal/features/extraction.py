@@ -79,9 +79,8 @@ def make_setup(
     `images` is a sample of the `n_images`; `fp8` what was measured when the folder was begun.
     """
     chosen = pick_precision(precision, encoder.device)
-    options = EncodingOptions(
-        encoder.device, chosen, 0, exact, pick_compile(compile, encoder, n_images)
-    )
+    compiles = pick_compile(compile, encoder, n_images, chosen)
+    options = EncodingOptions(encoder.device, chosen, 0, exact, compiles)
     if batch_size is None:
         batch_size = CPU_BATCH if options.on_cpu else _fitting_batch(images, encoder, options)
     options = replace(options, batch_size=batch_size)
