@@ -16,6 +16,7 @@ epochs together.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -195,7 +196,9 @@ class Lanes(Group):
         """Train until every probe has stopped or `limit` epochs are done."""
         record = Record(self.tasks, limit, patience, advance)
         running, epoch = self.live, 0  # those in the matrix are `live` until half have stopped
-        with ThreadPoolExecutor(DRAWING_THREADS) as self.beside:
+        torch = library("torch", "training on torch tensors")
+        here = torch.cuda.device(self.data.X.device) if self.cuda else contextlib.nullcontext()
+        with here, ThreadPoolExecutor(DRAWING_THREADS) as self.beside:
             coming = self._draw(limit)
             self._set_up(record)
             while len(running) and epoch < limit:
