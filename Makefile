@@ -5,7 +5,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench browser clean
+.PHONY: demo test check docs bench browser fuzz kills clean
 
 # Byte code is made of what is used, when it is used: a fifth less to install.
 .venv/core: pyproject.toml
@@ -30,11 +30,20 @@ check:  ## ruff, mypy, import-linter, pytest (doctests and README included)
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
+docs: .venv/dev  ## build the documentation site into docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
 browser:  ## Debian's Chromium, for the tests of the report (needs the rights to install)
 	test -x /usr/bin/chromium || (apt-get update -qq && apt-get install -y -qq chromium)
+
+fuzz: .venv/dev  ## N more cases of hostile input on J processes; stopped, it goes on where it was
+	$(BIN)/python -m tests.fuzz -n $(or $(N),10000) -j $(or $(J),1)
 
 bench: .venv/dev  ## speed against named peers, one process, one BLAS thread
 	$(BIN)/python -m benchmarks
 
+kills: .venv/dev  ## kill commands N times at random moments; their results must not change
+	$(BIN)/python -m scripts.kills $(or $(N),100)
+
 clean:
-	rm -rf .venv runs build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv runs build dist docs/_build docs/auto_gallery .mypy_cache .ruff_cache .pytest_cache

@@ -56,7 +56,9 @@ def test_groups_of_any_kind_become_codes():
 
 
 def test_a_negative_seed_is_named():
-    with pytest.raises(InputError, match="seed must not be negative, got -1"):
+    with pytest.raises(
+        InputError, match="seed must be a whole number >= 0, a Generator or None, got -1"
+    ):
         checks.as_rng(-1)
     assert checks.as_rng(3).integers(9) == checks.as_rng(np.int64(3)).integers(9)
 

@@ -18,6 +18,7 @@ from scalecal.cli.help import COMMANDS, default_text
 ROOT = typer.main.get_command(app)
 
 NO_DEFAULT = {
+    "limit": "the limits of `scalecal.limits`",
     "out": "nothing is written without it",
     "split": "all cases",
     "fail_if": "no condition",

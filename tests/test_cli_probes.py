@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -455,18 +454,6 @@ def test_methods_are_listed():
     output = run("methods").output
     for name in METHODS:
         assert name in output
-
-
-def test_demo_runs_small(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = run("demo", "--seeds", 1)
-    assert result.exit_code == 0, result.exception
-    assert (Path("runs/demo") / "report.html").is_file()
-    assert "Audit of none" in result.output
-    claims = json.loads((Path("runs/demo") / "claims.json").read_text())
-    premise = [claim for claim in claims if claim["id"].startswith("premise")]
-    assert len(premise) == 2
-    assert all(claim["n"] > 0 for claim in premise), "the demo has readers and anchors to judge by"
 
 
 def test_compare_shows_the_images_behind_the_embeddings(tmp_path):

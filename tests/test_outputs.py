@@ -185,7 +185,7 @@ def test_plan_and_demo_keep_files():
     Path("plan.csv").write_text("mine")
     refused("plan.csv", "plan", "--simulations", 5, "--out", ".")
     Path("comparison.csv").write_text("mine")
-    refused("comparison.csv", "demo", "--seeds", 1, "--out", ".")
+    refused("comparison.csv", "demo", "--out", ".")
 
 
 def test_reproduce_keeps_files():

@@ -16,10 +16,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, InputError, Int
+from scalecal.checks import Float, InputError, Int, as_names
 from scalecal.votes import STRATA, stratum_codes
 
 __all__ = [
+    "MOST_STRATA",
     "Cases",
     "Factor",
     "Features",
@@ -29,6 +30,9 @@ __all__ = [
     "leakage_note",
     "left_out_note",
 ]
+
+MOST_STRATA = 20
+"""Strata that text and pages show at most: those of most cases."""
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
@@ -53,10 +57,13 @@ class Factor:
     @classmethod
     def of(cls, values: ArrayLike, names: tuple[str, ...] | None = None) -> Factor:
         """Return a factor of values; None, NaN and "" are no name. `names` fixes their order."""
-        raw = np.asarray(values)
-        if raw.dtype.kind in "fO":
-            raw = np.array(["" if v is None or v != v else str(v) for v in raw.tolist()], np.str_)
-        distinct, inverse = np.unique(raw.astype(np.str_), return_inverse=True)
+        raw, missing = as_names(values, "names")
+        if raw.dtype.kind == "f":
+            raw = np.array([str(v) for v in raw.tolist()], np.str_)
+        texts = raw.astype(np.str_, copy=False)
+        if missing.any():
+            texts = np.where(missing, "", texts)
+        distinct, inverse = np.unique(texts, return_inverse=True)
         known = tuple(name for name in distinct.tolist() if name) if names is None else names
         place = {name: code for code, name in enumerate(known)}
         codes = np.array([place.get(name, -1) for name in distinct.tolist()], dtype=np.int64)
@@ -230,6 +237,24 @@ class Cases:
         if (codes < 0).all():
             return self
         return replace(self, strata=Factor(codes, STRATA), agreement=True)
+
+    def with_largest_strata(self, most: int = MOST_STRATA) -> Cases:
+        """Return the cases with the strata of most cases only; cases of the others have none.
+
+        Examples
+        --------
+        >>> cases = Cases(n=4, strata=Factor.of(["a", "b", "b", "c"])).with_largest_strata(2)
+        >>> cases.strata.values.tolist()
+        ['a', 'b', 'b', '']
+        """
+        if self.strata is None or len(self.strata.names) <= most:
+            return self
+        size = np.bincount(self.strata.codes[self.strata.codes >= 0], minlength=most)
+        kept = np.sort(np.argsort(-size, kind="stable")[:most])
+        place = np.full(len(self.strata.names) + 1, -1)
+        place[kept] = np.arange(most)
+        factor = Factor(place[self.strata.codes], tuple(self.strata.names[k] for k in kept))
+        return replace(self, strata=factor)
 
     def grouped_by(self, pattern: str) -> Cases:
         """Return the cases with groups taken from their ids, and note how many groups there are.

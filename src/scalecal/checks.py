@@ -6,9 +6,11 @@ Every message says what was found, what was expected and, where it can, what to 
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -18,15 +20,80 @@ from numpy.typing import ArrayLike, NDArray
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
 T = TypeVar("T")
+A = TypeVar("A", bound=NDArray[Any])
 
 
 class InputError(ValueError):
     """Something the caller gave cannot be used; the message says what, why and what to do.
 
+    The message is one line: control characters, of file names for example, are written as escapes.
     `file` is the name of the file that the message begins with, if any.
     """
 
     file: str | None = None
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(
+            *(_shortened(visible(redacted(arg))) if isinstance(arg, str) else arg for arg in args)
+        )
+
+
+MESSAGE = 2_000
+"""Characters of a message; what stands in the middle of a longer one is left out."""
+
+
+def _shortened(text: str) -> str:
+    half = MESSAGE // 2
+    return text if len(text) <= MESSAGE else f"{text[:half]} ... {text[-half:]}"
+
+
+SECRETS = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+)
+"""Environment variables whose values are written nowhere."""
+
+_SECRET = re.compile(
+    r"""(?ix)
+    (?<=://) [^/\s@"']+ (?=@)                        # user:password of an address
+    | (?<=[?&]) (x-amz-[a-z-]+ | signature | sig | awsaccesskeyid | [a-z_]*token | [a-z_]*key | expires)
+      = [^&\s"'\#]+                                  # signatures in a query
+    | \b hf_[a-z0-9]{16,} | \b (?-i:(?:AKIA|ASIA)[0-9A-Z]{16}) \b
+    | (?<=bearer\ ) [\w.~+/-]{8,}=*
+    """
+)
+
+
+def redacted(text: str) -> str:
+    """Put *** for tokens, keys, passwords and signatures: text goes through here before it is kept.
+
+    These are found by their form, and the values of the variables in `SECRETS` wherever they are.
+
+    Examples
+    --------
+    >>> redacted("https://me:secret@host/x.csv?X-Amz-Signature=ab12&part=1")
+    'https://***@host/x.csv?X-Amz-Signature=***&part=1'
+    """
+    for value in filter(None, map(os.environ.get, SECRETS)):
+        if len(value) >= 8:
+            text = text.replace(value, "***")
+    return _SECRET.sub(lambda found: f"{found[1]}=***" if found[1] else "***", text)
+
+
+def visible(text: str) -> str:
+    """Write characters that a terminal would act on, or could not show, as escapes.
+
+    Examples
+    --------
+    >>> print(visible("a\\x1b[2Jb"))
+    a\\x1b[2Jb
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class MissingPackageError(ImportError):
@@ -79,15 +146,21 @@ class ScalecalWarning(UserWarning):
     """The answer stands, but the caller should know something about it."""
 
 
-_COUNTING: ContextVar[tuple[str, int]] = ContextVar("counting", default=("row", 0))
+Lines = Callable[[list[int]], list[int]]
+_COUNTING: ContextVar[tuple[str, int, Lines | None]] = ContextVar(
+    "counting", default=("row", 0, None)
+)
 
 
 @contextmanager
-def in_file(file: str, word: str = "row", first: int = 0) -> Iterator[None]:
+def in_file(
+    file: str, word: str = "row", first: int = 0, lines: Lines | None = None
+) -> Iterator[None]:
     """Begin messages of any `InputError` raised inside with the file, and count its rows as `word`.
 
     Of nested files the innermost is named. `first` is the number of the first row: 2 for the lines
-    of a text file below its header.
+    of a text file below its header. `lines` turns these numbers into those of the file's lines, where
+    rows may be longer than a line.
 
     Examples
     --------
@@ -97,7 +170,7 @@ def in_file(file: str, word: str = "row", first: int = 0) -> Iterator[None]:
         ...
     scalecal.checks.InputError: p.csv: column 'p' must lie in [0, 1], got 3.2 at line 3. Did you ...
     """
-    token = _COUNTING.set((word, first))
+    token = _COUNTING.set((word, first, lines))
     try:
         yield
     except InputError as error:
@@ -123,10 +196,11 @@ def rows(where: ArrayLike, most: int = 5, *, word: str | None = None) -> str:
     >>> rows([True] * 9, most=3, word="column")
     'columns 0, 1, 2, ... (9 in all)'
     """
-    counted, first = _COUNTING.get() if word is None else (word, 0)
+    counted, first, lines = _COUNTING.get() if word is None else (word, 0, None)
     mask = np.asarray(where)
-    index = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1)) + first
-    shown = ", ".join(str(i) for i in index[:most])
+    index = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
+    numbers = [int(i) + first for i in index[:most]]
+    shown = ", ".join(map(str, numbers if lines is None else lines(numbers)))
     if len(index) == 1:
         return f"{counted} {shown}"
     return f"{counted}s {shown}" + (f", ... ({len(index)} in all)" if len(index) > most else "")
@@ -149,10 +223,15 @@ def lookup(name: str, registry: Mapping[str, T], what: str) -> T:
 
 def check_choice(value: T, choices: Iterable[T], name: str) -> T:
     """Return `value` if it is one of `choices`."""
-    known = list(choices)
-    if value in known:
-        return value
-    raise InputError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+    known = dict.fromkeys(choices)
+    try:
+        if value in known:
+            return value
+    except TypeError:  # not hashable
+        pass
+    raise InputError(
+        f"{name} must be one of {', '.join(map(repr, known))}, got {reprlib.repr(value)}"
+    )
 
 
 def check_positive_int(value: Any, name: str, *, least: int = 1) -> int:
@@ -160,30 +239,209 @@ def check_positive_int(value: Any, name: str, *, least: int = 1) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise InputError(f"{name} must be a whole number, got {reprlib.repr(value)}")
     if value < least:
-        raise InputError(f"{name} must be at least {least}, got {value}")
+        raise InputError(f"{name} must be at least {least}, got {reprlib.repr(value)}")
     return int(value)
+
+
+def check_number(value: Any, name: str, expected: str = "be a number") -> float:
+    """Return one finite number as a float; `expected` words what it should have been.
+
+    Examples
+    --------
+    >>> check_number(None, "learning_rate", "be a number above 0")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: learning_rate must be a number above 0, got None
+    """
+    number = float("nan")
+    if type(value) is np.ndarray and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            number = float(value)
+    if not np.isfinite(number):
+        raise InputError(f"{name} must {expected}, got {reprlib.repr(value)}")
+    return number
+
+
+def check_list(values: Any, name: str) -> list[Any]:
+    """Return several values as a list of at least one."""
+    several: list[Any] = []
+    if not isinstance(values, str | bytes | Mapping):
+        with suppress(TypeError):  # what cannot be gone through
+            several = list(values)
+    if several:
+        return several
+    raise InputError(f"{name} must be a list of at least one value, got {reprlib.repr(values)}")
+
+
+def check_above(value: Any, name: str, least: float = 0.0) -> float:
+    """Return `value` as a finite float above `least`."""
+    number = check_number(value, name, f"be a number above {least:g}")
+    if not number > least:
+        raise InputError(f"{name} must be a number above {least:g}, got {number:g}")
+    return number
 
 
 def check_unit(value: Any, name: str) -> float:
     """Return `value` as a float in [0, 1]."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number in [0, 1], got {value!r}") from None
+    number = check_number(value, name, "be a number in [0, 1]")
     if not 0.0 <= number <= 1.0:
         raise InputError(f"{name} must lie in [0, 1], got {number:g}")
     return number
 
 
-def as_float(values: ArrayLike, name: str) -> Float:
-    """Return `values` as a float64 array, or say which kind of thing they were."""
+def as_array(values: Any, name: str) -> NDArray[Any]:
+    """Return `values` as a plain numpy array that holds the same values, or fail.
+
+    Every array that a caller gives is converted here. A torch tensor is taken to main memory, and one
+    that requires gradients is detached. What numpy would convert to other values without a word is
+    refused: masked arrays (the mask would be lost), complex numbers (the imaginary part), sparse
+    matrices, ragged lists. Long doubles become float64.
+
+    Examples
+    --------
+    >>> as_array(range(3), "y").tolist()
+    [0, 1, 2]
+    >>> as_array(np.ma.masked_equal([1, 2], 2), "y")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: y is a masked array, whose mask would be lost. Drop the masked ...
+    """
+    if type(values) is not np.ndarray:
+        values = from_elsewhere(values, name)
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numbers: {error}") from None
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{name} cannot be read as an array: {_first_line(error)}") from None
+    if array.dtype.kind == "c":
+        raise InputError(f"{name} must be real, got complex numbers ({array.dtype})")
+    if array.dtype.kind == "V":
+        raise InputError(f"{name} must be a plain array, got records of type {array.dtype}")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        return array.astype(np.float64)
+    return array
 
 
-def check_finite(values: Float, name: str) -> Float:
+def from_elsewhere(values: Any, name: str) -> Any:
+    """Take numbers out of other libraries' arrays, or say why that is not done."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError(
+            f"{name} is a masked array, whose mask would be lost. Drop the masked values, or fill them "
+            "in with .filled(...)"
+        )
+    if hasattr(values, "tocoo") or getattr(values, "is_sparse", False) is True:
+        how = ".toarray()" if hasattr(values, "toarray") else ".to_dense()"
+        raise InputError(f"{name} is sparse, and a dense array is expected. Use {how}")
+    if hasattr(values, "detach") and hasattr(values, "cpu"):  # a torch tensor
+        try:
+            tensor = values.detach().cpu()
+            return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
+            raise InputError(f"{name} cannot be read as an array: {_first_line(error)}") from None
+    return values
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def as_float(values: ArrayLike, name: str) -> Float:
+    """Return `values` as a float64 array, or say which kind of thing they were.
+
+    Text is refused, also where it spells numbers, and so are dates; missing values of object arrays
+    (None, pandas' NA) are NaN.
+
+    Examples
+    --------
+    >>> as_float(["0.5"], "probs")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: probs must be numbers, got text such as '0.5'
+    """
+    array = as_array(values, name)
+    if array.dtype == np.float64:
+        return array
+    if array.dtype.kind in "SU":
+        shown = f" such as {reprlib.repr(array.flat[0].item())}" if array.size else ""
+        raise InputError(f"{name} must be numbers, got text{shown}")
+    if array.dtype.kind in "mM":
+        raise InputError(f"{name} must be numbers, got dates or times ({array.dtype})")
+    if array.dtype.kind == "O":
+        array = _numbers(array, name)
+    with np.errstate(over="ignore"):
+        return array.astype(np.float64)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN or pandas' NA or NaT."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def as_names(values: ArrayLike, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return names of classes, groups or strata, numbers or text, and which of them are missing.
+
+    Bytes are decoded as UTF-8; Python objects other than whole numbers become text, missing ones "".
+
+    Examples
+    --------
+    >>> as_names([b"a", b"b"], "groups")[0].tolist()
+    ['a', 'b']
+    >>> [part.tolist() for part in as_names(["a", None], "groups")]
+    [['a', ''], [False, True]]
+    """
+    raw = as_array(values, name)
+    kind = raw.dtype.kind
+    if kind == "O":
+        cells = raw.ravel().tolist()
+        odd = next((v for v in cells if isinstance(v, list | dict | set | np.ndarray)), None)
+        if odd is not None:
+            raise InputError(f"{name} must be names or numbers, got {reprlib.repr(odd)}")
+        if (numbers := np.array(cells)).dtype.kind in "iu" and numbers.shape == raw.shape:
+            return numbers, np.zeros(raw.shape, dtype=bool)  # they sort as numbers
+        missing = np.array([is_missing(v) for v in cells], dtype=bool).reshape(raw.shape)
+        texts = ["" if is_missing(v) else _text(v, name) for v in cells]
+        return np.array(texts, dtype=np.str_).reshape(raw.shape), missing
+    if kind == "S":
+        texts = [_text(v, name) for v in raw.ravel().tolist()]
+        raw = np.array(texts, dtype=np.str_).reshape(raw.shape)
+    if kind == "f":
+        return raw, np.isnan(raw)
+    return raw, np.isnat(raw) if kind in "mM" else np.zeros(raw.shape, dtype=bool)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(
+            f"{name} must be text, got bytes that are no UTF-8: {reprlib.repr(value)}"
+        ) from None
+
+
+def _numbers(objects: NDArray[Any], name: str) -> Float:
+    """Return an array of Python objects as float64, missing ones as NaN."""
+    out = np.empty(objects.shape)
+    for place, value in enumerate(objects.flat):
+        if is_missing(value):
+            out.flat[place] = np.nan
+            continue
+        try:
+            if isinstance(value, str | bytes | np.ndarray):
+                raise TypeError
+            out.flat[place] = float(value)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            raise InputError(
+                f"{name} must be numbers, got {reprlib.repr(value)} ({type(value).__name__})"
+            ) from None
+    return out
+
+
+def check_finite(values: A, name: str) -> A:
     """Return `values` if none is NaN or infinite."""
     if not np.isfinite(values).all():
         raise InputError(
@@ -191,6 +449,40 @@ def check_finite(values: Float, name: str) -> Float:
             "Drop these cases or fill the values in."
         )
     return values
+
+
+def check_scale(largest: float, dtype: Any, name: str = "X") -> None:
+    """Fail where the largest absolute value is so large that sums of squares overflow.
+
+    Examples
+    --------
+    >>> check_scale(1e160, np.float64)
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: the largest value of X is 1e+160 in size: squares of it overflow in ...
+    """
+    # float16 features are computed in float32; the power leaves room for sums of very many squares.
+    kind = np.float64 if dtype == np.float64 else np.float32
+    most = float(np.finfo(kind).max) ** 0.4
+    if largest > most:
+        raise InputError(
+            f"the largest value of {name} is {largest:g} in size: squares of it overflow in "
+            f"{np.dtype(kind).name}. Divide all of them by a number of about that size."
+        )
+
+
+def check_features(X: ArrayLike, name: str = "X") -> NDArray[Any]:
+    """Return embeddings (n, d) of a numeric type, finite and of a usable scale."""
+    features = as_array(X, name)
+    if features.ndim != 2:
+        raise InputError(f"{name} must be 2-d (cases, features), got shape {features.shape}")
+    if 0 in features.shape:
+        raise InputError(f"{name} must have rows and columns, got shape {features.shape}")
+    if features.dtype.kind not in "iuf":
+        features = as_float(features, name)
+    check_finite(features, name)
+    check_scale(float(np.abs(features).max()), features.dtype, name)
+    return features
 
 
 def _check_cases(array: NDArray[Any], name: str) -> None:
@@ -210,6 +502,9 @@ ROUNDING = 1e-6
 
 SUM_TOLERANCE = 1e-4
 """How far from 1 the probabilities of a case may sum."""
+
+MOST_VOTES = 1_000_000_000
+"""More readers of one case than there can be."""
 
 MOST_RHO = 0.99
 """The largest correlation of readers considered: at 1 all agree and nothing is left to estimate."""
@@ -264,12 +559,14 @@ def check_logits(logits: ArrayLike, name: str = "logits") -> Float:
     """Return logits as finite float64: (n,) of the positive class against the other, or (n, C)."""
     z = as_float(logits, name)
     _check_cases(z, name)
-    return check_finite(z, name)
+    check_finite(z, name)
+    check_scale(float(np.abs(z).max()), z.dtype, name)
+    return z
 
 
 def check_labels(y: ArrayLike, n_classes: int = 2, name: str = "y") -> Int:
     """Return hard labels as int64 in 0 .. n_classes - 1, shape (n,)."""
-    raw = np.asarray(y)
+    raw = as_array(y, name)
     if raw.ndim != 1:
         raise InputError(f"{name} must be 1-d class labels, got shape {raw.shape}")
     if raw.shape[0] == 0:
@@ -297,7 +594,7 @@ def check_targets(y: ArrayLike, n_classes: int = 2, name: str = "y") -> Float:
     Two classes: shape (n,), the positive class's share. More: shape (n, C), rows summing to 1;
     a 1-d `y` then holds hard class numbers. A 2-d `y` of two columns gives its second column.
     """
-    raw = np.asarray(y)
+    raw = as_array(y, name)
     if raw.ndim == 2:
         soft = check_probs(raw, name)
         if soft.shape[1] != n_classes:
@@ -306,8 +603,6 @@ def check_targets(y: ArrayLike, n_classes: int = 2, name: str = "y") -> Float:
             )
         return soft[:, 1] if n_classes == 2 else soft
     if n_classes == 2:
-        if raw.dtype.kind == "b":
-            raw = raw.astype(np.float64)
         values = as_float(raw, name)
         _check_cases(values, name)
         check_finite(values, name)
@@ -333,10 +628,14 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     bad = (raw < 0) | (raw != np.round(raw))
     if bad.any():
         raise InputError(f"{name} must be whole numbers >= 0, got {raw[bad][0]:g} at {rows(bad)}")
+    if raw.max() > MOST_VOTES:
+        raise InputError(f"{name} must not exceed {MOST_VOTES:,} on a case, got {raw.max():g}")
     counts = raw.astype(np.int64)
     if counts.ndim == 2:
         if n_raters is not None:
-            total = np.broadcast_to(as_float(n_raters, "n_raters"), (len(counts),))
+            total = as_float(n_raters, "n_raters")
+            _check_sizes(total, len(counts))
+            total = np.broadcast_to(total, (len(counts),))
             off = counts.sum(axis=1) != total
             if off.any():
                 raise InputError(
@@ -350,13 +649,12 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
             "(or give an (n, classes) array of counts)"
         )
     m = as_float(n_raters, "n_raters")
-    if m.ndim > 1 or (m.ndim == 1 and m.shape != counts.shape):
-        raise InputError(
-            f"n_raters must be one number or one per case ({len(counts)}), got {m.shape}"
-        )
+    _check_sizes(m, len(counts))
     check_finite(np.atleast_1d(m), "n_raters")
     if (m < 0).any() or (m != np.round(m)).any():
         raise InputError("n_raters must be whole numbers >= 0")
+    if m.max() > MOST_VOTES:
+        raise InputError(f"n_raters must not exceed {MOST_VOTES:,}, got {m.max():g}")
     m = np.broadcast_to(m, counts.shape).astype(np.int64)
     over = counts > m
     if over.any():
@@ -364,6 +662,11 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
             f"{name} must not exceed n_raters, got {counts[over][0]} of {m[over][0]} at {rows(over)}"
         )
     return np.column_stack([m - counts, counts])
+
+
+def _check_sizes(n_raters: Float, n: int) -> None:
+    if n_raters.ndim > 1 or (n_raters.ndim == 1 and n_raters.shape != (n,)):
+        raise InputError(f"n_raters must be one number or one per case ({n}), got {n_raters.shape}")
 
 
 def check_weights(weights: ArrayLike | None, n: int, name: str = "weights") -> Float | None:
@@ -374,6 +677,7 @@ def check_weights(weights: ArrayLike | None, n: int, name: str = "weights") -> F
     if w.shape != (n,):
         raise InputError(f"{name} must have one value per case ({n},), got shape {w.shape}")
     check_finite(w, name)
+    check_scale(float(np.abs(w).max()), w.dtype, name)
     if (w < 0).any():
         raise InputError(f"{name} must not be negative, got {w[w < 0][0]:g} at {rows(w < 0)}")
     if w.sum() <= 0:
@@ -385,16 +689,13 @@ def check_groups(groups: ArrayLike | None, n: int, name: str = "groups") -> Int 
     """Return groups as codes 0 .. G - 1, or None; missing group names are an error."""
     if groups is None:
         return None
-    raw = np.asarray(groups)
+    raw, missing = as_names(groups, name)
     if raw.shape != (n,):
         raise InputError(f"{name} must have one value per case ({n},), got shape {raw.shape}")
+    if missing.any():
+        raise InputError(f"{name} must name a group for every case, missing at {rows(missing)}")
     if raw.dtype.kind == "f":
         check_finite(raw.astype(np.float64), name)
-    if raw.dtype.kind == "O":
-        missing = np.array([g is None or g != g for g in raw])
-        if missing.any():
-            raise InputError(f"{name} must name a group for every case, missing at {rows(missing)}")
-        raw = raw.astype(str)
     return np.unique(raw, return_inverse=True)[1].astype(np.int64)
 
 
@@ -407,8 +708,21 @@ def check_same_length(**arrays: Any) -> int:
     return next(iter(lengths.values()))
 
 
-def as_rng(seed: int | np.random.Generator | None) -> np.random.Generator:
-    """Return a numpy Generator from a seed, a Generator or None."""
-    if isinstance(seed, int | np.integer) and seed < 0:
-        raise InputError(f"seed must not be negative, got {seed}")
-    return np.random.default_rng(seed)
+def as_rng(seed: int | np.random.Generator | None, name: str = "seed") -> np.random.Generator:
+    """Return a numpy Generator from a seed, a Generator or None.
+
+    Examples
+    --------
+    >>> as_rng("x")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: seed must be a whole number >= 0, a Generator or None, got 'x'
+    """
+    try:
+        if isinstance(seed, bool | np.bool_):
+            raise TypeError
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name} must be a whole number >= 0, a Generator or None, got {reprlib.repr(seed)}"
+        ) from None

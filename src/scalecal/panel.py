@@ -19,6 +19,7 @@ classes, or (n, C), whose answers are normalised log-probabilities.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -44,12 +45,16 @@ from scalecal.checks import (
     InputError,
     Int,
     as_float,
+    check_above,
+    check_choice,
     check_counts,
     check_finite,
     check_logits,
+    check_number,
     check_positive_int,
     check_weights,
 )
+from scalecal.limits import check_count, check_limit
 from scalecal.votes import check_sides, clear_majority
 
 __all__ = [
@@ -69,7 +74,7 @@ _BLOCK = 8192
 
 def check_rho(rho: float) -> float:
     """Return a correlation in [0, 0.99] as a float."""
-    value = float(rho)
+    value = check_number(rho, "rho", f"lie in [0, {MOST_RHO}]")
     if not 0.0 <= value <= MOST_RHO:
         raise InputError(f"rho must lie in [0, {MOST_RHO}], got {rho!r}")
     return value
@@ -83,6 +88,7 @@ def check_sizes(n_raters: ArrayLike, n: int, name: str = "n_raters") -> Int:
     bad = ~(np.isfinite(m) & (m >= 1) & (m == np.round(m)))
     if bad.any():
         raise InputError(f"{name} must be whole numbers of at least 1, got {m[bad].flat[0]:g}")
+    check_limit(int(m.max()), "readers", name)
     return np.broadcast_to(m, (n,)).astype(np.int64)
 
 
@@ -191,7 +197,7 @@ def vote_log_pmf(logits: ArrayLike, rho: float, n_raters: int) -> Float:
     [[0.375, 0.25, 0.375]]
     """
     z = check_logits(logits)
-    m = check_positive_int(n_raters, "n_raters")
+    m = check_count(n_raters, "n_raters", "readers")
     rho = check_rho(rho)
     if z.ndim == 1:
         return _log_pmf(z, rho, m)
@@ -224,7 +230,7 @@ def count_log_likelihood(counts: ArrayLike, logits: ArrayLike, rho: float) -> Fl
     >>> np.exp(count_log_likelihood([[1, 1], [2, 0], [0, 0]], [0.0, 0.0, 0.0], 0.5)).round(3).tolist()
     [0.25, 0.375, 1.0]
     """
-    votes, z = check_counts(counts), check_logits(logits)
+    votes, z = check_counts(counts, name="counts"), check_logits(logits)
     rho = check_rho(rho)
     log_p = (
         np.column_stack([log_expit(-z), log_expit(z)]) if z.ndim == 1 else log_softmax(z, axis=1)
@@ -1053,6 +1059,7 @@ def fit_panel(
     >>> panel.rho_low < 1 / 3 < panel.rho_high
     True
     """
+    check_choice(interval, (True, False), "interval")
     z = _panel_logits(logits)
     labels, counts = _observed(z, y, votes, n_raters)
     weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
@@ -1113,9 +1120,7 @@ def _panel_logits(logits: ArrayLike) -> Float:
 
 
 def _check_prior(prior_sd: float) -> float:
-    if not 0.0 < prior_sd < np.inf:
-        raise InputError(f"prior_sd must be a number > 0, got {prior_sd!r}")
-    return float(prior_sd)
+    return check_above(prior_sd, "prior_sd")
 
 
 def _weights(sample_weight: ArrayLike | None, n: int) -> Float:
@@ -1145,6 +1150,8 @@ def _observed(
         m = as_float(n_raters, "n_raters")
         if m.shape not in ((), (n,)):
             raise InputError(f"n_raters must be one number or one per case ({n}), got {m.shape}")
+        known = check_finite(np.broadcast_to(m, (n,))[np.isfinite(raw)], "n_raters")
+        check_limit(int(known.max(initial=0.0)), "readers", "n_raters")
         raw = np.column_stack([m - raw, raw])
     read = np.asarray(np.isfinite(raw).all(axis=1))
     if np.any((raw[read] < 0) | (raw[read] != np.round(raw[read]))):
@@ -1407,9 +1414,9 @@ def fit_panel_from_summary(
     labels, _ = _observed(z, y, None, None)
     sizes = check_sizes(n_raters, len(z))
     weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
-    value = as_float(kappa, "kappa")
-    if value.ndim or not -1.0 <= value <= 1.0:
-        raise InputError(f"kappa must lie in [-1, 1], got {kappa!r}")
+    kappa = check_number(kappa, "kappa", "lie in [-1, 1]")
+    if not -1.0 <= kappa <= 1.0:
+        raise InputError(f"kappa must lie in [-1, 1], got {kappa:g}")
     known = np.isfinite(labels) & (weight > 0)
     if not known.any():
         raise InputError("y has no label: intercept and slope come from labels")
@@ -1560,7 +1567,7 @@ def fit_labels(
     targets = as_float(y, "y")
     if z.ndim == 2 and targets.ndim == 1:
         targets = np.eye(z.shape[1])[targets.astype(np.int64)]
-    weight = _weights(sample_weight, len(z))
+    weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
     sizes = None if panel_size is None else check_sizes(panel_size, len(z), "panel_size")
     fixed = float("nan") if rho is None else check_rho(rho)
     a: float | Float
@@ -1618,9 +1625,12 @@ def panel_range(
     >>> [expit(panel.reader_logit([2.0])).round(2).tolist() for panel in (low, high)]
     [[0.72], [0.85]]
     """
+    ends = as_float(kappas, "kappas")
+    if ends.shape != (2,):
+        raise InputError(f"kappas must be two numbers, got {reprlib.repr(kappas)}")
     low, high = (
         replace(panel, note="; ".join(filter(None, [f"assumes a kappa of {kappa:g}", panel.note])))
-        for kappa in kappas
+        for kappa in ends.tolist()
         for panel in [fit_panel_from_summary(logits, y, n_raters, kappa)]
     )
     return low, high

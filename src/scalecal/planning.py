@@ -17,9 +17,10 @@ from scipy.optimize import brentq, minimize
 from scipy.special import expit, logit, ndtr, rel_entr
 from scipy.stats import binomtest, chi2, ncx2
 
-from scalecal.checks import Float, InputError, as_rng, check_choice, check_positive_int, check_unit
+from scalecal.checks import Float, InputError, as_rng, check_choice, check_list, check_unit
 from scalecal.datasets.simulated import simulate
 from scalecal.inference.units import NORMAL_95
+from scalecal.limits import check_count
 from scalecal.metrics import cox, noise_floor
 from scalecal.panel import (
     Panel,
@@ -183,17 +184,16 @@ def plan(
     if power <= level:
         raise InputError(f"power must exceed the level {level:g}, got {power:g}")
     check_choice(error, ERRORS, "error")
-    n_simulations = check_positive_int(n_simulations, "n_simulations", least=20)
+    n_simulations = check_count(n_simulations, "n_simulations", "resamples", least=20)
     rng = as_rng(seed)
-    panels = [check_positive_int(m, "n_raters") for m in n_raters]
-    if not panels:
-        raise InputError("n_raters must name at least one number of readers")
+    panels = [check_count(m, "n_raters", "readers") for m in check_list(n_raters, "n_raters")]
     parts = {m: _stratum(m, stratum_share, excess, error) for m in panels}
     if n_cases is None:
         expected = [_expected_cases(part, level, power) for part in parts.values()]
         sizes = _round_sizes(min(expected), max(expected))
     else:
-        sizes = sorted({check_positive_int(n, "n_cases", least=2) for n in n_cases})
+        wanted = check_list(n_cases, "n_cases")
+        sizes = sorted({check_count(n, "n_cases", "cases", least=2) for n in wanted})
     table = pd.DataFrame(
         [
             {"n_raters": m, "n_cases": n} | _study(part, n, level, n_simulations, rng)
@@ -546,20 +546,19 @@ def plan_votes(
     for name, value in {"prevalence": prevalence, "share": share}.items():
         if not 0.0 < check_unit(value, name) < 1.0:
             raise InputError(f"{name} must lie strictly between 0 and 1, got {value:g}")
-    correlations = list(dict.fromkeys(check_rho(value) for value in rho))
-    if not correlations:
-        raise InputError("rho must name at least one correlation")
-    m = check_positive_int(n_raters, "n_raters")
+    correlations = list(dict.fromkeys(map(check_rho, check_list(rho, "rho"))))
+    m = check_count(n_raters, "n_raters", "readers")
     if m < 3:
         raise InputError(
             f"the label of {m} reader{'s' * (m > 1)} is as likely as one reader's vote: votes have "
             "nothing to add. Give n_raters of at least 3"
         )
-    n_labelled = check_positive_int(n_labelled, "n_labelled", least=20)
-    sizes = sorted({check_positive_int(n, "n_voted", least=0) for n in n_voted} - {0})
+    n_labelled = check_count(n_labelled, "n_labelled", "cases", least=20)
+    wanted = check_list(n_voted, "n_voted")
+    sizes = sorted({check_count(n, "n_voted", "cases", least=0) for n in wanted} - {0})
     if not sizes:
         raise InputError("n_voted must name at least one number above 0")
-    n_simulations = check_positive_int(n_simulations, "n_simulations", least=20)
+    n_simulations = check_count(n_simulations, "n_simulations", "resamples", least=20)
     rng = as_rng(seed)
     laws = [_panel_cases(auc, prevalence, m, value) for value in correlations]
     for cases in laws:

@@ -12,8 +12,23 @@ import time
 from datetime import timedelta
 from typing import Any, TextIO
 
+_current: list[Progress] = []
+
 REDRAW = 0.25
 """Seconds from one picture of the bar to the next, so that work may report as often as it likes."""
+
+
+def how_far() -> str:
+    """Say how far the latest work is, for whoever interrupts it; "" before any.
+
+    Examples
+    --------
+    >>> with Progress(1.0, unit="", title="training", show=False) as progress:
+    ...     progress.advance(0.25)
+    >>> how_far()
+    'training: 25.0%'
+    """
+    return _current[0].state() if _current else ""
 
 
 class Progress:
@@ -71,6 +86,7 @@ class Progress:
         self._task: Any = None
 
     def __enter__(self) -> Progress:
+        _current[:] = [self]
         if self._terminal and self._after <= 0.0:
             self._open()
         return self
@@ -133,13 +149,15 @@ class Progress:
 
     def _line(self) -> str:
         left = timedelta(seconds=max(0, round((self.total - self.done) / max(self.speed, 1e-6))))
+        speed = f", {self.speed:,.0f} {self.unit}/s" if self.unit else ""
+        return f"{self.state()}{speed}, {left} left"
+
+    def state(self) -> str:
+        """Say what is done so far."""
         title, share = f"{self.title}: " if self.title else "", f"{self.done / self.total:.1%}"
         if not self.unit:
-            return f"{title}{share}, {left} left"
-        return (
-            f"{title}{self.done:,} of {self.total:,} {self.unit} ({share}), "
-            f"{self.speed:,.0f} {self.unit}/s, {left} left"
-        )
+            return f"{title}{share}"
+        return f"{title}{self.done:,} of {self.total:,} {self.unit} ({share})"
 
     def restart(self) -> None:
         """Begin again at zero."""

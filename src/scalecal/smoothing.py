@@ -18,16 +18,17 @@ from scalecal.checks import (
     Float,
     InputError,
     as_float,
+    check_above,
     check_choice,
     check_counts,
     check_finite,
-    check_positive_int,
     check_probs,
     check_targets,
     check_unit,
     lookup,
     rows,
 )
+from scalecal.limits import check_count
 
 __all__ = [
     "SMOOTHINGS",
@@ -126,8 +127,9 @@ def piecewise(
     scalecal.checks.InputError: the printed piecewise formula gives 1.4 for 4 of 4 readers ...
     """
     omega = check_unit(omega, "omega")
-    n_classes = check_positive_int(n_classes, "n_classes", least=2)
+    n_classes = check_count(n_classes, "n_classes", "classes", least=2)
     check_choice(form, ("closed", "paper"), "form")
+    check_choice(symmetric, (True, False), "symmetric")
     count, panel = _check_votes(votes, n_raters)
     if symmetric and n_classes != 2:
         raise InputError(f"symmetric piecewise smoothing needs two classes, got {n_classes}")
@@ -180,7 +182,7 @@ def linear(
     [0.05, 0.693, 0.95]
     """
     alpha = check_unit(alpha, "alpha")
-    n_classes = check_positive_int(n_classes, "n_classes", least=2)
+    n_classes = check_count(n_classes, "n_classes", "classes", least=2)
     count, panel = _check_votes(votes, n_raters)
     return np.asarray((1.0 - alpha) * (count / panel) + alpha / n_classes)
 
@@ -200,10 +202,9 @@ def nonlinear(votes: ArrayLike, n_raters: ArrayLike, phi: float = 5.0) -> Float:
     >>> nonlinear([0, 5, 7], 7).round(3).tolist()
     [0.076, 0.745, 0.924]
     """
-    if not (np.isfinite(phi) and phi > 0):
-        raise InputError(f"phi must be a number above 0, got {phi!r}")
+    phi = check_above(phi, "phi")
     count, panel = _check_votes(votes, n_raters)
-    return np.asarray(1.0 / (1.0 + np.exp(-float(phi) * (count / panel - 0.5))))
+    return np.asarray(1.0 / (1.0 + np.exp(-phi * (count / panel - 0.5))))
 
 
 def fraction(votes: ArrayLike, n_raters: ArrayLike) -> Float:
@@ -254,7 +255,7 @@ def vanilla(
     [[0.033, 0.033, 0.933]]
     """
     epsilon = check_unit(epsilon, "epsilon")
-    n_classes = check_positive_int(n_classes, "n_classes", least=2)
+    n_classes = check_count(n_classes, "n_classes", "classes", least=2)
     check_choice(spread, ("all", "others"), "spread")
     target = check_targets(y, n_classes)
     if spread == "all":
@@ -303,6 +304,7 @@ def confidence(
         alpha = check_unit(alpha, "alpha")
         return np.asarray((1.0 - alpha) * p + alpha / 2)
     if form == "nonlinear":
+        phi = check_above(phi, "phi")
         return np.asarray(1.0 / (1.0 + np.exp(-phi * (p - 0.5))))
     omega = check_unit(omega, "omega")
     upper = 1.0 - omega * (1.0 - p) / 0.5
@@ -319,6 +321,11 @@ SMOOTHINGS: dict[str, Smoothing] = {
 
 # `nonlinear` and `fraction` do not depend on the number of classes.
 _TAKES_CLASSES = (piecewise, linear)
+
+
+def as_smoothing(smoothing: str | Smoothing) -> Smoothing:
+    """Return a smoothing function from its name in `SMOOTHINGS`, or as it is."""
+    return smoothing if callable(smoothing) else lookup(smoothing, SMOOTHINGS, "smoothing")
 
 
 def soft_labels(
@@ -356,7 +363,7 @@ def soft_labels(
     >>> soft_labels([[3, 0, 0], [1, 1, 1], [2, 1, 0]]).round(3).tolist()
     [[1.0, 0.0, 0.0], [0.333, 0.333, 0.333], [0.615, 0.385, 0.0]]
     """
-    smooth = lookup(smoothing, SMOOTHINGS, "smoothing") if isinstance(smoothing, str) else smoothing
+    smooth = as_smoothing(smoothing)
     counts = check_counts(votes, n_raters)
     panel = counts.sum(axis=1)
     if (panel == 0).any():

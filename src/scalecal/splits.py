@@ -8,13 +8,27 @@ parts' sizes and class counts come closer to their targets.
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, InputError, Int, ScalecalWarning, as_rng, check_groups, rows
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    ScalecalWarning,
+    as_float,
+    as_names,
+    as_rng,
+    check_choice,
+    check_groups,
+    check_positive_int,
+    check_unit,
+    rows,
+)
 
 __all__ = ["PARTS", "folds", "hold_out", "split"]
 
@@ -76,9 +90,12 @@ def split(
     >>> [(name, int(np.sum(part == name)), float(y[part == name].mean())) for name in PARTS]
     [('train', 70, 0.4), ('val', 10, 0.4), ('test', 20, 0.4)]
     """
-    if len(shares) != len(PARTS):
-        raise InputError(f"shares must be three numbers (train, val, test), got {len(shares)}")
-    codes = _assign(y, groups, np.asarray(shares, dtype=np.float64), stratify, as_rng(seed), PARTS)
+    parts = as_float(shares, "shares")
+    if parts.shape != (len(PARTS),):
+        raise InputError(
+            f"shares must be three numbers (train, val, test), got {reprlib.repr(shares)}"
+        )
+    codes = _assign(y, groups, parts, stratify, as_rng(seed), PARTS)
     return np.array(PARTS)[codes]
 
 
@@ -100,8 +117,9 @@ def hold_out(
     >>> len(kept), len(held)
     (16, 4)
     """
-    if not 0.0 < share < 1.0:
-        raise InputError(f"share must lie strictly between 0 and 1, got {share}")
+    share = check_unit(share, "share")
+    if share in (0.0, 1.0):
+        raise InputError(f"share must lie strictly between 0 and 1, got {share:g}")
     both = np.array([1.0 - share, share])
     codes = _assign(y, groups, both, stratify, as_rng(seed), ("kept", "held-out"))
     return np.flatnonzero(codes == 0), np.flatnonzero(codes == 1)
@@ -122,6 +140,9 @@ def folds(
     >>> np.bincount(fold).tolist()
     [4, 4, 4, 4, 4]
     """
+    check_positive_int(n_folds, "n_folds")
+    if n_folds > (n := len(_class_codes(y))):
+        raise InputError(f"n_folds must not exceed the {n} cases, got {reprlib.repr(n_folds)}")
     shares = np.full(n_folds, 1.0 / n_folds)
     names = [f"fold {k}" for k in range(n_folds)]
     return _assign(y, groups, shares, True, as_rng(seed), names)
@@ -138,6 +159,7 @@ def _assign(
     """Part number of each case."""
     if not np.isfinite(shares).all() or (shares < 0).any() or abs(shares.sum() - 1.0) > 1e-9:
         raise InputError(f"shares must be >= 0 and sum to 1, got {shares.tolist()}")
+    check_choice(stratify, (True, False), "stratify")
     classes = _class_codes(y)
     group = check_groups(groups, len(classes))
     parts = np.flatnonzero(shares > 0)
@@ -159,11 +181,13 @@ def _assign(
 
 
 def _class_codes(y: ArrayLike) -> Int:
-    raw = np.asarray(y)
+    raw, missing = as_names(y, "y")
     if raw.ndim != 1 or len(raw) == 0:
         raise InputError(f"y must be one class label per case, got shape {raw.shape}")
-    if raw.dtype.kind == "f" and not np.isfinite(raw).all():
-        raise InputError(f"y must not be missing, got NaN or infinity at {rows(~np.isfinite(raw))}")
+    if raw.dtype.kind == "f":
+        missing = ~np.isfinite(raw)
+    if missing.any():
+        raise InputError(f"y must not be missing, got None, NaN or infinity at {rows(missing)}")
     if raw.dtype.kind == "f" and (raw != np.round(raw)).any():
         raise InputError(
             f"y must be class labels, got {raw[raw != np.round(raw)][0]:g} at "

@@ -23,17 +23,20 @@ from scalecal.checks import (
     InputError,
     Int,
     ScalecalWarning,
+    as_array,
     as_float,
     as_rng,
+    check_above,
     check_choice,
+    check_features,
     check_finite,
     check_labels,
     check_logits,
     check_positive_int,
     check_same_length,
-    lookup,
 )
-from scalecal.smoothing import SMOOTHINGS, Smoothing
+from scalecal.limits import check_count
+from scalecal.smoothing import Smoothing, as_smoothing
 
 __all__ = [
     "ANCHORS",
@@ -168,8 +171,8 @@ class BetaLevels:
     b: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (self.a > 0 and self.b > 0):
-            raise InputError(f"Beta levels need a > 0 and b > 0, got {self.a} and {self.b}")
+        check_above(self.a, "a of Beta levels")
+        check_above(self.b, "b of Beta levels")
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +222,7 @@ class SynthesisPlan(Mixtures):
 
     def interpolate(self, X: ArrayLike) -> NDArray[Any]:
         """Return the synthetic rows, in X's floating type (at least single precision)."""
-        rows = np.asanyarray(X)
+        rows = check_features(X)
         dtype = np.result_type(rows.dtype, np.float32)
         alpha = self.alpha.astype(dtype)[:, None]
         first, second = rows[self.first].astype(dtype), rows[self.second].astype(dtype)
@@ -236,14 +239,14 @@ class SynthesisPlan(Mixtures):
         return replace(self, targets=targets)
 
 
-def _class_pairs(y: ArrayLike, logits: ArrayLike, n_partners: int | None) -> list[tuple[int, int]]:
+def _class_pairs(y: ArrayLike, z: Float, n_partners: int | None) -> list[tuple[int, int]]:
     """Return the pairs (higher class, lower class) to interpolate between, in order."""
-    z = np.asarray(logits, dtype=np.float64)
     n_classes = 2 if z.ndim == 1 else z.shape[1]
     every = [(b, a) for a, b in combinations(range(n_classes), 2)]
+    if n_partners is not None:
+        check_positive_int(n_partners, "n_partners")
     if n_partners is None or n_classes == 2:
         return every
-    n_partners = check_positive_int(n_partners, "n_partners")
     # How often a is taken for b or b for a, by the probability the probe gives to the wrong one.
     onehot = np.eye(n_classes)[check_labels(y, n_classes)]
     confusion = onehot.T @ softmax(z, axis=1)
@@ -341,14 +344,14 @@ def plan(
     >>> result.targets.round(3).tolist()
     [0.5, 0.4]
     """
-    n_raters = check_positive_int(n_raters, "n_raters", least=2)
-    if not (np.isfinite(weight) and weight > 0):
-        raise InputError(f"weight must be a number above 0, got {weight!r}")
-    if mass is not None and not (np.isfinite(mass) and mass > 0):
-        raise InputError(f"mass must be a number above 0 or None, got {mass!r}")
+    n_raters = check_count(n_raters, "n_raters", "readers", least=2)
+    weight = check_above(weight, "weight")
+    mass = None if mass is None else check_above(mass, "mass")
     rng = as_rng(seed)
-    chosen = select_anchors(y, logits, n_anchors=n_anchors, anchors=anchors, seed=rng)
-    pairs = np.array(_class_pairs(y, logits, n_partners), dtype=np.int64)
+    z = check_logits(logits)
+    n = len(z)
+    chosen = select_anchors(y, z, n_anchors=n_anchors, anchors=anchors, seed=rng)
+    pairs = np.array(_class_pairs(y, z, n_partners), dtype=np.int64)
     fixed, votes, n_levels = _levels(levels, n_raters)
 
     # Combinations are numbered pair by pair, and only those kept are ever written out: wide
@@ -356,7 +359,7 @@ def plan(
     sizes = np.array([len(chosen[c]) for c in range(len(chosen))], dtype=np.int64)
     per_pair = sizes[pairs[:, 0]] * sizes[pairs[:, 1]] * n_levels
     ends = np.cumsum(per_pair)
-    number = _combinations(int(ends[-1]), n_synthetic, len(np.asarray(y)), rng)
+    number = _combinations(int(ends[-1]), n_synthetic, n, rng)
     which = np.searchsorted(ends, number, side="right")
     inside = number - (ends - per_pair)[which]
     inside, level = np.divmod(inside, n_levels)
@@ -378,7 +381,7 @@ def plan(
         targets = np.zeros((len(number), len(chosen)))
         row = np.arange(len(number))
         targets[row, pair[:, 0]], targets[row, pair[:, 1]] = share, 1.0 - share
-    each = float(weight) if mass is None else float(mass) * len(np.asarray(y)) / len(number)
+    each = weight if mass is None else mass * n / len(number)
     return SynthesisPlan(first, second, alpha, targets, each, anchors=chosen, pair=pair)
 
 
@@ -414,9 +417,9 @@ def _draw_levels(levels: Any, group: Int, rng: np.random.Generator) -> Float:
 
 def _shares(smoothing: str | Smoothing, alpha: Float, votes: Int, n_raters: int) -> Float:
     """Return the first anchor's class's soft label."""
-    if smoothing == "mixup":
+    if isinstance(smoothing, str) and smoothing == "mixup":
         return 1.0 - alpha
-    smooth = lookup(smoothing, SMOOTHINGS, "smoothing") if isinstance(smoothing, str) else smoothing
+    smooth = as_smoothing(smoothing)
     # One call for the vote counts that occur, not for every case.
     present, place = np.unique(votes, return_inverse=True)
     table = as_float(smooth(present, n_raters), "smoothed labels")
@@ -458,9 +461,7 @@ def synthesize(
     >>> targets.round(3).tolist()
     [0.867, 0.733, 0.5, 0.4, 0.267, 0.133]
     """
-    rows = np.asanyarray(X)
-    if rows.ndim != 2:
-        raise InputError(f"X must be 2-d (cases, features), got shape {rows.shape}")
-    check_same_length(X=rows, y=np.asarray(y))
+    rows = check_features(X)
+    check_same_length(X=rows, y=np.atleast_1d(as_array(y, "y")))
     planned = plan(y, logits, **options)
     return planned.interpolate(rows), planned.targets

@@ -15,6 +15,8 @@ from scalecal.checks import (
     Float,
     InputError,
     Int,
+    as_float,
+    as_names,
     as_rng,
     check_choice,
     check_counts,
@@ -64,15 +66,21 @@ def from_long(
     >>> counts.tolist(), cases.tolist(), classes
     ([[1, 1], [0, 1]], ['a', 'b'], ('HP', 'SSA'))
     """
-    cases, raters, labels = (np.asarray(a) for a in (case, rater, label))
+    columns = {"case": case, "rater": rater, "label": label}
+    (cases, no_case), (raters, no_rater), (labels, missing) = (
+        as_names(values, name) for name, values in columns.items()
+    )
+    for name, values in zip(columns, (cases, raters, labels), strict=True):
+        if values.ndim != 1:
+            raise InputError(f"{name} must be 1-d, one per vote, got shape {values.shape}")
     if check_same_length(case=cases, rater=raters, label=labels) == 0:
         raise InputError("no votes: the table (case, rater, label) is empty")
-    if labels.dtype.kind in "OUS":
-        missing = np.array([v is None or v != v or v == "" for v in labels.tolist()])
-        chosen = labels[~missing].astype(str)
-    else:
-        missing = np.isnan(labels)
-        chosen = labels[~missing]
+    for name, absent in (("case", no_case), ("rater", no_rater)):
+        if absent.any():
+            raise InputError(f"{name} must be named for every vote, missing at {rows(absent)}")
+    if labels.dtype.kind == "U":
+        missing = labels == ""
+    chosen = labels[~missing]
     classes, column = np.unique(chosen, return_inverse=True)
     if len(classes) == 0:
         raise InputError("no votes: every label in the table is missing")
@@ -174,7 +182,12 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
         ...
     scalecal.checks.InputError: in 12 of 12 cases with a clear majority of readers the label is ...
     """
-    labels = np.asarray(y, dtype=np.float64)
+    labels, n_classes = as_float(y, "y"), counts.shape[1]
+    if labels.shape != (len(counts),):
+        raise InputError(f"y must have one label per case ({len(counts)},), got {labels.shape}")
+    if (labels >= n_classes).any():
+        bad = labels >= n_classes
+        raise InputError(f"y must be below {n_classes}, got {labels[bad][0]:g} at {rows(bad)}")
     majority, clear = clear_majority(counts)
     clear = clear & (labels >= 0)
     weight = clear if sample_weight is None else clear * sample_weight

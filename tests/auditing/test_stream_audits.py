@@ -255,5 +255,39 @@ def test_a_saved_part_goes_on_where_it_was(tmp_path):
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     np.savez(tmp_path / "other.npz", told=np.frombuffer(b"{}", dtype=np.uint8))
     for name in ("bad.npz", "other.npz", "none.npz"):
-        with pytest.raises(InputError, match="no streaming audit"):
+        with pytest.raises(InputError, match=r"no streaming audit|cannot be read|no file at"):
             StreamingAudit.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("times", lambda a: -a, "contradict each other"),
+        ("times", lambda a: a.astype(float), "'times' must be int64 of shape"),
+        ("times", lambda a: a[:, :-1], "'times' must be int64 of shape"),
+        ("sums", lambda a: a + 1.0, "contradict each other"),
+        ("sums", lambda a: a * np.nan, "contradict each other"),
+        ("sums", lambda a: a.astype(complex), "complex numbers"),
+        ("layers", lambda a: a + 9, "contradict each other"),
+        ("layers", lambda a: np.zeros_like(a), "contradict each other"),
+        ("layers", lambda a: a.astype(str), "'layers' must be int64"),
+        ("layers", lambda a: a.astype(object), "Python objects"),
+        ("losses", lambda a: np.full_like(a, np.inf), "contradict each other"),
+        ("reader_sums", lambda _: None, "it has no 'reader_sums'"),
+        ("about", lambda a: a[:-1], "not a JSON file"),
+        ("about", lambda a: bytes(a).replace(b'"seed":0', b'"seed":"x"'), r"at `\$\.seed`"),
+        ("about", lambda a: bytes(a).replace(b"stream-3", b"stream-2"), "of this version"),
+    ],
+)
+def test_saved_parts_that_were_changed(tmp_path, name, change, says):
+    path = tmp_path / "part.npz"
+    StreamingAudit().update([0, 1, 1], [0.2, 0.7, 0.9]).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    changed = change(arrays.pop(name))
+    if changed is not None:
+        changed = np.frombuffer(changed, np.uint8) if isinstance(changed, bytes) else changed
+        arrays[name] = changed
+    np.savez(path, **arrays)
+    with pytest.raises(InputError, match=rf"part\.npz.*{says}"):
+        StreamingAudit.load(path)

@@ -207,7 +207,7 @@ def test_wrong_arrays(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="labels must be 0 or 1, got 2"):
         open_dataset("pcam", tmp_path, partial=True)
     x.write_bytes(x.read_bytes()[:5000])
-    with pytest.raises(InputError, match="not a whole HDF5 file"):
+    with pytest.raises(InputError, match="cannot be read as an HDF5 file"):
         open_dataset("pcam", tmp_path, partial=True)
 
 

@@ -164,3 +164,34 @@ def make_folder(root: Path, files: Sequence[str], size: tuple[int, int] = (16, 1
     for seed, name in enumerate(files):
         save_picture(root / name, seed, *size)
     return root
+
+
+def make_atnorm_md(root: Path, votes: Sequence[int] = (0, 1, 2, 3, 4, 5)) -> Path:
+    """`AtNorM-MD_expert_votes.csv` and `AtNorM-MD/{Atypical,Normal}/<n>.png`, numbered from 1."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "AtNorM-MD_expert_votes.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["Filename", *(f"Expert_{k}" for k in range(1, 6)), "Majority"])
+        for i, k in enumerate(votes, start=1):
+            label = "Atypical" if k >= 3 else "Normal"
+            writer.writerow([f"{i}.png", *["Atypical"] * k, *["Normal"] * (5 - k), label])
+            save_picture(root / "AtNorM-MD" / label / f"{i}.png", i, 128, 128)
+    return root
+
+
+def make_ami_br(root: Path, votes: Sequence[int] = (0, 1, 2, 3)) -> Path:
+    """`AMI-BR.csv` and `patches/{atypical,normal}/<dataset>_<uid>.png`; two figures per slide."""
+    root.mkdir(parents=True, exist_ok=True)
+    experts = [f"expert{k}_{what}" for what in ("label", "atypical") for k in (1, 2, 3)]
+    experts.remove("expert3_label")
+    with (root / "AMI-BR.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["slide", "dataset", "uid", "x", "y", *experts, "majority_atypical"])
+        for i, k in enumerate(votes):
+            source = ("TUPAC16", "MIDOG21")[i % 2]
+            calls = [j < k for j in range(3)]
+            where = [f"{i // 4:03d}.tiff", source, 100 + i // 2, 10 * i, 7]
+            writer.writerow([*where, "metaphase", "anaphase", *calls, k >= 2])
+            home = root / "patches" / ("atypical" if k >= 2 else "normal")
+            save_picture(home / f"{source}_{100 + i // 2}.png", i, 128, 128)
+    return root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def test_broken_model_files_say_so(name: str, tmp_path: Path) -> None:
 
 def test_a_pickled_module_is_no_torchscript(small: Small, tmp_path: Path) -> None:
     torch.save(small.state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match="is not TorchScript"):
+    with pytest.raises(InputError, match="cannot be read as TorchScript"):
         get_encoder(f"file:{tmp_path / 'model.pt'}{OPTIONS}")
 
 
@@ -166,7 +167,7 @@ def test_pickles_inside_an_export_archive_never_run(small: Small, tmp_path: Path
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("file:missing.onnx" + OPTIONS, "No model file at missing.onnx"),
+        ("file:missing.onnx" + OPTIONS, "no file at missing.onnx"),
         ("uni?size=two", "option size of an encoder cannot be 'two'"),
         ("uni?colour=red", "unknown option 'colour'"),
         ("timm:no_such_network", "timm has no model 'no_such_network'"),
@@ -371,3 +372,33 @@ def test_open_clip_models(own_cache: Path, tmp_path: Path, monkeypatch: pytest.M
     batch = torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
         torch.testing.assert_close(loaded.embed(batch), published.encode_image(batch))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            '{"size": "large"}',
+            r"model\.onnx\.json: Expected `int \| null`, got `str` - at `\$\.size`",
+        ),
+        ('{"size": 0}', r"Expected `int` >= 1 - at `\$\.size`"),
+        ('{"mean": [0.5, "x"]}', r"Expected `float`, got `str` - at `\$\.mean\[1\]`"),
+        ('{"colour": 1}', "unknown field `colour`"),
+        ('{"size": 4, "mean": [0.5, 0.5], "std": 1}', "mean must be three finite numbers"),
+        ("[1]", "Expected `object`, got `array`"),
+        ("{", "not a JSON file"),
+        ("[" * 10**5, "Expected `object`"),
+    ],
+)
+def test_sidecars_that_cannot_be_used(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    (tmp_path / "model.onnx.json").write_text(text)
+    with pytest.raises(InputError, match=says):
+        get_encoder(str(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model.pt2"])
+def test_pipes_are_no_model_files(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="is a named pipe, expected a model file"):
+        get_encoder(f"{tmp_path / name}{OPTIONS}")

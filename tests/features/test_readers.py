@@ -49,8 +49,8 @@ def in_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DecodingProce
     made: list[DecodingProcess] = []
 
     class Ready(DecodingProcess):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
             made.append(self)
             assert self.ready(wait=60)
 

@@ -324,9 +324,9 @@ def test_changed_files_are_found(tmp_path: Path) -> None:
     shard = tmp_path / "shards" / "00001.npy"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-1] + b"\x01")
-    load_features(tmp_path)
+    load_features(tmp_path, verify=False)
     with pytest.raises(InputError, match=r"00001\.npy does not match its sha256"):
-        load_features(tmp_path, verify=True)
+        load_features(tmp_path)
     shard.write_bytes(whole[:-1])
     with pytest.raises(InputError, match="bytes, not"):
         load_features(tmp_path)
@@ -337,10 +337,13 @@ def test_changed_files_are_found(tmp_path: Path) -> None:
 
 def test_manifests_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("[]")
-    with pytest.raises(InputError, match="not a feature manifest"):
+    with pytest.raises(InputError, match="Expected `object`, got `array`"):
+        load_features(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": 3}')
+    with pytest.raises(InputError, match="not a feature manifest: format is 3"):
         load_features(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="not a JSON file"):
         load_features(tmp_path)
 
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.io import features
+from scalecal.io import arrays as stored
 from scalecal.io.feature_store import StoreWriter
 from scalecal.io.features import Features, read_features
 
@@ -107,7 +107,7 @@ def test_every_source_gives_the_same_table(tmp_path, source):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_large_plain_array_is_mapped(tmp_path, monkeypatch, order, dtype):
-    monkeypatch.setattr(features, "MAPPED_BYTES", 0)
+    monkeypatch.setattr(stored, "MAPPED_BYTES", 0)
     path = put_npz(tmp_path, y=Y, X=np.asarray(X, dtype=dtype, order=order))
     found = read_features(path)
     assert isinstance(found.X, np.memmap)
@@ -261,7 +261,7 @@ def test_the_file_that_is_wrong_is_named_first(tmp_path):
     for option in ("labels", "votes"):
         other = tmp_path / f"{option}.csv"
         other.write_text("id,label,rater\n000,1,a\n001,0\n")
-        with pytest.raises(InputError, match="not a regular table") as caught:
+        with pytest.raises(InputError, match="line 3 has 2 fields, expected 3") as caught:
             read_features(path, **{option: other})
         assert str(caught.value).startswith(str(other))
         other.write_text("id,label,rater\n000,1,a\n,0,b\n")

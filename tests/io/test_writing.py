@@ -101,6 +101,27 @@ def test_a_link_in_the_way_is_not_followed(tmp_path):
     assert (tmp_path / "precious").read_text() == "precious"
 
 
+def test_a_pipe_in_the_way_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "out.csv")
+    with pytest.raises(InputError, match="a pipe or device of that name is in the way"):
+        write_file(tmp_path / "out.csv", "x", kind="predict")
+
+
+def test_a_loop_of_links_is_no_surprise(tmp_path):
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    write_file(tmp_path / "out.csv", "x", kind="predict", inputs=[tmp_path / "loop.csv"])
+    assert (tmp_path / "out.csv").read_text() == "x"
+
+
+def test_names_that_are_not_utf8_are_written_escaped(tmp_path):
+    odd = os.fsdecode(b"\xff.csv")
+    write_file(tmp_path / odd, f"{odd} \u00e9", kind="predict")
+    assert (tmp_path / odd).read_text() == "\\udcff.csv \u00e9"
+    write_json(tmp_path / "a.json", {"name": odd, odd: [Path(odd)]})
+    assert json.loads((tmp_path / "a.json").read_text())["name"] == "\\udcff.csv"
+    write_file(tmp_path / "b.csv", "x", kind="predict")  # the record can be read
+
+
 def test_killed_at_any_step_the_files_stay_our_own(tmp_path, monkeypatch):
     class Killed(BaseException):
         pass

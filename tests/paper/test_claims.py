@@ -189,6 +189,10 @@ def test_time_and_replication():
     assert verdict("five-minutes", quick).verdict == "holds"
     slow = evidence_of(methods, n=100, seconds={("mhist", "uni"): 400.0})
     assert verdict("five-minutes", slow).verdict == "does not hold"
+    slower = evidence_of(methods, n=100, seconds={("mhist", "uni"): 4.5})
+    assert verdict("five-minutes", slower) == verdict(
+        "five-minutes", quick
+    )  # seconds are no result
     assert verdict("five-minutes", evidence_of(methods, n=100)).verdict == "inconclusive"
     assert verdict("replication", quick).verdict == "inconclusive"
     tuned = Evidence([cell({"resnet-hard": sharp(9.0)}, encoder="resnet18")], n_resamples=50)

@@ -327,7 +327,7 @@ def test_folders_of_other_data_sets_may_be_there_twice(tmp_path):
         (["--seeds", "0"], "at least one seed is needed"),
         (["--seeds", "-1"], "at least one seed is needed"),
         (["--methods", "foo"], "unknown method 'foo'. Known: none, "),
-        (["--datasets", "foo"], "unknown data set 'foo'. Known: lidc, simulated-mhist"),
+        (["--datasets", "foo"], "unknown data set 'foo'. Known: lidc, atnorm-md, simulated-mhist"),
         (["--encoders", "foo"], "unknown encoder 'foo'. Known: geometry, "),
         (["--datasets", "lidc", "--encoders", "simulated-64"], "nothing to reproduce"),
         (["--datasets", ","], "--datasets must be names"),

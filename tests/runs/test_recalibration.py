@@ -297,10 +297,10 @@ def test_a_reader_answer_that_was_there_is_kept_where_nothing_replaces_it():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "is not JSON"),
-        ("[]", "does not hold a calibrator"),
+        ("{", "not a JSON file"),
+        ("[]", "Expected `object`, got `array`"),
         ('{"kind": "scalecal calibrator", "format": 9}', "has the format 9"),
-        ('{"kind": "scalecal calibrator", "format": 1}', "was changed or is not whole"),
+        ('{"kind": "scalecal calibrator", "format": 1}', "missing required field `chosen`"),
     ],
 )
 def test_other_files_are_no_calibrators(text, says):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -24,22 +25,25 @@ from scalecal.auditing import sentences as wording
 from scalecal.auditing.decision_curves import CHOSEN, DECISION_COLUMNS, THRESHOLDS, decision_rows
 from scalecal.auditing.rows import TESTS, score, split_scores
 from scalecal.auditing.verdict import judge, verdict_text
-from scalecal.cases import Cases, Factor, Predictions
+from scalecal.cases import MOST_STRATA, Cases, Factor, Predictions
 from scalecal.checks import (
     Float,
     InputError,
     Int,
+    as_names,
     check_counts,
     check_groups,
     check_labels,
-    check_positive_int,
     check_probs,
     check_same_length,
+    library,
 )
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_draws
 from scalecal.inference.units import Units, effective_units
 from scalecal.io.store import plain, write_text
+from scalecal.io.text import some_of
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
 from scalecal.metrics.grouping import MOST_UNITS, rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES
@@ -97,7 +101,39 @@ class Audit:
         for row in self.rows:
             if row["name"] == name:
                 return row
-        raise KeyError(f"no stratum {name!r}. Known: {', '.join(r['name'] for r in self.rows)}")
+        known = some_of([row["name"] for row in self.rows])
+        raise KeyError(f"no stratum {name!r}. Known: {known}")
+
+    @property
+    def shown_rows(self) -> list[dict[str, Any]]:
+        """Rows that text and pages show: `overall`, and the strata of most cases."""
+        if len(self.rows) <= MOST_STRATA + 1:
+            return self.rows
+        size = [-row["n"] for row in self.rows[1:]]
+        kept = np.sort(np.argsort(size, kind="stable")[:MOST_STRATA]) + 1
+        return [self.rows[0], *(self.rows[k] for k in kept)]
+
+    @property
+    def folded_note(self) -> str:
+        """What `shown_rows` leaves out; "" if nothing."""
+        if len(self.rows) <= MOST_STRATA + 1:
+            return ""
+        return (
+            f"Of {len(self.rows) - 1:,} strata the {MOST_STRATA} of most cases are shown: all are in "
+            "audit.csv (in Python Audit.to_frame())."
+        )
+
+    def with_largest_strata(self) -> Audit:
+        """Return the audit of the same cases with the strata of `shown_rows` only, for what shows each."""
+        if len(self.rows) <= MOST_STRATA + 1 or self.times is not None:
+            return self
+        cases = self.predictions.cases.with_largest_strata().note(self.folded_note)
+        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+        return audit_predictions(
+            replace(self.predictions, cases=cases),
+            prevalence=self.meta.get("prevalence"),
+            **options,
+        )
 
     @property
     def times(self) -> Float | None:
@@ -147,16 +183,18 @@ class Audit:
         )
 
     def __str__(self) -> str:
+        rows = self.shown_rows
         shown = [
             {**r, "name": f"{r['name']} ({r['stratum']})"}
             for r in self.references
-            if r["stratum"] in (self.rows[0]["name"], self.rows[-1]["name"])
+            if r["stratum"] in (rows[0]["name"], rows[-1]["name"])
         ]
         judges = self.meta.get("votes_judge", "p")
-        tables = wording.table(self.rows, shown, self.difficulty, judges=judges)
+        tables = wording.table(rows, shown, self.difficulty, judges=judges)
         parts = [tables, verdict_text(self.verdict), " ".join(self.sentences)]
-        if self.notes:
-            parts.append("\n".join(f"Note: {note}" for note in self.notes))
+        notes = list(filter(None, [self.folded_note, *self.notes]))
+        if notes:
+            parts.append("\n".join(f"Note: {note}" for note in notes))
         return "\n\n".join(parts)
 
     def failures(self, conditions: Iterable[str | gates.Condition]) -> list[gates.Failure]:
@@ -199,6 +237,26 @@ class Audit:
 
         write_text(path, audit_page(self))
         return Path(path)
+
+    def log_mlflow(self) -> None:
+        """Log the audit to the active run of MLflow, or to a new one.
+
+        Numbers are metrics called ``<stratum>/<column>`` (signs that MLflow does not allow become ``_``), the
+        verdict is the tag ``scalecal.verdict``, and ``audit.json``, ``audit.html`` and ``reliability.png``
+        are artifacts below ``scalecal/``. MLflow is no dependency: install it where it is used.
+        """
+        from scalecal.report import audit_page
+
+        mlflow = library("mlflow", "logging to MLflow", "mlflow")
+        facts = self.to_dict()
+        for row in facts["strata"]:
+            stratum = re.sub(r"[^\w\- ]", "_", row["name"])
+            numbers = {key: value for key, value in row.items() if type(value) in (int, float)}
+            mlflow.log_metrics({f"{stratum}/{key}": float(v) for key, v in numbers.items()})
+        mlflow.set_tag("scalecal.verdict", facts["verdict"]["badge"])
+        mlflow.log_dict(facts, "scalecal/audit.json")
+        mlflow.log_text(audit_page(self), "scalecal/audit.html")
+        mlflow.log_figure(self.plot(), "scalecal/reliability.png")
 
     def _repr_html_(self) -> str:
         from scalecal.report import audit_html
@@ -374,12 +432,12 @@ def cases_of(
 def _named_groups(groups: ArrayLike, codes: Int) -> Factor:
     """Return the groups with the names they were given, in the order of their codes."""
     _, first = np.unique(codes, return_index=True)
-    return Factor(codes, tuple(np.asarray(groups)[first].astype(np.str_).tolist()))
+    return Factor(codes, tuple(as_names(groups, "groups")[0][first].astype(np.str_).tolist()))
 
 
 def _strata(strata: Strata, y: Int, probs: Float, counts: Int | None) -> Factor:
     """Return the strata that the caller named."""
-    raw = np.asarray(strata(y, probs, counts) if callable(strata) else strata)
+    raw, _ = as_names(strata(y, probs, counts) if callable(strata) else strata, "strata")
     if raw.shape != y.shape:
         raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
     return in_order(Factor.of(raw))
@@ -417,8 +475,8 @@ def audit_predictions(
     advance
         Called with the share of the work that was just done (`scalecal.progress`).
     """
-    check_positive_int(n_bins, "n_bins")
-    check_positive_int(n_resamples, "n_resamples", least=20)
+    check_count(n_bins, "n_bins", "bins")
+    check_count(n_resamples, "n_resamples", "resamples", least=20)
     predictions = _checked(predictions)
     cases, p = predictions.cases, predictions.p
     y = labels_of(cases)
@@ -712,7 +770,7 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append("No case has votes of two readers, so there are no strata of agreement.")
     empty = [r["name"] for r in rows if r["n"] == 0]
     if empty:
-        notes.append(f"No case in stratum {', '.join(empty)}: numbers are undefined there.")
+        notes.append(f"No case in stratum {some_of(empty)}: numbers are undefined there.")
     if p.ndim == 2:
         notes.append(
             "With more than two classes mean p, ECE and tests are of the predicted class: how sure the model "
@@ -720,7 +778,7 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         )
     single = [r["name"] for r in rows if r["n"] and p.ndim == 1 and r["prevalence"] in (0.0, 1.0)]
     if single:
-        notes.append(f"One class only in {', '.join(single)}: AUC is undefined there.")
+        notes.append(f"One class only in {some_of(single)}: AUC is undefined there.")
     if p.ndim == 1 and rows[0].get("auc_high", 1.0) < 0.5:
         notes.append(
             f"AUC is {rows[0]['auc']:.3f}, below chance: p looks like the probability of the other class. "
@@ -735,7 +793,7 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         )
     scarce = [r for r in rows if r["n"] and r.get("reason")]
     for why in dict.fromkeys(r["reason"] for r in scarce):
-        names = ", ".join(r["name"] for r in scarce if r["reason"] == why)
+        names = some_of([r["name"] for r in scarce if r["reason"] == why])
         notes.append(f"In {names}: {why}.")
     if n > EXACT_CASES:
         notes.append(

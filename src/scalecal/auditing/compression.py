@@ -29,9 +29,9 @@ from scalecal.checks import (
     InputError,
     Int,
     check_counts,
-    check_positive_int,
     check_same_length,
 )
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import blocks, check_same_classes, read_hard_event, read_probs
 from scalecal.metrics.binning import binner
 from scalecal.metrics.calibration import GRID
@@ -65,7 +65,7 @@ class Cells:
     n_bins: int
 
     def __post_init__(self) -> None:
-        if check_positive_int(self.n_bins, "n_bins") > MOST_BINS:
+        if check_count(self.n_bins, "n_bins", "bins") > MOST_BINS:
             raise InputError(
                 f"a streaming audit has at most {MOST_BINS} bins, got {self.n_bins}. "
                 "Use scalecal.audit for more."
@@ -143,6 +143,13 @@ class Layer:
     label: int
 
 
+def _too_many() -> InputError:
+    return InputError(
+        f"more than {MOST_LAYERS} combinations of stratum, votes and label: too many to stream. "
+        "Give fewer strata, or leave the votes out."
+    )
+
+
 @dataclass
 class Counts:
     """Counts of the cases seen so far.
@@ -190,6 +197,50 @@ class Counts:
     def n(self) -> int:
         """Cases seen."""
         return int(self.times.sum())
+
+    def restore(
+        self,
+        layers: NDArray[np.int64],
+        times: NDArray[np.int64],
+        sums: Float,
+        losses: Float,
+        *,
+        n_strata: int,
+    ) -> None:
+        """Take in counts as a file holds them; `layers` has a row per layer."""
+        n = layers.size // 4
+        shapes = {
+            "layers": (layers, np.int64, (n, 4)),
+            "times": (times, np.int64, (n, self.cells.count)),
+            "sums": (sums, np.float64, (self.cells.count,)),
+            "losses": (losses, np.float64, (n, 4)),
+        }
+        for name, (array, dtype, shape) in shapes.items():
+            if array.dtype != dtype or array.shape != shape:
+                raise InputError(
+                    f"{name!r} must be {np.dtype(dtype)} of shape {shape}, got {array.dtype} of shape "
+                    f"{array.shape}"
+                )
+        self.layers = {Layer(*row): k for k, row in enumerate(layers.tolist())}
+        right = len(self.layers) == n <= MOST_LAYERS and all(
+            -1 <= la.stratum < n_strata
+            and 0 <= la.positive <= la.readers <= MOST_READERS
+            and la.label in (0, 1)
+            for la in self.layers
+        )
+        # Up to rounding, the sum of a cell's probabilities lies between its edges.
+        count = times.sum(axis=0, dtype=np.float64)
+        slack = 1e-6 * count
+        if not (
+            right
+            and (times >= 0).all()
+            and count.sum() < 2.0**53
+            and (sums >= self.cells.low * count - slack).all()
+            and (sums <= self.cells.high * count + slack).all()
+            and np.isfinite(losses).all()
+        ):
+            raise InputError("the counts contradict each other: the file was changed or is damaged")
+        self.times, self.sums, self.losses = times, sums, losses
 
     def add(
         self,
@@ -244,6 +295,10 @@ class Counts:
             width = int(readers.max()) + 1
             key += 2 * (readers * width + counts[:, 1])
         if codes is not None:
+            if (
+                codes.max() >= MOST_LAYERS
+            ):  # each has a layer at least; tell before the table is made
+                raise _too_many()
             key += 2 * width**2 * (codes.astype(np.intp) + 1)
         present = np.flatnonzero(np.bincount(key))
         rest, label = np.divmod(present, 2)
@@ -257,10 +312,7 @@ class Counts:
     def _numbers(self, layers: Iterable[Layer]) -> list[int]:
         numbers = [self.layers.setdefault(layer, len(self.layers)) for layer in layers]
         if len(self.layers) > MOST_LAYERS:
-            raise InputError(
-                f"more than {MOST_LAYERS} combinations of stratum, votes and label: too many to stream. "
-                "Give fewer strata, or leave the votes out."
-            )
+            raise _too_many()
         new = len(self.layers) - len(self.times)
         if new:
             self.times = np.concatenate([self.times, np.zeros((new, self.cells.count), np.int64)])

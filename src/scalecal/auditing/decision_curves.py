@@ -133,7 +133,7 @@ def decision_rows(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> list[dict
             readers = cases.votes.sum(axis=1)
             outcome = np.where(readers > 0, cases.votes[:, 1] / np.maximum(readers, 1), np.nan)
             p = source.predictions.vote_p
-        for stratum in ("overall", *cases.stratum_names):
+        for stratum in ("overall", *cases.with_largest_strata().stratum_names):
             inside = cases.within(stratum)
             here, own = source.units.within(inside), outcome[inside]
             known = np.isfinite(own)

@@ -20,6 +20,7 @@ from typing import Any
 from scalecal.cases import Cases
 from scalecal.checks import InputError, lookup
 from scalecal.inference.difficulty import DIFFICULTIES
+from scalecal.io.text import some_of
 from scalecal.metrics import COLUMNS
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -153,7 +154,7 @@ def _check_strata(conditions: Iterable[Condition], names: Iterable[str], *, vote
         if condition.stratum not in known:
             raise InputError(
                 f"unknown stratum in the condition '{condition}': {condition.stratum!r}. "
-                f"Known: {', '.join(known)}"
+                f"Known: {some_of(list(known))}"
             )
 
 

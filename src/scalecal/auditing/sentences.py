@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.io.text import number
+from scalecal.io.text import number, some_of
 from scalecal.metrics import COLUMNS, Column
 
 LEVEL = 0.05
@@ -304,10 +304,13 @@ def _strata(rows: Sequence[Row], agreement: bool) -> str:
         return f"No stratum can be judged against a calibrated model{because}."
     failing = [r for r in judged if r["p_null_holm"] < LEVEL]
     if failing:
-        listed = "; ".join(
-            f"{the}{r['name']} {what} (n = {number(r['n'])}): ECE {number(r['ece'])} against "
-            f"{number(r['null'])}, {p_text(r['p_null_holm'])}"
-            for r in failing
+        listed = some_of(
+            [
+                f"{the}{r['name']} {what} (n = {number(r['n'])}): ECE {number(r['ece'])} against "
+                f"{number(r['null'])}, {p_text(r['p_null_holm'])}"
+                for r in failing
+            ],
+            mark="; ",
         )
         return f"It is worse than a calibrated model would look in the same strata on {listed}."
     worst = max(judged, key=lambda r: float(r["ece"]))

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.auditing.audits import Audit, audit_predictions, in_order, labels_of
-from scalecal.auditing.compression import Cells, Counts, Layer
-from scalecal.checks import InputError, check_positive_int, check_probs
+from scalecal.auditing.compression import Cells, Counts
+from scalecal.checks import InputError, check_probs, in_file
 from scalecal.inference.units import NORMAL_95
+from scalecal.io.arrays import open_npz
 from scalecal.io.case_tables import PredictionFile
+from scalecal.io.documents import parse_document
 from scalecal.io.store import write_bytes
 from scalecal.io.tables import column_names
+from scalecal.io.text import some_of
+from scalecal.limits import check_count
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho
@@ -51,6 +55,23 @@ UNUSED = {
 """Columns that a whole audit uses and a stream does not, and the note about it."""
 
 _ARRAYS = ("times", "sums", "losses")  # of `Counts`, as a file holds them
+_MEMBERS = ("about", *(f"{p}{key}" for p in ("", "reader_") for key in ("layers", *_ARRAYS)))
+
+
+class _Head(msgspec.Struct):
+    format: str
+
+
+class _About(_Head):
+    """What a saved stream says of itself."""
+
+    n_bins: int
+    n_resamples: int
+    seed: int
+    rho: float
+    n_classes: int | None
+    kinds: tuple[bool, bool, bool] | None
+    strata: list[str]
 
 
 class StreamingAudit:
@@ -91,13 +112,13 @@ class StreamingAudit:
     def __init__(
         self, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0, rho: float = 0.0
     ) -> None:
-        check_positive_int(n_resamples, "n_resamples", least=20)
+        check_count(n_resamples, "n_resamples", "resamples", least=20)
         self.n_bins, self.n_resamples, self.seed = n_bins, n_resamples, seed
         self.rho = check_rho(rho)
         self._counts = Counts(Cells(n_bins))
         self._reader = Counts(Cells(n_bins))  # by the probability of a reader's vote
         self._strata: dict[str, int] = {}
-        self._kinds: tuple[bool, ...] | None = None  # with votes, with strata, with p_reader
+        self._kinds: tuple[bool, bool, bool] | None = None  # with votes, with strata, with p_reader
 
     @property
     def n(self) -> int:
@@ -180,18 +201,18 @@ class StreamingAudit:
 
     def save(self, path: str | Path) -> None:
         """Write the counts to an ``.npz`` file, to be merged elsewhere or later; see `load`."""
-        about = {
-            "format": FORMAT,
-            "n_bins": self.n_bins,
-            "n_resamples": self.n_resamples,
-            "seed": self.seed,
-            "rho": self.rho,
-            "n_classes": self._counts.n_classes,
-            "kinds": self._kinds,
-            "strata": list(self._strata),
-        }
+        about = _About(
+            format=FORMAT,
+            n_bins=self.n_bins,
+            n_resamples=self.n_resamples,
+            seed=self.seed,
+            rho=self.rho,
+            n_classes=self._counts.n_classes,
+            kinds=self._kinds,
+            strata=list(self._strata),
+        )
         arrays: dict[str, Any] = {
-            "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+            "about": np.frombuffer(msgspec.json.encode(about), dtype=np.uint8)
         }
         for prefix, counts in self._both():
             layers = [(la.stratum, la.readers, la.positive, la.label) for la in counts.layers]
@@ -217,25 +238,25 @@ class StreamingAudit:
         >>> StreamingAudit.load(file).n
         2
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = dict(file.items())
-            about = json.loads(arrays["about"].tobytes())
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{path} holds no streaming audit: {error}") from None
-        if about.get("format") != FORMAT:
-            raise InputError(f"{path} holds no streaming audit of this version ({FORMAT})")
-        out = cls(**{key: about[key] for key in ("n_bins", "n_resamples", "seed", "rho")})
-        out._kinds = None if about["kinds"] is None else tuple(about["kinds"])
-        out._strata = {name: k for k, name in enumerate(about["strata"])}
-        for prefix, counts in out._both():
-            counts.n_classes = about["n_classes"]
-            rows = arrays[f"{prefix}layers"].tolist()
-            counts.layers = {Layer(*row): k for k, row in enumerate(rows)}
-            if arrays[f"{prefix}times"].shape != (len(counts.layers), counts.cells.count):
-                raise InputError(f"{path} is damaged: its counts do not fit its grid")
-            for key in _ARRAYS:
-                setattr(counts, key, arrays[f"{prefix}{key}"])
+        with open_npz(path) as file:
+            lacking = [name for name in _MEMBERS if name not in file.names]
+            if lacking:
+                raise InputError(f"{path} holds no streaming audit: it has no {lacking[0]!r}")
+            arrays = {name: np.asarray(file.read(name)) for name in _MEMBERS}
+        with in_file(str(path)):
+            head = parse_document(arrays["about"].tobytes(), _Head)
+            if head.format != FORMAT:
+                raise InputError(f"it holds no streaming audit of this version ({FORMAT})")
+            about = parse_document(arrays["about"].tobytes(), _About)
+            out = cls(
+                n_bins=about.n_bins, n_resamples=about.n_resamples, seed=about.seed, rho=about.rho
+            )
+            out._kinds = about.kinds
+            out._strata = {name: k for k, name in enumerate(about.strata)}
+            for prefix, counts in out._both():
+                counts.n_classes = about.n_classes
+                saved = {key: arrays[f"{prefix}{key}"] for key in ("layers", *_ARRAYS)}
+                counts.restore(**saved, n_strata=len(about.strata) or len(STRATA))
         return out
 
     def finish(self) -> Audit:
@@ -274,7 +295,7 @@ class StreamingAudit:
             )
         if counts.n > EXACT_CASES and small:
             result.notes.append(
-                f"That limit is rough where cases are few: the null of {', '.join(small)} (under "
+                f"That limit is rough where cases are few: the null of {some_of(small)} (under "
                 f"{FEW_CASES} cases) may be some per cent off."
             )
         return result

@@ -7,6 +7,7 @@ classes shells in scikit-learn's manner, composed with ``a | b``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from scalecal.calibrators.base import Calibrator, Chain, Identity
@@ -39,7 +40,7 @@ from scalecal.calibrators.temperature import (
     fit_ensemble_temperature,
     fit_temperature,
 )
-from scalecal.checks import lookup
+from scalecal.checks import InputError, lookup
 
 __all__ = [
     "CALIBRATORS",
@@ -89,7 +90,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
 """Calibrators by name."""
 
 
-def from_dict(saved: dict[str, Any]) -> Calibrator:
+def from_dict(saved: Mapping[str, Any]) -> Calibrator:
     """Return the fitted calibrator that ``to_dict`` described.
 
     Examples
@@ -103,4 +104,6 @@ def from_dict(saved: dict[str, Any]) -> Calibrator:
         Chain.name: Chain,
         ReaderOnTop.name: ReaderOnTop,
     }
+    if not isinstance(saved, Mapping):
+        raise InputError(f"a calibrator is saved as an object with a name, got {saved!r:.80}")
     return lookup(saved.get("name", ""), known, "calibrator").from_dict(saved)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_softmax, logit, logsumexp, softmax
@@ -15,10 +16,22 @@ from scalecal.checks import (
     Float,
     InputError,
     check_logits,
+    check_probs,
     check_same_length,
     check_targets,
     check_weights,
 )
+from scalecal.limits import check_limit
+
+
+class _Saved(msgspec.Struct):
+    """What every saved calibrator has."""
+
+    name: str
+    n_classes: Annotated[int, msgspec.Meta(ge=2)]
+    params: dict[str, Any] = {}
+    fitted: dict[str, Any] = {}
+
 
 # The nearest a probability comes to 0 or 1 when it is turned back into a logit.
 _EDGE = 1e-12
@@ -44,6 +57,21 @@ def one_against_rest(z: Float, one: Callable[[int, Float], Float]) -> Float:
 def log_odds(z: Float, c: int) -> Float:
     """Return the log-odds of class c against the rest, from (n, C) logits."""
     return np.asarray(z[:, c] - logsumexp(np.delete(z, c, axis=1), axis=1))
+
+
+def check_fit(
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None, *, ndim: int | None = 1
+) -> tuple[Float, Float, Float | None]:
+    """Return what the functions that fit a map take: logits (n,) or, of three classes or more, (n, C).
+
+    `ndim` is 1 or 2 where only one of these will do.
+    """
+    z = check_logits(logits)
+    if (ndim is not None and z.ndim != ndim) or z.shape[1:] == (2,):
+        expected = "(n, C) of three classes or more" if ndim == 2 else "(n,) of two classes"
+        raise InputError(f"logits must be {expected} here, got shape {z.shape}")
+    t = check_targets(targets, 2 if z.ndim == 1 else z.shape[1], "targets")
+    return z, t, check_weights(weights, check_same_length(logits=z, targets=t))
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -120,18 +148,39 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         }
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Return the fitted calibrator `to_dict` described."""
-        if saved.get("name") != cls.name:
-            raise InputError(
-                f"this describes the calibrator {saved.get('name')!r}, not {cls.name!r}"
-            )
-        self = cls(**saved["params"])
-        self.n_classes_ = int(saved["n_classes"])
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        """Return the fitted calibrator `to_dict` described, after it has answered for a few logits.
+
+        Raises
+        ------
+        InputError
+            If an entry is missing or of another type, a number is not finite, or the probabilities of a
+            case do not sum to 1.
+        """
+        try:
+            common = msgspec.convert(dict(saved), _Saved)
+            if common.name != cls.name:
+                raise InputError(f"this describes {common.name!r}, not {cls.name!r}")
+            self = cls._restore(dict(saved))
+            self.n_classes_ = check_limit(common.n_classes, "classes", "n_classes")
+            z = np.linspace(-30.0, 30.0, 7)
+            if self.n_classes_ > 2:
+                z = np.column_stack([z, *np.zeros((self.n_classes_ - 1, 7))])
+            with np.errstate(all="ignore"):
+                check_probs(self.predict_proba(z), "its answers")
+        except Exception as error:
+            # Whatever the file holds is met here: classes need no checks of their own.
+            what = f"{error}" if isinstance(error, InputError) else repr(error)
+            raise InputError(f"the calibrator {cls.name!r} is not usable: {what}") from None
+        return self
+
+    @classmethod
+    def _restore(cls, saved: dict[str, Any]) -> Self:
+        self = cls(**saved.get("params", {}))
         for key in cls._fitted:
             value = saved["fitted"][key]
             if not _is_finite(value):
-                raise InputError(f"{key} of the calibrator {cls.name!r} is not finite: {value!r}")
+                raise InputError(f"{key} is not finite: {value!r}")
             setattr(self, key, _array(value))
         return self
 
@@ -236,18 +285,12 @@ class Chain(Calibrator):
         }
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Return the fitted chain `to_dict` described."""
+    def _restore(cls, saved: dict[str, Any]) -> Self:
         from scalecal.calibrators import from_dict
 
-        if saved.get("name") != cls.name:
-            raise InputError(
-                f"this describes the calibrator {saved.get('name')!r}, not {cls.name!r}"
-            )
         steps = [from_dict(step) for step in saved["steps"]]
         self = cls(steps)
         self.steps_ = steps
-        self.n_classes_ = int(saved["n_classes"])
         return self
 
 

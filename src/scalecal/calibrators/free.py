@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 from scipy.special import expit, logit
 
-from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest, one_form
-from scalecal.checks import Float, InputError, check_choice, check_positive_int
+from scalecal.calibrators.base import Calibrator, check_fit, log_odds, one_against_rest, one_form
+from scalecal.checks import Float, InputError, check_choice
+from scalecal.limits import check_count
 
 
 def _check_both(targets: Float, weights: Float | None, c: int) -> None:
@@ -34,7 +35,7 @@ def merge_ties(z: Float, targets: Float, weights: Float | None) -> tuple[Float, 
 
 
 def fit_isotonic(
-    logits: Float, targets: Float, weights: Float | None = None
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[Float, Float]:
     """Return the knots (logit, probability) of the isotonic curve, to be joined by straight lines.
 
@@ -45,6 +46,7 @@ def fit_isotonic(
     >>> fit_isotonic(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.0, 1.0]))[1].tolist()
     [0.0, 0.5, 0.5, 1.0]
     """
+    logits, targets, weights = check_fit(logits, targets, weights)
     points, means, mass = merge_ties(logits, targets, weights)
     curve = np.clip(isotonic_regression(means, weights=mass).x, 0.0, 1.0)
     # Inside a flat stretch only its two ends matter.
@@ -113,7 +115,7 @@ class IsotonicCalibration(_FreeCurve):
 
 
 def fit_venn_abers(
-    logits: Float, targets: Float, weights: Float | None = None
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[Float, Float, Float, Float]:
     """Return the two step functions of the inductive Venn-Abers predictor, p0 and p1.
 
@@ -134,6 +136,7 @@ def fit_venn_abers(
     >>> high_knots.tolist(), high.tolist()
     ([0.0], [0.5, 1.0])
     """
+    logits, targets, weights = check_fit(logits, targets, weights)
     points, means, mass = merge_ties(logits, targets, weights)
     high = _with_one_more(means, mass)
     # A case of label 0 is a case of label 1 in the mirror.
@@ -225,9 +228,9 @@ class VennAbers(_FreeCurve):
 
 
 def fit_histogram(
-    logits: Float,
-    targets: Float,
-    weights: Float | None = None,
+    logits: ArrayLike,
+    targets: ArrayLike,
+    weights: ArrayLike | None = None,
     *,
     n_bins: int = 15,
     strategy: Literal["mass", "width"] = "mass",
@@ -243,7 +246,8 @@ def fit_histogram(
     >>> values.tolist()
     [0.0, 1.0]
     """
-    n_bins = check_positive_int(n_bins, "n_bins")
+    logits, targets, weights = check_fit(logits, targets, weights)
+    n_bins = check_count(n_bins, "n_bins", "bins")
     check_choice(strategy, ("mass", "width"), "strategy")
     inner = np.arange(1, n_bins) / n_bins
     if strategy == "width":

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, log_softmax, logit
 
-from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest
+from scalecal.calibrators.base import Calibrator, check_fit, log_odds, one_against_rest
 from scalecal.checks import Float
 
 # Weight, per unit of case weight, of the pull towards the identity. It decides only what the data
@@ -94,7 +95,9 @@ def fit_increasing(features: Float, targets: Float, weights: Float | None, start
     return best
 
 
-def fit_platt(logits: Float, targets: Float, weights: Float | None = None) -> tuple[float, float]:
+def fit_platt(
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
+) -> tuple[float, float]:
     """Return slope >= 0 and intercept of Platt's (1999) sigmoid, with his prior targets.
 
     Constant logits give the slope nearest one. Logits that point the wrong way give slope 0.
@@ -105,6 +108,7 @@ def fit_platt(logits: Float, targets: Float, weights: Float | None = None) -> tu
     >>> slope > 0
     True
     """
+    logits, targets, weights = check_fit(logits, targets, weights)
     features = np.column_stack([logits, np.ones(len(logits))])
     soft = prior_targets(targets, weights, 2)
     slope, intercept = fit_increasing(features, soft, weights, np.array([1.0, 0.0]))
@@ -112,9 +116,10 @@ def fit_platt(logits: Float, targets: Float, weights: Float | None = None) -> tu
 
 
 def fit_vector_scaling(
-    logits: Float, targets: Float, weights: Float | None = None
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[Float, Float]:
     """Return a scale and a shift for each of C logits (vector scaling, Guo et al., 2017)."""
+    logits, targets, weights = check_fit(logits, targets, weights, ndim=2)
     n_classes = logits.shape[1]
     z = log_softmax(logits, axis=1)
     soft = prior_targets(targets, weights, n_classes)
@@ -175,11 +180,12 @@ class PlattScaling(Calibrator):
         return np.asarray(base * self.slope_ + self.intercept_)
 
 
-def fit_beta(logits: Float, targets: Float, weights: Float | None = None) -> Float:
+def fit_beta(logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None) -> Float:
     """Return (a, b, c) of beta calibration, ``a log p - b log(1 - p) + c`` with a, b >= 0.
 
     With Platt's prior targets. Logits, so that saturated probabilities keep their order.
     """
+    logits, targets, weights = check_fit(logits, targets, weights)
     soft = prior_targets(targets, weights, 2)
     return fit_increasing(_beta_features(logits), soft, weights, np.array([1.0, 1.0, 0.0]))
 

@@ -173,9 +173,8 @@ class PanelCalibrator(Calibrator):
         return {**super().to_dict(), "fitted": {"panel": self.panel_.to_dict()}}
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Return the fitted calibrator `to_dict` described."""
-        self = super().from_dict(saved)
+    def _restore(cls, saved: dict[str, Any]) -> Self:
+        self = super()._restore(saved)
         self.panel_ = Panel.from_dict(saved["fitted"]["panel"])
         return self
 
@@ -248,11 +247,10 @@ class ReaderOnTop(PanelCalibrator):
         return {**saved, "label": self.label_.to_dict()}
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Return the fitted calibrator `to_dict` described."""
+    def _restore(cls, saved: dict[str, Any]) -> Self:
         from scalecal.calibrators import from_dict
 
         label = from_dict(saved["label"])
-        self = super().from_dict({**saved, "params": {**saved["params"], "label": label}})
+        self = super()._restore({**saved, "params": {**saved["params"], "label": label}})
         self.label_ = label
         return self

@@ -13,14 +13,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 from scipy.special import expit, logit
 
-from scalecal.calibrators.base import Calibrator, log_odds, one_against_rest
+from scalecal.calibrators.base import Calibrator, check_fit, log_odds, one_against_rest
 from scalecal.calibrators.free import merge_ties
 from scalecal.calibrators.logistic import PULL, cross_entropy, fit_increasing, prior_targets
-from scalecal.checks import Float, check_positive_int
+from scalecal.checks import Float
+from scalecal.limits import check_count
 
 # Smoothing parameters that are tried; at the last the curve is a line.
 _PENALTIES = 10.0 ** np.arange(4, -5, -1)
@@ -59,7 +61,7 @@ def _scaled(z: Float, knots: Float) -> tuple[Float, Float, float]:
 
 
 def fit_quadratic(
-    logits: Float, targets: Float, weights: Float | None = None
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[Float, Float]:
     """Return the ends of the range of logits, and the slopes at both and the value at the first.
 
@@ -73,6 +75,7 @@ def fit_quadratic(
     >>> knots.tolist(), coef.round(1).tolist()
     ([-3.0, 3.0], [0.4, 1.6, -2.6])
     """
+    logits, targets, weights = check_fit(logits, targets, weights)
     seen = logits if weights is None else logits[weights > 0]
     knots = _apart(np.array([seen.min(), seen.max()]))
     x, places, unit = _scaled(logits, knots)
@@ -83,7 +86,7 @@ def fit_quadratic(
 
 
 def fit_spline(
-    logits: Float, targets: Float, weights: Float | None = None, *, n_knots: int = 8
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None, *, n_knots: int = 8
 ) -> tuple[Float, Float]:
     """Return the knots, and the slopes there and the value at the first, of an increasing spline.
 
@@ -99,7 +102,8 @@ def fit_spline(
     >>> bool(coef[0] > 0.9), bool(coef[-2] < 0.1)
     (True, True)
     """
-    n_knots = check_positive_int(n_knots, "n_knots")
+    logits, targets, weights = check_fit(logits, targets, weights)
+    n_knots = check_count(n_knots, "n_knots", "bins")
     points, means, mass = merge_ties(logits, prior_targets(targets, weights, 2), weights)
     level = np.linspace(0.025, 0.975, n_knots) if n_knots > 1 else np.array([0.5])
     below = np.cumsum(mass) / mass.sum()

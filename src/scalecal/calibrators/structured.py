@@ -5,23 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from scalecal.calibrators.base import Calibrator
+from scalecal.calibrators.base import Calibrator, check_fit
 from scalecal.calibrators.logistic import fit_platt
 from scalecal.calibrators.temperature import fit_temperature
 from scalecal.checks import Float
 
 
 def fit_structured_matrix(
-    logits: Float, targets: Float, weights: Float | None = None
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[float, float, Float, Float]:
     """Return T, u, a matrix W (C, C) and b (C,): logits become W log(p) + b.
 
     p = (1 - u) softmax(z / T) + u / C, with the best temperature and u = 1 / (n + 1), which keeps
     log(p) of confident cases within bounds. W and b have the least log loss, summed over cases, plus
-    C |b|^2 + C |diag(W) - 1|^2 + C (C - 1) |the rest of W|^2 (Berta et al., 2025, with the ridge and
+    ``C |b|^2 + C |diag(W) - 1|^2 + C (C - 1) |the rest of W|^2`` (Berta et al., 2025, with the ridge and
     strengths that their package has by default): what is many numbers is held back most, and all less
     the more cases there are.
 
@@ -34,6 +35,7 @@ def fit_structured_matrix(
     >>> bool(matrix[0, 1] > matrix[0, 2])
     True
     """
+    logits, targets, weights = check_fit(logits, targets, weights, ndim=2)
     n_classes = logits.shape[1]
     w = np.ones(len(logits)) if weights is None else weights
     total = float(w.sum())

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import LinearConstraint, minimize
 from scipy.special import softmax
 
-from scalecal.calibrators.base import Calibrator
+from scalecal.calibrators.base import Calibrator, check_fit
 from scalecal.checks import (
     Float,
     InputError,
@@ -182,9 +182,8 @@ class TemperatureScaling(Calibrator):
     _fitted = ("temperature_",)
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Return the fitted calibrator `to_dict` described."""
-        self = super().from_dict(saved)
+    def _restore(cls, saved: dict[str, Any]) -> Self:
+        self = super()._restore(saved)
         if not self.temperature_ > 0.0:
             raise InputError(f"temperature_ must be greater than 0, got {self.temperature_!r}")
         return self
@@ -197,7 +196,7 @@ class TemperatureScaling(Calibrator):
 
 
 def fit_ensemble_temperature(
-    logits: Float, targets: Float, weights: Float | None = None
+    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[float, Float]:
     """Return the temperature, and the weights of tempered, own and uniform probabilities.
 
@@ -211,6 +210,7 @@ def fit_ensemble_temperature(
     >>> round(temperature, 3), float(share.sum().round(6))
     (3.641, 1.0)
     """
+    logits, targets, weights = check_fit(logits, targets, weights, ndim=None)
     temperature = fit_temperature(logits, targets, weights)
     parts = _ensemble(logits, temperature)
     goal = np.column_stack([1.0 - targets, targets]) if targets.ndim == 1 else targets

@@ -1,7 +1,7 @@
 """The application: one place for errors, warnings and exit codes.
 
 Exit codes: 0 done; 1 done, but some cases were left out; 2 the input or an option cannot be used;
-3 done, but a condition of --fail-if is met; 130 interrupted.
+3 done, but a condition of --fail-if is met; 70 a fault of scalecal's own, told in a log; 130 interrupted.
 
 `say` prints results on standard output, `tell` what goes with them on standard error; --quiet silences
 both. `complain` is never silenced.
@@ -9,9 +9,13 @@ both. `complain` is never silenced.
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
+import tempfile
+import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -22,10 +26,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal import __version__
+from scalecal.checks import redacted, visible
 from scalecal.cli.help import COMMANDS, Command, DocumentedCommand, Work
 
 if TYPE_CHECKING:
     from scalecal.engines import Engine as WorkerPool
+
+UNEXPECTED = 70
+"""Exit code of a fault of scalecal's own."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 
 app = typer.Typer(
     name="scalecal",
@@ -87,6 +98,17 @@ Json = Annotated[
     bool,
     typer.Option("--json", help="Print the result as JSON; all else goes to standard error."),
 ]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=NUMBER",
+        help="Allow more than a limit, as its message says: bins=1e6. May be given several times.",
+    ),
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Print the traceback of a fault of scalecal's own.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 ENGINE_WORK = Work("scalecal.engines:open_engine", engine="name")
@@ -97,7 +119,11 @@ _results_on_stderr: ContextVar[bool] = ContextVar("results_on_stderr", default=F
 
 
 def command(
-    example: str, *works: Work, name: str | None = None, quiet: bool = True
+    example: str,
+    *works: Work,
+    name: str | None = None,
+    quiet: bool = True,
+    resumes: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a function to the application as a command.
 
@@ -111,20 +137,38 @@ def command(
         The command's name, where it is not the function's.
     quiet
         Whether it has --quiet: not where printing is all it does.
+    resumes
+        Whether the same command goes on where it was interrupted.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         own = list(signature(function, eval_str=True).parameters.values())
         parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+        outputs = {each.name: each.annotation for each in own if each.name in ("out", "export")}
+        everywhere = {"limit": (None, Limit), "debug": (False, Debug)}
         if quiet:
-            option = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
-            parameters.append(option)
+            everywhere["quiet"] = (False, Quiet)
+        parameters += [
+            Parameter(option, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for option, (default, kind) in everywhere.items()
+        ]
 
         @wraps(function)
         def run(**options: Any) -> None:
-            json = options.get("json", False)
-            with _set(_quiet, options.pop("quiet", False)), _set(_results_on_stderr, json):
-                function(**options)
+            json, limits = options.get("json", False), options.pop("limit")
+            del options["debug"]  # `main` looks for it
+            with (
+                _set(_quiet, options.pop("quiet", False)),
+                _set(_results_on_stderr, json),
+                _raised_limits(limits or ()),
+            ):
+                for output, kind in outputs.items():
+                    _check_output(options[output], kind)
+                try:
+                    function(**options)
+                except KeyboardInterrupt:
+                    complain(_interrupted(options.get("out") if resumes else None))
+                    raise typer.Exit(INTERRUPTED) from None
 
         vars(run)["__signature__"] = Signature(parameters)
         run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -134,6 +178,15 @@ def command(
     return add
 
 
+def _check_output(path: Path | None, annotation: Any) -> None:
+    """Refuse an output that cannot be written to, before anything is read."""
+    if path is not None:
+        from scalecal.io.store import check_place
+
+        (option,) = annotation.__metadata__
+        check_place(path, folder=option.metavar == "DIR")
+
+
 @contextmanager
 def _set(variable: ContextVar[bool], value: bool) -> Iterator[None]:
     token = variable.set(value)
@@ -141,6 +194,35 @@ def _set(variable: ContextVar[bool], value: bool) -> Iterator[None]:
         yield
     finally:
         variable.reset(token)
+
+
+@contextmanager
+def _raised_limits(texts: Sequence[str]) -> Iterator[None]:
+    from scalecal.limits import VARIABLE, raised
+
+    text = ",".join(texts)
+    raised(text)
+    before = os.environ.get(VARIABLE)
+    if text:
+        os.environ[VARIABLE] = f"{before},{text}" if before else text
+    try:
+        yield
+    finally:
+        if text and before is None:
+            del os.environ[VARIABLE]
+        elif text and before is not None:
+            os.environ[VARIABLE] = before
+
+
+def _interrupted(out: Path | None) -> str:
+    """Say what is done and how to go on."""
+    from scalecal.progress import how_far
+
+    done = how_far()
+    said = f"interrupted ({done})" if done else "interrupted"
+    if out is None:
+        return f"{said}: no result was written. Run the same command to begin again"
+    return f"{said}: what is finished is kept in {out}. Run the same command to go on"
 
 
 def is_quiet() -> bool:
@@ -271,14 +353,64 @@ def main() -> None:
     from scalecal.checks import InputError, MissingPackageError
 
     warnings.showwarning = _show_warning
+    debug = "--debug" in sys.argv
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a full device is told here, not after the last line
     except (InputError, MissingPackageError) as error:
         complain(f"error: {error}")
         sys.exit(2)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has closed it
+        _close_output()  # whoever read our output has closed it
         sys.exit(1)
     except KeyboardInterrupt:
-        complain("interrupted")
-        sys.exit(130)
+        complain(_interrupted(None))
+        sys.exit(INTERRUPTED)
+    except MemoryError:
+        complain(
+            "error: the memory does not suffice for this. Use fewer cases, or a larger machine"
+        )
+        sys.exit(2)
+    except OSError as error:
+        if debug:
+            raise
+        place = error.filename if error.filename is not None else "standard output"
+        _close_output()
+        complain(
+            f"error: {visible(redacted(str(place)))}: {error.strerror or visible(redacted(str(error)))}"
+        )
+        sys.exit(2)
+    except Exception as error:
+        if debug:
+            raise
+        complain(f"error: {unexpected(error)}")
+        sys.exit(UNEXPECTED)
+
+
+def unexpected(error: Exception) -> str:
+    """Keep the traceback of a fault of scalecal's own in a log, and say where."""
+    first = visible(redacted((str(error).splitlines() or [""])[0]))[:200]
+    what = f"scalecal failed unexpectedly ({type(error).__name__}: {first})"
+    text = redacted(
+        f"scalecal {__version__}, Python {sys.version}, {sys.platform}\n"
+        f"{' '.join(map(shlex.quote, sys.argv))}\n\n"
+        f"{''.join(traceback.format_exception(error))}"
+    )
+    try:
+        handle, name = tempfile.mkstemp(prefix="scalecal-", suffix=".log", text=True)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError:
+        return f"{what}. No log could be written: run it again with --debug"
+    return f"{what}. The traceback is in {name}: please report it, or run again with --debug"
+
+
+def _close_output() -> None:
+    """Send what is still to be written nowhere: the interpreter would fail on it at its end."""
+    if sys.stdout is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

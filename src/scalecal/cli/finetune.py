@@ -29,6 +29,7 @@ _Triple = Annotated[str | None, typer.Option(metavar="R,G,B", help="Normalisatio
         Work(f"scalecal.smoothing:{name}")
         for name in ("vanilla", "linear", "piecewise", "nonlinear")
     ),
+    resumes=True,
 )
 @with_images
 def finetune(

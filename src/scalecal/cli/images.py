@@ -44,7 +44,7 @@ def open_images(
         str,
         typer.Argument(
             metavar="DATASET",
-            help="mhist, pcam, breakhis, table:FILE.csv or folder:DIR; see `datasets`.",
+            help="mhist, atnorm-md, ami-br, pcam, breakhis, table:FILE.csv or folder:DIR; see `datasets`.",
         ),
     ],
     data: Annotated[
@@ -157,7 +157,9 @@ def check(
         complain(f"problem: {problem}")
     if problems:
         raise typer.Exit(1)
-    say("no problem found" + (" (images not read)" if quick else ""))
+    n, published = len(images), images.about.n
+    part = f" in these {n:,} of {published:,} images" if published and n < published else ""
+    say(f"no problem found{part}" + (" (images not read)" if quick else ""))
 
 
 @command("encoders --verbose", quiet=False)
@@ -192,6 +194,7 @@ def encoders(
     "extract mhist uni --data mhist --out features/mhist-uni",
     *IMAGES_WORK,
     Work("scalecal.features:extract"),
+    resumes=True,
 )
 @with_images
 def extract(
@@ -272,15 +275,28 @@ def extract(
 def import_(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="npz, CSV, Parquet, TRIDENT's HDF5 or eva's folder."),
+        typer.Argument(
+            metavar="PATH",
+            help="npz, CSV, Parquet, TRIDENT's HDF5, eva's folder, Zarr, AnnData or SpatialData.",
+        ),
     ],
     out: OutFolder,
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Table of id, label, group, split, ...")
     ] = None,
     votes: Votes = None,
-    format: Annotated[str | None, typer.Option(help="npz, table, trident or eva.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="Name of the encoder that made them.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="npz, table, trident, eva, zarr, anndata, spatialdata or spatialdata-slides."
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the encoder that made them; of several in a store, the one wanted."
+        ),
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(help="Name of the data set (mhist, ...), the same for all its encoders."),

@@ -116,6 +116,7 @@ def _check_names(
     "reproduce --features features --seeds 3 --out runs/reproduce",
     Work("scalecal.paper.reproduction:Training"),
     ENGINE_WORK,
+    resumes=True,
 )
 def reproduce(
     out: OutFolder,
@@ -169,6 +170,7 @@ def reproduce(
     """
     from scalecal.checks import lookup
     from scalecal.io.store import disk_errors, lock_folder
+    from scalecal.io.store import sweep as sweep_folder
     from scalecal.paper.claims import claims_table
     from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
     from scalecal.paper.reproduction import reproduce as run
@@ -220,6 +222,7 @@ def reproduce(
         with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         with lock_folder(out):
+            sweep_folder(out, below=True)
             _train_on_workers(sources, out, training, engine, workers, num_gpus, address)
             outcome = run(
                 sources, out, training, command=sys.argv, left_out=missing, also=also, progress=tell

@@ -1,4 +1,4 @@
-"""Data sets: nodules shipped with the package, simulated readers with a known truth, image sets.
+"""Data sets: figures and nodules shipped with the package, simulated readers with a known truth, image sets.
 
 Names are loaded on first use, so that reading one kind of data does not import what the others need.
 """
@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scalecal.datasets.atnorm_embeddings import load_atnorm_md
     from scalecal.datasets.catalogue import DATASETS, open_dataset
     from scalecal.datasets.image_sets import Dataset, ImageSet
     from scalecal.datasets.lidc import load_lidc
@@ -24,6 +25,7 @@ __all__ = [
     "Dataset",
     "ImageSet",
     "SimulatedCases",
+    "load_atnorm_md",
     "load_lidc",
     "open_dataset",
     "simulate",
@@ -35,6 +37,7 @@ _HOME = {
     "DATASETS": "catalogue",
     "Dataset": "image_sets",
     "ImageSet": "image_sets",
+    "load_atnorm_md": "atnorm_embeddings",
     "load_lidc": "lidc",
     "open_dataset": "catalogue",
 }  # the others live in simulated.py

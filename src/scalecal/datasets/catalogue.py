@@ -10,6 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from scalecal.checks import InputError, lookup
+from scalecal.datasets.ami_br import AMI_BR
+from scalecal.datasets.atnorm_md import ATNORM_MD
 from scalecal.datasets.breakhis import BREAKHIS
 from scalecal.datasets.class_folders import FOLDER
 from scalecal.datasets.image_sets import Dataset, ImageSet
@@ -18,7 +20,7 @@ from scalecal.datasets.mhist import MHIST
 from scalecal.datasets.pcam import PCAM
 
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
-    {record.name: record for record in (MHIST, PCAM, BREAKHIS, TABLE, FOLDER)}
+    {record.name: record for record in (MHIST, ATNORM_MD, AMI_BR, PCAM, BREAKHIS, TABLE, FOLDER)}
 )
 
 
@@ -35,7 +37,7 @@ def open_dataset(
     Parameters
     ----------
     spec : str
-        `mhist`, `pcam`, `breakhis`, `table:FILE.csv` or `folder:DIR`.
+        `mhist`, `atnorm-md`, `ami-br`, `pcam`, `breakhis`, `table:FILE.csv` or `folder:DIR`.
     data : path, optional
         Folder of the data.
     verify : bool
@@ -50,7 +52,7 @@ def open_dataset(
     >>> open_dataset("cifar")
     Traceback (most recent call last):
         ...
-    scalecal.checks.InputError: unknown data set 'cifar'. Known: mhist, pcam, breakhis, table, folder
+    scalecal.checks.InputError: unknown data set 'cifar'. Known: mhist, atnorm-md, ami-br, pcam, ...
     """
     name, colon, where = spec.partition(":")
     record = lookup(name, DATASETS, "data set")

@@ -10,7 +10,8 @@ EXIF orientation          applied
 16 or 32 bits a channel   refused: how to scale to 8 bits is a choice that belongs to the user
 CMYK, Lab                 refused: the conversion needs a colour profile
 several pages or frames   refused (a JPEG with an embedded preview gives its main picture)
-too many pixels           refused above Pillow's limit against decompression bombs
+too many pixels           refused above Pillow's limit against decompression bombs, or that of
+                          ``--limit pixels=NUMBER``
 truncated or corrupt      refused; no partly grey image is ever returned
 ========================  =====================================================================
 
@@ -20,6 +21,7 @@ JPEGs are decoded in full, never through the codec's own downscaling. Who switch
 
 from __future__ import annotations
 
+import os
 from io import BytesIO
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, library
+from scalecal.limits import VARIABLE, raised
 
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
@@ -66,32 +69,51 @@ def _name_of(file: ImageFile, name: str | None) -> str:
     return "(bytes)" if isinstance(file, bytes) else fspath(file)
 
 
-def _too_large(image_module: Any) -> str:
-    limit = image_module.MAX_IMAGE_PIXELS
+def _most_pixels() -> int | None:
+    """Return how many pixels an image may have: the limit the user raised, else Pillow's own."""
+    pillow = _pillow()
+    asked = raised(os.environ.get(VARIABLE, "")).get("pixels")
+    if asked is not None:
+        pillow.MAX_IMAGE_PIXELS = asked  # Pillow refuses by itself above twice as many
+    most: int | None = pillow.MAX_IMAGE_PIXELS
+    return most
+
+
+def _too_large(what: str, most: int | None) -> str:
     return (
-        f"it has more pixels than the limit against decompression bombs ({limit:,}). "
-        "Cut whole-slide images into tiles first"
+        f"{what} more pixels than the limit against decompression bombs ({most:,}). "
+        "Cut whole-slide images into tiles first, or raise it: --limit pixels=NUMBER"
     )
+
+
+def check_resized(name: str, size: tuple[int, int], resized: tuple[int, int]) -> None:
+    """Refuse an image whose resized form would have too many pixels; sizes are (height, width).
+
+    Resizing the shorter edge to 224 makes 224 x 224,000,000 of 1 x 1,000,000 pixels.
+    """
+    most = _most_pixels()
+    if most is not None and resized[0] * resized[1] > most:
+        sizes = f"{size[1]:,} x {size[0]:,} pixels, resized to {resized[1]:,} x {resized[0]:,}"
+        raise ImageError(name, _too_large(f"it has {sizes},", most))
 
 
 def _open(file: ImageFile, name: str) -> PillowImage.Image:
     """Open the header only; every failure is an ImageError with a reason a person can act on."""
-    pillow = _pillow()
+    pillow, most = _pillow(), _most_pixels()
     handle = BytesIO(file) if isinstance(file, bytes) else file
     try:
         image: PillowImage.Image = pillow.open(handle, formats=IMAGE_FORMATS)
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
-        raise ImageError(name, _too_large(pillow)) from None
+        raise ImageError(name, _too_large("it has", most)) from None
     except FileNotFoundError:
         raise ImageError(name, "no such file") from None
     except pillow.UnidentifiedImageError:
         raise ImageError(name, _why_unknown(file)) from None
     except Exception as error:  # parsers of broken files raise nearly every kind of error
         raise ImageError(name, _first_line(error)) from None
-    limit = pillow.MAX_IMAGE_PIXELS
-    if limit is not None and image.width * image.height > limit:
+    if most is not None and image.width * image.height > most:
         image.close()
-        raise ImageError(name, _too_large(pillow))
+        raise ImageError(name, _too_large("it has", most))
     return image
 
 

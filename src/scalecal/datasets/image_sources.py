@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError, MissingPackageError, library, rows
 from scalecal.datasets.decoding import IMAGE_SUFFIXES, ImageError, decode_image
+from scalecal.io.arrays import check_cases, need_array, open_hdf5
+from scalecal.limits import check_limit
 
 UInt8 = NDArray[np.uint8]
 Rows = NDArray[np.int64]
@@ -111,22 +113,57 @@ class FileSource(_FilePerRow):
 
     def read_bytes(self, row: int) -> bytes:
         """Return the content of one file."""
-        return (self.root / self.paths[row]).read_bytes()
+        return self._plain(row).read_bytes()
 
     def read_one(self, row: int) -> UInt8:
         """Decode the image of one row."""
         path = self.paths[row]
         try:
-            return decode_image(self.root / path, name=path)
-        except OSError as error:
+            return decode_image(self._plain(row), name=path)
+        except (ImageError, OSError) as error:
+            self._check_home(row)
+            if isinstance(error, ImageError):
+                raise
             raise ImageError(path, error.strerror or str(error)) from None
 
     def size(self) -> int:
-        """Bytes of all files."""
-        return sum(os.path.getsize(self.root / path) for path in self.paths)
+        """Bytes of all files that are there."""
+        files = (self.root / path for path in self.paths)
+        return sum(os.path.getsize(file) for file in files if file.is_file())
+
+    def _check_home(self, row: int) -> None:
+        """Refuse to go on where a folder is gone: a lost disk is not thousands of broken images."""
+        home = (self.root / self.paths[row]).parent
+        if not os.path.isdir(home):
+            raise InputError(
+                f"the folder {home} vanished while its images were read. "
+                "Bring it back and run the same command again"
+            )
+
+    def _plain(self, row: int) -> Path:
+        """Return where a file lies; pipes and devices are not opened, where a reader would wait."""
+        path = self.root / self.paths[row]
+        if path.exists() and not path.is_file():
+            raise ImageError(self.paths[row], "it is not a plain file")
+        if path.is_symlink() and not path.exists():
+            raise ImageError(self.paths[row], "it is a link to a file that is not there")
+        return path
 
     def _open(self, row: int) -> tuple[IO[bytes], int]:
-        return _open_file(self.root / self.paths[row])
+        return _open_file(self._plain(row))
+
+    def pieces(self, *, full: bool) -> Iterator[Piece]:
+        """Yield name, size and hash of every file; of one that cannot be read, why not.
+
+        Extraction leaves such an image out: here too it must not cost the others.
+        """
+        for row, path in enumerate(self.paths):
+            name = normalize("NFC", path)
+            try:
+                yield _piece(name, path, partial(self._open, row), full)
+            except InputError as error:
+                self._check_home(row)
+                yield Piece(name, -1, error.reason if isinstance(error, ImageError) else "")
 
 
 def safe_members(archive: ZipFile, where: Path) -> list[ZipInfo]:
@@ -216,7 +253,7 @@ class ArraySource:
     blocks: tuple[Block, ...]
     positions: Rows
     kind: Literal["array"] = "array"
-    _handles: dict[tuple[int, Path], Any] = field(default_factory=dict, repr=False)
+    _handles: dict[tuple[int, Path, str], Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -226,10 +263,11 @@ class ArraySource:
 
     def _array(self, block: Block) -> Any:
         # Keyed by process: a handle that lives through a fork shares its file offset with the parent.
-        at = (os.getpid(), block.path)
+        at = (os.getpid(), block.path, block.key)
         if at not in self._handles:
-            self._handles[at] = open_hdf5(block.path)
-        return self._handles[at][block.key]
+            file = open_hdf5(block.path)
+            self._handles[at] = (file, need_array(file, block.key, block.path))
+        return self._handles[at][1]
 
     def read_block(self, start: int, stop: int) -> UInt8:
         """Images of the rows start .. stop - 1, as one (n, height, width, 3) array."""
@@ -262,7 +300,7 @@ class ArraySource:
             # HDF5 takes increasing rows without repeats only.
             unique, back = np.unique(inside, return_inverse=True)
             return np.asarray(array[unique])[back]
-        except (OSError, RuntimeError) as error:
+        except Exception as error:  # h5py's are of several kinds, of their filters too
             raise ImageError(f"{block.path.name} rows {low} to {high - 1}", str(error)) from None
 
     def read_one(self, row: int) -> UInt8:
@@ -286,25 +324,6 @@ class ArraySource:
         yield Piece("positions", len(order), sha256(order).hexdigest())
 
 
-def open_hdf5(path: Path) -> Any:
-    """Open an HDF5 file for reading, with a chunk cache that holds a block's ragged ends."""
-    h5py = library("h5py", "reading HDF5 files")
-    try:
-        # Some network file systems know no locks, and a file that is only read needs none.
-        return h5py.File(path, "r", rdcc_nbytes=64 << 20, locking="best-effort")
-    except OSError as error:
-        raise InputError(
-            f"{path} is not a whole HDF5 file ({error}). Download or unpack it again."
-        ) from None
-
-
-def need_array(file: Any, key: str, path: Path) -> Any:
-    """Return an array of an open HDF5 file, or fail naming what there is."""
-    if key not in file or not hasattr(file[key], "shape"):
-        raise InputError(f"{path} has no array {key!r}. It has: {', '.join(file) or 'nothing'}")
-    return file[key]
-
-
 def image_block(path: Path, key: str) -> Block:
     """Check that an HDF5 file holds images under a key, and say how many and how large."""
     with open_hdf5(path) as file:
@@ -314,8 +333,10 @@ def image_block(path: Path, key: str) -> Block:
         raise InputError(
             f"{path}: array {key!r} must be (n, height, width, 3) uint8, got {shape} {kind}"
         )
-    if shape[0] == 0:
+    if 0 in shape:
         raise InputError(f"{path}: array {key!r} holds no images")
+    check_cases(shape[0], path)
+    check_limit(shape[1] * shape[2], "pixels", f"{path}: the size of an image in pixels")
     return Block(path, key, shape[0], (shape[1], shape[2], shape[3]))
 
 
@@ -431,7 +452,7 @@ def data_folder(data: str | Path | None, name: str, holds: str) -> Path:
     """Return the data folder a user gave, or say which one is needed and what must lie in it."""
     if data is None:
         raise InputError(f"{name} needs a data folder (--data DIR): {holds}")
-    folder = Path(data).expanduser()
+    folder = Path(os.path.expanduser(data))  # unlike Path.expanduser, takes unknown users
     if not folder.exists():
         raise InputError(f"no such folder: {folder}. {name} needs {holds}")
     if not folder.is_dir():

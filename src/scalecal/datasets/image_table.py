@@ -81,7 +81,7 @@ def open_table(
     """
     if classes is not None and len(set(classes)) != len(classes):
         raise InputError(f"classes must be named once each, got {', '.join(classes)}")
-    file = Path(where).expanduser()
+    file = Path(os.path.expanduser(where))
     table = open_columns(file, None, _ROLES)
     root: Path | str = remote_url(data) or data_folder(
         file.parent if data is None else data, "table", "the folder of the images"
@@ -154,7 +154,9 @@ def _present(root: Path | str, paths: list[str]) -> tuple[list[str], NDArray[np.
     listed = frozenset(list_names(root)) if isinstance(root, str) else None
 
     def is_there(name: str) -> bool:
-        return (Path(root) / name).is_file() if listed is None else name in listed
+        if listed is not None:
+            return name in listed
+        return os.path.isfile(Path(root) / name)  # False for names that no file may have
 
     for i, path in enumerate(paths):
         spellings = (path, normalize("NFC", path), normalize("NFD", path))

@@ -17,8 +17,7 @@ import numpy as np
 
 from scalecal.cases import Cases
 from scalecal.checks import InputError
-from scalecal.datasets.decoding import ImageError, image_header
-from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, check_sizes, image_ids
 from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, md5_of, safe_members
 from scalecal.io.case_tables import CaseReader, resolve_classes
 from scalecal.io.named_columns import check_headers, open_columns, some
@@ -85,7 +84,7 @@ def open_mhist(data: str | Path | None = None, *, partial: bool = False) -> Imag
         findings.count(f"{name} images", int((cases.y == i).sum()), published)
     for name, published in (("train", 2175), ("test", 977)):
         findings.count(f"{name} images", int((cases.split.values == name).sum()), published)
-    _check_headers(source, findings)
+    check_sizes(source, SIZE, findings)
     if not len(cases):
         raise InputError(f"{folder}: none of the annotated images is there. mhist needs {_HOLDS}")
     return ImageSet(
@@ -158,24 +157,6 @@ def _find_images(
     if images.is_dir():
         return FileSource(folder, paths), missing
     return ZipSource(archive, tuple(here[name] for name in present), paths), missing
-
-
-def _check_headers(source: FileSource | ZipSource, findings: Findings) -> None:
-    """Look at sizes and colours; broken files are only noted, for extraction skips and lists them."""
-    broken, odd = [], []
-    for row, path in enumerate(source.paths):
-        try:
-            file = source.root / path if isinstance(source, FileSource) else source.read_bytes(row)
-            _, size, mode = image_header(file, name=path)
-        except ImageError as error:
-            broken.append(f"{error.name} ({error.reason})")
-            continue
-        if size != SIZE or mode != "RGB":
-            odd.append(f"{path} ({size[0]} x {size[1]} {mode})")
-    if odd:
-        findings.differ(f"{len(odd)} images are not 224 x 224 RGB: {some(odd, 5)}")
-    if broken:
-        findings.note(f"{len(broken)} images cannot be read: {'; '.join(broken[:5])}")
 
 
 def check_md5sums(folder: Path, source: FileSource | ZipSource) -> list[str]:

@@ -28,9 +28,8 @@ from scalecal.datasets.image_sources import (
     data_folder,
     image_block,
     md5_of,
-    need_array,
-    open_hdf5,
 )
+from scalecal.io.arrays import need_array, open_hdf5, read_hdf5
 from scalecal.io.named_columns import check_headers, open_columns
 from scalecal.io.tables import column_names
 
@@ -143,7 +142,7 @@ def _plain_file(folder: Path, name: str, cache: str | Path | None) -> Path | Non
     packed = plain.with_name(plain.name + ".gz")
     if not packed.is_file():
         return plain if plain.is_file() else None
-    home = folder if cache is None else Path(cache).expanduser()
+    home = folder if cache is None else Path(os.path.expanduser(cache))
     target = home / plain.name
     stamp = packed.stat().st_mtime_ns
     for file in (plain, target):
@@ -194,7 +193,7 @@ def _open_part(x: Path, y: Path) -> tuple[Block, NDArray[np.int64]]:
     if block.shape != SHAPE:
         raise InputError(f"{x}: patches must be {SHAPE}, got {block.shape}")
     with open_hdf5(y) as file:
-        raw = np.asarray(need_array(file, "y", y))
+        raw = read_hdf5(need_array(file, "y", y), y)
     if raw.size != block.n:
         raise InputError(f"{y}: {raw.size} labels for the {block.n} patches of {x.name}")
     if not np.isin(raw, (0, 1)).all():

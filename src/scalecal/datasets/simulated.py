@@ -34,12 +34,15 @@ from scalecal.checks import (
     InputError,
     Int,
     as_rng,
+    check_above,
     check_choice,
+    check_number,
     check_positive_int,
     check_probs,
     check_same_length,
     check_unit,
 )
+from scalecal.limits import check_count, check_limit
 from scalecal.panel import label_logit
 from scalecal.votes import majority
 
@@ -342,12 +345,13 @@ def simulate(
     >>> round(true_calibration_error(sharper, q), 3)
     0.051
     """
-    n = check_positive_int(n, "n")
+    n, dim = check_positive_int(n, "n"), check_positive_int(dim, "dim")
+    check_limit(8 * n * dim, "memory", "n times dim features")
     rng = as_rng(seed)
     model = _make_model(
-        n_raters=check_positive_int(n_raters, "n_raters"),
-        n_classes=check_positive_int(n_classes, "n_classes", least=2),
-        dim=check_positive_int(dim, "dim"),
+        n_raters=check_count(n_raters, "n_raters", "readers"),
+        n_classes=check_count(n_classes, "n_classes", "classes", least=2),
+        dim=dim,
         spread=spread,
         auc=auc,
         unexplained=unexplained,
@@ -356,7 +360,7 @@ def simulate(
         correlation=correlation,
         rng=rng,
     )
-    if not noise >= 0.0 or not np.isfinite(noise):
+    if check_number(noise, "noise", "be a number >= 0") < 0.0:
         raise InputError(f"noise must be a number >= 0, got {noise}")
     groups = _draw_groups(n, n_groups, rng)
     X = _draw_features(groups, model.directions, noise, rng)
@@ -415,7 +419,7 @@ def simulate_paper(
 def true_calibration_error(probs: ArrayLike, truth: ArrayLike, *, n_bins: int | None = 15) -> float:
     """Calibration error of predictions whose true probabilities are known: no label noise in it.
 
-    With q the truth given the features, sum_b |sum_{i in b} (p_i - q_i)| / N over equal-width bins
+    With q the truth given the features, ``sum_b |sum_{i in b} (p_i - q_i)| / N`` over equal-width bins
     of p: the paper's ECE with every label replaced by its expectation, which the ECE of ever more
     cases tends to. For (n, C) predictions the mean over classes.
 
@@ -426,7 +430,7 @@ def true_calibration_error(probs: ArrayLike, truth: ArrayLike, *, n_bins: int | 
     truth : array of the same shape
         For example `SimulatedCases.label_probability`.
     n_bins : int or None
-        None: no bins, mean of |p - q|. That is the calibration error only where p separates cases
+        None: no bins, mean of ``|p - q|``. That is the calibration error only where p separates cases
         as finely as q does; elsewhere it also counts what the model does not see.
 
     Examples
@@ -441,7 +445,7 @@ def true_calibration_error(probs: ArrayLike, truth: ArrayLike, *, n_bins: int | 
     columns = [(p, q)] if p.ndim == 1 else list(zip(p.T, q.T, strict=True))
     if n_bins is None:
         return float(np.mean([np.abs(a - b).mean() for a, b in columns]))
-    n_bins = check_positive_int(n_bins, "n_bins")
+    n_bins = check_count(n_bins, "n_bins", "bins")
     errors = []
     for a, b in columns:
         bin_of = np.minimum((a * n_bins).astype(np.int64), n_bins - 1)
@@ -467,8 +471,7 @@ def _make_model(
     for name, value in {"unexplained": unexplained, "correlation": correlation}.items():
         if check_unit(value, name) == 1.0:
             raise InputError(f"{name} must be below 1, got 1")
-    if not spread > 0.0 or not np.isfinite(spread):
-        raise InputError(f"spread must be a number > 0, got {spread}")
+    spread = check_above(spread, "spread")
     n_directions = 1 if n_classes == 2 else n_classes
     if dim < n_directions:
         raise InputError(f"dim must be at least {n_directions} for {n_classes} classes, got {dim}")

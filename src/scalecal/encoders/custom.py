@@ -17,20 +17,26 @@ there, or in a JSON file beside it with the same keys (``model.onnx.json``).
 
 from __future__ import annotations
 
-import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
-from scalecal.checks import InputError, library, lookup
+import msgspec
+import numpy as np
+
+from scalecal.checks import InputError, in_file, library, lookup
 from scalecal.encoders.record import CLIP, Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS
 from scalecal.encoders.weights import need_hub
+from scalecal.io.boundary import check_file
+from scalecal.io.documents import read_document
 
+T = TypeVar("T")
 ENTRY_POINTS = "scalecal.encoders"
 FORMATS = {".onnx": "onnx", ".pt2": "export", ".pt": "torchscript", ".ts": "torchscript"}
 _INTEGERS = ("size", "resize", "crop", "dim")
@@ -98,11 +104,11 @@ def _parse_option(key: str, value: Any) -> Any:
         if key in _INTEGERS:
             return int(value)
         if key in _TRIPLES:
-            parts = value.split(",") if isinstance(value, str) else value
+            parts = value.split(",") if isinstance(value, str) else np.ravel(value)
             numbers = tuple(float(part) for part in parts)
             return numbers * 3 if len(numbers) == 1 else numbers
     except (TypeError, ValueError):
-        raise InputError(f"option {key} of an encoder cannot be {value!r}") from None
+        raise InputError(f"option {key} of an encoder cannot be {repr(value)[:60]}") from None
     if key in _WORDS:
         return value
     known = ", ".join((*_INTEGERS, *_TRIPLES, *_WORDS))
@@ -120,19 +126,36 @@ def _changed(encoder: Encoder, options: Mapping[str, Any]) -> Encoder:
     return replace(encoder.with_preprocessing(**images), **rest)
 
 
+Edge = Annotated[int, msgspec.Meta(ge=1)]
+Channels = float | list[float]
+
+
+class Sidecar(msgspec.Struct, forbid_unknown_fields=True):
+    """The JSON file beside a model file: how its images are prepared."""
+
+    size: Edge | None = None
+    resize: Edge | None = None
+    crop: Edge | None = None
+    dim: Edge | None = None
+    mean: Channels | None = None
+    std: Channels | None = None
+    interpolation: str | None = None
+    resize_mode: str | None = None
+    pooling: str | None = None
+
+
 def _from_file(name: str, options: dict[str, Any]) -> Encoder:
-    path = Path(name).expanduser()
-    if not path.is_file():
-        raise InputError(f"No model file at {path}")
+    path = check_file(Path(os.path.expanduser(name)), "a model file")
     if path.suffix not in FORMATS:
         raise InputError(
             f"{path.name} is no model file: expected {', '.join(FORMATS)}. For the weights of a "
             "known encoder give its name and --weights FILE"
         )
     sidecar = path.with_name(path.name + ".json")
-    if sidecar.is_file():
-        stored = json.loads(sidecar.read_text(encoding="utf-8"))
-        options = {**{k: _parse_option(k, v) for k, v in stored.items()}, **options}
+    if os.path.lexists(sidecar):
+        stored = msgspec.structs.asdict(read_document(sidecar, Sidecar))
+        stored = {k: _parse_option(k, v) for k, v in stored.items() if v is not None}
+        options = {**stored, **options}
     lacking = [key for key in ("size", "mean", "std") if key not in options]
     if lacking:
         raise InputError(
@@ -140,14 +163,15 @@ def _from_file(name: str, options: dict[str, Any]) -> Encoder:
             f"in file:{path.name}?size=224&mean=0.485,0.456,0.406&std=0.229,0.224,0.225, or in "
             f"{sidecar.name}"
         )
-    preprocess = Preprocessing(
-        resize=options.get("resize", options["size"]),
-        crop=options.get("crop", options["size"]),
-        interpolation=options.get("interpolation", "bicubic"),
-        mean=options["mean"],
-        std=options["std"],
-        resize_mode=options.get("resize_mode", "shortest"),
-    )
+    with in_file(str(sidecar if os.path.lexists(sidecar) else path)):
+        preprocess = Preprocessing(
+            resize=options.get("resize", options["size"]),
+            crop=options.get("crop", options["size"]),
+            interpolation=options.get("interpolation", "bicubic"),
+            mean=options["mean"],
+            std=options["std"],
+            resize_mode=options.get("resize_mode", "shortest"),
+        )
     record = Encoder(
         name=path.name,
         dim=options.get("dim", 1),
@@ -263,24 +287,48 @@ def _from_open_clip(name: str, _offline: bool, _token: str | None) -> Encoder:
     )
 
 
+Size = Edge | dict[str, Edge | None] | None
+
+
+class HubConfig(msgspec.Struct):
+    """What is used of a model's ``config.json`` on the Hub."""
+
+    hidden_size: Edge | None = None
+    hidden_sizes: list[Edge] | None = None
+    projection_dim: Edge = 512
+    vision_config: Any = None
+
+
+class HubImages(msgspec.Struct):
+    """What is used of a model's ``preprocessor_config.json`` on the Hub."""
+
+    size: Size = None
+    crop_size: Size = None
+    do_center_crop: bool | None = None
+    image_mean: tuple[float, float, float] | None = None
+    image_std: tuple[float, float, float] | None = None
+    resample: int | None = 2
+
+
 def _from_transformers(name: str, offline: bool, token: str | None) -> Encoder:
-    config = _hub_json(name, "config.json", offline, token)
-    images = _hub_json(name, "preprocessor_config.json", offline, token)
-    paired = "vision_config" in config
-    hidden = config.get("hidden_size") or (config.get("hidden_sizes") or [None])[-1]
-    dim = config.get("projection_dim", 512) if paired else hidden
-    if not isinstance(dim, int):
+    config = _hub_json(name, "config.json", HubConfig, offline, token)
+    images = _hub_json(name, "preprocessor_config.json", HubImages, offline, token)
+    paired = config.vision_config is not None
+    sizes = [config.hidden_size] if config.hidden_size else (config.hidden_sizes or [])
+    dim = config.projection_dim if paired else next(reversed(sizes), None)
+    if dim is None:
         raise InputError(f"hf:{name}: config.json names no hidden_size; add ?dim=...&pooling=...")
-    size = images.get("size", {})
-    crop = images.get("crop_size") if images.get("do_center_crop") else None
+    size = images.size
+    crop = images.crop_size if images.do_center_crop else None
     resize = _edge(size)
     edge = _edge(crop) or resize
-    if resize is None or edge is None or "image_mean" not in images:
+    mean, std = images.image_mean, images.image_std
+    if resize is None or edge is None or mean is None or std is None:
         raise InputError(f"hf:{name}: preprocessor_config.json is incomplete; add ?size=...")
     filters = {2: "bilinear", 3: "bicubic"}
     # Both edges named and no crop: the image is pressed into that shape.
     squash = isinstance(size, Mapping) and "height" in size and crop is None
-    default = "model" if "hidden_sizes" in config else "cls"
+    default = "cls" if config.hidden_sizes is None else "model"
     return Encoder(
         name=f"hf:{name}",
         dim=dim,
@@ -290,9 +338,9 @@ def _from_transformers(name: str, offline: bool, token: str | None) -> Encoder:
         preprocess=Preprocessing(
             resize=resize,
             crop=edge,
-            interpolation=filters.get(images.get("resample", 2), "bilinear"),
-            mean=tuple(images["image_mean"]),
-            std=tuple(images["image_std"]),
+            interpolation=filters.get(images.resample or 2, "bilinear"),
+            mean=mean,
+            std=std,
             resize_mode="squash" if squash else "shortest",
         ),
         hub_id=name,
@@ -302,13 +350,13 @@ def _from_transformers(name: str, offline: bool, token: str | None) -> Encoder:
     )
 
 
-def _edge(size: Any) -> int | None:
+def _edge(size: Size) -> int | None:
     if isinstance(size, Mapping):
-        size = size.get("shortest_edge", size.get("height"))
-    return size if isinstance(size, int) else None
+        return size.get("shortest_edge", size.get("height"))
+    return size
 
 
-def _hub_json(name: str, filename: str, offline: bool, token: str | None) -> dict[str, Any]:
+def _hub_json(name: str, filename: str, kind: type[T], offline: bool, token: str | None) -> T:
     import huggingface_hub
     from huggingface_hub import errors
 
@@ -323,8 +371,7 @@ def _hub_json(name: str, filename: str, offline: bool, token: str | None) -> dic
             f"hf:{name}: {filename} cannot be fetched: {str(error).splitlines()[0]} "
             f"See https://huggingface.co/{name}; for gated models run: hf auth login"
         ) from error
-    stored: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    return stored
+    return read_document(path, kind)
 
 
 _KINDS: dict[str, Callable[[str, bool, str | None], Encoder]] = {

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from scalecal.checks import InputError, library
 from scalecal.encoders.architectures import pool_tokens
 from scalecal.encoders.record import Encoder
-from scalecal.encoders.weights import how_to_get, need_hub, weights_here
+from scalecal.encoders.weights import check_unpacked_size, how_to_get, need_hub, weights_here
+from scalecal.io.boundary import check_file, reading
 from scalecal.io.store import file_hash
 
 Loaded = tuple[nn.Module, str, str]
@@ -126,24 +127,19 @@ def check_transform(encoder: Encoder, transform: Any) -> None:
 
 
 def _load_exported(encoder: Encoder, _: Mapping[str, Any], device: str) -> Loaded:
-    path = Path(encoder.options["path"])
-    if not path.is_file():
-        raise InputError(f"No model file at {path}")
+    path = check_file(encoder.options["path"], "a model file")
     run = _READERS[encoder.options["format"]](path, device)
     return Exported(run), file_hash(path), str(path)
 
 
 def _read_torchscript(path: Path, device: str) -> Callable[[Tensor], Any]:
-    try:
-        with warnings.catch_warnings():
-            # torch advises authors of such files to move on; their users cannot.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            script = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
-        raise InputError(
-            f"{path} is not TorchScript ({str(error).partition('.')[0]}). A pickled module is never "
-            "loaded; export it with torch.jit.trace, torch.export or to ONNX"
-        ) from error
+    advice = (
+        "A pickled module is never loaded; export it with torch.jit.trace, torch.export or to ONNX."
+    )
+    with reading(path, "TorchScript", advice=advice), warnings.catch_warnings():
+        # torch advises authors of such files to move on; their users cannot.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        script = torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]
     return script.eval()  # type: ignore[no-any-return]
 
 
@@ -163,20 +159,16 @@ def _weights_only() -> Iterator[None]:
 
 
 def _read_export(path: Path, device: str) -> Callable[[Tensor], Any]:
-    if not zipfile.is_zipfile(path):
-        raise InputError(f"{path} is not a torch.export archive")
-    with zipfile.ZipFile(path) as archive:
-        pickled = [
-            n for n in archive.namelist() if Path(n).name.startswith(("custom_obj", "opaque"))
-        ]
-    if pickled:
-        raise InputError(f"{path} holds pickled objects ({pickled[0]}), which are never loaded")
-    try:
+    with reading(path, "a torch.export archive"):
+        check_unpacked_size(path)
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        pickled = [n for n in names if Path(n).name.startswith(("custom_obj", "opaque"))]
+        if pickled:
+            raise InputError(f"{path} holds pickled objects ({pickled[0]}), which are never loaded")
         with _weights_only():
             program = torch.export.load(path)
-    except Exception as error:  # torch raises many kinds here, none of them documented
-        raise InputError(f"{path} cannot be read by torch.export: {error}") from error
-    return program.module().to(device)
+        return program.module().to(device)
 
 
 def _read_onnx(path: Path, device: str) -> Callable[[Tensor], Any]:
@@ -184,11 +176,9 @@ def _read_onnx(path: Path, device: str) -> Callable[[Tensor], Any]:
     wanted = ["CUDAExecutionProvider"] if device.startswith("cuda") else []
     known = set(onnxruntime.get_available_providers())
     providers = [p for p in [*wanted, "CPUExecutionProvider"] if p in known]
-    try:
+    with reading(path, "an ONNX model"):
         session = onnxruntime.InferenceSession(str(path), providers=providers)
-    except Exception as error:  # onnxruntime's exceptions have no common base
-        raise InputError(f"{path} cannot be read by onnxruntime: {error}") from error
-    name = session.get_inputs()[0].name
+        name = session.get_inputs()[0].name
 
     def run(images: Tensor) -> Tensor:
         output = session.run(None, {name: images.detach().float().cpu().numpy()})[0]

@@ -14,6 +14,8 @@ from typing import Any
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, library
 from scalecal.encoders.record import Encoder
 from scalecal.encoders.registry import ENCODERS
+from scalecal.io.boundary import check_file, reading
+from scalecal.limits import check_limit
 
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
 
@@ -58,9 +60,10 @@ def find_weights(
         and which command to run.
     """
     if weights is not None:
-        path = Path(weights).expanduser()
-        if not path.is_file():
+        path = Path(os.path.expanduser(weights))
+        if not os.path.lexists(path):
             raise InputError(f"No weight file at {path}. Expected {_expected(encoder)}")
+        check_file(path, "a weight file")
         if path.suffix not in SUFFIXES:
             raise InputError(
                 f"{path.name} is no weight file: expected one of {', '.join(SUFFIXES)}"
@@ -117,32 +120,38 @@ def check_hash(encoder: Encoder, digest: str, *, chosen_by_user: bool) -> None:
 
 def read_state_dict(path: Path) -> Any:
     """Read tensors from a file: safetensors, or PyTorch's format with ``weights_only=True``."""
+    advice = "Was the download cut short, or is it a web page?"
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        try:
+        with reading(path, "a safetensors file", advice=advice):
             return load_file(path)
-        except SafetensorError as error:
-            raise InputError(f"{path} is not a readable safetensors file: {error}") from error
     import torch
 
-    try:
-        return torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"{path} holds more than tensors and would run code when read, so it is refused. "
-            "Ask its publisher for a safetensors file, or save its state dict alone. "
-            f"({str(error).splitlines()[0]})"
-        ) from error
-    except (RuntimeError, EOFError, KeyError) as error:
-        # Of a file in no known format torch says no more than a byte's number.
-        why = f": {str(error).splitlines()[0]}" if isinstance(error, RuntimeError) else ""
-        raise InputError(
-            f"{path} is not a readable PyTorch file{why}. Was the download cut short, or is it a web page?"
-        ) from error
+    with reading(path, "a PyTorch file", advice=advice):
+        archive = zipfile.is_zipfile(path)
+        if archive:
+            check_unpacked_size(path)
+        try:
+            # Torch warns of odd files before it fails on them.
+            with warnings.catch_warnings(action="ignore"):
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
+        except pickle.UnpicklingError as error:
+            # Before this torch advises to switch the protection off.
+            _, _, why = str(error).partition("WeightsUnpickler error: ")
+            why = why.strip().partition("\n")[0].partition(". ")[0][:200]
+            raise InputError(
+                f"{path} holds more than tensors and would run code when read, so it is refused, or it "
+                "is damaged. Ask its publisher for a safetensors file, or save its state dict alone. "
+                f"({why or 'no pickle of tensors'})"
+            ) from None
+
+
+def check_unpacked_size(path: Path) -> None:
+    """Refuse a zip archive whose members take more memory than there is once unpacked."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(info.file_size for info in archive.infolist())
+    check_limit(size, "memory", f"{path}: its size once unpacked")
 
 
 def _expected(encoder: Encoder) -> str:

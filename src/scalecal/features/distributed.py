@@ -31,7 +31,7 @@ from scalecal.features.encoding import (
     out_of_memory,
     pick_device,
 )
-from scalecal.io.feature_store import Skipped, StoreWriter, shard_done, write_shard
+from scalecal.io.feature_store import Skipped, StoreWriter, shard_note, write_shard
 from scalecal.io.store import disk_errors
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Shards:
         todo: list[tuple[int, int, int]] = []
         place = 0
         for number, rows in self.numbers:
-            if here and shard_done(self.folder.path, number, rows):
+            if here and shard_note(self.folder.path, number, rows) is not None:
                 # By a worker that was lost after it had written.
                 done.append(Finished(number, rows))
             else:

@@ -439,7 +439,6 @@ def _host_batches(
     pin: bool,
 ) -> Generator[_HostBatch]:
     """Yield batches in order while later ones are being read; at most a few are in memory."""
-    preprocess = encoder.preprocess if options.exact else None
     # An array is read in whole batches; anything that costs arithmetic is shared out.
     together = min(_MOST_TOGETHER, max(_FEWEST_TOGETHER, options.batch_size // workers))
     if images.kind == "array" and not options.exact:
@@ -461,7 +460,14 @@ def _host_batches(
 
     with (
         ThreadPoolExecutor(1, "gatherer") as gatherer,
-        Readers(images, workers, rows=rows, preprocess=preprocess, strict=strict) as readers,
+        Readers(
+            images,
+            workers,
+            rows=rows,
+            preprocess=encoder.preprocess,
+            strict=strict,
+            resize=options.exact,
+        ) as readers,
     ):
         try:
             for start, stop, ends in _batches(ranges, options.batch_size):

@@ -137,9 +137,9 @@ def _image_shape(
     images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions
 ) -> tuple[int, ...]:
     """Return the shape of the first image that can be read, as it reaches the device."""
-    preprocess = encoder.preprocess if options.exact else None
     for row in range(len(images)):
-        readable = read_rows(images, row, row + 1, preprocess, strict=False).images
+        how = {"strict": False, "resize": options.exact}
+        readable = read_rows(images, row, row + 1, encoder.preprocess, **how).images
         if len(readable):
             return tuple(readable[0].shape)
     return (encoder.preprocess.crop, encoder.preprocess.crop, 3)
@@ -280,7 +280,7 @@ def extract(
     ...     Image.new("RGB", (32, 32), (grey,) * 3).save(folder / "tiles" / name / "a.png")
     >>> images = open_dataset(f"folder:{folder / 'tiles'}")
     >>> result = extract(images, "efficientnet-lite0", folder / "features", weights="random",
-    ...                  device="cpu", progress=False)
+    ...                  device="cpu", dtype="float32", progress=False)
     >>> result.n, load_features(result.path).X.shape
     (2, (2, 1280))
     """

@@ -1,14 +1,25 @@
 """`import_features`: embeddings made elsewhere, brought into a feature folder with labels and votes.
 
-=========  ====================================================================================
-npz        arrays ``X`` and, where known, ``id``, ``y``, ``votes``, ``n_raters``, ``group``, ``split``
-table      CSV or Parquet: ``f0, f1, ...`` (Parquet also a column of lists) beside ``id``, ``label``, ...
-trident    a folder of TRIDENT's HDF5 files, or one: ``features`` and ``coords``. Patch features,
-           shape (N, d) or (1, N, d), give one row per patch with the id ``<slide>_<x>_<y>`` and the
-           slide as its ``group``; slide features, shape (d,), one row per slide
-eva        a folder with eva's ``manifest.csv`` and its ``.pt`` tensors (loaded without running
-           code); the id is ``origin``, one ``#k`` more where a file holds several embeddings
-=========  ====================================================================================
+==================  ===========================================================================
+npz                 arrays ``X`` and, where known, ``id``, ``y``, ``votes``, ``n_raters``, ``group``,
+                    ``split``
+table               CSV or Parquet: ``f0, f1, ...`` (Parquet also a column of lists) beside ``id``,
+                    ``label``, ...
+trident             a folder of TRIDENT's HDF5 files, or one: ``features`` and ``coords``. Patch
+                    features, shape (N, d) or (1, N, d), give one row per patch with the id
+                    ``<slide>_<x>_<y>`` and the slide as its ``group``; slide features, shape (d,), one
+                    row per slide
+eva                 a folder with eva's ``manifest.csv`` and its ``.pt`` tensors (loaded without running
+                    code); the id is ``origin``, one ``#k`` more where a file holds several embeddings
+zarr                a Zarr array of shape (N, d), or a group with such an array ``X`` and others as in npz
+anndata             AnnData's ``.h5ad`` or Zarr, or a folder of ``.h5ad`` files, each then a group; ids are
+                    the names of ``obs``, whose columns ``label``, ``votes``, ``group``, ... are taken
+spatialdata         a SpatialData store as LazySlide writes it, or a folder of them: one row per tile of
+                    ``tables/<encoder>_<tiles>`` with the id ``<slide>_<tile_id>``; the store is the group
+spatialdata-slides  the same stores: the features of the whole slide, one row per store
+==================  ===========================================================================
+
+The last four need ``pip install 'scalecal[interop]'``.
 """
 
 from __future__ import annotations
@@ -18,9 +29,9 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +39,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases
-from scalecal.checks import InputError, ScalecalWarning, check_choice, library, lookup
+from scalecal.checks import (
+    InputError,
+    ScalecalWarning,
+    check_choice,
+    in_file,
+    library,
+    lookup,
+    rows,
+)
 from scalecal.datasets.image_sets import case_frame
-from scalecal.datasets.image_sources import need_array, open_hdf5
 from scalecal.encoders.weights import read_state_dict
+from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
+from scalecal.features.scverse import (
+    from_anndata,
+    from_spatialdata,
+    from_spatialdata_slides,
+    from_zarr,
+    zarr_kind,
+)
+from scalecal.io.arrays import check_cases, check_heaps, need_array, open_hdf5, read_hdf5
+from scalecal.io.boundary import check_file, inside, reading
 from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
 from scalecal.io.feature_folder import FeatureFolder, load_features
-from scalecal.io.feature_store import StoreWriter
+from scalecal.io.feature_store import StoreWriter, cast_embeddings, default_shard_rows
 from scalecal.io.features import CASE_ROLES, choose_classes, matrix_from_npz, matrix_from_table
 from scalecal.io.named_columns import ROLES, NamedColumns, as_ids, some
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_table
+from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,31 +75,24 @@ if TYPE_CHECKING:
 _FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
 
 
-@dataclass(frozen=True)
-class ForeignFeatures:
-    """Embeddings of another program: their table, their length, and a reader of rows."""
-
-    table: pd.DataFrame
-    dim: int
-    read: Callable[[int, int], NDArray[Any]]
-    files: Sequence[Path]
-    encoder: str | None = None
-
-
 def format_of(path: Path) -> str:
     """Return the format, by a file's ending or by what a folder holds."""
     if path.is_dir():
         if (path / "manifest.csv").exists():
             return "eva"
+        if kind := zarr_kind(path):
+            return kind
         if any(path.rglob("*.h5")):
             return "trident"
         raise InputError(
-            f"{path} holds neither eva's manifest.csv nor HDF5 files (*.h5). Name a format: "
-            f"{', '.join(FORMATS)}"
+            f"{path} holds neither eva's manifest.csv nor HDF5 files (*.h5, *.h5ad) nor Zarr. Name a "
+            f"format: {', '.join(FORMATS)}"
         )
     if path.suffix in (".h5", ".hdf5"):
         return "trident"
-    return "npz" if path.suffix == ".npz" else "table"
+    if path.suffix == ".h5ad":
+        return "anndata"
+    return "npz" if path.suffix in (".npz", ".npy") else "table"
 
 
 def _from_matrix(read: Callable[..., tuple[Any, NamedColumns]], path: Path) -> ForeignFeatures:
@@ -90,58 +112,81 @@ def _from_matrix(read: Callable[..., tuple[Any, NamedColumns]], path: Path) -> F
 def _from_trident(path: Path) -> ForeignFeatures:
     import pandas as pd
 
-    files = [path] if path.is_file() else sorted(path.rglob("*.h5"))
+    files = sorted(path.rglob("*.h5")) if path.is_dir() else [check_file(path, "an HDF5 file")]
+    if not files:
+        raise InputError(f"{path} holds no HDF5 files (*.h5)")
     _one_kind(path, files)
-    tables, dims, encoder = [], {}, None
+    tables, dims, encoder, total = [], {}, None, 0
     kinds: dict[str, Path] = {}
     for file in files:
+        slide = _encodable(file.stem, file)
         with open_hdf5(file) as handle:
             features = need_array(handle, "features", file)
-            encoder = encoder or features.attrs.get("encoder")
-            rows = 1 if features.ndim == 1 else int(features.shape[-2])
-            dims[file] = int(features.shape[-1])
-            if features.ndim > 3 or (features.ndim == 3 and features.shape[0] != 1):
-                raise InputError(f"{file}: features must be (N, d) or (d,), got {features.shape}")
-            slide = file.stem
-            kinds.setdefault("a slide" if features.ndim == 1 else "patches", file)
+            shape = tuple(map(int, features.shape))
+            if len(shape) not in (1, 2, 3) or shape[:-2] not in ((), (1,)) or shape[-1] == 0:
+                raise InputError(f"{file}: features must be (N, d) or (d,), got {shape}")
+            encoder = encoder or _named_encoder(features, file)
+            count = 1 if len(shape) == 1 else shape[-2]
+            dims[file] = shape[-1]
+            total = check_cases(total + count, file)
+            kinds.setdefault("a slide" if len(shape) == 1 else "patches", file)
             if len(kinds) > 1:
                 one, other = kinds.items()
                 raise InputError(
                     f"{one[1]} holds features of {one[0]}, {other[1]} of {other[0]}: "
                     "import one kind at a time"
                 )
-            if features.ndim == 1:
+            if len(shape) == 1:
                 tables.append(pd.DataFrame({"id": [slide], "group": [slide]}))
                 continue
-            if "coords" not in handle:
-                raise InputError(f"{file} has patch features but no 'coords' to distinguish them")
-            coords = np.asarray(handle["coords"]).reshape(-1, 2)
-            if len(coords) != rows:
-                raise InputError(f"{file}: {rows} features but {len(coords)} coords")
+            array = need_array(handle, "coords", file)
+            if tuple(array.shape) not in ((count, 2), (1, count, 2)):
+                raise InputError(
+                    f"{file}: coords must be ({count}, 2), x and y of every patch, got {array.shape}"
+                )
+            coords = read_hdf5(array, file).reshape(-1, 2)
+            if not np.isfinite(coords).all():
+                raise InputError(f"{file}: coords must be finite, got NaN or infinity")
             ids = [f"{slide}_{x}_{y}" for x, y in coords.tolist()]
             tables.append(
                 pd.DataFrame({"id": ids, "group": slide, "x": coords[:, 0], "y": coords[:, 1]})
             )
-    dim = _one_dim(dims)
+    with in_file(str(path)):
+        dim = one_dim(dims)
     table = pd.concat(tables, ignore_index=True)
     counts = [len(t) for t in tables]
-    ends = np.cumsum(counts)
 
-    def read(start: int, stop: int) -> NDArray[Any]:
-        parts = []
-        for k in range(int(np.searchsorted(ends, start, side="right")), len(files)):
-            first = int(ends[k]) - counts[k]
-            if first >= stop:
-                break
-            with open_hdf5(files[k]) as handle:
-                rows = handle["features"][()].reshape(-1, dim)
-            parts.append(rows[max(start - first, 0) : stop - first])
-        return np.concatenate(parts)
+    def read(k: int, start: int, stop: int) -> NDArray[Any]:
+        with open_hdf5(files[k]) as handle:
+            array = need_array(handle, "features", files[k])
+            part = slice(start, stop)
+            where = ((), part, (0, part))[array.ndim - 1]
+            return read_hdf5(array, files[k], where).reshape(-1, dim)
 
     if encoder is None:
         named = _FEATURE_FOLDER.fullmatch(_home(files[0].parent).name)
         encoder = named[1] if named else None
-    return ForeignFeatures(table, dim, read, files, None if encoder is None else str(encoder))
+    return ForeignFeatures(table, dim, joined_rows(counts, read), files, encoder)
+
+
+def _named_encoder(features: Any, file: Path) -> str | None:
+    with reading(file, "an HDF5 file", checked=True):
+        if not len(features.attrs):
+            return None
+        check_heaps(file)
+        name = features.attrs.get("encoder")
+        return name.decode() if isinstance(name, bytes) else None if name is None else str(name)
+
+
+def _encodable(name: str, file: Path) -> str:
+    """Return a file's name as an id, which must be text."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"the file name {str(file)!r} is not valid Unicode. Rename the file."
+        ) from None
+    return name
 
 
 def _home(folder: Path) -> Path:
@@ -164,17 +209,6 @@ def _one_kind(path: Path, files: Sequence[Path]) -> None:
         )
 
 
-def _one_dim(dims: Mapping[Path, int]) -> int:
-    if len(set(dims.values())) > 1:
-        first, *_ = dims
-        odd = next(file for file in dims if dims[file] != dims[first])
-        raise InputError(
-            f"embeddings must have one length: {dims[first]} in {first.name}, "
-            f"{dims[odd]} in {odd.name}"
-        )
-    return next(iter(dims.values()))
-
-
 def _from_eva(path: Path) -> ForeignFeatures:
     import pandas as pd
 
@@ -184,9 +218,14 @@ def _from_eva(path: Path) -> ForeignFeatures:
             raise InputError(
                 f"{path / 'manifest.csv'} has no column {column!r}, only {some(list(manifest))}"
             )
-    files = [_inside(path, name) for name in manifest["embeddings"].astype(str)]
+        if manifest[column].isna().any():
+            where = rows(manifest[column].isna().to_numpy())
+            raise InputError(f"{path / 'manifest.csv'}: column {column!r} is empty at {where}")
+    names = manifest["embeddings"].astype(str)
+    files = [check_file(inside(path, name, path / "manifest.csv")) for name in names]
     blocks = [_tensor(file) for file in files]
-    dim = _one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
+    with in_file(str(path)):
+        dim = one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
     counts = np.array([len(block) for block in blocks])
     table = pd.DataFrame({"id": manifest["origin"].astype("string")})
     if "target" in manifest:
@@ -206,16 +245,6 @@ def _from_eva(path: Path) -> ForeignFeatures:
     return ForeignFeatures(table, dim, lambda start, stop: X[start:stop], used)
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """Return a file that a manifest names, which must lie in the manifest's folder."""
-    parts = PurePath(name)
-    if parts.is_absolute() or ".." in parts.parts:
-        raise InputError(f"{folder / 'manifest.csv'} names {name!r}, which is outside its folder")
-    if not (folder / parts).exists():
-        raise InputError(f"{folder / 'manifest.csv'} names {name!r}, but there is no such file")
-    return folder / parts
-
-
 def _tensor(file: Path) -> NDArray[Any]:
     """Return a .pt file's tensor, or its list of tensors, as rows; nothing in it is run."""
     torch = library("torch", "an import of .pt files")
@@ -223,17 +252,41 @@ def _tensor(file: Path) -> NDArray[Any]:
     tensors = list(content) if isinstance(content, list | tuple) else [content]
     if not tensors or not all(isinstance(t, torch.Tensor) and t.ndim >= 1 for t in tensors):
         raise InputError(f"{file} must hold a tensor or a list of tensors")
-    return np.asarray(torch.cat([t.reshape(-1, t.shape[-1]).float() for t in tensors]))
+    for t in tensors:
+        if t.is_complex() or t.is_quantized or t.layout != torch.strided or t.device.type != "cpu":
+            raise InputError(f"{file} must hold plain real numbers, got {t.dtype}, {t.layout}")
+        # A tensor may repeat its values without end by a stride of zero.
+        if t.numel() == 0 or t.numel() * t.element_size() > t.untyped_storage().nbytes():
+            raise InputError(
+                f"{file} declares a tensor of shape {tuple(t.shape)}, but holds "
+                f"{t.untyped_storage().nbytes():,} bytes: save it again, t.clone()"
+            )
+    widths = sorted({t.shape[-1] for t in tensors})
+    if len(widths) > 1:
+        raise InputError(
+            f"{file}: embeddings must have one length, got {widths[0]} and {widths[-1]}"
+        )
+    # float64 holds every value of the other types; what float32 cannot hold is refused on writing.
+    narrow = all(t.is_floating_point() and t.dtype != torch.float64 for t in tensors)
+    kind = torch.float32 if narrow else torch.float64
+    with reading(file, "a PyTorch file", checked=True):
+        flat = [t.detach().reshape(-1, t.shape[-1]).to(kind) for t in tensors]
+        return np.asarray(torch.cat(flat))
 
 
-FORMATS: Mapping[str, Callable[[Path], ForeignFeatures]] = MappingProxyType(
+FORMATS: Mapping[str, Callable[..., ForeignFeatures]] = MappingProxyType(
     {
         "npz": partial(_from_matrix, matrix_from_npz),
         "table": partial(_from_matrix, matrix_from_table),
         "trident": _from_trident,
         "eva": _from_eva,
+        "zarr": from_zarr,
+        "anndata": from_anndata,
+        "spatialdata": from_spatialdata,
+        "spatialdata-slides": from_spatialdata_slides,
     }
 )
+"""Readers by name; those of stores that may hold several encoders take `encoder` too."""
 
 
 MATCHES = ("id", "group")
@@ -265,10 +318,11 @@ def import_features(
         place of those of the same name.
     votes : path, optional
         Votes as `scalecal.io.read_votes` takes them.
-    format : {"npz", "table", "trident", "eva"}, optional
+    format : {"npz", "table", "trident", "eva", "zarr", "anndata", "spatialdata", "spatialdata-slides"}
         By default known from the path: its ending, or what the folder holds.
     encoder : str, optional
-        Name of the encoder, where the source does not name it.
+        Name of the encoder, where the source does not name it; of several in a SpatialData store, the
+        one wanted.
     dataset : str, optional
         Name of the data set, such as ``"mhist"``: embeddings of one set by several encoders belong
         together under it. By default the name of the file or folder.
@@ -301,10 +355,11 @@ def import_features(
     """
     check_choice(match, MATCHES, "match")
     source = Path(path)
-    if not source.exists():
+    if not os.path.lexists(source):
         raise InputError(f"no file or folder at {source}")
     kind = format_of(source) if format is None else format
-    foreign = lookup(kind, FORMATS, "format")(source)
+    reader = lookup(kind, FORMATS, "format")
+    foreign = reader(source, **({"encoder": encoder} if kind.startswith("spatialdata") else {}))
     if foreign.table.empty:
         raise InputError(f"{source} holds no embeddings")
     label_file, vote_file = (None if f is None else Path(f) for f in (labels, votes))
@@ -319,12 +374,17 @@ def import_features(
             "classes": list(cases.classes) or None,
         },
     }
+    block = min(len(table), shard_rows or default_shard_rows(len(table))) * foreign.dim * 8
+    check_limit(block, "memory", f"{source}: the size of one shard, {foreign.dim:,} numbers a row,")
     with StoreWriter(
         out, settings, table, dim=foreign.dim, shard_rows=shard_rows, dtype=dtype
     ) as store:
         try:
             for shard, start, stop in store.missing():
-                store.write_shard(shard, foreign.read(start, stop))
+                values = foreign.read(start, stop)
+                with in_file(str(source)):
+                    values = cast_embeddings(values, dtype, table["id"].iloc[start:stop].tolist())
+                store.write_shard(shard, values)
             store.finish()
         except BaseException:
             store.discard()  # a part of an import is of no use: it is quickly done again
@@ -335,7 +395,7 @@ def import_features(
 def _hash(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{file.name}\0{file_hash(file)}\n".encode())
+        digest.update(os.fsencode(file.name) + f"\0{file_hash(file)}\n".encode())
     return digest.hexdigest()
 
 
@@ -358,7 +418,8 @@ def _read_cases(
     if votes is not None:
         _partners(keys, read_votes(votes).ids, source, votes.name)
     header = tuple(map(str, table.columns))
-    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    with reading(labels or source, "a table of text and numbers", checked=True):
+        arrow = pa.Table.from_pandas(table, preserve_index=False)
     columns = NamedColumns(arrow, source, ROLES, header)
     with columns.messages():
         # A tied vote needs no label yet: the reader of the folder says what it means.

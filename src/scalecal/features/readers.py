@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.datasets.decoding import ImageError
+from scalecal.datasets.decoding import ImageError, check_resized
 from scalecal.datasets.image_sources import FileSource
 from scalecal.features.transforms import pillow_pixels
 from scalecal.io.feature_store import Skipped
@@ -55,20 +55,35 @@ class Piece:
 
 
 def read_rows(
-    images: ImageSet, start: int, stop: int, preprocess: Preprocessing | None, strict: bool
+    images: ImageSet,
+    start: int,
+    stop: int,
+    preprocess: Preprocessing | None,
+    strict: bool,
+    *,
+    resize: bool = True,
 ) -> Piece:
-    """Read rows; with `preprocess`, resize and crop them by Pillow."""
+    """Read rows; arguments as in `decode_rows`."""
     if images.kind == "array":
         try:
             block = images.read_block(start, stop)
+            if len(block):
+                _check_size(block[0], preprocess)
         except ImageError:
             pass  # one by one below, to find out which
         else:
-            if preprocess is not None:
+            if preprocess is not None and resize:
                 return Piece([pillow_pixels(image, preprocess) for image in block], [])
             return Piece(block, [])
-    decoded, unread = decode_rows(images.read_one, range(start, stop), preprocess, strict)
+    rows = range(start, stop)
+    decoded, unread = decode_rows(images.read_one, rows, preprocess, strict, resize=resize)
     return Piece(decoded, _named(images, unread))
+
+
+def _check_size(image: UInt8, preprocess: Preprocessing | None, name: str = "") -> None:
+    if preprocess is not None:
+        size = image.shape[0], image.shape[1]
+        check_resized(name, size, preprocess.resized_size(*size))
 
 
 def decode_rows(
@@ -76,23 +91,36 @@ def decode_rows(
     rows: Iterable[int],
     preprocess: Preprocessing | None,
     strict: bool,
+    *,
+    resize: bool = True,
 ) -> tuple[list[UInt8], list[Unread]]:
     """Read rows one by one; with `preprocess`, resize and crop them by Pillow.
 
-    With `strict`, raise at the first that cannot be read.
+    Without `resize` that is left to the card: the images come as they are, except those that `preprocess`
+    would make too large. With `strict`, raise at the first that cannot be read.
     """
     images: list[UInt8] = []
     unread: list[Unread] = []
     for row in rows:
         try:
             image = read_one(row)
+            _check_size(image, preprocess, f"in row {row}")
+            if preprocess is not None and resize:
+                image = _resized(image, preprocess, row)
         except ImageError as error:
             if strict:
                 raise
             unread.append((row, error.reason))
         else:
-            images.append(image if preprocess is None else pillow_pixels(image, preprocess))
+            images.append(image)
     return images, unread
+
+
+def _resized(image: UInt8, preprocess: Preprocessing, row: int) -> UInt8:
+    try:
+        return pillow_pixels(image, preprocess)
+    except MemoryError:  # one image's fault: a smaller batch would not help
+        raise ImageError(f"in row {row}", "resized, it does not fit into the memory") from None
 
 
 def _named(images: ImageSet, unread: Iterable[Unread]) -> list[Skipped]:
@@ -120,7 +148,9 @@ class LostProcess(Exception):
 class DecodingProcess:
     """One decoding process, as seen by the one thread that uses it; arguments as in `decode_rows`."""
 
-    def __init__(self, preprocess: Preprocessing | None, strict: bool) -> None:
+    def __init__(
+        self, preprocess: Preprocessing | None, strict: bool, *, resize: bool = True
+    ) -> None:
         settings = {(m, name): getattr(import_module(m), name) for m, name in _PILLOW_SETTINGS}
         # Quiet unless the user asked for warnings: 16 processes would say everything 16 times.
         warnings = [part for option in ("ignore", *sys.warnoptions) for part in ("-W", option)]
@@ -141,7 +171,7 @@ class DecodingProcess:
         self._is_ready = False
         _widen(self._answers.fileno())
         with contextlib.suppress(BrokenPipeError):  # noticed when `ready` is called
-            self._send((settings, preprocess, strict))
+            self._send((settings, preprocess, strict, resize))
 
     @property
     def pid(self) -> int:
@@ -219,12 +249,15 @@ def _write(pipe: int, data: Any) -> None:
         rest = rest[os.write(pipe, rest) :]
 
 
-def _answer(pipe: int, source: FileSource, preprocess: Preprocessing | None, strict: bool) -> None:
+def _answer(
+    pipe: int, source: FileSource, preprocess: Preprocessing | None, strict: bool, resize: bool
+) -> None:
     images: list[UInt8] = []
     unread: list[Unread] = []
     error: Exception | None = None
     try:
-        images, unread = decode_rows(source.read_one, range(len(source)), preprocess, strict)
+        rows = range(len(source))
+        images, unread = decode_rows(source.read_one, rows, preprocess, strict, resize=resize)
     except Exception as raised:
         from scalecal.engines.local import sendable
 
@@ -241,12 +274,12 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not end up among the pixels
     requests = sys.stdin.buffer
     with contextlib.suppress(EOFError, BrokenPipeError):
-        settings, preprocess, strict = pickle.load(requests)  # from the process that started us
+        settings, *how = pickle.load(requests)  # from the process that started us
         for (module, name), value in settings.items():
             setattr(import_module(module), name, value)
         _write(pipe, _READY)
         while True:
-            _answer(pipe, pickle.load(requests), preprocess, strict)
+            _answer(pipe, pickle.load(requests), *how)
 
 
 # Up to here threads alone decode as fast (four are 3.7 times one).
@@ -262,8 +295,8 @@ class Readers:
     `scalecal.features.readers`). The thread reads by itself until its process has
     started, and again if the process is lost: who decodes changes the speed, never the result.
 
-    `workers` ranges are read at the same time, about `rows` rows in all; `preprocess` and `strict`
-    as in `decode_rows`.
+    `workers` ranges are read at the same time, about `rows` rows in all; `preprocess`, `strict` and
+    `resize` as in `decode_rows`.
     """
 
     def __init__(
@@ -274,8 +307,10 @@ class Readers:
         rows: int,
         preprocess: Preprocessing | None = None,
         strict: bool = False,
+        resize: bool = True,
     ) -> None:
         self._images, self._preprocess, self._strict = images, preprocess, strict
+        self._resize = resize
         self._source = _files(images, workers, rows)
         self._own = threading.local()
         self._processes: list[DecodingProcess] = []
@@ -300,7 +335,7 @@ class Readers:
         if self._source is None:
             return
         try:
-            self._own.process = DecodingProcess(self._preprocess, self._strict)
+            self._own.process = DecodingProcess(self._preprocess, self._strict, resize=self._resize)
         except OSError as error:
             _warn(f"a decoding process could not be started ({error})")
         else:
@@ -318,7 +353,8 @@ class Readers:
             except LostProcess as loss:
                 self._own.process = None
                 _warn(str(loss))
-        return read_rows(self._images, start, stop, self._preprocess, self._strict)
+        how = self._preprocess, self._strict
+        return read_rows(self._images, start, stop, *how, resize=self._resize)
 
 
 def _files(images: ImageSet, workers: int, rows: int) -> FileSource | None:

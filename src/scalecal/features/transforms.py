@@ -56,11 +56,13 @@ def _cubic(x: float) -> float:
 _FILTERS = {"bilinear": (_triangle, 1.0), "bicubic": (_cubic, 2.0)}
 
 
-def resize_matrix(size: int, new_size: int, interpolation: str) -> NDArray[np.float64]:
+def resize_matrix(
+    size: int, new_size: int, interpolation: str, kept: slice = slice(None)
+) -> NDArray[np.float64]:
     """Return the weights of an antialiased resize along one axis, shape (new_size, size).
 
     The filter is widened by the scale when shrinking (antialiasing), its weights are made to sum
-    to 1 and rounded to Pillow's fixed point.
+    to 1 and rounded to Pillow's fixed point. Only the rows of `kept` are made.
 
     Examples
     --------
@@ -71,14 +73,15 @@ def resize_matrix(size: int, new_size: int, interpolation: str) -> NDArray[np.fl
     scale = size / new_size
     width = max(scale, 1.0)
     support = reach * width
-    matrix = np.zeros((new_size, size))
-    for i in range(new_size):
+    rows = range(new_size)[kept]
+    matrix = np.zeros((len(rows), size))
+    for k, i in enumerate(rows):
         centre = (i + 0.5) * scale
         first = max(int(centre - support + 0.5), 0)
         last = min(int(centre + support + 0.5), size)
         weights = np.array([function((j - centre + 0.5) / width) for j in range(first, last)])
         fixed = weights / weights.sum() * 2**_WEIGHT_BITS
-        matrix[i, first:last] = np.trunc(fixed + np.copysign(0.5, fixed)) / 2**_WEIGHT_BITS
+        matrix[k, first:last] = np.trunc(fixed + np.copysign(0.5, fixed)) / 2**_WEIGHT_BITS
     return matrix
 
 
@@ -198,8 +201,9 @@ class DeviceTransform:
                 if old_size == new_size:
                     made.append(None)
                     continue
-                matrix = resize_matrix(old_size, new_size, self.preprocess.interpolation)
-                made.append(_split(matrix[first : first + self.preprocess.crop], self._device))
+                kept = slice(first, first + self.preprocess.crop)
+                matrix = resize_matrix(old_size, new_size, self.preprocess.interpolation, kept)
+                made.append(_split(matrix, self._device))
             self._splits[key] = (made[0], made[1])
         return self._splits[key]
 

@@ -28,8 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, expit, logit
 
-from scalecal.checks import MOST_RHO, Float, InputError, Int, as_float, as_rng, check_positive_int
+from scalecal.checks import MOST_RHO, Float, InputError, Int, as_float, as_rng
 from scalecal.inference.units import NORMAL_95, unit_interval
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import as_table, read_counts, read_votes, read_weights
 from scalecal.metrics.grouping import FEWEST_GROUPS, read_groups, too_few
 from scalecal.metrics.proper import EPS
@@ -205,7 +206,7 @@ def votes_by_difficulty(
     n = len(p)
     times, weights = read_counts(sample_weight, n), read_weights(importance, n)
     unit = read_groups(groups, n, times)
-    check_positive_int(n_resamples, "n_resamples")
+    check_count(n_resamples, "n_resamples", "resamples")
     table = as_table(p)
     top = table.max(axis=1)
     if p_split is None:

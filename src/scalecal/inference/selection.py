@@ -227,7 +227,8 @@ def _draws(residual: Float, count: Float) -> SelectionDraws:
     size = count.sum(axis=2)
     error = np.abs(residual).sum(axis=2)
     ece = np.where(size > 0, error / np.where(size > 0, size, 1.0), np.nan)
-    return SelectionDraws(np.where(size[:, :, None] > 0, residual, np.nan), count, ece)
+    residual[size <= 0] = np.nan  # in place: of many strata these are the largest arrays
+    return SelectionDraws(residual, count, ece)
 
 
 class _Limit(NamedTuple):

@@ -29,7 +29,6 @@ from scalecal.checks import (
     as_rng,
     check_choice,
     check_counts,
-    check_positive_int,
     check_probs,
     in_file,
     rows,
@@ -46,6 +45,7 @@ from scalecal.io.named_columns import (
 )
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
+from scalecal.limits import check_count, check_limit
 from scalecal.votes import TIES, Ties, from_long, majority, tied_error
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class PredictionFile:
                     "form: one column each, or one for every class each"
                 )
             if named is not None and other is not None:
-                reader = reader[:, [other.index(name) for name in named]]
+                reader = reader[:, _places(named, other)]
         rho = self._correlation(table) if table.has("rho") else 0.0
         return Answers(p, reader, rho, named)
 
@@ -329,6 +329,7 @@ class PredictionFile:
             probs, named = table.numbers(role), None
         elif len(spread) >= 2:
             named = tuple(spread)
+            check_limit(len(named), "classes", f"the number of columns {name}_<class>")
             if all(label.isdigit() for label in named):
                 named = tuple(sorted(named, key=int))
             probs = np.column_stack([table.numbers(role, spread[label]) for label in named])
@@ -382,8 +383,14 @@ def _in_order(probs: Float, named: Sequence[str] | None, classes: Sequence[str])
     """Put the columns of probabilities in the order of the classes; (n,) of two classes."""
     if named is None:
         return probs
-    order = [list(named).index(name) for name in classes]
+    order = _places(classes, named)
     return np.ascontiguousarray(probs[:, order if len(order) > 2 else order[1]])
+
+
+def _places(names: Sequence[str], among: Sequence[str]) -> list[int]:
+    """Where each of some names stands among others."""
+    place = {name: k for k, name in enumerate(among)}
+    return [place[name] for name in names]
 
 
 def choose_cases(
@@ -571,9 +578,16 @@ class CaseReader:
     ) -> Int:
         """Put counts in the order of the classes and, where votes are in a second file, of the cases."""
         with in_file(self._votes_file or file):
+            odd = [name for name in named if name not in classes]
+            if odd:
+                raise InputError(
+                    f"votes are counted for {some(odd, 8)}, but the classes are {some(classes, 8)}: use the "
+                    "same names, or say which class p is the probability of, with positive=NAME (on the "
+                    "command line --positive NAME)"
+                )
             if named:
                 ordered = np.zeros((len(counts), len(classes)), dtype=np.int64)
-                ordered[:, [classes.index(name) for name in named]] = counts
+                ordered[:, _places(named, classes)] = counts
                 counts = ordered
             elif len(classes) != 2:
                 raise InputError(
@@ -677,6 +691,8 @@ def read_votes(
         assert label is not None
         for role, factor in (("id", case), ("rater", rater)):
             table.check_full(role, factor, "a vote is one reader's on one case")
+        size = 8 * len(case.names) * len(label.names)
+        check_limit(size, "memory", "the memory of votes by case and class")
         counts, ids, classes = from_long(case.values, rater.values, label.values)
     return Cases(n=len(ids), ids=as_ids(ids), votes=counts, classes=classes)
 
@@ -744,6 +760,7 @@ def votes_in(
     votes = np.where(absent if votes.ndim == 1 else absent[:, None], 0.0, votes)
     if total is not None:
         total = np.where(absent, 0.0, total)
+    _check_readers(votes.sum(axis=1) if votes.ndim == 2 else total, f"column {name!r}")
     return check_counts(votes, total, name=f"column {name!r}"), tuple(spread)
 
 
@@ -752,6 +769,7 @@ def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
     numbers = _panel_sizes(table, n_raters)
     if numbers is None:
         return None
+    _check_readers(numbers, f"column {table.names['n_raters']!r}")
     known = np.nan_to_num(numbers, nan=1.0)  # one reader: the label is what that one said
     wrong = (known < 1) | (known != np.floor(known))
     if wrong.any():
@@ -761,6 +779,13 @@ def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
     return None if np.isnan(numbers).all() else known.astype(np.int64)
 
 
+def _check_readers(numbers: Float | None, name: str) -> None:
+    """Fail where a case has more readers than the limit."""
+    known = None if numbers is None else numbers[np.isfinite(numbers)]
+    if known is not None and len(known):
+        check_limit(int(known.max()), "readers", f"{name}: the number of readers of a case")
+
+
 def _panel_sizes(table: NamedColumns, n_raters: int | None) -> Float | None:
     """Number of readers of each case: the column's, NaN where empty, or the one given for all."""
     if n_raters is None:
@@ -768,7 +793,7 @@ def _panel_sizes(table: NamedColumns, n_raters: int | None) -> Float | None:
     if table.has("n_raters"):
         name = table.names["n_raters"]
         raise InputError(f"there is a column {name!r}, so n_raters must not be given")
-    return np.full(len(table), float(check_positive_int(n_raters, "n_raters")))
+    return np.full(len(table), float(check_count(n_raters, "n_raters", "readers")))
 
 
 def resolve_classes(
@@ -824,9 +849,9 @@ def resolve_classes(
 def _classes_of_columns(
     named: Mapping[str, Sequence[str]], columns: Sequence[str], positive: str | None
 ) -> tuple[str, ...]:
-    classes = list(columns)
+    classes, known = list(columns), set(columns)
     for source, names in named.items():
-        odd = [name for name in names if name not in classes]
+        odd = [name for name in names if name not in known]
         if odd:
             raise InputError(
                 f"there is {some(odd, 8)} in {source}, but the classes are {some(classes, 8)}: "
@@ -847,10 +872,8 @@ def _classes_of_columns(
 
 def _code_labels(codes: Int, names: Sequence[str], classes: Sequence[str], column: str) -> Int:
     """Turn codes into `names` into codes into `classes`; -1 (missing) stays."""
-    place = np.array(
-        [classes.index(name) if name in classes else -2 for name in names] + [-1], dtype=np.int64
-    )
-    labels = place[codes]
+    numbers = {name: k for k, name in enumerate(classes)}
+    labels = np.array([*(numbers.get(name, -2) for name in names), -1], dtype=np.int64)[codes]
     odd = labels == -2
     if odd.any():
         first = names[int(codes[odd][0])]

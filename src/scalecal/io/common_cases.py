@@ -90,7 +90,7 @@ def read_common_predictions(
     }
     first = taken[names[0]]
     ids = first.ids()
-    joined = _join(taken, np.asarray(ids, dtype=np.str_), votes is None, n_raters)
+    joined = _join(taken, ids, votes is None, n_raters)
     foreseen = [name for name, table in taken.items() if table.has("p_split")]
     if len(foreseen) > 1:
         notes.append(f"Predicted difficulty (p_split) is that of {foreseen[0]} for all files.")
@@ -183,18 +183,19 @@ def _left_out(tables: Mapping[str, NamedColumns], common: int) -> list[str]:
 
 def _join(
     tables: Mapping[str, NamedColumns],
-    ids: NDArray[np.str_],
+    ids: Any,
     with_votes: bool,
     n_raters: int | None,
 ) -> NamedColumns:
     """One table of what the files say of the common cases; fails where they contradict each other."""
     import pyarrow as pa
 
-    parts: dict[str, Any] = {"id": pa.array(ids.tolist(), pa.string())}
+    parts: dict[str, Any] = {"id": pa.array(ids)}
     for role in JOINED:
         source, values = "", np.full(len(ids), "", dtype=object)
         for name, table in tables.items():
-            factor = table.factor(role)
+            with table.messages():
+                factor = table.factor(role)
             if factor is None or not factor.names:
                 continue
             own = factor.values.astype(object)
@@ -206,14 +207,13 @@ def _join(
         parts |= _votes(tables, ids, n_raters)
     for table in tables.values():
         if table.has("p_split") and "p_split" not in parts:
-            parts["p_split"] = pa.array(table.numbers("p_split"))
+            with table.messages():
+                parts["p_split"] = pa.array(table.numbers("p_split"))
     header = tuple(dict.fromkeys((*parts, *(c for t in tables.values() for c in t.header))))
     return NamedColumns(pa.table(parts), " and ".join(tables), ROLES, header, "common case", 1)
 
 
-def _votes(
-    tables: Mapping[str, NamedColumns], ids: NDArray[np.str_], n_raters: int | None
-) -> dict[str, Any]:
+def _votes(tables: Mapping[str, NamedColumns], ids: Any, n_raters: int | None) -> dict[str, Any]:
     """Columns of votes of the first file that has any, or the number of readers alone."""
     counted: dict[str, tuple[Int, tuple[str, ...]]] = {}
     for name, table in tables.items():
@@ -251,7 +251,7 @@ def _votes(
 
 def _check_same(
     what: str,
-    ids: NDArray[np.str_],
+    ids: Any,
     one: tuple[str, NDArray[Any]],
     two: tuple[str, NDArray[Any]],
     both: NDArray[np.bool_],

@@ -15,18 +15,21 @@ A folder holds::
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from scalecal.checks import InputError
+from scalecal.io.arrays import map_npy
+from scalecal.io.boundary import inside, reading
+from scalecal.io.documents import check_document, read_document
 from scalecal.io.store import file_hash
 
 if TYPE_CHECKING:
@@ -38,22 +41,112 @@ TABLE = "table.parquet"
 SKIPPED = "skipped.csv"
 SHARDS = "shards"
 
+HASHED_BYTES = 1 << 30
+"""Up to so many bytes of shards, using a folder reads them first and compares their hashes."""
+
+_CHANGED = "The folder was changed. Extract again."
+
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Named(msgspec.Struct):
+    """What a manifest must say of the encoder."""
+
+    name: str
+
+
+class Data(msgspec.Struct):
+    """What a manifest may say of the data set."""
+
+    name: str | None = None
+    n_images: Count | None = None
+    classes: list[str] | None = None
+
+
+class Begun(msgspec.Struct):
+    """What the manifest of any folder must hold; beside it, all that decides the bytes."""
+
+    complete: bool
+    encoder: Named
+    dim: Positive
+    dtype: Literal["float16", "float32"]
+    shard_rows: Positive
+    columns: dict[str, str]
+    version: str
+    dataset: Data = msgspec.field(default_factory=Data)
+    form: str | None = None
+    batch_size: Positive | None = None
+    requested_batch_size: Positive | None = None
+
+
+class Shard(msgspec.Struct):
+    """A finished folder's entry of one shard."""
+
+    file: str
+    start: Count
+    stop: Count
+    rows: Count
+    bytes: Count
+    sha256: str
+
+
+class TableFile(msgspec.Struct):
+    """A finished folder's entry of its table."""
+
+    file: Literal["table.parquet"]
+    sha256: str
+
+
+class SkippedFile(msgspec.Struct):
+    """A finished folder's entry of its list of skipped images."""
+
+    file: Literal["skipped.csv"]
+    sha256: str
+
+
+class Finished(Begun, kw_only=True):
+    """What the manifest of a finished folder must hold."""
+
+    n: Positive
+    n_skipped: Count
+    table: TableFile
+    skipped: SkippedFile | None
+    shards: list[Shard]
+
+    def __post_init__(self) -> None:
+        for k, shard in enumerate(self.shards):
+            if shard.file != shard_name(k):
+                raise ValueError(f"Expected {shard_name(k)!r} - at `$.shards[{k}].file`")
+            # The header of an .npy file is a few hundred bytes.
+            header = shard.bytes - shard.rows * self.dim * np.dtype(self.dtype).itemsize
+            if not 0 < header < 4096:
+                raise ValueError(f"Expected another number of bytes - at `$.shards[{k}].bytes`")
+        if sum(shard.rows for shard in self.shards) != self.n:
+            raise ValueError("Expected as many rows in all shards - at `$.n`")
+
+
+def shard_name(shard: int) -> str:
+    """Return the name of a shard's file in its folder."""
+    return f"{SHARDS}/{shard:05d}.npy"
+
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the manifest of a feature folder, finished or not."""
     file = Path(path) / MANIFEST
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not os.path.lexists(file):
         raise InputError(
             f"no features at {path}. Run: scalecal extract DATASET ENCODER --data DIR --out {path}"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {file}: {error}") from None
-    kind = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
+        )
+    manifest = read_document(file, dict[str, Any], advice=_CHANGED)
+    kind = manifest.get("format")
     if kind != FORMAT:
-        raise InputError(f"{file} is not a feature manifest: format is {kind!r}, not {FORMAT!r}")
-    return dict(manifest)
+        raise InputError(
+            f"{file} is not a feature manifest: format is {repr(kind)[:60]}, not {FORMAT!r}"
+        )
+    check_document(file, manifest, Finished if manifest.get("complete") else Begun, advice=_CHANGED)
+    return manifest
 
 
 def damaged_files(path: Path, manifest: Mapping[str, Any]) -> list[str]:
@@ -91,7 +184,7 @@ class ShardedArray:
 
     def __init__(self, files: list[Path], counts: list[int], dim: int, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
-        self._files = files
+        self._files, self._counts = files, counts
         self._ends = np.cumsum(counts)
         self.shape = (int(self._ends[-1]), dim)
         self._maps: dict[int, NDArray[Any]] = {}
@@ -115,7 +208,8 @@ class ShardedArray:
     def shard(self, k: int) -> NDArray[Any]:
         """Return shard `k` as a memory map (opened once)."""
         if k not in self._maps:
-            self._maps[k] = np.load(self._files[k], mmap_mode="r", allow_pickle=False)
+            shape = (self._counts[k], self.shape[1])
+            self._maps[k] = map_npy(self._files[k], shape, self.dtype)
         return self._maps[k]
 
     def release(self) -> None:
@@ -164,13 +258,13 @@ class ShardedArray:
 
     def read_into(self, start: int, out: NDArray[Any]) -> None:
         """Fill `out` with the rows from `start` on, by plain reads: no memory map is touched."""
+        row = self.shape[1] * self.dtype.itemsize
         for k, rows, filled in self._pieces(start, start + len(out)):
-            with open(self._files[k], "rb") as file:
-                version = np.lib.format.read_magic(file)
-                read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
-                read_header(file)
-                file.seek(rows.start * self.shape[1] * self.dtype.itemsize, 1)
-                file.readinto(out[filled].reshape(-1).view(np.uint8).data)
+            file = self._files[k]
+            with reading(file, "an .npy file", advice=_CHANGED), file.open("rb") as handle:
+                # The rows are the end of the file, whatever its header.
+                handle.seek((rows.start - self._counts[k]) * row, os.SEEK_END)
+                handle.readinto(out[filled].reshape(-1).view(np.uint8).data)
 
     def _gather(self, index: NDArray[Any]) -> NDArray[Any]:
         if index.ndim != 1 or index.dtype.kind not in "iu":
@@ -229,19 +323,19 @@ class FeatureFolder:
     @cached_property
     def table(self) -> pd.DataFrame:
         """One row per embedding: ``id``, ``label``, ``votes``, ``group``, ... as the data set has them."""
-        import pandas as pd
+        import pyarrow.parquet as pq
 
-        try:
-            table = pd.read_parquet(self.path / TABLE)
-        except (OSError, ValueError):  # also pyarrow's: missing, cut short, or no Parquet
-            raise InputError(
-                f"{self.path / TABLE} is missing or damaged: the folder was changed. Extract again."
-            ) from None
-        if len(table) != self.manifest["n"]:
-            raise InputError(
-                f"{self.path / TABLE} has {len(table)} rows, the manifest says "
-                f"{self.manifest['n']}: the folder was changed. Extract again."
-            )
+        file = self.path / TABLE
+        with reading(file, "a Parquet file", advice=_CHANGED):
+            n = pq.read_metadata(file).num_rows
+            if n != len(self):
+                raise InputError(
+                    f"{file} has {n} rows, the manifest says {len(self)}: the folder was changed. "
+                    "Extract again."
+                )
+            columns = pq.read_table(file)
+            columns.validate(full=True)
+            table: pd.DataFrame = columns.to_pandas()
         return table
 
     @property
@@ -263,17 +357,18 @@ class FeatureFolder:
         return f"FeatureFolder({str(self.path)!r}, encoder={self.encoder!r}, shape={shape})"
 
 
-def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> FeatureFolder:
+def load_features(path: str | os.PathLike[str], *, verify: bool | None = None) -> FeatureFolder:
     """Open a folder of features written by ``scalecal extract`` or ``scalecal import``.
 
-    Nothing is read but the manifest; the matrix stays on the disk.
+    The matrix stays on the disk.
 
     Parameters
     ----------
     path : path
         The folder.
-    verify : bool, default=False
-        Read every file and compare its sha256 with the manifest.
+    verify : bool, optional
+        Read every file and compare its sha256 with the manifest; by default where the shards have at
+        most 1 GiB together, which takes a second. Sizes are compared always.
 
     Returns
     -------
@@ -288,14 +383,18 @@ def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> Feat
     """
     folder = Path(path)
     manifest = read_manifest(folder)
-    if not manifest.get("complete"):
+    if not manifest["complete"]:
         raise InputError(_unfinished(folder, manifest))
+    total = sum(entry["bytes"] for entry in manifest["shards"])
     for entry in manifest["shards"]:
-        file = folder / entry["file"]
-        size = file.stat().st_size if file.exists() else None
+        file = inside(folder, entry["file"], folder / MANIFEST)
+        size = file.stat().st_size if file.is_file() else None
         if size != entry["bytes"]:
             state = "is missing" if size is None else f"has {size} bytes, not {entry['bytes']}"
             raise InputError(f"{file} {state}: the folder was changed. Extract again.")
+    inside(folder, TABLE, folder / MANIFEST)
+    if verify is None:
+        verify = total <= HASHED_BYTES
     for name in damaged_files(folder, manifest) if verify else ():
         raise InputError(
             f"{folder / name} does not match its sha256 in {MANIFEST}: "
@@ -307,11 +406,12 @@ def load_features(path: str | os.PathLike[str], *, verify: bool = False) -> Feat
 def _unfinished(folder: Path, manifest: dict[str, Any]) -> str:
     done = len(list((folder / SHARDS).glob("*.npy")))
     data = manifest.get("dataset", {})
-    total = -(-data["n_images"] // manifest["shard_rows"]) if "n_images" in data else "?"
+    images = data.get("n_images")
+    total = "?" if images is None else -(-images // manifest["shard_rows"])
     if "source" in manifest:
         command = f"scalecal import PATH --out {folder}"
     else:
-        written = manifest.get("form", data.get("name", "DATASET"))
+        written = manifest.get("form") or data.get("name") or "DATASET"
         where = "" if ":" in written else "--data DIR "
         command = f"scalecal extract {written} {manifest['encoder']['name']} {where}--out {folder}"
     return (

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from scalecal import __version__
 from scalecal.checks import InputError, ScalecalWarning, check_choice, check_positive_int, rows
+from scalecal.io.documents import read_document
 from scalecal.io.feature_folder import (
     FORMAT,
     MANIFEST,
@@ -33,8 +35,11 @@ from scalecal.io.feature_folder import (
     TABLE,
     damaged_files,
     read_manifest,
+    shard_name,
 )
 from scalecal.io.store import (
+    LOCK,
+    check_place,
     differences,
     disk_errors,
     file_hash,
@@ -67,14 +72,16 @@ class Skipped:
 def default_shard_rows(n_images: int) -> int:
     """Return the images per shard: a 32nd of the set, as a multiple of 64, at most 16,384.
 
-    A kill costs the shards under way, so a small set needs small ones.
+    A kill costs the shards under way, so a small set needs small ones: below 2,048 images they are
+    multiples of 16, the batch of a CPU.
 
     Examples
     --------
-    >>> [default_shard_rows(n) for n in (10, 3_152, 327_680, 10_000_000)]
-    [64, 128, 10240, 16384]
+    >>> [default_shard_rows(n) for n in (10, 600, 3_152, 327_680, 10_000_000)]
+    [16, 32, 128, 10240, 16384]
     """
-    return min(16384, 64 * max(1, -(-n_images // (32 * 64))))
+    unit = 64 if n_images >= 32 * 64 else 16
+    return min(16384, unit * max(1, -(-n_images // (32 * unit))))
 
 
 def shard_ranges(n_images: int, shard_rows: int) -> list[tuple[int, int, int]]:
@@ -93,19 +100,30 @@ def shard_ranges(n_images: int, shard_rows: int) -> list[tuple[int, int, int]]:
 
 def shard_files(path: Path, shard: int) -> tuple[Path, Path]:
     """Return a shard's data file and the note kept beside it."""
-    stem = path / SHARDS / f"{shard:05d}"
-    return stem.with_suffix(".npy"), stem.with_suffix(".json")
+    data = path / shard_name(shard)
+    return data, data.with_suffix(".json")
 
 
-def shard_done(path: Path, shard: int, n_images: int) -> bool:
-    """Whether a shard of so many images is there, whole."""
+class Note(msgspec.Struct):
+    """What is kept beside a shard until the manifest is written."""
+
+    rows: int
+    bytes: int
+    sha256: str
+    skipped: list[tuple[int, str, str]]
+
+
+def shard_note(path: Path, shard: int, n_images: int) -> Note | None:
+    """Return the note of a shard of so many images that is there, whole; None where it must be made."""
     data, note_file = shard_files(path, shard)
-    if not (data.exists() and note_file.exists()):
-        return False
-    note = json.loads(note_file.read_text(encoding="utf-8"))
-    return bool(
-        note["rows"] + len(note["skipped"]) == n_images and data.stat().st_size == note["bytes"]
-    )
+    if not (data.is_file() and note_file.is_file()):
+        return None
+    try:
+        note = read_document(note_file, Note)
+    except InputError:
+        return None
+    whole = note.rows + len(note.skipped) == n_images and data.stat().st_size == note.bytes
+    return note if whole else None
 
 
 def holds_shards(path: str | os.PathLike[str]) -> bool:
@@ -127,39 +145,49 @@ def write_shard(
     The bytes depend on nothing but the arguments, so two workers that make the same shard
     write the same file, and the last rename wins.
     """
-    array = _cast(features, dtype, ids)
+    array = cast_embeddings(features, dtype, ids)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     data = array.reshape(-1).view(np.uint8).data if array.size else b""
     digest = hashlib.sha256(header.getvalue())
     digest.update(data)
-    note = {
-        "rows": len(array),
-        "bytes": len(header.getvalue()) + len(data),
-        "sha256": digest.hexdigest(),
-        "skipped": [[s.row, s.id, s.reason] for s in skipped],
-    }
+    note = Note(
+        rows=len(array),
+        bytes=len(header.getvalue()) + len(data),
+        sha256=digest.hexdigest(),
+        skipped=[(s.row, s.id, s.reason) for s in skipped],
+    )
     data_file, note_file = shard_files(Path(path), shard)
     # The note goes first: a shard without its data is not done, so a kill between the two
     # costs this shard and nothing else.
-    write_json(note_file, note)
+    write_json(note_file, msgspec.structs.asdict(note))
     write_bytes(data_file, header.getvalue(), data)
 
 
-def _cast(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any]:
+def cast_embeddings(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any]:
     """Return embeddings in the number type on disk, refusing those it cannot hold."""
     with np.errstate(over="ignore", invalid="ignore"):
         array = np.ascontiguousarray(features, dtype=dtype)
     bad = ~np.isfinite(array).all(axis=1)
     if bad.any():
         first = int(np.flatnonzero(bad)[0])
-        what = (
-            f"is too large for {dtype}: keep float32 (dtype='float32', --dtype float32)"
-            if np.isfinite(features[first]).all()
-            else "holds NaN or infinity: check the file or the weights it comes from "
-            "(an extraction may need --precision fp32)"
-        )
+        largest = float(np.abs(features[first]).max())
+        if not np.isfinite(largest):
+            what = (
+                "holds NaN or infinity: check the file or the weights it comes from "
+                "(an extraction may need --precision fp32)"
+            )
+        elif dtype == "float16" and largest <= float(np.finfo(np.float32).max):
+            what = f"is too large for {dtype}: keep float32 (dtype='float32', --dtype float32)"
+        else:
+            what = f"is too large for {dtype} ({largest:.1e}): divide the embeddings by their scale"
         raise InputError(f"the embedding of {ids[first]!r} {what}")
+    largest = float(np.abs(features).max()) if features.size else 0.0
+    if 0 < largest < float(np.finfo(dtype).tiny):
+        raise InputError(
+            f"the embeddings of {ids[0]!r} and those after it are too small for {dtype} (at most "
+            f"{largest:.1e}): keep float32 (dtype='float32', --dtype float32), or multiply them"
+        )
     return array
 
 
@@ -187,6 +215,12 @@ def _check_image_table(table: pd.DataFrame) -> None:
             f"ids must be different, {str(table['id'][twice].iloc[0])!r} comes twice "
             f"({rows(twice)}). Give each image its own id."
         )
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """Open a file, but follow no link and wait for no reader of a pipe."""
+    guards = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return os.open(path, flags | guards, 0o666)
 
 
 class StoreWriter:
@@ -239,7 +273,7 @@ class StoreWriter:
         _check_image_table(table)
         path = Path(path)
         if shard_rows is None:
-            begun = read_manifest(path) if (path / MANIFEST).exists() else {}
+            begun = read_manifest(path) if os.path.lexists(path / MANIFEST) else {}
             shard_rows = begun.get("shard_rows") or default_shard_rows(len(table))
         self.settings: dict[str, Any] = {
             "format": FORMAT,
@@ -256,8 +290,7 @@ class StoreWriter:
         self.damaged: tuple[str, ...] = ()
         self._began = False
         self._note = dict(note or {})
-        if path.exists() and not path.is_dir():
-            raise InputError(f"cannot write to {path}: it is a file, expected a folder")
+        check_place(path)
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
@@ -274,7 +307,7 @@ class StoreWriter:
         self._stack.close()  # another run may take the folder up
 
     def _resume_or_start(self) -> None:
-        if not (self.path / MANIFEST).exists():
+        if not os.path.lexists(self.path / MANIFEST):
             self._refuse_foreign_folder()
             sweep(self.path)
             self._start(f"started on {platform.node()} by scalecal {__version__}")
@@ -304,6 +337,7 @@ class StoreWriter:
         if self.damaged:
             self._reopen()
         elif not self.complete:
+            self._set_changed_shards_aside()
             left = len(self.missing())
             self.log(f"resumed on {platform.node()}: {left} shards to do")
 
@@ -349,13 +383,22 @@ class StoreWriter:
         self._write_unfinished()
         self.complete = False
 
+    def _set_changed_shards_aside(self) -> None:
+        """Have shards of an unfinished folder made again that were changed since they were written."""
+        for shard, start, stop in self.shard_ranges():
+            note, data = self._note_of(shard, start, stop), self.path / shard_name(shard)
+            if note is not None and file_hash(data) != note.sha256:
+                self.log(f"{data.name} is damaged: done again, the old kept as *.damaged")
+                set_aside(data)
+
     def _write_unfinished(self) -> None:
         write_json(self.path / MANIFEST, {**self.settings, "complete": False, **self._note})
 
     def log(self, line: str) -> None:
-        """Add a line with the time to ``run.log``."""
-        with disk_errors(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
-            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {line}\n")
+        """Add a line with the time to ``run.log``, which is no link or pipe."""
+        file = self.path / LOG
+        with disk_errors(file), open(file, "a", encoding="utf-8", opener=_open_plain) as log:
+            log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {line}\n")
 
     @property
     def n_images(self) -> int:
@@ -373,8 +416,14 @@ class StoreWriter:
         return [
             (shard, start, stop)
             for shard, start, stop in self.shard_ranges()
-            if not shard_done(self.path, shard, stop - start)
+            if self._note_of(shard, start, stop) is None
         ]
+
+    def _note_of(self, shard: int, start: int, stop: int) -> Note | None:
+        note = shard_note(self.path, shard, stop - start)
+        if note is None or not all(start <= row < stop for row, _, _ in note.skipped):
+            return None
+        return note
 
     def write_shard(
         self, shard: int, features: NDArray[Any], skipped: Sequence[Skipped] = ()
@@ -402,7 +451,7 @@ class StoreWriter:
         """Remove what was written, if this run began the folder; nothing that was there before."""
         if self._began and not self.complete:
             self._remove_shards()
-            for name in (TABLE, SKIPPED, LOG, MANIFEST):
+            for name in (TABLE, SKIPPED, LOG, MANIFEST, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty: somebody else's file
                 (self.path / SHARDS).rmdir()
@@ -412,16 +461,17 @@ class StoreWriter:
         """Write the table, the list of skipped images and the final manifest; return it."""
         if self.complete:
             return read_manifest(self.path)
-        left = len(self.missing())
-        if left:
-            raise InputError(f"{self.path} is not finished: {left} shards are missing")
-        entries = []
+        entries: list[dict[str, Any]] = []
+        skipped: list[tuple[int, str, str]] = []
         for shard, start, stop in self.shard_ranges():
-            data, note_file = shard_files(self.path, shard)
-            note = json.loads(note_file.read_text(encoding="utf-8"))
-            file = f"{SHARDS}/{data.name}"
-            entries.append({"file": file, "start": start, "stop": stop, **note})
-        skipped = [s for entry in entries for s in entry.pop("skipped")]
+            note = self._note_of(shard, start, stop)
+            if note is None:
+                raise InputError(
+                    f"{self.path} is not finished: {len(self.missing())} shards are missing"
+                )
+            fields = msgspec.structs.asdict(note)
+            skipped += fields.pop("skipped")
+            entries.append({"file": shard_name(shard), "start": start, "stop": stop, **fields})
         if len(skipped) == self.n_images:
             raise InputError(
                 f"none of the {self.n_images} images could be read. "
@@ -432,7 +482,7 @@ class StoreWriter:
             "complete": True,
             "n": self.n_images - len(skipped),
             "n_skipped": len(skipped),
-            "table": self._write_table([int(s[0]) for s in skipped]),
+            "table": self._write_table([row for row, _, _ in skipped]),
             "skipped": self._write_skipped(skipped),
             "shards": entries,
         }

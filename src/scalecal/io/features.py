@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,21 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from scalecal.cases import Features
-from scalecal.checks import InputError, check_choice, rows
+from scalecal.checks import InputError, check_choice, check_scale, rows
+from scalecal.io.arrays import check_cases, open_npz
+from scalecal.io.boundary import reading
 from scalecal.io.case_tables import (
     CaseReader,
     match_ids,
     resolve_classes,
     without_empty_columns,
 )
-from scalecal.io.feature_folder import MANIFEST, FeatureFolder, load_features
+from scalecal.io.feature_folder import MANIFEST, TABLE, FeatureFolder, load_features
 from scalecal.io.named_columns import ROLES, NamedColumns, check_headers, open_columns, some
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
+from scalecal.limits import check_limit
 from scalecal.votes import Ties
 
 CASE_ROLES = ("id", "label", "votes", "n_raters", "group", "split")
@@ -33,8 +34,7 @@ FEATURE_ROLES = ("X", *CASE_ROLES)
 NPZ_NAMES = {"X": "X", "label": "y"}
 SPLITS = ("train", "val", "test")
 
-# Below this an array is simply read: a map of a file that is replaced later would crash.
-MAPPED_BYTES = 1 << 28
+
 BLOCK_ROWS = 8192
 
 
@@ -92,7 +92,7 @@ def read_features(
             paths = np.asarray(folder.table["path"].fillna("").astype(str), dtype=np.str_)
         classes = folder.classes if classes is None else classes
         encoder, dataset = folder.encoder, folder.manifest.get("dataset", {}).get("name")
-    elif path.suffix.lower() == ".npz":
+    elif path.suffix.lower() in (".npz", ".npy"):
         X, table = matrix_from_npz(path, columns)
     else:
         check_headers(columns, roles, {path.name: column_names(path), **others})
@@ -169,11 +169,17 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
     names = folder.classes
     if names is not None and "label" in keep and frame["label"].dtype.kind in "iuf":
         # The store numbers its classes; files that are joined to it call them by name.
-        label = frame["label"].astype("Int64")
-        named = [
-            None if missing else names[c] for c, missing in zip(label, label.isna(), strict=True)
-        ]
-        table = table.set_column(keep.index("label"), "label", pa.array(named, pa.string()))
+        label = frame["label"].to_numpy(float, na_value=np.nan)
+        known = np.isin(label, np.arange(len(names)))
+        if not (known | np.isnan(label)).all():
+            odd = label[~known & ~np.isnan(label)][0]
+            raise InputError(
+                f"{path / TABLE}: label {odd:g} is none of the {len(names)} classes in {MANIFEST}: "
+                "the folder was changed. Extract again."
+            )
+        codes = np.where(known, label, 0).astype(np.int64)
+        named = pa.array(names, pa.string()).take(pa.array(codes, mask=~known))
+        table = table.set_column(keep.index("label"), "label", named)
     return folder.X, NamedColumns(table, path.name, ROLES, header), folder
 
 
@@ -209,42 +215,29 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
     import pyarrow as pa
 
     names = {role: columns.get(role, NPZ_NAMES.get(role, role)) for role in FEATURE_ROLES}
-    if not path.exists():
-        raise InputError(f"no file at {path}")
     arrays: dict[str, Any] = {}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            header = tuple(archive.files)
-            if names["X"] not in header:
-                empty = NamedColumns(None, path.name, names, header)
-                with empty.messages():
-                    raise empty.missing(names["X"], "the embeddings")
-            X = _mapped(path, names["X"])
-            if X is None:
-                X = archive[names["X"]]
-            for role in CASE_ROLES:
-                # By the name given, else the usual one; labels are called both `y` and `label`.
-                known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in header)
-                name = next(known, None)
-                if name is not None:
-                    arrays[role] = archive[name]
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise InputError(f"{path} is not a readable .npz file: {error}") from None
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{path} holds Python objects or is damaged ({error}). Save numbers and text as plain "
-            "arrays: np.array(values, dtype=str)"
-        ) from None
-    if np.ndim(X) != 2:
-        raise InputError(f"{path.name}: X must be 2-d (cases, features), got shape {np.shape(X)}")
+    with open_npz(path) as archive:
+        header = archive.names
+        if names["X"] not in header:
+            empty = NamedColumns(None, path.name, names, header)
+            with empty.messages():
+                raise empty.missing(names["X"], "the embeddings")
+        X = archive.read(names["X"])
+        for role in CASE_ROLES:
+            # By the name given, else the usual one; labels are called both `y` and `label`.
+            known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in header)
+            name = next(known, None)
+            if name is not None:
+                arrays[role] = _decoded(archive.read(name), path)
+    if X.ndim != 2:
+        raise InputError(f"{path.name}: X must be 2-d (cases, features), got shape {X.shape}")
+    check_cases(len(X), path)
     if X.dtype.kind in "iub":  # whole numbers, as CSV files may hold them
         X = X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
     table: dict[str, Any] = {}
     for role, values in arrays.items():
-        values = np.asarray(values)
         if role == "votes" and values.ndim == 2:
+            check_limit(values.shape[1], "classes", f"{path.name}: the number of columns of votes")
             order = _class_names(arrays.get("label"), values.shape[1])
             table |= {f"votes_{name}": values[:, c] for c, name in enumerate(order)}
         elif role == "n_raters" and values.ndim == 0:
@@ -260,43 +253,26 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
             raise InputError(
                 f"{path.name}: {name!r} has {len(values)} values, but X has {len(X)} rows"
             )
-    plain = {
-        name: pa.array(values.astype(str) if values.dtype.kind in "SU" else values)
-        for name, values in table.items()
-    }
+    with reading(path, "an .npz file", advice="Save text as UTF-8.", checked=True):
+        plain = {name: pa.array(values) for name, values in table.items()}
     return X, NamedColumns(pa.table(plain), path.name, ROLES, header)
 
 
 def _class_names(y: NDArray[Any] | None, n_classes: int) -> list[str]:
     """Names of the columns of a 2-d `votes`: the sorted labels if they are text, else numbers."""
-    if y is not None and y.dtype.kind in "SU":
-        names = sorted({str(name) for name in y.astype(str) if name})
+    if y is not None and y.dtype.kind == "U":
+        names = sorted({str(name) for name in y if name})
         if len(names) == n_classes:
             return names
     return [str(c) for c in range(n_classes)]
 
 
-def _mapped(path: Path, name: str) -> Any:
-    """Map a large array that lies uncompressed in an .npz; None where it is small or compressed."""
-    with zipfile.ZipFile(path) as archive:
-        entry = archive.getinfo(f"{name}.npy")
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size < MAPPED_BYTES:
-            return None
-        with archive.open(entry) as member:
-            version = npy.read_magic(member)
-            if version not in ((1, 0), (2, 0)):
-                return None
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, fortran, dtype = read(member)
-            header = member.tell()
-    if dtype.hasobject:
-        return None
-    with path.open("rb") as file:
-        # The local header's name and extra field may be longer than the directory's.
-        file.seek(entry.header_offset + 26)
-        name_length, extra_length = np.frombuffer(file.read(4), dtype="<u2").tolist()
-    start = entry.header_offset + 30 + name_length + extra_length + header
-    return np.memmap(path, dtype, "r", start, shape, "F" if fortran else "C")
+def _decoded(values: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Return text that is stored as bytes as characters."""
+    if values.dtype.kind != "S":
+        return values
+    with reading(path, "an .npz file", advice="Save text as UTF-8.", checked=True):
+        return np.char.decode(values, "utf-8")
 
 
 def matrix_from_table(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns]:
@@ -394,7 +370,7 @@ def _check_matrix(X: Any) -> Iterator[str]:
     bad_rows = np.zeros(n, dtype=bool)
     bad_columns = np.zeros(d, dtype=bool)
     first = np.asarray(X[0])
-    constant = np.ones(d, dtype=bool)
+    constant, largest = np.ones(d, dtype=bool), 0.0
     for start in range(0, n, BLOCK_ROWS):
         block = np.asarray(X[start : start + BLOCK_ROWS])
         finite = np.isfinite(block)
@@ -402,12 +378,14 @@ def _check_matrix(X: Any) -> Iterator[str]:
             bad_rows[start : start + len(block)] = ~finite.all(axis=1)
             bad_columns |= ~finite.all(axis=0)
         constant &= (block == first).all(axis=0)
+        largest = max(largest, float(np.abs(block).max()))
     if bad_rows.any():
         columns = rows(bad_columns, word="column")
         raise InputError(
             f"X must be finite, got NaN or infinity at {rows(bad_rows)}, {columns}. "
             "Drop these cases or features, or extract them again."
         )
+    check_scale(largest, X.dtype)
     if n > 1 and constant.all():
         raise InputError(
             f"every feature has the same value in all {n} cases: nothing to learn from"

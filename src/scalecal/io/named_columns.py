@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,8 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal.cases import Factor
-from scalecal.checks import Float, InputError, in_file, rows
-from scalecal.io.tables import FIRST_ROW, column_names, iterate_arrow, read_arrow, table_kind
+from scalecal.checks import Float, InputError, Lines, in_file, rows
+from scalecal.io.boundary import failure
+from scalecal.io.tables import (
+    FIRST_ROW,
+    column_names,
+    iterate_arrow,
+    line_numbers,
+    read_arrow,
+    table_kind,
+)
+from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +106,8 @@ class NamedColumns:
     word, first
         What messages call a row, and the number of the first: lines of a text file and rows of a sheet,
         whose header is number 1; lines of JSON Lines; zero-based rows of anything else.
+    lines
+        Turns these numbers into those of the file's lines; None where they are the same.
     """
 
     table: Any
@@ -102,13 +116,14 @@ class NamedColumns:
     header: tuple[str, ...]
     word: str = "row"
     first: int = 0
+    lines: Lines | None = None
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
     def messages(self) -> AbstractContextManager[None]:
         """Begin messages raised inside with the file, and count rows as the file's."""
-        return in_file(self.file, self.word, self.first)
+        return in_file(self.file, self.word, self.first, self.lines)
 
     def has(self, role: str) -> bool:
         """Whether the role has a column of its own."""
@@ -141,8 +156,8 @@ class NamedColumns:
         import pyarrow as pa
 
         name = column or self.names[role]
-        values = self.table.column(name)
-        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        values = _plain(self.table.column(name), f"column {name!r}", "numbers")
+        if _is_text(values.type):
             series = values.to_pandas()
             numbers: Float = pd.to_numeric(series, errors="coerce").to_numpy(
                 np.float64, na_value=np.nan
@@ -150,12 +165,20 @@ class NamedColumns:
             bad = np.isnan(numbers) & series.notna().to_numpy()
             if bad.any():
                 first = series.iloc[int(np.flatnonzero(bad)[0])]
-                raise InputError(f"column {name!r} must hold numbers, got {first!r} at {rows(bad)}")
+                raise InputError(
+                    f"column {name!r} must hold numbers, got {reprlib.repr(first)} at {rows(bad)}"
+                )
             return numbers
         try:
             return np.asarray(values.cast(pa.float64()).to_numpy(), dtype=np.float64)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except pa.ArrowNotImplementedError:
             raise InputError(f"column {name!r} must hold numbers, got {values.type}") from None
+        except pa.ArrowInvalid:
+            large = [v is not None and abs(v) > 2**53 for v in values.to_pylist()]
+            raise InputError(
+                f"column {name!r} must hold numbers up to 2^53, which are computed with exactly, got "
+                f"{values.type} beyond at {rows(large)}"
+            ) from None
 
     def factor(self, role: str) -> Factor | None:
         """Return a column of names, sorted; None where there is no such column.
@@ -167,15 +190,26 @@ class NamedColumns:
             return None
         import pyarrow as pa
 
-        values = self.table.column(self.names[role])
+        column = self.names[role]
+        values = self.table.column(column)
         if isinstance(values, pa.ChunkedArray):
             values = values.unify_dictionaries().combine_chunks()
-        if not pa.types.is_dictionary(values.type):
+        if not (pa.types.is_dictionary(values.type) and _is_text(values.type.value_type)):
+            values = _plain(values, f"column {column!r}")
+            if pa.types.is_temporal(values.type):
+                values = _as_text(values, f"column {column!r}")
             values = values.dictionary_encode()
         written = [_token(value) for value in values.dictionary.to_pylist()]
         if role == "label":
             written = _as_classes(written)
         names = sorted({name for name in written if name}, key=_natural)
+        longest = max(map(len, names), default=0)
+        check_limit(longest, "characters", f"column {column!r}: the length of a name")
+        if any(name.endswith("\0") for name in names):  # numpy would drop the byte
+            raise InputError(f"column {column!r} must hold names, got one that ends in a zero byte")
+        if role in ("label", "rater"):
+            what = {"label": "classes", "rater": "readers"}[role]
+            check_limit(len(names), what, f"column {column!r}: the number of {what}")
         place = {name: code for code, name in enumerate(names)}
         codes = np.array([place.get(name, -1) for name in written] + [-1], dtype=np.int64)
         index = values.indices.fill_null(len(written)).to_numpy(zero_copy_only=False)
@@ -191,8 +225,9 @@ class NamedColumns:
         """Return the ids as text in Arrow memory, none missing, none twice; None without any."""
         if not self.has("id"):
             return None
-        ids = as_ids(self.table.column(self.names["id"]))
-        check_ids(ids, f"column {self.names['id']!r}")
+        name = f"column {self.names['id']!r}"
+        ids = as_ids(self.table.column(self.names["id"]), name)
+        check_ids(ids, name)
         return ids
 
 
@@ -225,7 +260,7 @@ def open_columns(
     empty, wanted = _name_columns(path, columns, roles)
     factors = [empty.names[role] for role in FACTOR_ROLES if role in roles]
     text = [empty.names["id"], empty.names["path"]]
-    table = read_arrow(path, text=text, factors=factors, keep=wanted.__contains__)
+    table = read_arrow(path, text=text, factors=factors, keep=frozenset(wanted).__contains__)
     return replace(empty, table=table)
 
 
@@ -239,7 +274,8 @@ def iterate_columns(
         for column in wanted
         if any(_plays(role, piece.names[role], column) for role in NUMBER_ROLES)
     }
-    for table in iterate_arrow(path, keep=wanted.__contains__, numbers=numbers.__contains__):
+    keep = frozenset(wanted).__contains__
+    for table in iterate_arrow(path, keep=keep, numbers=numbers.__contains__):
         if table.num_rows:
             piece = replace(piece, table=table)
             yield piece
@@ -268,7 +304,10 @@ def _name_columns(
                 raise _missing(names["p"], "the predicted probability", header, "p")
             raise _missing(names[roles[0]], "needed", header)
     word, first = FIRST_ROW[table_kind(path)]
-    return NamedColumns(None, path.name, MappingProxyType(names), header, word, first), wanted
+    lines = partial(line_numbers, path) if word == "line" else None
+    return NamedColumns(
+        None, path.name, MappingProxyType(names), header, word, first, lines
+    ), wanted
 
 
 def _plays(role: str, name: str, column: str) -> bool:
@@ -328,10 +367,62 @@ def _missing(name: str, use: str, header: Iterable[str], role: str | None = None
     )
 
 
-def as_ids(values: Any) -> pd.api.extensions.ExtensionArray:
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _plain(values: Any, name: str, expected: str = "text or numbers") -> Any:
+    """Return values out of a dictionary, and text that a file holds as bytes as text.
+
+    Fails for lists, structures, maps, durations and whatever else is neither a name nor a number.
+    """
+    import pyarrow as pa
+
+    kinds, kind = pa.types, values.type
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+        values = values.cast(kind)
+    if (
+        _is_text(kind)
+        or kinds.is_null(kind)
+        or kinds.is_boolean(kind)
+        or kinds.is_integer(kind)
+        or kinds.is_floating(kind)
+        or kinds.is_decimal(kind)
+        or kinds.is_date(kind)
+        or kinds.is_time(kind)
+        or kinds.is_timestamp(kind)
+    ):
+        return values
+    if (
+        kinds.is_binary(kind)
+        or kinds.is_large_binary(kind)
+        or kinds.is_fixed_size_binary(kind)
+        or kinds.is_binary_view(kind)
+        or kinds.is_string_view(kind)
+    ):
+        return _as_text(values.cast(pa.binary()), name)
+    raise InputError(f"{name} must hold {expected}, got {kind}")
+
+
+def _as_text(values: Any, name: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{name} must hold text or numbers, got {values.type} ({failure(error)})"
+        ) from None
+
+
+def as_ids(values: Any, name: str = "ids") -> pd.api.extensions.ExtensionArray:
     """Return ids (numbers or text, Arrow or numpy) as an Arrow-backed array of text.
 
-    Whole numbers are written without a point, so that 12 in one file is "12" in another.
+    Whole numbers are written without a point, so that 12 in one file is "12" in another. `name` is what
+    messages call the ids.
 
     Examples
     --------
@@ -345,15 +436,39 @@ def as_ids(values: Any) -> pd.api.extensions.ExtensionArray:
     if not isinstance(values, pa.Array | pa.ChunkedArray):
         values = np.asarray(values)
         values = pa.array(values.astype(str) if values.dtype.kind in "SU" else values)
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
+    values = _plain(values, name)
     if pa.types.is_floating(values.type):
-        whole = pc.all(pc.equal(values, pc.round(values))).as_py()
-        values = values.cast(pa.int64()) if whole else values
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        values = values.cast(pa.string())
+        values = _whole_numbers(values, name)
+    elif pa.types.is_decimal(values.type):
+        written = values.cast(pa.string())
+        cut = pc.replace_substring_regex(written, r"\.0*$", "")
+        values = cut if not pc.any(pc.match_substring(cut, ".")).as_py() else written
+    if not _is_text(values.type):
+        values = _as_text(values, name)
+    longest = pc.max(pc.binary_length(values)).as_py() or 0
+    check_limit(longest, "characters", f"{name}: the length of an id")
+    check_limit(4 * longest * len(values), "memory", f"{name}: the memory of all ids")
+    if pc.any(pc.ends_with(values, "\0")).as_py():  # numpy would drop the byte
+        raise InputError(f"{name} must hold text or numbers, got an id that ends in a zero byte")
     ids: pd.api.extensions.ExtensionArray = pd.array(values, dtype=pd.StringDtype("pyarrow"))
     return ids
+
+
+def _whole_numbers(values: Any, name: str) -> Any:
+    """Return ids that are floating-point numbers as whole numbers if all are; NaN is no id."""
+    import pyarrow as pa
+
+    numbers = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    known = numbers[~np.isnan(numbers)]
+    if (known != np.floor(known)).any():
+        return pa.array(values.to_pandas(), values.type, from_pandas=True)
+    lost = np.abs(numbers) >= 2**53
+    if lost.any():
+        raise InputError(
+            f"{name} must be names, got {numbers[lost][0]:g} at {rows(lost)}: floating-point numbers lose "
+            "digits there, so write ids as text"
+        )
+    return pa.array(numbers, from_pandas=True).cast(pa.int64())
 
 
 def check_ids(ids: pd.api.extensions.ExtensionArray, name: str) -> None:
@@ -395,6 +510,8 @@ def _token(value: Any) -> str:
         if value != value:
             return ""
         return str(int(value)) if value == np.floor(value) and abs(value) < 2**53 else repr(value)
+    if isinstance(value, Decimal):
+        return str(int(value)) if value == value.to_integral_value() else f"{value.normalize():f}"
     return "" if value is None else str(value).strip()
 
 
@@ -402,7 +519,10 @@ def _as_classes(written: list[str]) -> list[str]:
     """Write numbers and booleans that a column of text holds as a column of their own type would."""
     names = [name for name in written if name]
     if all(_is_number(name) for name in names):
-        return [_token(float(name)) if name else "" for name in written]
+        # By way of a float only where it is written as one: 2^53 + 1 is no float.
+        whole = [name.lstrip("+-").isdigit() for name in written]
+        numbers = [int(n) if w else float(n or "nan") for n, w in zip(written, whole, strict=True)]
+        return [_token(number) for number in numbers]
     if all(name.lower() in ("true", "false") for name in names):
         return [_token(name.lower() == "true") if name else "" for name in written]
     return written
@@ -415,6 +535,6 @@ def _natural(name: str) -> tuple[int, float, str]:
 
 def _is_number(text: str) -> bool:
     try:
-        return bool(np.isfinite(float(text)))
+        return len(text) <= 400 and "_" not in text and bool(np.isfinite(float(text)))
     except ValueError:
         return False

@@ -14,17 +14,20 @@ import hashlib
 import json
 import math
 import os
+import platform
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, redacted
+from scalecal.io.documents import read_document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +35,19 @@ if TYPE_CHECKING:
 RECORD = ".scalecal.json"
 """Name of the file that lists what scalecal wrote to a folder."""
 
+LOCK = ".scalecal.lock"
+"""Name of the file that names the process of a run, while it writes to a folder."""
+
 Buffer = bytes | memoryview
 Paths = Iterable[str | os.PathLike[str] | None]
 
 _PARTIAL = ".scalecal-"
+_LONGEST_NAME = 255  # bytes, on every common file system
 _LOCK_SECONDS = 10.0
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+_DISK = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
+    *(errno.EACCES, errno.EPERM, errno.EIO),
+}
 # Folders this process has locked for a run: its own commits there need no further lock.
 _LOCKED: set[tuple[int, int]] = set()
 
@@ -48,22 +58,34 @@ _LOCKED: set[tuple[int, int]] = set()
 def write_bytes(path: str | Path, *parts: Buffer) -> None:
     """Write a file in one step: a reader sees the old file or the new one, whole."""
     path = Path(path)
-    partial = _partial_name(path.parent)
     with disk_errors(path):
-        try:
-            with partial.open("xb") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
+        with _partial(path.parent, Path.touch) as partial:
+            _fill(partial, *parts)
             os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
         _sync_folder(path.parent)
 
 
+def _fill(path: Path, *parts: Buffer) -> None:
+    with path.open("wb") as file:
+        file.writelines(parts)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 text file in one step."""
-    write_bytes(path, text.encode("utf-8"))
+    """Write a UTF-8 text file in one step; names of files that are not UTF-8 stand in it escaped."""
+    write_bytes(path, as_utf8(text).encode("utf-8"))
+
+
+def as_utf8(text: str) -> str:
+    """Escape what UTF-8 cannot hold: bytes of a file's name that are no text.
+
+    Examples
+    --------
+    >>> print(as_utf8(os.fsdecode(bytes([255])) + ".csv"))
+    \\udcff.csv
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def write_json(path: str | Path, obj: Any) -> None:
@@ -82,12 +104,16 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
 def plain(obj: Any) -> Any:
     """Turn numpy values, tuples, sets and paths into what JSON knows; undefined numbers into None.
 
+    Tokens and passwords in text are left out (`scalecal.checks.redacted`).
+
     Examples
     --------
     >>> plain({"n": np.int64(3), "ece": float("nan"), "shape": (2, 1)})
     {'n': 3, 'ece': None, 'shape': [2, 1]}
     """
-    if obj is None or (isinstance(obj, str | bool | int) and not isinstance(obj, np.generic)):
+    if isinstance(obj, str) and not isinstance(obj, np.generic):
+        return redacted(as_utf8(obj))
+    if obj is None or (isinstance(obj, bool | int) and not isinstance(obj, np.generic)):
         return obj
     if isinstance(obj, np.generic | np.ndarray):
         return plain(obj.tolist())
@@ -100,7 +126,7 @@ def plain(obj: Any) -> Any:
     if isinstance(obj, list | tuple):
         return [plain(value) for value in obj]
     if isinstance(obj, os.PathLike):
-        return os.fspath(obj)
+        return plain(os.fspath(obj))
     raise TypeError(f"cannot write a {type(obj).__name__} as JSON")
 
 
@@ -121,6 +147,9 @@ def disk_errors(path: str | Path, *, only: set[int] | None = None) -> Iterator[N
     except OSError as error:
         if only is not None and error.errno not in only:
             raise
+        path = Path(path)
+        # Of a temporary name, which is gone by now, the folder says more.
+        path = next((p.parent for p in (path, *path.parents) if is_partial(p)), path)
         raise InputError(
             f"cannot write {path}: {error.strerror or error}. Files finished before are kept; "
             "free some space or make the folder writable, then run the same command again"
@@ -134,22 +163,56 @@ def set_aside(file: Path) -> None:
         os.replace(file, next(file.with_name(n) for n in names if not file.with_name(n).exists()))
 
 
-def sweep(folder: str | Path) -> None:
-    """Remove what a killed process left half-written; only for a folder that is locked."""
-    for leftover in Path(folder).glob(f"{_PARTIAL}*.partial"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+def sweep(folder: str | Path, *, below: bool = False) -> None:
+    """Remove what killed processes left half-written in a folder, and with `below` in those below it."""
+    names = f"{_PARTIAL}*.partial"
+    for leftover in list(Path(folder).rglob(names) if below else Path(folder).glob(names)):
+        try:
+            lock = _lock(leftover)
+        except OSError:  # of a process that is at work, or just removed
+            continue
+        if lock is not None:
+            _remove(leftover)
+            os.close(lock)
 
 
-def _partial_name(folder: Path) -> Path:
-    return folder / f"{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}.partial"
+@contextmanager
+def _partial(folder: Path, make: Callable[[Path], object]) -> Iterator[Path]:
+    """Make a file or folder of a temporary name, removed at the end; whoever makes it holds its lock.
+
+    So one that is not locked was left behind; see `sweep`.
+    """
+    while True:
+        path = folder / f"{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}.partial"
+        make(path)
+        try:
+            lock = _lock(path)
+        except (BlockingIOError, FileNotFoundError):  # taken for left behind, before it was locked
+            continue
+        except OSError:
+            _remove(path)
+            raise
+        if lock is None or path.exists():
+            break
+        os.close(lock)
+    try:
+        yield path
+    finally:
+        _remove(path)
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def is_partial(path: Path) -> bool:
     """Whether a path is one of the temporary names of this module."""
-    return path.name.startswith(_PARTIAL) and path.name.endswith(".partial")
+    return path.name == LOCK or (path.name.startswith(_PARTIAL) and path.suffix == ".partial")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -165,45 +228,86 @@ def _sync_folder(folder: Path) -> None:
 # Locks
 
 
+def _lock(path: Path) -> int | None:
+    """Lock a file or folder and return the handle to close; None where there are no locks.
+
+    The lock goes with the process, however it ends. Raises BlockingIOError where another has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # a file system without locks
+        os.close(handle)
+        return None
+    return handle
+
+
 @contextmanager
 def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
     """Keep other processes from writing to a folder; the lock goes with the process, however it ends.
 
     A lock of a whole run (`seconds` of 0) is refused at once where another run holds the folder; a
-    short one waits so long. File systems without locks have none.
+    short one waits so long. File systems without locks have none. While a run holds the folder, a
+    small file names its process, for the message only.
     """
+    folder = Path(folder)
     try:
-        import fcntl
-
-        handle = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):  # Windows
+        about = os.stat(folder)
+    except OSError:  # it vanished: writing to it will say so
         yield
         return
-    key = (os.fstat(handle).st_dev, os.fstat(handle).st_ino)
+    key = (about.st_dev, about.st_ino)
+    if seconds and key in _LOCKED:
+        yield
+        return
     until = time.monotonic() + seconds
+    while True:
+        try:
+            lock = _lock(folder)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise InputError(
+                    f"another run is writing to {folder}{_holder(folder)}. "
+                    "Wait for it, or choose another folder"
+                ) from None
+            time.sleep(0.05)
+        except OSError:  # a folder that may be written to, but not read
+            lock = None
+            break
     try:
-        while not (seconds and key in _LOCKED):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= until:
-                    raise InputError(
-                        f"another run is writing to {folder}. Wait for it, or choose another folder"
-                    ) from None
-                time.sleep(0.05)
-            except OSError:  # a file system without locks
-                break
         if seconds:
             yield
             return
         _LOCKED.add(key)
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        with contextlib.suppress(InputError):
+            write_text(folder / LOCK, f"process {os.getpid()} on {platform.node()}, started {now}")
         try:
             yield
         finally:
+            with contextlib.suppress(OSError):
+                (folder / LOCK).unlink(missing_ok=True)
             _LOCKED.discard(key)
     finally:
-        os.close(handle)
+        if lock is not None:
+            os.close(lock)
+
+
+def _holder(folder: Path) -> str:
+    """Return in brackets which process holds a folder; nothing where it left no note."""
+    note = folder / LOCK
+    try:
+        return f" ({note.read_text(encoding='utf-8')})" if note.is_file() else ""
+    except (OSError, ValueError):
+        return ""
 
 
 # What scalecal wrote to a folder
@@ -212,15 +316,22 @@ def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
 def _read_record(folder: Path) -> dict[str, Any]:
     """Return the record of a folder: its files by name, and the settings of a run in parts."""
     file = folder / RECORD
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not os.path.lexists(file):
         return {"files": {}}
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {file}: {error}. Choose a new folder") from None
-    if not isinstance(record, dict) or not isinstance(record.get("files"), dict):
-        raise InputError(f"{file} is not a record of scalecal's files. Choose a new folder")
-    return record
+    read_document(file, _Record, advice="Choose a new folder")
+    return read_document(file, dict[str, Any])
+
+
+class _Entry(msgspec.Struct):
+    sha256: str
+    by: str
+    replaced: str | None = None
+
+
+class _Record(msgspec.Struct):
+    files: dict[str, _Entry]
+    kind: str | None = None
+    settings: dict[str, Any] | None = None
 
 
 def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
@@ -235,11 +346,10 @@ def written_by(path: str | Path) -> str | None:
     return None if entry is None else str(entry["by"])
 
 
-def was_changed(path: str | Path) -> bool:
-    """Whether a file is on record, but not as scalecal wrote it."""
+def is_own(path: str | Path) -> bool:
+    """Whether a file is on record and is as scalecal wrote it."""
     path = Path(path)
-    entry = _read_record(path.parent)["files"].get(path.name)
-    return entry is not None and not _unchanged(path, entry)
+    return _unchanged(path, _read_record(path.parent)["files"].get(path.name))
 
 
 def is_whole(folder: str | Path) -> bool:
@@ -266,6 +376,8 @@ def _obstacle(
         return "a folder of that name is in the way"
     if place.is_symlink():
         return "a link of that name is in the way"
+    if not place.is_file():
+        return "a pipe or device of that name is in the way"
     present = file_hash(place)
     if present == new_hash:
         return None
@@ -284,7 +396,7 @@ def _refuse_inputs(places: Iterable[Path], inputs: Paths) -> None:
     read = [Path(path) for path in inputs if path is not None]
     for place in places:
         for source in read:
-            same = place.resolve() == source.resolve()
+            same = os.path.realpath(place) == os.path.realpath(source)  # takes loops of links too
             with contextlib.suppress(OSError):
                 same = same or place.samefile(source)
             if same:
@@ -308,6 +420,43 @@ def _refuse_obstacles(
             )
 
 
+def check_place(path: str | Path, *, folder: bool = True) -> None:
+    """Refuse an output, a folder or a file, that could not be made or written to.
+
+    Examples
+    --------
+    >>> check_place("/dev/null/run")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: cannot write to /dev/null/run: /dev/null is not a folder...
+    """
+    path = Path(path)
+    reason = _why_unusable(path, folder)
+    if reason is not None:
+        raise InputError(f"cannot write to {path}: {reason}. Choose another output")
+
+
+def _why_unusable(path: Path, folder: bool) -> str | None:
+    if "\0" in str(path):
+        return "a name must not hold a zero byte"
+    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in path.parts):
+        return f"a name has at most {_LONGEST_NAME} bytes"
+    # Also false where a folder on the way may not be searched: that folder is then found below.
+    if os.path.lexists(path):
+        if path.is_symlink() and not path.exists():
+            return "it is a link to nothing"
+        if folder and not path.is_dir():
+            return "it is a file, expected a folder"
+    nearest = path if path.is_dir() else path.absolute().parent
+    while not os.path.lexists(nearest):
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        return f"{nearest} is not a folder"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"the folder {nearest} may not be written to"
+    return None
+
+
 def check_output_folder(
     path: str | Path, *, kind: str, names: Iterable[str] = (), inputs: Paths = ()
 ) -> None:
@@ -325,8 +474,7 @@ def check_output_folder(
         Files and folders that are read; None is skipped.
     """
     folder, names, inputs = Path(path), list(names), list(inputs)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"cannot write to {folder}: it is a file, expected a folder")
+    check_place(folder)
     _refuse_inputs([folder, *(folder / name for name in names)], inputs)
     if folder.is_dir():
         files = _read_record(folder)["files"]
@@ -339,6 +487,7 @@ def check_output_folder(
 def check_output_file(path: str | Path, *, kind: str, inputs: Paths = ()) -> None:
     """Refuse an output file before any work is done for it; see `check_output_folder`."""
     path = Path(path)
+    check_place(path, folder=False)
     _refuse_inputs([path], inputs)
     if path.parent.is_dir():
         _refuse_obstacles(path.parent, [path.name], kind, _read_record(path.parent)["files"])
@@ -363,16 +512,15 @@ def write_file(path: str | Path, content: bytes | str, *, kind: str, inputs: Pat
     _refuse_inputs([path], inputs)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
     _write_and_commit(path.parent, path.name, content, kind)
 
 
 def _write_and_commit(folder: Path, name: str, content: bytes | str, kind: str) -> None:
-    partial = _partial_name(folder)
-    write_bytes(partial, content.encode("utf-8") if isinstance(content, str) else content)
-    try:
+    with disk_errors(folder / name), _partial(folder, Path.touch) as partial:
+        text = as_utf8(content).encode("utf-8") if isinstance(content, str) else content
+        _fill(partial, text)
         _commit(folder, {name: partial}, kind)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _commit(
@@ -458,12 +606,14 @@ def output_folder(
     made = [parent for parent in target.parents if not parent.exists()]  # innermost first
     done = False
     try:
-        with disk_errors(target):
+        with disk_errors(target), contextlib.ExitStack() as stack:
             target.parent.mkdir(parents=True, exist_ok=True)
             # Inside the folder where it exists, since its parent may be another disk or not ours.
-            partial = _partial_name(target if target.is_dir() else target.parent)
-            partial.mkdir()
-        try:
+            place = target if target.is_dir() else target.parent
+            sweep(place)
+            partial = stack.enter_context(_partial(place, Path.mkdir))
+            held = stack.pop_all()
+        with held:
             with disk_errors(target, only=_DISK):
                 yield partial
             new = {
@@ -480,8 +630,6 @@ def output_folder(
                 with disk_errors(target):
                     os.replace(partial, target)
             done = True
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     finally:
         if not done:
             for parent in made:

@@ -8,20 +8,22 @@ from __future__ import annotations
 import codecs
 import csv
 import datetime
-import gzip
 import io
 import json
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scalecal.checks import InputError, ScalecalWarning, library
+from scalecal.io.boundary import check_file, reading
+from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +45,10 @@ FIRST_ROW: Mapping[Kind, tuple[str, int]] = {
 EXCEL_ERRORS = ("#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A")
 EXCEL_DIGITS = 10**15
 """Whole numbers from here on have lost digits in Excel, which keeps fifteen."""
+EXCEL_ROWS = 1 << 20
+"""Rows that a sheet can have."""
+UNPACKED_CELLS = 4
+"""Bytes that the values of a sheet take, for each of the bytes that describe them."""
 
 SEPARATORS = (",", ";", "\t")
 
@@ -53,8 +59,16 @@ BATCH_ROWS = 1 << 18
 
 DECIMAL_COMMA = r"^\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*$"
 
+WHAT: Mapping[Kind, tuple[str, str]] = {
+    "text": ("a table of text", "Save it as CSV in UTF-8."),
+    "parquet": ("a Parquet file", "Write it again, or save the table as CSV."),
+    "excel": ("an Excel file", "Save it again as .xlsx without a password, or as CSV."),
+    "json": ("JSON Lines", "Write one object on each line, in UTF-8."),
+}
+"""What a file of each kind should be, and what to do where it is not."""
+
 _MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),  # pyarrow passes over this mark by itself
+    (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
@@ -69,6 +83,11 @@ class Dialect:
     header: tuple[str, ...]
     quoted: bool
     decimal: str = "."
+
+    @property
+    def names(self) -> list[str]:
+        """The header without spaces around its names; "" for columns without one."""
+        return [name.strip() for name in self.header]
 
 
 def read_table(path: str | Path, *, text: Collection[str] = ("id",)) -> pd.DataFrame:
@@ -114,18 +133,16 @@ def read_arrow(
         When there is no such file, it is no table, or it has no rows.
     """
     path = Path(path)
-    try:
-        kind = table_kind(path)
-        if kind == "text":
-            table = _read_text(path, text, factors, keep)
-        elif kind == "parquet":
-            table = _read_parquet(path, keep)
-        elif kind == "excel":
-            table = _as_arrow(path, _read_sheet(path, text, keep), (*text, *factors))
-        else:
-            table = _as_arrow(path, _read_json_lines(path, keep), (*text, *factors))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    kind = table_kind(path)
+    if kind == "text":
+        table = _read_text(path, text, factors, keep)
+    elif kind == "parquet":
+        wanted = [name for name in column_names(path) if keep is None or keep(name)]
+        table = read_parquet(path, wanted)
+    elif kind == "excel":
+        table = _as_arrow(path, kind, _read_sheet(path, text, keep), (*text, *factors))
+    else:
+        table = _as_arrow(path, kind, _read_json_lines(path, keep), (*text, *factors))
     if table.num_rows == 0:
         raise InputError(f"{path} has a header but no rows: at least one case is needed")
     return table
@@ -151,54 +168,89 @@ def iterate_arrow(
             "(without --stream)"
         )
     if kind == "parquet":
-        with pq.ParquetFile(path) as file:
-            wanted = [name for name in file.schema_arrow.names if keep(name)]
+        wanted = [name for name in column_names(path) if keep(name)]
+        with _parquet(path), pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                yield pa.Table.from_batches([batch])
+                batch.validate(full=True)
+                yield _usual(pa.Table.from_batches([batch]))
         return
     dialect = sniff(path)
-    raw = _wanted(path, dialect, keep)
+    raw = _wanted(dialect, filter(keep, _check_names(path, dialect.names)))
     factor = pa.dictionary(pa.int32(), pa.string())
     kinds = {name: pa.float64() if numbers(name) else factor for name in raw}
-    try:
-        with _open_text(path, dialect, dialect.encoding, raw, kinds, dialect.decimal) as batches:
-            for batch in batches:
-                yield pa.Table.from_batches([batch]).rename_columns(list(raw))
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            f"{path} cannot be read in pieces: {_one_line(error)}. Correct the file, or read it "
-            "whole (without --stream)."
-        ) from None
+    with (
+        _text(path, dialect, "Correct the file, or read it whole (without --stream)."),
+        _open_text(path, dialect, raw, kinds, dialect.decimal) as batches,
+    ):
+        for batch in batches:
+            yield pa.Table.from_batches([batch]).rename_columns(list(raw))
 
 
 def column_names(path: str | Path) -> tuple[str, ...]:
     """Names of the columns of a table file, without reading its rows (but those of JSON Lines)."""
     path = Path(path)
     kind = table_kind(path)
+    names: Sequence[str]
     if kind == "text":
-        return tuple(name.strip() for name in sniff(path).header if name.strip())
-    if kind == "excel":
-        with _open_sheet(path) as (_, header, _):
-            return tuple(name for name in header if name)
-    if kind == "json":
-        return tuple(dict.fromkeys(key for row in _json_rows(path) for key in row if key))
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+        names = sniff(path).names
+    elif kind == "excel":
+        names = _load_sheet(path, header_alone=True).header
+    elif kind == "json":
+        names = list(dict.fromkeys(key for row in _json_rows(path) for key in row))
+    else:
+        import pyarrow.parquet as pq
 
-    try:
-        return tuple(pq.read_schema(path).names)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{path} is not a Parquet file: {_one_line(error)}") from None
+        with _parquet(path):
+            names = pq.read_schema(path).names
+    return _check_names(path, names)
+
+
+def _check_names(path: Path, header: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in a header, none of them twice; columns may have none."""
+    names = tuple(name for name in header if name)
+    check_limit(len(names), "columns", f"{path}: its number of columns")
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        more = ", ..." if len(twice) > 5 else ""
+        raise InputError(
+            f"{path} has more than one column named {', '.join(map(repr, sorted(twice)[:5]))}{more}"
+        )
+    return names
+
+
+def line_numbers(path: str | Path, records: Sequence[int]) -> list[int]:
+    """Return the lines on which some records of text or JSON Lines begin, both counted from 1.
+
+    The header is the first record of text. A record is not a line where lines are empty, or quoted
+    fields hold line breaks. The file is read again up to the last of the records: for messages.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "p.csv")
+    ...     _ = path.write_text('id,note\\na,"two\\nlines"\\n\\nb,\\n')
+    ...     line_numbers(path, [2, 3])
+    [2, 5]
+    """
+    path = Path(path)
+    begins: dict[int, int] = {}
+    missing = set(records)
+    kind = table_kind(path)
+    dialect = sniff(path) if kind == "text" else None
+    with reading(path, WHAT[kind][0]), _lines(path, dialect) as numbered:
+        for record, line in enumerate(numbered, start=1):
+            if record in missing:
+                missing.remove(record)
+                begins[record] = line
+            if not missing:
+                break
+    return [begins.get(record, record) for record in records]
 
 
 def table_kind(path: Path) -> Kind:
     """What kind of table a file is, by its name; fails unless it can be opened at all."""
-    if path.is_dir():
-        raise InputError(
-            f"{path} is a folder, expected a CSV, TSV, Parquet, Excel or JSON Lines file"
-        )
-    if not path.exists():
-        raise InputError(f"no file at {path}")
+    path = check_file(path, "a CSV, TSV, Parquet, Excel or JSON Lines file")
     name = path.name.lower()
     suffixes: dict[Kind, tuple[str, ...]] = {
         "text": TEXT_SUFFIXES,
@@ -223,17 +275,51 @@ def table_kind(path: Path) -> Kind:
     return kinds[0]
 
 
-def _read_parquet(path: Path, keep: Callable[[str], bool] | None) -> Any:
-    import pyarrow as pa
+@contextmanager
+def _parquet(path: Path) -> Iterator[None]:
+    with reading(path, WHAT["parquet"][0], advice=WHAT["parquet"][1]):
+        yield
+
+
+def read_parquet(
+    path: Path, columns: Sequence[str] | None = None, *, factors: Sequence[str] = ()
+) -> Any:
+    """Read a Parquet file (some columns of it), after a look at the memory that it declares."""
     import pyarrow.parquet as pq
 
-    try:
-        names = pq.read_schema(path).names
-        _check_duplicates(names, path)
-        wanted = None if keep is None else [name for name in names if keep(name)]
-        return pq.read_table(path, columns=wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(f"{path} is not a readable Parquet file: {_one_line(error)}") from None
+    wanted = column_names(path) if columns is None else columns
+    # The file alone: `pq.read_table` would make columns of the names of its folders (a=1/t.parquet).
+    with _parquet(path), pq.ParquetFile(path, read_dictionary=list(factors)) as file:
+        check_limit(_declared_bytes(file, set(wanted)), "memory", f"{path}: the memory it declares")
+        table = file.read(columns=list(wanted))
+        table.validate(full=True)
+        return _usual(table)
+
+
+def _usual(table: Any) -> Any:
+    """Return a table without Arrow's views of text and bytes, which its functions hardly know.
+
+    What pandas notes in a file is left out too: it would make the index of a column.
+    """
+    import pyarrow as pa
+
+    table = table.replace_schema_metadata(None)
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    for place, field in enumerate(table.schema):
+        if field.type in plain:
+            column = table.column(place).cast(plain[field.type])
+            table = table.set_column(place, field.name, column)
+    return table
+
+
+def _declared_bytes(file: Any, wanted: Collection[str]) -> int:
+    """Bytes that some columns of a Parquet file take at least, by what its footer says of rows and types."""
+    import pyarrow as pa
+
+    # Of the footer's other parts (`row_group(0).column(0)`) damaged ones end the process.
+    fields = [field.type for field in file.schema_arrow if field.name in wanted]
+    bits = sum(kind.bit_width if pa.types.is_primitive(kind) else 32 for kind in fields)
+    return int(file.metadata.num_rows) * bits // 8
 
 
 def _read_text(
@@ -245,79 +331,140 @@ def _read_text(
     import pyarrow as pa
 
     dialect = sniff(path)
-    raw = _wanted(path, dialect, keep)
+    names = [n for n in _check_names(path, dialect.names) if keep is None or keep(n)]
+    if path.suffix.lower() != ".gz":
+        check_limit(path.stat().st_size, "memory", f"{path}: its size")
+    raw = _wanted(dialect, names)
     kinds = dict.fromkeys(text, pa.string())
     kinds |= dict.fromkeys(factors, pa.dictionary(pa.int32(), pa.string()))
-    encoding = dialect.encoding
-    try:
-        table = _parse(path, dialect, encoding, raw, kinds)
-    except pa.ArrowInvalid as error:
-        if "UTF8" not in str(error):
-            raise InputError(f"{path} is not a regular table: {_one_line(error)}") from None
-        table = None
-    if encoding == "utf-8" and (
-        table is None or any(pa.types.is_binary(kind) for kind in table.schema.types)
-    ):
-        # Bytes beyond the sample that are not UTF-8: every byte is a letter in Latin-1.
-        encoding = "latin-1"
-        table = _parse(path, dialect, encoding, raw, kinds)
-    if encoding == "latin-1":
+    with _text(path, dialect):
+        table = _parse(path, dialect, raw, kinds)
+        if table is None and dialect.encoding == "utf-8":
+            # Bytes beyond the sample that are not UTF-8: every byte is a letter in Latin-1.
+            dialect = replace(dialect, encoding="latin-1")
+            table = _parse(path, dialect, raw, kinds)
+        if table is None:
+            raise _not_as_marked(path)
+    if dialect.encoding == "latin-1":
         warnings.warn(
             f"{path} is not UTF-8 and was read as Latin-1; save it as UTF-8 if letters look wrong",
             ScalecalWarning,
             stacklevel=2,
         )
-    assert table is not None
     table = table.rename_columns(list(raw))
     return _tidy(table, text, decimal_commas=dialect.separator != ",")
 
 
-def _wanted(path: Path, dialect: Dialect, keep: Callable[[str], bool] | None) -> dict[str, str]:
+@contextmanager
+def _text(path: Path, dialect: Dialect, advice: str = WHAT["text"][1]) -> Iterator[None]:
+    """Read a file of text; of a table that is not regular, the first line that is not is named."""
+    import pyarrow as pa
+
+    with reading(path, WHAT["text"][0], advice=advice):
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            try:
+                if "columns, got" in str(error):
+                    _check_regular(path, dialect)
+                long = "straddling" in str(error)
+            except csv.Error:  # of a field that does not end
+                long = True
+            if long:
+                raise InputError(
+                    f"{path}: a row is longer than {BLOCK_BYTES:,} bytes: close its quotes, or save the "
+                    "table as Parquet"
+                ) from None
+            raise
+
+
+def _check_regular(path: Path, dialect: Dialect) -> None:
+    """Fail at the first record that has more or fewer fields than the header."""
+    expected = len(dialect.header)
+    with _records_of(path, dialect) as records:
+        for line, record in records:
+            if len(record) != expected:
+                fields = f"{len(record)} field{'s' * (len(record) != 1)}"
+                raise InputError(
+                    f"{path}: line {line} has {fields}, expected {expected} as in the header: quote "
+                    f"fields that hold the separator {dialect.separator!r} or a line break"
+                )
+
+
+def _not_as_marked(path: Path) -> InputError:
+    """Name the first line that is not UTF-8."""
+
+    def is_utf8(line: bytes) -> bool:
+        try:
+            return line.decode() is not None
+        except UnicodeDecodeError:
+            return False
+
+    with _open_bytes(path) as file:
+        lines = enumerate(io.BufferedReader(file), start=1)
+        number = next((number for number, line in lines if not is_utf8(line)), 1)
+    return InputError(
+        f"{path}: line {number} is not UTF-8, though the file begins with the mark of UTF-8: save the "
+        "whole file as UTF-8"
+    )
+
+
+def _wanted(dialect: Dialect, names: Iterable[str]) -> dict[str, str]:
     """Names of the columns that are wanted, and how the header writes them."""
-    names = [name.strip() for name in dialect.header]
-    _check_duplicates([name for name in names if name], path)
-    return {
-        name: written
-        for name, written in zip(names, dialect.header, strict=True)
-        if name and (keep is None or keep(name))
-    }
+    wanted = set(names)
+    return {written.strip(): written for written in dialect.header if written.strip() in wanted}
 
 
 def _parse(
-    path: Path, dialect: Dialect, encoding: str, raw: Mapping[str, str], kinds: Mapping[str, Any]
-) -> Any:
-    """Read a text file whole, block by block where its types allow it, which takes half the memory."""
+    path: Path, dialect: Dialect, raw: Mapping[str, str], kinds: Mapping[str, Any]
+) -> Any | None:
+    """Read a text file whole; None where it is not of its encoding.
+
+    It is read block by block where its types allow it, which takes half the memory.
+    """
     import pyarrow as pa
 
-    # The first block fixes the types; a table whose later rows are of a wider type (1, 2, then 2.5)
-    # is read at once.
     try:
-        with _open_text(path, dialect, encoding, raw, kinds) as blocks:
-            return blocks.read_all()
+        try:
+            with _open_text(path, dialect, raw, kinds) as blocks:
+                table = blocks.read_all()
+        except pa.ArrowInvalid as error:
+            wider = "conversion error" in str(error)
+            if "UTF8" in str(error) or (dialect.quoted and not wider):
+                raise
+            # The first block fixes the types, and the sample whether fields are quoted. A table whose
+            # later rows are of a wider type (1, 2, then 2.5), or have line breaks in quotes, is read at
+            # once.
+            dialect = replace(dialect, quoted=True)
+            with _open_text(path, dialect, raw, kinds, at_once=True) as table:
+                pass
     except pa.ArrowInvalid as error:
-        if "conversion error" not in str(error) or "UTF8" in str(error):
-            raise
-    with _open_text(path, dialect, encoding, raw, kinds, at_once=True) as table:
-        return table
+        if "UTF8" in str(error):
+            return None
+        raise
+    binary = any(pa.types.is_binary(kind) for kind in table.schema.types)
+    return None if binary else table
 
 
 @contextmanager
 def _open_text(
     path: Path,
     dialect: Dialect,
-    encoding: str,
     raw: Mapping[str, str],
     kinds: Mapping[str, Any],
-    decimal: str = ".",
+    decimal: str | None = None,
     *,
     at_once: bool = False,
 ) -> Iterator[Any]:
-    """Open a text file for pyarrow's reader of blocks, or give the whole table `at_once`."""
-    import pyarrow as pa
+    """Open a text file for pyarrow's reader of blocks, or give the whole table `at_once`.
+
+    With a `decimal` sign the blocks are to be taken one by one, and the file may be of any length.
+    """
     import pyarrow.csv as pacsv
 
     read = pacsv.read_csv if at_once else pacsv.open_csv
-    with pa.input_stream(str(path), compression="detect") as stream:
+    encoding = dialect.encoding.removesuffix("-sig")  # pyarrow passes over the mark of UTF-8
+    with _open_bytes(path, whole=decimal is None) as stream:
         yield read(
             stream,
             read_options=pacsv.ReadOptions(encoding=encoding, block_size=BLOCK_BYTES),
@@ -328,9 +475,35 @@ def _open_text(
                 include_columns=list(raw.values()),
                 column_types={raw[name]: kind for name, kind in kinds.items() if name in raw},
                 strings_can_be_null=True,
-                decimal_point=decimal,
+                decimal_point=decimal or ".",
             ),
         )
+
+
+@contextmanager
+def _open_bytes(path: Path, *, whole: bool = False) -> Iterator[Any]:
+    """Open a file, unpacked where it is gzipped; `whole` if all of it must fit into the memory."""
+    import pyarrow as pa
+
+    with pa.input_stream(str(path), compression="detect") as stream:
+        yield _Bounded(path, stream) if whole and path.suffix.lower() == ".gz" else stream
+
+
+class _Bounded(io.RawIOBase):
+    """A packed file that fails where it unpacks to more than the limit."""
+
+    def __init__(self, path: Path, stream: Any) -> None:
+        self._path, self._stream, self._read = path, stream, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        self._read += len(data)
+        check_limit(self._read, "memory", f"{self._path}: what it unpacks to, at least,")
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _tidy(table: Any, text: Collection[str], *, decimal_commas: bool) -> Any:
@@ -361,31 +534,40 @@ def _tidy(table: Any, text: Collection[str], *, decimal_commas: bool) -> Any:
 def sniff(path: str | Path) -> Dialect:
     """Find a text table's encoding, separator and header from its first quarter of a megabyte."""
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            packed = path.suffix.lower() == ".gz"
-            head = (gzip.GzipFile(fileobj=file) if packed else file).read(SAMPLE_BYTES)
-    except (OSError, EOFError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
-    encoding = next((name for mark, name in _MARKS if head.startswith(mark)), None)
-    if head.startswith(b"PK\x03\x04"):
-        raise InputError(
-            f"{path} is a zip or Excel file, not text: call an Excel file .xlsx, or save the sheet as CSV"
-        )
-    if encoding is None and b"\0" in head:
-        raise InputError(f"{path} is not a text file (it holds zero bytes): save it as UTF-8 CSV")
-    if encoding is None:
-        encoding = "utf-8"
+    with reading(path, WHAT["text"][0], advice=WHAT["text"][1]):
+        with _open_bytes(path) as file:
+            size = SAMPLE_BYTES
+            head = file.read(size)
+            if not (b"\n" in head or b"\r" in head):  # a header of many columns
+                size = BLOCK_BYTES
+                head += file.read(size - len(head))
+        encoding = next((name for mark, name in _MARKS if head.startswith(mark)), None)
+        if head.startswith(b"PK\x03\x04"):
+            raise InputError(
+                f"{path} is a zip or Excel file, not text: call an Excel file .xlsx, or save the sheet "
+                "as CSV"
+            )
+        if encoding is None and b"\0" in head:
+            raise InputError(
+                f"{path} is not a text file (it holds zero bytes): save it as UTF-8 CSV"
+            )
+        if encoding is None:
+            encoding = "utf-8"
+            try:
+                codecs.getincrementaldecoder("utf-8")().decode(head)
+            except UnicodeDecodeError:
+                encoding = "latin-1"
         try:
-            codecs.getincrementaldecoder("utf-8")().decode(head)
+            sample = codecs.getincrementaldecoder(encoding)().decode(head)
         except UnicodeDecodeError:
-            encoding = "latin-1"
-    sample = codecs.getincrementaldecoder(encoding)().decode(head).removeprefix("\ufeff")
-    if not sample.strip():
-        raise InputError(f"{path} is empty")
-    whole = len(head) < SAMPLE_BYTES
-    separator = max(SEPARATORS, key=lambda sep: _fit(sample, sep, whole))
-    header, *body = _records(sample, separator)
+            if encoding == "utf-8-sig":
+                raise _not_as_marked(path) from None
+            raise
+        if not sample.strip():
+            raise InputError(f"{path} is empty")
+        whole = len(head) < size
+        separator = max(SEPARATORS, key=lambda sep: _fit(sample, sep, whole))
+        header, *body = _records(sample, separator)
     return Dialect(encoding, separator, tuple(header), '"' in sample, _decimal(body, separator))
 
 
@@ -410,64 +592,106 @@ def _fit(sample: str, separator: str, whole: bool) -> tuple[bool, int]:
 
 
 def _records(sample: str, separator: str) -> Iterator[list[str]]:
-    limit = csv.field_size_limit(max(SAMPLE_BYTES * 2, csv.field_size_limit()))
+    # Without `newline=""` a line break inside a quoted field would be changed.
+    return (record for _, record in _numbered(io.StringIO(sample, newline=""), separator))
+
+
+def _numbered(lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield each record that is not empty, and the line it begins on."""
+    limit = csv.field_size_limit(max(BLOCK_BYTES, csv.field_size_limit()))
     try:
-        yield from (
-            record
-            for record in csv.reader(io.StringIO(sample, None), delimiter=separator)
-            if record
-        )
+        reader, begin = csv.reader(lines, delimiter=separator), 1
+        for record in reader:
+            if record:
+                yield begin, record
+            begin = reader.line_num + 1
     finally:
         csv.field_size_limit(limit)
+
+
+@contextmanager
+def _records_of(path: Path, dialect: Dialect) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """Open a text file for its records and the lines on which they begin."""
+    with _open_bytes(path) as file:
+        lines = io.TextIOWrapper(
+            io.BufferedReader(file), dialect.encoding, errors="replace", newline=""
+        )
+        yield _numbered(lines, dialect.separator)
+
+
+@contextmanager
+def _lines(path: Path, dialect: Dialect | None) -> Iterator[Iterator[int]]:
+    """Open a file for the lines on which its records begin; without a dialect it is JSON Lines."""
+    if dialect is not None:
+        with _records_of(path, dialect) as records:
+            yield (line for line, _ in records)
+        return
+    with _open_bytes(path) as file:
+        lines = enumerate(io.BufferedReader(file), start=1)
+        yield (number for number, line in lines if line.strip())
 
 
 # Excel and JSON Lines: rows of Python values
 
 
-@contextmanager
-def _open_sheet(
-    path: Path, *, formulas: bool = False
-) -> Iterator[tuple[list[str], list[str], Any]]:
-    """Open the first sheet with data: titles of all that have, its header ("" for none), its other rows.
+class Sheet(NamedTuple):
+    """The first sheet that has data: where it is, its header ("" for none), its other rows.
+
+    `titles` are those of all sheets that have data.
+    """
+
+    place: str
+    titles: list[str]
+    header: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+def _load_sheet(path: Path, *, formulas: bool = False, header_alone: bool = False) -> Sheet:
+    """Read the first sheet with data.
 
     With `formulas`, cells hold their formulas instead of the values these had when the file was saved.
     """
     openpyxl = library("openpyxl", f"{path.name}: an Excel file", "'scalecal[excel]'")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of styles and other extras that are not read here
-            book = openpyxl.load_workbook(path, read_only=True, data_only=not formulas)
-    except (
-        zipfile.BadZipFile,
-        KeyError,
-        ValueError,
-        openpyxl.utils.exceptions.InvalidFileException,
-    ):
-        raise InputError(
-            f"{path} is not a readable Excel file (damaged, locked by a password, or of another kind): "
-            "save it again as .xlsx, or as CSV"
-        ) from None
-    try:
-        # Sheets of charts have no rows; a sheet without a value is none.
-        sheets = [sheet for sheet in book.worksheets if _has_values(sheet)]
-        if not sheets:
-            raise InputError(f"{path} has no sheet with data")
-        rows = sheets[0].iter_rows(values_only=True)
-        header = [_cell_text(value).strip() for value in next(rows)]
-        if not any(header):
-            raise InputError(
-                f"{path}: the first row of sheet {sheets[0].title!r} is empty: the columns' names must "
-                "stand there"
-            )
-        _check_duplicates([name for name in header if name], path)
-        yield [sheet.title for sheet in sheets], header, rows
-    finally:
-        book.close()
+    with reading(path, WHAT["excel"][0], advice=WHAT["excel"][1]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of styles and other extras that are not read here
+        with zipfile.ZipFile(path) as parts:
+            size = sum(part.file_size for part in parts.infolist())
+        check_limit(UNPACKED_CELLS * size, "memory", f"{path}: the memory it takes unpacked")
+        book = openpyxl.load_workbook(
+            path, read_only=True, data_only=not formulas, keep_links=False
+        )
+        try:
+            # Sheets of charts have no rows; a sheet without a value is none.
+            sheets = [sheet for sheet in book.worksheets if any(_sheet_rows(path, sheet))]
+            if not sheets:
+                raise InputError(f"{path} has no sheet with data")
+            rows = _sheet_rows(path, sheets[0])
+            first = next(rows)
+            others = [] if header_alone else list(rows)
+        finally:
+            book.close()
+    titles = [str(sheet.title) for sheet in sheets]
+    place = f"{path}: sheet {titles[0]!r}"
+    header = [_cell_text(value).strip() for value in first]
+    if not any(header):
+        raise InputError(f"{place}: the first row is empty: the columns' names must stand there")
+    return Sheet(place, titles, header, others)
 
 
-def _has_values(sheet: Any) -> bool:
+def _sheet_rows(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a sheet without the empty cells at their ends."""
     sheet.reset_dimensions()  # some programs write a size that is wrong
-    return any(value is not None for row in sheet.iter_rows(values_only=True) for value in row)
+    cells = 0
+    for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+        if number > EXCEL_ROWS:
+            raise InputError(f"{path}: sheet {sheet.title!r} has more than {EXCEL_ROWS:,} rows")
+        width = len(row)
+        while width and row[width - 1] is None:
+            width -= 1
+        cells += width
+        if number % 1000 == 0:
+            check_limit(8 * cells, "memory", f"{path}: the memory of its cells, at least,")
+        yield row[:width]
 
 
 def _read_sheet(
@@ -477,8 +701,8 @@ def _read_sheet(
 
     Of the columns named in `text`, those that Excel has changed beyond repair are warned of.
     """
-    with _open_sheet(path) as (titles, header, rows):
-        table: list[tuple[Any, ...]] = list(rows)
+    place, titles, header, table = _load_sheet(path)
+    names = set(_check_names(path, header))
     if len(titles) > 1:
         warnings.warn(
             f"{path} has {len(titles)} sheets with data ({', '.join(map(repr, titles))}): the first was "
@@ -490,39 +714,39 @@ def _read_sheet(
         table.pop()
     for number, row in enumerate(table, start=2):
         if all(_is_blank(value) for value in row):
-            raise InputError(f"{path}: row {number} is empty, though rows follow: delete it")
+            raise InputError(f"{place}: row {number} is empty, though rows follow: delete it")
     columns = list(zip_longest(*table)) if table else [()] * len(header)
     width = max(len(header), len(columns))
     columns += [(None,) * len(table)] * (width - len(columns))
     header = [*header, *[""] * (width - len(header))]
-    for place, (name, values) in enumerate(zip(header, columns, strict=True)):
+    for column, (name, values) in enumerate(zip(header, columns, strict=True)):
         # The first may be the index that some programs write.
-        if not name and place and not all(_is_blank(value) for value in values):
+        if not name and column and not all(_is_blank(value) for value in values):
             raise InputError(
-                f"{path}: column {_letters(place)} has values but no name in row 1: write the name of "
+                f"{place}: column {_letters(column)} has values but no name in row 1: write the name of "
                 "each column into its own cell of row 1 (merged cells have one value only), and "
                 "nothing above"
             )
     wanted = {
-        name: (place, list(values))
-        for place, (name, values) in enumerate(zip(header, columns, strict=True))
-        if name and (keep is None or keep(name))
+        name: (column, list(values))
+        for column, (name, values) in enumerate(zip(header, columns, strict=True))
+        if name in names and (keep is None or keep(name))
     }
-    gaps = {place for place, values in wanted.values() if None in values}
+    gaps = {column for column, values in wanted.values() if None in values}
     if gaps:
-        _check_formulas(path, gaps)
-    for name, (place, cells) in wanted.items():
+        _check_formulas(path, table, gaps)
+    for name, (column, cells) in wanted.items():
         for number, value in enumerate(cells, start=2):
             if isinstance(value, str) and value in EXCEL_ERRORS:
                 raise InputError(
-                    f"{path}: cell {_letters(place)}{number} (column {name!r}) holds the error {value}"
+                    f"{place}: cell {_letters(column)}{number} (column {name!r}) holds the error {value}"
                 )
         if name in text:
-            _warn_of_changed(path, name, cells)
+            _warn_of_changed(place, name, cells)
     return {name: cells for name, (_, cells) in wanted.items()}
 
 
-def _warn_of_changed(path: Path, name: str, values: Sequence[Any]) -> None:
+def _warn_of_changed(place: str, name: str, values: Sequence[Any]) -> None:
     """Warn of the first id that Excel has made a date of, or cut."""
     for number, value in enumerate(values, start=2):
         if isinstance(value, datetime.date | datetime.time):
@@ -534,7 +758,7 @@ def _warn_of_changed(path: Path, name: str, values: Sequence[Any]) -> None:
         else:
             continue
         warnings.warn(
-            f"{path}: column {name!r} holds {what} in row {number}: {why}. Format the column as text "
+            f"{place}: column {name!r} holds {what} in row {number}: {why}. Format the column as text "
             "before filling it, if that is not meant",
             ScalecalWarning,
             stacklevel=2,
@@ -542,18 +766,18 @@ def _warn_of_changed(path: Path, name: str, values: Sequence[Any]) -> None:
         return
 
 
-def _check_formulas(path: Path, places: Collection[int]) -> None:
+def _check_formulas(path: Path, table: list[tuple[Any, ...]], columns: Collection[int]) -> None:
     """Fail where an empty cell has a formula: the file was saved by a program that computes none."""
-    with _open_sheet(path, formulas=True) as (*_, formulas), _open_sheet(path) as (*_, rows):
-        for number, (row, values) in enumerate(zip(formulas, rows, strict=False), start=2):
-            for place in places:
-                formula = row[place] if place < len(row) else None
-                value = values[place] if place < len(values) else None
-                if value is None and isinstance(formula, str) and formula.startswith("="):
-                    raise InputError(
-                        f"{path}: cell {_letters(place)}{number} is a formula without a value: open "
-                        "the file in Excel and save it, or paste the values"
-                    )
+    sheet = _load_sheet(path, formulas=True)
+    for number, (row, values) in enumerate(zip(sheet.rows, table, strict=False), start=2):
+        for column in columns:
+            formula = row[column] if column < len(row) else None
+            value = values[column] if column < len(values) else None
+            if value is None and isinstance(formula, str) and formula.startswith("="):
+                raise InputError(
+                    f"{sheet.place}: cell {_letters(column)}{number} is a formula without a value: open "
+                    "the file in Excel and save it, or paste the values"
+                )
 
 
 def _letters(place: int) -> str:
@@ -573,9 +797,8 @@ def _letters(place: int) -> str:
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield each line's object; empty lines at the end are passed over."""
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    number = blank = 0
+    """Yield each line's object; empty lines are passed over."""
+    number = 0
 
     def refuse(problem: str) -> InputError:
         return InputError(f"{path}: line {number} {problem}")
@@ -583,7 +806,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         row = dict(items)
         if len(row) < len(items):
-            twice = next(key for key, _ in items if [k for k, _ in items].count(key) > 1)
+            twice = next(key for key, times in Counter(k for k, _ in items).items() if times > 1)
             raise refuse(f"has the key {twice!r} twice")
         return row
 
@@ -591,37 +814,54 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise refuse(f"holds {name}, which is no JSON: write null where a value is missing")
 
     decoder = json.JSONDecoder(object_pairs_hook=pairs, parse_constant=constant)
-    try:
-        with opener(path, "rt", encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if line.isspace():
-                    blank = blank or number
-                    continue
-                if blank:
-                    raise InputError(
-                        f"{path}: line {blank} is empty, though lines follow: delete it"
-                    )
-                row = decoder.decode(line)
-                if not isinstance(row, dict):
-                    raise refuse(
-                        'is no object: each line must be one, such as {"id": "a", "p": 0.2} (JSON Lines)'
-                    )
-                for key, value in row.items():
-                    if isinstance(value, dict):
-                        inner = ", ".join(f"{key}_{k}" for k in list(value)[:3])
-                        raise refuse(f"has an object under {key!r}: write flat keys ({inner}, ...)")
-                yield {key.strip(): value for key, value in row.items()}
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}: line {number} is no JSON ({error.msg} at character {error.colno}): each line must "
-            "be one object (JSON Lines)"
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(
-            f"{path}: line {number + 1} is not UTF-8, which JSON Lines must be"
-        ) from None
-    except EOFError as error:
-        raise InputError(f"cannot read {path}: {error}") from None
+    with (
+        reading(path, WHAT["json"][0], advice=WHAT["json"][1]),
+        _open_bytes(path, whole=True) as stream,
+        io.BufferedReader(stream) as file,
+    ):
+        for number, line in enumerate(file, start=1):
+            try:
+                row = _json_row(decoder, line, first=number == 1)
+            except InputError:
+                raise
+            except json.JSONDecodeError as error:
+                what = f"{error.msg.removesuffix(' at')} at character {error.colno}"
+                raise refuse(
+                    f"is no JSON ({what}): each line must be one object (JSON Lines)"
+                ) from None
+            except UnicodeDecodeError:
+                raise refuse("is not UTF-8, which JSON Lines must be") from None
+            except UnicodeEncodeError:
+                raise refuse(
+                    "holds half of a surrogate pair (\\ud800 to \\udfff), which is no character: write "
+                    "both halves"
+                ) from None
+            except RecursionError:
+                raise refuse("is nested too deeply: each line must be one flat object") from None
+            except ValueError:  # of Python's limit on the digits of a number
+                raise refuse("holds a number of thousands of digits: write it as text") from None
+            if row is None:
+                continue
+            if not isinstance(row, dict):
+                raise refuse(
+                    'is no object: each line must be one, such as {"id": "a", "p": 0.2} (JSON Lines)'
+                )
+            for key, value in row.items():
+                if isinstance(value, dict):
+                    inner = ", ".join(f"{key}_{k}" for k in list(value or ["NAME"])[:3])
+                    raise refuse(f"has an object under {key!r}: write flat keys ({inner}, ...)")
+            yield {key.strip(): value for key, value in row.items()}
+
+
+def _json_row(decoder: json.JSONDecoder, line: bytes, *, first: bool) -> Any:
+    """Return what a line holds; None where it is empty."""
+    text = line.decode("utf-8-sig" if first else "utf-8")
+    if not text.strip():
+        return None
+    row = decoder.decode(text)
+    if "\\ud" in text.lower():
+        json.dumps(row, ensure_ascii=False).encode()
+    return () if row is None else row
 
 
 def _read_json_lines(path: Path, keep: Callable[[str], bool] | None) -> dict[str, list[Any]]:
@@ -631,6 +871,8 @@ def _read_json_lines(path: Path, keep: Callable[[str], bool] | None) -> dict[str
         for key, value in row.items():
             if key not in columns and key and (keep is None or keep(key)):
                 columns[key] = [None] * count
+                check_limit(len(columns), "columns", f"{path}: its number of keys, at least,")
+                check_limit(8 * count * len(columns), "memory", f"{path}: the memory of its values")
             if key in columns:
                 columns[key].append(value)
         count += 1
@@ -657,7 +899,9 @@ def _cell_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime.date | datetime.time) else str(value)
 
 
-def _as_arrow(path: Path, columns: Mapping[str, Sequence[Any]], text: Collection[str]) -> Any:
+def _as_arrow(
+    path: Path, kind: Kind, columns: Mapping[str, Sequence[Any]], text: Collection[str]
+) -> Any:
     """Return columns of Python values as a table: numbers where all are, else text, trimmed."""
     import pyarrow as pa
     import pyarrow.csv as pacsv
@@ -667,29 +911,22 @@ def _as_arrow(path: Path, columns: Mapping[str, Sequence[Any]], text: Collection
     for name, raw in columns.items():
         values = [None if isinstance(v, str) and v.strip() in missing else v for v in raw]
         kinds = {type(value) for value in values} - {type(None)}
+        large = max((abs(v) for v in values if isinstance(v, int)), default=0)
         if list in kinds:
             try:
                 arrays[name] = pa.array(values, pa.list_(pa.float64()))
-            except (pa.ArrowInvalid, pa.ArrowTypeError):
+            except (pa.ArrowException, ValueError, TypeError, OverflowError):
                 raise InputError(
                     f"{path}: column {name!r} must hold lists of numbers alone"
                 ) from None
-        elif kinds and kinds <= {int, float} and name not in text:
-            whole = all(isinstance(v, int) and abs(v) < 2**63 for v in values if v is not None)
-            arrays[name] = pa.array(values, pa.int64() if whole else pa.float64())
+        elif kinds == {int} and large < 2**63 and name not in text:
+            arrays[name] = pa.array(values, pa.int64())
+        elif kinds and kinds <= {int, float} and large < 2**53 and name not in text:
+            arrays[name] = pa.array(values, pa.float64())
         elif kinds == {bool} and name not in text:
             arrays[name] = pa.array(values, pa.bool_())
-        else:
+        else:  # whole numbers that no type of numbers holds exactly among them
             written = [None if v is None else _cell_text(v).strip() for v in values]
-            arrays[name] = pa.array(written, pa.string())
-    return _tidy(pa.table(arrays), text, decimal_commas=table_kind(path) == "excel")
-
-
-def _check_duplicates(names: list[str], path: Path) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"{path} has more than one column named {', '.join(map(repr, twice))}")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
+            with reading(path, WHAT[kind][0], advice=WHAT[kind][1]):
+                arrays[name] = pa.array(written, pa.string())
+    return _tidy(pa.table(arrays), text, decimal_commas=kind == "excel")

@@ -181,3 +181,16 @@ def latex_text(frame: pd.DataFrame, *, align: str | None = None, blocks: bool = 
         f"\\begin{{tabular}}{{{kinds}}}\n\\toprule\n{line(map(str, frame.columns))}\\midrule\n{body}"
         "\\bottomrule\n\\end{tabular}\n"
     )
+
+
+def some_of(names: Sequence[str], most: int = 10, mark: str = ", ") -> str:
+    """List names, of many the first and how many others there are.
+
+    Examples
+    --------
+    >>> some_of(["a", "b", "c"]), some_of(["a", "b", "c"], most=1)
+    ('a, b, c', 'a and 2 others')
+    """
+    left = len(names) - most
+    listed = mark.join(names[:most])
+    return f"{listed} and {left:,} other{'s' * (left > 1)}" if left > 0 else listed

@@ -23,6 +23,7 @@ from scalecal.checks import (
     Float,
     InputError,
     Int,
+    as_array,
     check_counts,
     check_labels,
     check_probs,
@@ -98,7 +99,7 @@ def _plainly_in_unit(values: NDArray[Any]) -> bool:
 
 def read_probs(probs: ArrayLike) -> Float:
     """Return probabilities as `scalecal.checks.check_probs` does, quickly where nothing is wrong."""
-    raw = np.asarray(probs)
+    raw = as_array(probs, "probs")
     if raw.ndim == 1 and len(raw) and _plainly_in_unit(raw):
         return raw.astype(np.float64, copy=False)
     return check_probs(raw)
@@ -139,7 +140,7 @@ def read_event(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None =
     Event(y=array([1., 0.]), p=array([0.6, 0.5]), weights=None)
     """
     p = read_probs(probs)
-    raw = np.asarray(y)
+    raw = as_array(y, "y")
     event: NDArray[Any]
     if p.ndim == 2 and p.shape[1] > 2:
         top = p.argmax(axis=1)

@@ -18,13 +18,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scalecal.checks import Float, InputError, as_float
+from scalecal.checks import Float, InputError, as_array, as_float
 from scalecal.metrics.arguments import Event, read_event, read_probs
 
 
 def check_thresholds(thresholds: ArrayLike) -> Float:
     """Return thresholds (k,), or fail where one is not between 0 and 1."""
-    t = as_float(np.atleast_1d(thresholds), "thresholds")
+    t = np.atleast_1d(as_float(thresholds, "thresholds"))
     if t.ndim != 1 or len(t) == 0 or not (t > 0.0).all() or not (t < 1.0).all():
         raise InputError(f"thresholds must lie between 0 and 1, both left out, got {thresholds!r}")
     return t
@@ -91,4 +91,6 @@ def treat_all(
     y: ArrayLike, thresholds: ArrayLike, *, sample_weight: ArrayLike | None = None
 ) -> Float:
     """Net benefit of treating every case: ``(prevalence - t) / (1 - t)``. Parameters as `net_benefit`."""
-    return net_benefit(y, np.ones(len(np.asarray(y))), thresholds, sample_weight=sample_weight)
+    return net_benefit(
+        y, np.ones(len(np.atleast_1d(as_array(y, "y")))), thresholds, sample_weight=sample_weight
+    )

@@ -18,7 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, Int, check_choice, check_positive_int
+from scalecal.checks import Float, Int, check_choice
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import (
     Event,
     Terms,
@@ -117,7 +118,7 @@ def _mass_binner(p: Float, n_bins: int, weights: Float | None) -> Binner:
 
 def binner(p: Float, n_bins: int, binning: Binning, weights: Float | None = None) -> Binner:
     """Return the function that gives the bin of each probability of a block."""
-    check_positive_int(n_bins, "n_bins")
+    check_count(n_bins, "n_bins", "bins")
     check_choice(binning, ("width", "mass"), "binning")
     return _width_binner(n_bins) if binning == "width" else _mass_binner(p, n_bins, weights)
 

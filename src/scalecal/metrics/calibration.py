@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scalecal.checks import Float, check_labels, check_positive_int, check_targets
+from scalecal.checks import Float, as_array, check_labels, check_positive_int, check_targets
 from scalecal.metrics.arguments import as_table, group_by_p, read_event, read_probs
 from scalecal.metrics.binning import Binning, bin_sums, binner, bins, mass_cuts, residual_sums
 
@@ -80,7 +80,7 @@ def mce(
 
 def _one_against_rest(y: ArrayLike, n_classes: int) -> Iterator[Float]:
     """Give each class's targets in turn, one at a time to save memory."""
-    raw = np.asarray(y)
+    raw = as_array(y, "y")
     if raw.ndim == 1 and n_classes > 2:
         labels = check_labels(raw, n_classes)
         for c in range(n_classes):

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, InputError, Int, as_rng, check_positive_int
+from scalecal.checks import Float, InputError, Int, as_rng, check_unit
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import Event, blocks, event_probs, read_counts, read_hard_event
 from scalecal.metrics.binning import Binner, Binning, bin_index, bin_sums, binner
 from scalecal.metrics.grouping import Dependence, dependence, draw_uniforms, read_groups, too_few
@@ -195,7 +196,7 @@ def resampled_residuals(
     """
     p = event_probs(probs)
     w = read_counts(sample_weight, len(p))
-    check_positive_int(n_resamples, "n_resamples")
+    check_count(n_resamples, "n_resamples", "resamples")
     rng = as_rng(seed)
     index = binner(p, n_bins, binning, w)
     code, (share, pairs) = read_dependence(
@@ -316,8 +317,9 @@ def consistency_bars(
     >>> bool(0.35 < bars.lo[0] < 0.5 < bars.hi[0] < 0.65)
     True
     """
-    if not 0.0 < level < 1.0:
-        raise InputError(f"level must lie between 0 and 1, got {level!r}")
+    level = check_unit(level, "level")
+    if level in (0.0, 1.0):
+        raise InputError(f"level must lie between 0 and 1, got {level:g}")
     p = event_probs(probs)
     w = read_counts(sample_weight, len(p))
     mass, mean = _cumulants(p, w, binner(p, n_bins, binning, w), n_bins)[:2]

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, xlogy
 
-from scalecal.checks import Float, InputError, Int, as_float, as_rng, check_positive_int
+from scalecal.checks import Float, InputError, Int, as_float, as_rng
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import Event, group_by_p, read_counts, read_hard_event
 from scalecal.metrics.binning import Binning, bin_index, binner, residual_sums
 from scalecal.metrics.grouping import flipped, group_totals, pooled, rank_p, read_groups, too_few
@@ -107,7 +108,9 @@ def spiegelhalter(
         rng = as_rng(seed)
         terms = (event.y - event.p) * (1.0 - 2.0 * event.p)
         sums = group_totals(terms, pooled(code, rng))
-        drawn = np.abs(flipped(sums, check_positive_int(n_resamples, "n_resamples"), rng)[:, 0])
+        drawn = np.abs(
+            flipped(sums, check_count(n_resamples, "n_resamples", "resamples"), rng)[:, 0]
+        )
         size = sqrt(float((sums**2).sum()))
         z = total / size if size else 0.0
         return CalibrationTest("spiegelhalter", z, rank_p(drawn, abs(total)))
@@ -189,7 +192,7 @@ def kuiper(
     cell = bin_index(event.p, n_bins=KUIPER_STEPS, binning="mass")
     sums = group_totals(event.y - event.p, pooled(code, rng), cell, KUIPER_STEPS)
     spread = float(walk_range(sums.sum(axis=0, keepdims=True))[0])
-    drawn = walk_range(flipped(sums, check_positive_int(n_resamples, "n_resamples"), rng))
+    drawn = walk_range(flipped(sums, check_count(n_resamples, "n_resamples", "resamples"), rng))
     return CalibrationTest("kuiper", spread / scale, rank_p(drawn, spread))
 
 
@@ -368,7 +371,7 @@ def cox(
     if code is not None:
         if few := too_few(code):
             return CalibrationTest("cox", nan, nan, details, few)
-        draws, p = check_positive_int(n_resamples, "n_resamples"), expit(z)
+        draws, p = check_count(n_resamples, "n_resamples", "resamples"), expit(z)
         scores = flip_scores(event.y - p, np.sqrt(p * (1.0 - p)), z, code, draws, as_rng(seed))
         return CalibrationTest("cox", *scores, details, reason)
     statistic = max(0.0, 2.0 * (best - claimed))

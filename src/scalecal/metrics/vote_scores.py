@@ -27,8 +27,8 @@ from scalecal.checks import (
     as_rng,
     check_choice,
     check_counts,
-    check_positive_int,
 )
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import as_table, blocks, read_probs, read_votes, read_weights
 from scalecal.metrics.calibration import ece
 from scalecal.metrics.discrimination import auc
@@ -404,7 +404,7 @@ def vote_floor(
     0.0
     """
     check_choice(metric, ("dist_ce", "ent_ce", "vote_nll", "vote_error"), "metric")
-    check_positive_int(n_resamples, "n_resamples")
+    check_count(n_resamples, "n_resamples", "resamples")
     p = read_probs(probs)
     # No case has a vote yet, so this only checks and spreads the number of raters.
     raters: Int = check_counts(np.zeros(len(p)), n_raters)[:, 0]

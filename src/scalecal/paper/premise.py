@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.cases import Features
 from scalecal.checks import Float, InputError, Int, as_float, check_counts, check_labels
 from scalecal.inference.units import interval
+from scalecal.io.arrays import open_npz
+from scalecal.io.boundary import reading
 from scalecal.io.store import write_file
 from scalecal.probes.fitting import host_rows
 from scalecal.runs.grid import Grid
@@ -130,13 +132,13 @@ def read_anchors(folder: str | Path) -> Embeddings | None:
     path = Path(folder) / FILE
     if not path.is_file():
         return None
-    with np.load(path, allow_pickle=False) as kept:
+    with open_npz(path) as kept, reading(path, "anchors", advice="Reproduce again.", checked=True):
         return Embeddings(
-            kept["X"].astype(np.float64),
-            kept["y"],
-            kept["counts"],
-            {c: kept[f"anchors_{c}"] for c in (0, 1)},
-            int(kept["n_raters"]),
+            kept.read("X").astype(np.float64),
+            kept.read("y"),
+            kept.read("counts"),
+            {c: kept.read(f"anchors_{c}") for c in (0, 1)},
+            int(kept.read("n_raters")),
         )
 
 

@@ -7,7 +7,6 @@ continues where it was. Tables, figures and claims are made from what is on disk
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -26,7 +25,14 @@ from scalecal.checks import InputError, ScalecalWarning
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.features import load_features
-from scalecal.io.store import is_whole, output_folder, write_csv, write_file, write_json
+from scalecal.io.documents import read_document
+from scalecal.io.store import (
+    disk_errors,
+    is_whole,
+    output_folder,
+    write_csv,
+    write_json,
+)
 from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
 from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
 from scalecal.paper.printed import SMOOTHINGS
@@ -34,10 +40,13 @@ from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
 from scalecal.paper.shifts import slides, write_shifts
 from scalecal.paper.sources import Source, SourceError, skipped_images
 from scalecal.probes import Recipe
-from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, write_cell
+from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, read_meta, write_cell
 from scalecal.runs.folder import run_meta
 from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
 from scalecal.runs.methods import METHODS, Method
+
+TIMING = "timing.json"
+"""Name of the file with the seconds of a cell's training: the only one that differs between two runs."""
 
 SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
 # "all" pairs of anchors are far too many to enumerate: as many are drawn as K = 100 has.
@@ -200,6 +209,7 @@ def train_seeds_on(
             task = tasks[number]
             key = (task.source.dataset, task.source.encoder)
             spent[key] = spent.get(key, 0.0) + seconds
+            _note_seconds(task.folder, task.seeds, seconds)
             if embeddings is not None:
                 # Before the seed: once that is there, it is not trained again.
                 write_anchors(task.folder, embeddings)
@@ -211,12 +221,23 @@ def train_seeds_on(
             )
     finally:
         _opened.clear()  # where the tasks were done in this process
-    for source, folder in cells:
-        if (key := (source.dataset, source.encoder)) in spent:
-            timing = {"seconds": spent[key], "seeds": len(training.seeds)}
-            text = json.dumps(timing, indent=2) + "\n"
-            write_file(folder / "timing.json", text, kind="reproduce")
     return spent
+
+
+def _note_seconds(folder: Path, seeds: Sequence[int], seconds: float) -> None:
+    """Note the seconds of seeds trained together, beside those of earlier runs.
+
+    On no record, since they are another run's only difference.
+    """
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    known = _seconds_by_seeds(folder)
+    write_json(folder / TIMING, {**known, ",".join(map(str, seeds)): seconds})
+
+
+def _seconds_by_seeds(folder: Path) -> dict[str, float]:
+    file = folder / TIMING
+    return read_document(file, dict[str, float]) if file.is_file() else {}
 
 
 def train_cell(
@@ -268,7 +289,7 @@ def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
     for file in [folder / "run.json", *sorted(folder.glob("seeds/*/run.json"))]:
         if not file.is_file():
             continue
-        stored = json.loads(file.read_text(encoding="utf-8")).get("settings", settings)
+        stored = read_meta(file.parent).get("settings", settings)
         for key, value in settings.items():
             if stored.get(key) != value:
                 raise InputError(
@@ -372,9 +393,8 @@ def judge_run(
     from scalecal.paper.paper_tables import TABLES, write_tables
 
     out = Path(out)
-    record = out / "run.json"
-    if left_out is None and record.is_file():
-        left_out = json.loads(record.read_text(encoding="utf-8")).get("left_out")
+    if left_out is None and (out / "run.json").is_file():
+        left_out = read_meta(out).get("left_out")
     folders = [file.parent for file in sorted((out / "cells").glob("*/*/predictions.parquet"))]
     cells = [read_cell(folder) for folder in (*folders, *also)]
     if not cells:
@@ -417,9 +437,9 @@ def judge_run(
 
 def _timings(out: Path) -> dict[tuple[str, str], float]:
     seconds = {}
-    for file in sorted(out.glob("cells/*/*/timing.json")):
-        timing = json.loads(file.read_text(encoding="utf-8"))
-        seconds[file.parent.parent.name, file.parent.name] = float(timing["seconds"])
+    for file in sorted(out.glob(f"cells/*/*/{TIMING}")):
+        folder = file.parent
+        seconds[folder.parent.name, folder.name] = sum(_seconds_by_seeds(folder).values())
     return seconds
 
 

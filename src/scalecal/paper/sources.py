@@ -5,7 +5,6 @@ A `Source` is one data set with one encoder, not yet read: opening it may take a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +12,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from scalecal.cases import Features, array_hash
 from scalecal.checks import InputError, MissingPackageError
-from scalecal.datasets import ImageSet, SimulatedCases, load_lidc, simulate, simulate_paper
+from scalecal.datasets import (
+    ImageSet,
+    SimulatedCases,
+    load_atnorm_md,
+    load_lidc,
+    simulate,
+    simulate_paper,
+)
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
+from scalecal.io.documents import read_document
+from scalecal.io.feature_folder import Named, read_manifest
 from scalecal.io.features import read_features
 
 PAPER_DATASETS = ("mhist", "pcam", "breakhis")
@@ -69,6 +78,11 @@ def find_features(
         yield Source(dataset, encoder, str(folder), partial(_read, folder))
 
 
+class _Names(msgspec.Struct):
+    dataset: Named
+    encoder: Named
+
+
 def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
     """Return data set, encoder and place of every feature folder below a folder."""
     root = Path(root)
@@ -76,11 +90,10 @@ def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
         raise InputError(f"no folder at {root}: --features names a folder of feature folders")
     for manifest in sorted(root.rglob("manifest.json")):
         try:
-            content = json.loads(manifest.read_text(encoding="utf-8"))
-            dataset, encoder = (_plain(content[k]["name"]) for k in ("dataset", "encoder"))
-        except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
+            content = read_document(manifest, _Names)
+        except InputError:  # another program's
             continue
-        yield dataset, encoder, manifest.parent
+        yield _plain(content.dataset.name), _plain(content.encoder.name), manifest.parent
 
 
 def skipped_images(source: Source) -> str | None:
@@ -88,7 +101,7 @@ def skipped_images(source: Source) -> str | None:
     manifest = Path(source.where) / "manifest.json"
     if not manifest.is_file():
         return None
-    count = json.loads(manifest.read_text(encoding="utf-8")).get("n_skipped")
+    count = read_manifest(source.where).get("n_skipped")
     if not count:
         return None
     images = "1 image" if count == 1 else f"{count:,} images"
@@ -205,7 +218,7 @@ def _extract(
 
 
 def embedded() -> list[Source]:
-    """Data that come with the package: nodules with readers' votes, and simulated stand-ins.
+    """Data that come with the package: nodules and mitotic figures with readers' votes, simulated stand-ins.
 
     The stand-ins have the paper's sizes scaled down where they are large, two "encoders" of the same
     cases each, and are called what they are.
@@ -214,6 +227,7 @@ def embedded() -> list[Source]:
         Source("lidc", name, "embedded", partial(load_lidc, features=name))
         for name in ("geometry", "geometry-raw")
     ]
+    sources.append(Source("atnorm-md", "efficientnet-lite0", "embedded", load_atnorm_md))
     for dim in _WIDTHS:
         name = f"simulated-{dim}"
         sources += [

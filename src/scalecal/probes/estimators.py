@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import reprlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -22,15 +23,25 @@ from scalecal.checks import (
     InputError,
     Int,
     ScalecalWarning,
+    as_array,
     as_float,
+    check_choice,
     check_counts,
+    check_groups,
+    check_number,
+    check_positive_int,
     check_probs,
     check_same_length,
+    check_scale,
     check_weights,
+    from_elsewhere,
     lookup,
     rows,
 )
+from scalecal.io.boundary import reading
+from scalecal.io.documents import read_document
 from scalecal.io.store import output_folder, write_json
+from scalecal.limits import check_limit
 from scalecal.panel import (
     PRIOR_SD_INTERCEPT,
     PRIOR_SD_SHIFTED,
@@ -49,7 +60,7 @@ from scalecal.probes.fitting import (
     probabilities,
     with_label,
 )
-from scalecal.probes.recipes import Recipe, with_preset
+from scalecal.probes.recipes import PRESETS, Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 from scalecal.votes import check_sides
@@ -67,6 +78,33 @@ _NUMBERS = (
     "capped_",
     "n_synthetic_",
 )
+_AGAIN = "Fit it again, or copy it again"
+
+
+class _Saved(msgspec.Struct):
+    """What ``probe.json`` holds of the estimator."""
+
+    format: int
+    estimator: str
+    params: dict[str, Any]
+    classes: list[str | int | float | bool]
+    fitted: dict[str, bool | int | float | None]
+    calibrator: dict[str, Any] | None
+
+
+class _About(msgspec.Struct):
+    """What ``probe.json`` says of how the probe was made, where a command made it."""
+
+    version: str = ""
+    method: str | None = None
+    label: str | None = None
+    recipe: dict[str, Any] | None = None
+    seed: int | None = None
+    encoder: str | None = None
+    dataset: str | None = None
+    data_sha256: str | None = None
+    notes: list[str] = []
+    counts: dict[str, int] = {}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -164,6 +202,11 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if vote_share is not None and kappa is None:
             raise InputError("vote_share is used beside kappa only: give kappa, or no vote_share")
+        if kappa is not None:
+            check_number(kappa, "kappa", "lie in [-1, 1]")
+        if self.preset is not None:
+            check_choice(self.preset, PRESETS, "preset")
+        self.recipe().check()
         features = self._features(X, "X", reset=True)
         codes, soft = self._labels(y)
         check_same_length(X=features, y=codes)
@@ -188,7 +231,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=_seed(self.random_state),
             targets=soft,
             votes=None if counts is None else with_label(counts, codes),
-            groups=None if groups is None else np.asarray(groups),
+            groups=check_groups(groups, len(features)),
             weights=weights,
             class_weight=self._class_weight(),
             validation=None if X_validation is None else np.arange(len(X_validation)),
@@ -238,16 +281,20 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: ArrayLike, name: str, *, reset: bool = False) -> NDArray[Any]:
         """Return embeddings as a 2-d array of a floating type, checked, not copied."""
+        if getattr(getattr(X, "dtype", None), "kind", "f") in "SUmM":
+            raise InputError(f"{name} must be numbers, got {X.dtype}")  # type: ignore[union-attr]
         # NaN is checked afterwards, part by part, to name rows and columns.
         checked: NDArray[Any] = validate_data(
-            self, X, reset=reset, dtype=list(FLOATS), ensure_all_finite=False
+            self, from_elsewhere(X, name), reset=reset, dtype=list(FLOATS), ensure_all_finite=False
         )
         _check_features(checked, name)
         return checked
 
     def _labels(self, y: ArrayLike) -> tuple[NDArray[np.int64], Float | None]:
         """Return class numbers, and soft labels where those were given; set `classes_`."""
-        raw = np.asarray(y)
+        raw = as_array(y, "y")
+        if raw.dtype.kind == "S" or any(isinstance(label, bytes) for label in raw.flat[:1]):
+            raise InputError("y holds bytes: decode the labels first, y.astype(str)")
         if raw.ndim == 2 and raw.shape[1] > 1:
             soft = check_probs(raw, "y")
             self.classes_ = np.arange(soft.shape[1])
@@ -265,8 +312,10 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _class_weight(self) -> str | Float | None:
         """Return "balanced", or the weights of the classes in their order."""
+        if self.class_weight is None:
+            return None
         if not isinstance(self.class_weight, Mapping):
-            return self.class_weight
+            return check_choice(self.class_weight, ("balanced",), "class_weight")
         names = self.classes_.tolist()
         unknown = [label for label in self.class_weight if label not in names]
         if unknown:
@@ -287,7 +336,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if X_val is None:
             return None, None
         X = self._features(X_val, "X_val").astype(dtype, copy=False)
-        y = np.asarray(y_val)
+        y = column_or_1d(as_array(y_val, "y_val"))
         check_same_length(X_val=X, y_val=y)
         unknown = ~np.isin(y, self.classes_)
         if unknown.any():
@@ -388,8 +437,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         readers = self._readers()
         split = readers.predict_disagreement(self._logits(X), n_raters)
-        size = np.asarray(readers.panel_.panel_size if n_raters is None else n_raters)
-        if (size < 2).any():
+        size: Any = readers.panel_.panel_size if n_raters is None else n_raters
+        if (as_float(size, "n_raters") < 2).any():
             raise InputError(
                 "one reader cannot split: give n_raters, the readers of a panel of two or more"
             )
@@ -474,35 +523,48 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return probe
 
     @classmethod
-    def _restore(cls, about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        params = about.pop("params")
+    def _restore(
+        cls, saved: _Saved, arrays: dict[str, NDArray[Any]], about: dict[str, Any]
+    ) -> Self:
+        params = saved.params
         if isinstance(params.get("levels"), dict):
             params["levels"] = BetaLevels(**params["levels"])
         if isinstance(params.get("class_weight"), list):
             params["class_weight"] = dict(params["class_weight"])
         self = cls(**params)
-        self.classes_ = np.asarray(about.pop("classes"))
+        self.classes_ = np.asarray(saved.classes)
+        if self.classes_.ndim != 1 or len(np.unique(self.classes_)) != len(saved.classes):
+            raise InputError(
+                f"its classes are not distinct names or numbers: {saved.classes!r:.80}"
+            )
         for name in _ARRAYS:
             setattr(self, name, arrays.get(name))
-        for name, value in about.pop("fitted").items():
-            setattr(self, name, value)
+        for name in _NUMBERS:
+            if name in saved.fitted:
+                setattr(self, name, saved.fitted[name])
         self._check_weights()
         names = self.classes_.tolist()
         if "anchors_0" in arrays:
             self.anchors_ = {name: arrays[f"anchors_{c}"] for c, name in enumerate(names)}
-        saved = about.pop("calibrator")
-        self.calibrator_ = None if saved is None else from_dict(saved)
-        self.about_ = {name: value for name, value in about.items() if name != "format"}
+        self.calibrator_ = None if saved.calibrator is None else from_dict(saved.calibrator)
+        if self.calibrator_ is not None and self.calibrator_.n_classes_ != len(names):
+            raise InputError(
+                f"its calibrator is of {self.calibrator_.n_classes_} classes, the probe of {len(names)}"
+            )
+        self.about_ = about
         return self
 
     def _check_weights(self) -> None:
         """Fail where weights that were read do not fit the classes or are not finite."""
+        check_positive_int(self.n_features_in_, "n_features_in_")
         columns = 1 if len(self.classes_) == 2 else len(self.classes_)
-        expected = ((columns, self.n_features_in_), (columns,))
-        if (self.coef_.shape, self.intercept_.shape) != expected:
-            raise InputError(f"its weights have shape {self.coef_.shape}, not {expected[0]}")
-        for name in ("coef_", "intercept_"):
-            if not np.isfinite(getattr(self, name)).all():
+        shapes = {"coef_": (columns, self.n_features_in_), "intercept_": (columns,)}
+        for name, shape in shapes.items():
+            values = getattr(self, name)
+            if values is None or values.shape != shape or values.dtype.kind != "f":
+                found = "none" if values is None else f"{values.dtype} of shape {values.shape}"
+                raise InputError(f"{name} must be numbers of shape {shape}, got {found}")
+            if not np.isfinite(values).all():
                 raise InputError(f"{name} holds numbers that are not finite")
 
     def adopt(
@@ -769,14 +831,22 @@ def _usable(probs: Float) -> Float:
 def _seed(random_state: Any) -> int:
     """One whole number from whatever scikit-learn takes as `random_state`."""
     if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+        return check_positive_int(random_state, "random_state", least=0)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except (TypeError, ValueError):
+        raise InputError(
+            "random_state must be a whole number >= 0, a RandomState or None, got "
+            f"{reprlib.repr(random_state)}"
+        ) from None
 
 
 def _check_features(X: NDArray[Any], name: str) -> None:
     """Fail on NaN or infinite features, naming rows and columns; read in parts."""
+    largest = 0.0
     for start in range(0, len(X), CHUNK_ROWS):
-        bad = ~np.isfinite(X[start : start + CHUNK_ROWS])
+        part = X[start : start + CHUNK_ROWS]
+        largest, bad = max(largest, float(np.abs(part).max())), ~np.isfinite(part)
         if bad.any():
             where = np.zeros(len(X), dtype=bool)
             where[start : start + CHUNK_ROWS] = bad.any(axis=1)
@@ -785,6 +855,7 @@ def _check_features(X: NDArray[Any], name: str) -> None:
                 f"{name} must be finite, got NaN or infinity at {rows(where)}, {columns}. "
                 "Drop these cases or columns, or fill the values in."
             )
+    check_scale(largest, X.dtype, name)
 
 
 def as_json(value: Any) -> Any:
@@ -816,7 +887,6 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
     >>> type(again).__name__, bool((again.predict_proba(X) == probe.predict_proba(X)).all())
     ('LinearProbe', True)
     """
-    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     for name in (WEIGHTS, ABOUT):
@@ -825,16 +895,21 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
                 f"no fitted probe at {folder}: {name} is missing. "
                 "Run: scalecal fit FEATURES --method NAME --out DIR"
             )
+    saved = read_document(Path(folder, ABOUT), _Saved, advice=_AGAIN)
+    read_document(Path(folder, ABOUT), _About, advice=_AGAIN)
+    about = read_document(Path(folder, ABOUT), dict[str, Any])
+    if saved.format != FORMAT:
+        raise InputError(
+            f"{folder}: its probe has format {saved.format}, this version reads format {FORMAT}. {_AGAIN}"
+        )
+    with reading(Path(folder, WEIGHTS), "a safetensors file", advice=_AGAIN) as path:
+        check_limit(path.stat().st_size, "memory", f"{path}: its size")
+        arrays = load_file(path)
+    own = {name: about[name] for name in about if name not in _Saved.__struct_fields__}
     try:
-        about = json.loads(Path(folder, ABOUT).read_text(encoding="utf-8"))
-        arrays = load_file(Path(folder, WEIGHTS))
-        if about["format"] != FORMAT:
-            raise InputError(
-                f"it has format {about['format']}, this version reads format {FORMAT}: fit it again"
-            )
-        estimator = lookup(about.pop("estimator"), _ESTIMATORS, "estimator")
-        return estimator._restore(about, arrays)
-    except InputError as error:
-        raise InputError(f"{folder} does not hold a usable probe: {error}") from None
-    except (AttributeError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise InputError(f"{folder} does not hold a readable probe: {error!r}") from None
+        probe = lookup(saved.estimator, _ESTIMATORS, "estimator")._restore(saved, arrays, own)
+        probe.predict_proba(np.zeros((1, probe.n_features_in_)))
+    except Exception as error:  # whatever the files hold instead of a probe's entries
+        what = f"{error}" if isinstance(error, InputError) else repr(error)
+        raise InputError(f"{folder} does not hold a usable probe: {what}. {_AGAIN}") from None
+    return probe

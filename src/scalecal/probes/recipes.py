@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,11 +11,14 @@ from typing import Any
 from scalecal.checks import (
     InputError,
     ScalecalWarning,
+    check_above,
     check_choice,
+    check_number,
     check_positive_int,
     check_unit,
     lookup,
 )
+from scalecal.limits import check_count
 from scalecal.smoothing import SMOOTHINGS, Smoothing
 from scalecal.solvers import LOSSES
 from scalecal.synthesis import plan
@@ -114,18 +118,25 @@ max_epochs, min_steps, patience, decay, validation_share
         check_choice(self.initial, ("zero", "random"), "initial")
         check_choice(self.validation, ("stratified", "random"), "validation")
         check_choice(self.stop_on, ("labels", "targets"), "stop_on")
-        if isinstance(self.smoothing, str) and self.smoothing not in FROM_LABELS:
+        if self.smoothing is not None and not callable(self.smoothing):
             known = {**dict.fromkeys(FROM_LABELS), **SMOOTHINGS}
             lookup(self.smoothing, known, "smoothing")
-        for name in ("batch_size", "max_epochs", "patience"):
-            check_positive_int(getattr(self, name), name)
-        check_positive_int(self.min_steps, "min_steps", least=0)
+        check_count(self.batch_size, "batch_size", "cases")
+        check_count(self.max_epochs, "max_epochs", "steps")
+        check_positive_int(self.patience, "patience")
+        check_count(self.min_steps, "min_steps", "steps", least=0)
+        for name in ("union", "shuffled", "distinct_anchors", "warm_start"):
+            check_choice(getattr(self, name), (True, False), name)
+        if not isinstance(self.smoothing_options, Mapping | None):
+            raise InputError(
+                "smoothing_options must be a dict of options or None, got "
+                f"{reprlib.repr(self.smoothing_options)}"
+            )
         if check_unit(self.validation_share, "validation_share") == 1.0:
             raise InputError("validation_share must be below 1: something must be left to train on")
-        if not self.learning_rate > 0:
-            raise InputError(f"learning_rate must be above 0, got {self.learning_rate!r}")
+        check_above(self.learning_rate, "learning_rate")
         for name in ("gamma", "decay"):
-            if not getattr(self, name) >= 0:
+            if check_number(getattr(self, name), name) < 0:
                 raise InputError(f"{name} must not be negative, got {getattr(self, name)!r}")
         if self.synthesis is not None:
             # A plan of four cases: what `plan` refuses is refused before the first probe is trained.

@@ -25,7 +25,7 @@ def _panels(audit: Audit) -> list[dict[str, Any]]:
     drawn = []
     agreement = audit.meta["strata"] == "agreement"
     panels: list[Any] = plain(
-        [*reliability_facts(audit)[:_MOST_PANELS], *vote_reliability(audit)[:1]]
+        [*reliability_facts(audit, _MOST_PANELS), *vote_reliability(audit)[:1]]
     )
     for panel in panels:
         title = stratum_title(panel["stratum"], agreement)
@@ -46,10 +46,10 @@ def audit_html(audit: Audit) -> str:
     It brings its own colours, light and dark, and touches nothing outside itself, as a notebook wants it.
     """
     agreement = audit.meta["strata"] == "agreement"
-    used = shown_columns(audit.rows, SHOWN[1:])
+    used = shown_columns(audit.shown_rows, SHOWN[1:])
     body = [
         (stratum_title(row["name"], agreement), [cell(c.key, row.get(c.key)) for c in used])
-        for row in audit.rows
+        for row in audit.shown_rows
     ]
     colours = asset("shared.css").replace(":root", ".scalecal").replace("\n.", "\n.scalecal .")
     return str(
@@ -59,6 +59,7 @@ def audit_html(audit: Audit) -> str:
             panels=_panels(audit),
             titles=[column.title for column in used],
             body=body,
+            notes=[note for note in (audit.folded_note, *audit.notes) if note],
         )
     )
 

@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from scalecal.checks import InputError
+from scalecal.datasets.decoding import IMAGE_FORMATS
 from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import csv_text
 from scalecal.metrics.arguments import read_hard_event
@@ -87,7 +88,10 @@ def write_report(
     kind = (out.name == "report.html" and written_by(out.parent / "run.json")) or "report"
     check_output_file(out, kind=kind, inputs=inputs)
     read = read_runs(runs)
-    facts, cells = side_by_side(read), [cell for run in read for cell in run.cells]
+    facts = side_by_side(read)
+    cells = [
+        replace(cell, cases=cell.cases.with_largest_strata()) for run in read for cell in run.cells
+    ]
     if images is not None:
         named = (cell.cases.paths for cell in cells if cell.cases.paths is not None)
         check_images(images, [path for paths in named for path in paths])
@@ -96,7 +100,7 @@ def write_report(
     text = ""
     for detail in DETAILS:
         text = _page(facts, cells, tidy, detail, notes)
-        if len(text.encode("utf-8")) - thumbnails <= MOST_BYTES:
+        if len(text.encode("utf-8", "backslashreplace")) - thumbnails <= MOST_BYTES:
             break
     write_file(out, text, kind=kind, inputs=inputs)
     return out
@@ -292,7 +296,7 @@ def add_images(
     for case in wanted:
         # A path in a table must not lead out of the folder; links that lie inside are its owner's.
         file = Path(os.path.normpath(root / case["path"]))
-        if not any(map(file.is_relative_to, roots)) or not file.is_file():
+        if not any(map(file.is_relative_to, roots)) or not os.path.isfile(file):
             missing += 1
             continue
         relative = Path(os.path.relpath(file, out.resolve().parent)).as_posix()
@@ -300,13 +304,13 @@ def add_images(
         if full:
             continue
         try:
-            with Image.open(file) as image:
+            with Image.open(file, formats=IMAGE_FORMATS) as image:
                 if image.width * image.height > _MOST_PIXELS:
                     continue
                 image.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
                 buffer = io.BytesIO()
                 image.convert("RGB").save(buffer, "JPEG", quality=72)
-        except (OSError, ValueError, InputError):
+        except Exception:  # parsers of broken files raise nearly every kind of error
             missing += 1
             continue
         text = base64.b64encode(buffer.getvalue()).decode("ascii")

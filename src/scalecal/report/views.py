@@ -49,7 +49,9 @@ def svg(sheet: Drawing, *, decorative: bool = False) -> Markup:
 
 def data_uri(text: str) -> str:
     """CSV text as a link that needs no file."""
-    return "data:text/csv;base64," + base64.b64encode(text.encode("utf-8")).decode("ascii")
+    return "data:text/csv;base64," + base64.b64encode(
+        text.encode("utf-8", "backslashreplace")
+    ).decode("ascii")
 
 
 def cell_view(
@@ -561,11 +563,14 @@ def _surest_view(cell: Row, whose: str) -> dict[str, Any]:
             f"readers: {votes[of]} of {sum(votes)}" if votes else f"label: {classes[case['label']]}"
         )
         dots = _dots(votes, of, words) if votes else ""
+        before = case.get("before")
+        says = "says" if before is None else f"said {percent(before)}, now"
+        said = f"{says} {percent(case['p'])}".replace(" %", "\N{NO-BREAK SPACE}%")
         shown.append(
             {
                 **{k: case.get(k) for k in ("id", "thumbnail", "href")},
                 "dots": dots if isinstance(dots, Markup) else "",
-                "said": f"says {percent(case['p'])} {_class_name(classes[of], classes)}; {judged}",
+                "said": f"{said} {_class_name(classes[of], classes)}; {judged}",
             }
         )
     by_votes = any(case["votes"] for case in cell["surest"])

@@ -12,8 +12,9 @@ from sklearn.base import clone
 from scalecal import metrics
 from scalecal.calibrators import Calibrator, PanelCalibrator
 from scalecal.cases import Cases, Features
-from scalecal.checks import Float, InputError, Int
+from scalecal.checks import Float, InputError, Int, check_number
 from scalecal.inference.units import NORMAL_95
+from scalecal.limits import check_count
 from scalecal.panel import vote_moments
 from scalecal.probes import CrossFit, Trained, probabilities
 from scalecal.runs.cells import Prediction
@@ -38,6 +39,12 @@ class Readers:
     kappa: float | None = None
     vote_share: float | Sequence[float] | None = None
     panel_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kappa is not None:
+            check_number(self.kappa, "kappa", "lie in [-1, 1]")
+        if self.panel_size is not None:
+            check_count(self.panel_size, "panel_size", "readers")
 
     def published(self, cases: Cases) -> tuple[float | None, Any]:
         """Kappa and share of positive votes: as given, else those of these cases' votes."""

@@ -6,19 +6,23 @@ from the files of the cells alone, without training.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Factor, Predictions, Rows
-from scalecal.checks import Float, InputError, Int, check_labels, check_probs, rows
+from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
+from scalecal.io.boundary import reading
+from scalecal.io.documents import read_document
 from scalecal.io.store import output_folder, write_json
+from scalecal.io.tables import read_parquet
 from scalecal.metrics.reweighting import Reweighted
 from scalecal.panel import check_rho
 from scalecal.votes import STRATA, stratum_codes
@@ -27,9 +31,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BASELINE = "none"
+"""Name of the method that leaves a probe as it is."""
 PUBLISHED, VOTED = "panel-published", "panel-votes"
 """The panel without a vote, and with those of some cases."""
-"""Name of the method that leaves a probe as it is."""
+
+_AGAIN = "Make the run again, or copy it again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,7 +343,10 @@ def write_cell(folder: str | Path, cell: Cell, *, kind: str = "reproduce") -> No
 def _strings(table: pa.Table, name: str) -> NDArray[np.str_] | None:
     if name not in table.column_names:
         return None
-    return np.array([value or "" for value in table[name].to_pylist()], dtype=np.str_)
+    values = table[name].to_pylist()
+    if not all(value is None or isinstance(value, str) for value in values):
+        raise InputError(f"column {name!r} must hold text, got {table[name].type}")
+    return np.array([value or "" for value in values], dtype=np.str_)
 
 
 def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
@@ -349,9 +358,7 @@ def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
 
 
 def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Prediction]:
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path, read_dictionary=["method", "id"])
+    table = read_parquet(path, factors=["method", "id"])
     table = table.unify_dictionaries().combine_chunks()
     if table.num_rows == 0:
         return {}
@@ -360,7 +367,7 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
     if raw is None:
         wanted = ", ".join(_prob_columns("p", n_classes))
         raise InputError(f"{path} lacks a column: {wanted} are expected for {n_classes} classes")
-    probs = check_probs(raw, f"p in {path.name}")
+    probs = check_probs(raw, "p")
     place = {name: i for i, name in enumerate(cases.names.tolist())}
     case, method = (table[c].chunk(0) for c in ("id", "method"))
     known = np.array([place.get(name, -1) for name in case.dictionary.to_pylist()], np.int64)
@@ -390,9 +397,7 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
 
 
 def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path)
+    table = read_parquet(path)
     ids, votes = _strings(table, "id"), None
     if ids is None or "label" not in table.column_names:
         raise InputError(f"{path} needs the columns id and label")
@@ -425,16 +430,89 @@ def read_cell(folder: str | Path) -> Cell:
     for name in ("run.json", "cases.parquet", "predictions.parquet"):
         if not (folder / name).is_file():
             raise InputError(f"no cell at {folder}: {name} is missing")
-    meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    meta = read_meta(folder)
     dataset, encoder = meta.get("dataset") or {}, meta.get("encoder") or {}
-    classes = [str(c) for c in dataset.get("classes") or ()]
-    if len(classes) < 2:
+    classes = dataset.get("classes") or []
+    if len(set(classes)) != len(classes) or len(classes) < 2:
         raise InputError(f"{folder / 'run.json'} names no classes: dataset.classes must list them")
-    cases = _read_cases(folder / "cases.parquet", classes)
-    return Cell(
-        dataset=str(dataset.get("name", folder.name)),
-        encoder=str(encoder.get("name", "")),
-        cases=cases,
-        predictions=_read_predictions(folder / "predictions.parquet", cases),
-        meta=meta,
-    )
+    # Inside `reading`, because each column is found to be of another type only where it is used.
+    with _part(folder / "cases.parquet", "the cases of a run") as path:
+        cases = _read_cases(path, classes)
+    with _part(folder / "predictions.parquet", "the predictions of a run") as path:
+        predictions = _read_predictions(path, cases)
+    with in_file(str(folder)):
+        return Cell(
+            dataset=dataset.get("name", folder.name),
+            encoder=encoder.get("name", ""),
+            cases=cases,
+            predictions=predictions,
+            meta=meta,
+        )
+
+
+@contextmanager
+def _part(path: Path, what: str) -> Iterator[Path]:
+    with reading(path, what, advice=_AGAIN), in_file(str(path)):
+        yield path
+
+
+class _Shift(msgspec.Struct):
+    train: str
+    test: str
+
+
+class _Dataset(msgspec.Struct):
+    name: str = ""
+    classes: list[str] = []
+    data: str | None = None
+    sha256: str = ""
+    n: int = 0
+    shift: _Shift | None = None
+
+
+class _Encoder(msgspec.Struct):
+    name: str = ""
+
+
+class _Options(msgspec.Struct):
+    n_bins: int | None = None
+    n_resamples: int | None = None
+    seed: int | None = None
+    prevalence: float | None = None
+
+
+class _Calibration(msgspec.Struct):
+    after: str
+    about: dict[str, str]
+
+
+class _Meta(msgspec.Struct):
+    """What ``run.json`` holds, as far as anything reads it."""
+
+    kind: str = ""
+    title: str | None = None
+    version: str = ""
+    command: list[str] = []
+    options: _Options | None = None
+    calibration: _Calibration | None = None
+    files: dict[str, Any] | None = None
+    preset: str | None = None
+    stand_in: list[str] = []
+    seeds: list[int] = []
+    dataset: _Dataset | None = None
+    encoder: _Encoder | None = None
+    methods: list[str] = []
+    variants: dict[str, str] = {}
+    notes: list[str] | None = None
+    packages: dict[str, str] | None = None
+    settings: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    capped: dict[str, int] = {}
+    trained_with: list[int] = []
+    cells: list[str] = []
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """Return what ``run.json`` of a run folder says, after a look at the type of every entry."""
+    read_document(folder / "run.json", _Meta, advice=_AGAIN)
+    return read_document(folder / "run.json", dict[str, Any])

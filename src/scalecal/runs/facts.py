@@ -32,7 +32,7 @@ from scalecal.calibrators import (
 )
 from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fold_numbers
-from scalecal.cases import Predictions
+from scalecal.cases import MOST_STRATA, Predictions
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.inference.units import student_error
@@ -192,6 +192,7 @@ def compare_cell(
     ['none', 'temperature']
     """
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    cell = replace(cell, cases=cell.cases.with_largest_strata())
     cell, derived = with_remedies(_main_methods(cell))
     base = cell.baseline
     # Nulls, scores, changes and all the rest take about as long.
@@ -715,10 +716,10 @@ REMEDIES: dict[str, tuple[Calibrator, str]] = {
 # What the figures show
 
 
-def reliability_facts(audit: Audit) -> list[Row]:
+def reliability_facts(audit: Audit, most: int = MOST_STRATA + 1) -> list[Row]:
     """One panel per stratum of the audited seed: bins, counts, consistency bars, null."""
     panels = []
-    for row in audit.rows:
+    for row in audit.shown_rows[:most]:
         if not row["n"]:
             continue
         panel = {"stratum": row["name"], **{k: row[k] for k in ("n", "ece", "floor")}}
@@ -1029,6 +1030,7 @@ def _surest(cell: Cell, method: str) -> list[Row]:
     top, excess = _excess(cell, table)
     votes, paths = cell.cases.votes, cell.cases.paths
     first = np.argsort(-excess, kind="stable")[:SUREST_LISTED]
+    before = None if method == cell.baseline else _mean_probs(cell, cell.baseline)
     return [
         {
             "id": str(cell.cases.names[i]),
@@ -1036,6 +1038,7 @@ def _surest(cell: Cell, method: str) -> list[Row]:
             "votes": None if votes is None or not votes[i].any() else votes[i].tolist(),
             "shown_class": int(top[i]),
             "p": float(table[i, top[i]]),
+            "before": None if before is None else float(before[i, top[i]]),
             "path": None if paths is None else str(paths[i]) or None,
         }
         for i in first[excess[first] > 0].tolist()

@@ -15,15 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from scalecal import __version__
 from scalecal.auditing.audits import Audit
-from scalecal.checks import InputError
+from scalecal.checks import InputError, in_file
+from scalecal.io.boundary import reading
+from scalecal.io.documents import read_document
 from scalecal.io.store import (
     file_hash,
+    is_own,
     output_folder,
-    was_changed,
+    plain,
     write_csv,
     write_file,
     write_json,
@@ -31,7 +35,7 @@ from scalecal.io.store import (
     written_by,
 )
 from scalecal.runs import wording
-from scalecal.runs.cells import Cell, Prediction, read_cell, write_cell
+from scalecal.runs.cells import Cell, Prediction, read_cell, read_meta, write_cell
 from scalecal.runs.facts import Comparison, compare_cell, with_remedies
 from scalecal.votes import STRATA
 
@@ -157,12 +161,14 @@ def write_audit_run(
     with output_folder(out, kind="audit", inputs=inputs, replace=True) as folder:
         audit.to_json(folder / "audit.json")
         write_csv(audit.to_frame(), folder / "audit.csv")
+        whole = audit.predictions.cases
+        audit = audit.with_largest_strata()
         write_csv(audit.decision_curve(), folder / "decision.csv")
         save(audit.plot(), folder / "reliability")
         answers = audit.predictions
         if audit.times is None and len(answers) <= MOST_KEPT:
             own = Prediction(np.arange(len(answers)), answers.p, answers.p_reader, answers.rho)
-            cell = Cell(dataset, "model", answers.cases, {("model", 0): own})
+            cell = Cell(dataset, "model", whole, {("model", 0): own})
             meta = run_meta(
                 cell,
                 kind="audit",
@@ -189,15 +195,15 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _facts_text(folder: Path, facts: Mapping[str, Any]) -> str:
     about = {"format": _FORMAT, "version": __version__, "made_from": _hashes(folder)}
-    return json.dumps(about | dict(facts), allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(plain(about | dict(facts)), allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _stored_facts(folder: Path) -> dict[str, Any] | None:
     """Return the facts stored beside a cell, if they are of its present files and were not edited."""
-    if was_changed(folder / FACTS):
+    if not is_own(folder / FACTS):
         return None
-    facts = _read_json(folder / FACTS)
-    if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
+    facts = read_document(folder / FACTS, dict[str, Any])
+    if facts.get("format") != _FORMAT:
         return None
     return facts if facts.get("made_from") == _hashes(folder) else None
 
@@ -241,13 +247,21 @@ class Run:
         return self.info.get("title") or self.folder.name
 
 
-def _read_json(path: Path) -> Any:
+class _Claim(msgspec.Struct):
+    """What ``claims.json`` holds of each claim, as far as the page shows it."""
+
+    id: str
+    claim: str
+    verdict: str
+    kind: str = ""
+    main: bool = False
+
+
+def _read_claims(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
+        return []
+    read_document(path, list[_Claim])
+    return read_document(path, list[dict[str, Any]])
 
 
 def _cell_folders(folder: Path) -> list[Path]:
@@ -279,20 +293,23 @@ def _read_run(folder: Path) -> Run:
     shown = [(place, cell) for place, cell in every if cell.shift is None] or every
     # Data with strata first: they are what a reader comes for.
     shown.sort(key=lambda pair: not pair[1].stratum_names)
-    info = _read_json(folder / "run.json") or shown[0][1].meta
+    info = read_meta(folder) if (folder / "run.json").is_file() else shown[0][1].meta
     if len(shown) < len(every):
         note = (
             f"{len(every) - len(shown)} models tested elsewhere than trained are not on this page: "
             "see the run's tables/shift.md and figures/shift.svg."
         )
         info = {**info, "notes": [*(info.get("notes") or ()), note]}
+    with in_file(str(folder)):
+        cells = tuple(with_remedies(cell)[0] for _, cell in shown)
+        facts = tuple(_facts_of(place, cell) for place, cell in shown)
     return Run(
         folder,
         info,
-        tuple(with_remedies(cell)[0] for _, cell in shown),
-        tuple(_facts_of(place, cell) for place, cell in shown),
+        cells,
+        facts,
         tuple(place for place, _ in shown),
-        _read_json(folder / "claims.json") or [],
+        _read_claims(folder / "claims.json"),
     )
 
 
@@ -384,10 +401,11 @@ def results_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> pd.DataFrame:
         if not (place / "results.csv").is_file():
             frames.append(mean_results([cell]))
             continue
-        # "none" is the name of a method here, never a missing value.
-        table = pd.read_csv(place / "results.csv", keep_default_na=False, na_values=[""])
-        table = table[table["method"].isin(cell["methods"])]
-        table.insert(0, "model", cell["name"])
+        with reading(place / "results.csv", "the results of a run") as path:
+            # "none" is the name of a method here, never a missing value.
+            table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            table = table[table["method"].isin(cell["methods"])]
+            table.insert(0, "model", cell["name"])
         frames.append(table)
     return pd.concat(frames, ignore_index=True)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
@@ -44,8 +45,11 @@ from scalecal.checks import (
     check_positive_int,
     check_probs,
 )
+from scalecal.io.boundary import reading
+from scalecal.io.documents import parse_document
 from scalecal.io.store import plain
 from scalecal.io.text import change_text, number
+from scalecal.limits import check_limit
 from scalecal.metrics.arguments import as_table
 from scalecal.panel import PRIOR_SD_SHIFTED, check_sizes, split_probability
 from scalecal.runs import wording
@@ -164,28 +168,24 @@ class Recalibrator:
     def from_json(cls, text: str, *, source: str = "this text") -> Self:
         """Return what `to_json` wrote; anything else is an error."""
         try:
-            saved = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"{source} is not JSON ({error}): {_EXPECTED}") from None
-        if not isinstance(saved, dict) or saved.get("kind") != _KIND:
-            raise InputError(f"{source} does not hold a calibrator: {_EXPECTED}")
-        if saved.get("format") != _FORMAT:
-            raise InputError(
-                f"{source} has the format {saved.get('format')!r}, but this version of scalecal "
-                f"({__version__}) reads {_FORMAT}: run scalecal calibrate again"
-            )
-        try:
-            classes = tuple(map(str, saved["classes"]))
-            calibrator = from_dict(saved["calibrator"])
-            two = len(classes) == 2
-            calibrator.predict_proba(np.zeros(1) if two else np.zeros((1, len(classes))))
-        except (InputError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InputError(
-                f"{source} was changed or is not whole ({type(error).__name__}: {error}): {_EXPECTED}"
-            ) from None
-        known = ("kind", "format", "chosen", "classes", "calibrator")
-        about = {key: value for key, value in saved.items() if key not in known}
-        return cls(calibrator, classes, str(saved.get("chosen", calibrator.name)), about)
+            whole = parse_document(text, dict[str, Any])
+            if whole.get("kind") != _KIND:
+                raise InputError("it does not hold a calibrator")
+            if whole.get("format") != _FORMAT:
+                raise InputError(
+                    f"it has the format {whole.get('format')!r}, but this version of scalecal "
+                    f"({__version__}) reads {_FORMAT}: run scalecal calibrate again"
+                )
+            saved = parse_document(text, _Saved)
+            calibrator = from_dict(saved.calibrator)
+            if calibrator.n_classes_ != len(saved.classes):
+                raise InputError(
+                    f"it names {len(saved.classes)} classes, its calibrator is of {calibrator.n_classes_}"
+                )
+        except InputError as error:
+            raise InputError(f"{source}: {error}. {_EXPECTED}") from None
+        about = {key: value for key, value in whole.items() if key not in _Saved.__struct_fields__}
+        return cls(calibrator, tuple(saved.classes), saved.chosen, about)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -193,14 +193,23 @@ class Recalibrator:
         path = Path(path)
         if path.is_dir():
             path = path / "calibrator.json"
-        try:
+        with reading(path, "a calibrator"):
+            check_limit(path.stat().st_size, "json", f"{path}: its size")
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read {path}: {error}") from None
         return cls.from_json(text, source=str(path))
 
 
-_EXPECTED = "expected the calibrator.json that scalecal calibrate wrote"
+_EXPECTED = "Expected the calibrator.json that scalecal calibrate wrote"
+
+
+class _Saved(msgspec.Struct):
+    """What ``calibrator.json`` holds of the calibrator."""
+
+    kind: str
+    format: int
+    chosen: str
+    classes: list[str]
+    calibrator: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -366,7 +366,8 @@ class Group:
                 cases = _Synthetic(self.data, mixtures, self.scaling, columns, most)
                 self.synthetic.append(cases)
         self.buffer = self.data.room(min(self.batch_size, self.n_real), self.data.n_features)
-        self.logits = self.data.room(self.weights.shape[0], self.batch_size)
+        most = min(self.batch_size, self.n_real + self.n_synthetic)
+        self.logits = self.data.room(self.weights.shape[0], most)
 
     def _column_value(self, values: list[float]) -> Any:
         """One number if all probes agree, else one per column as a (columns, 1) array."""

@@ -17,6 +17,7 @@ from scalecal import __version__
 from scalecal.cases import Cases
 from scalecal.checks import InputError, Int, lookup
 from scalecal.features.encoding import pick_device, pick_precision
+from scalecal.io.documents import read_document
 from scalecal.io.store import Store, output_folder, plain, write_csv
 from scalecal.paper.finetuning.label_kinds import LABEL_KINDS, smoothing_strengths, training_targets
 from scalecal.paper.finetuning.pixels import Pixels, case_keys
@@ -267,8 +268,7 @@ def _collect(
 
     order = [kind.method for kind in LABEL_KINDS.values()]
     results = [
-        json.loads(file.read_text(encoding="utf-8"))
-        for file in (store.path / "finished").glob("*.json")
+        read_document(file, dict[str, Any]) for file in (store.path / "finished").glob("*.json")
     ]
     results.sort(key=lambda r: (order.index(r["method"]), r["seed"]))
     place = {name: i for i, name in enumerate(cases.names.tolist())}

@@ -1,0 +1,87 @@
+"""
+A decision curve
+================
+
+Calibration is not an end in itself. If a nodule is followed up from a probability of 20 % on, a model that says 25 %
+where the truth is 5 % sends people to needless scans. A decision curve puts that into one unit: true positives won,
+less false positives at the rate that the threshold itself implies.
+"""
+
+# %%
+# Naive Bayes on lung nodules, as it is and mended; test patients are new.
+
+from sklearn.naive_bayes import GaussianNB
+
+from scalecal import calibrate
+from scalecal.datasets import load_lidc
+from scalecal.splits import split
+
+data = load_lidc()
+part = split(data.y, groups=data.groups, shares=(0.5, 0.0, 0.5), seed=0)
+train, test = data.take(part == "train"), data.take(part == "test")
+p = GaussianNB().fit(train.X, train.y).predict_proba(test.X)[:, 1]
+result = calibrate(test.y, p, groups=test.groups, n_resamples=300)
+
+# %%
+# Every audit has its curve, with intervals over patients. The gain is over the better of two policies that need no
+# model: follow up everyone, or no one.
+
+curve = result.after.decision_curve()
+at = curve[curve["threshold"].isin([0.1, 0.2, 0.5])]
+print(
+    at[
+        [
+            "threshold",
+            "treated",
+            "net_benefit",
+            "treat_all",
+            "gain",
+            "gain_low",
+            "gain_high",
+        ]
+    ]
+    .round(3)
+    .to_string(index=False)
+)
+
+# %%
+# The mended model is worth using at thresholds where the original is not.
+
+import matplotlib.pyplot as plt
+
+fig, axis = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
+first = result.before.decision_curve()
+axis.plot(
+    curve["threshold"],
+    curve["treat_all"],
+    color="0.6",
+    lw=1.2,
+    label="follow up everyone",
+)
+axis.axhline(0, color="0.2", lw=1.2, label="follow up no one")
+axis.fill_between(
+    curve["threshold"],
+    curve["net_benefit_low"],
+    curve["net_benefit_high"],
+    color="C0",
+    alpha=0.15,
+    lw=0,
+)
+axis.plot(
+    first["threshold"],
+    first["net_benefit"],
+    color="C1",
+    lw=2,
+    label="the model as it is",
+)
+axis.plot(
+    curve["threshold"], curve["net_benefit"], color="C0", lw=2, label="mended"
+)
+top = float(curve["net_benefit_high"].max())
+axis.set(
+    ylim=(-0.25 * top, 1.08 * top),
+    xlim=(0, 1),
+    xlabel="follow up from this probability on",
+    ylabel="net benefit",
+)
+axis.legend()

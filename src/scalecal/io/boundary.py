@@ -1,0 +1,136 @@
+"""The one place where files of others are opened: a library's failure becomes one clear sentence.
+
+Libraries fail on damaged files in their own ways (an ArrowKeyError, a zlib.error, a RuntimeError of
+HDF5, a RecursionError of a parser). Every reader makes its calls of them inside `reading`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+
+from scalecal.checks import InputError, MissingPackageError
+
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def check_file(path: str | os.PathLike[str], what: str = "a file") -> Path:
+    """Return a path that is a plain file and may be read; pipes and devices are never opened.
+
+    Examples
+    --------
+    >>> check_file("/dev/null", "a Parquet file")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: /dev/null is a device, expected a Parquet file
+    """
+    path = Path(path)
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise InputError(f"{path} is a link to a file that is not there") from None
+        raise InputError(f"no file at {path}") from None
+    except ValueError as error:  # a zero byte in the name
+        raise InputError(f"cannot read {os.fspath(path)!r}: {error}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    for is_kind, kind in (*_KINDS, (stat.S_ISDIR, "a folder")):
+        if is_kind(mode):
+            raise InputError(f"{path} is {kind}, expected {what}")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"cannot read {path}: Permission denied")
+    return path
+
+
+def inside(folder: Path, name: str, named_by: str | os.PathLike[str]) -> Path:
+    """Return a file that another one names, which must lie in a folder: no path leads out of it.
+
+    Examples
+    --------
+    >>> inside(Path("features"), "../other.npy", "features/manifest.json")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: features/manifest.json names '../other.npy', which is outside its folder
+    """
+    path = folder / name
+    try:
+        leads_out = not path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a name too long, a zero byte
+        leads_out = True
+    if leads_out or PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+        raise InputError(f"{named_by} names {name!r}, which is outside its folder")
+    return path
+
+
+@contextmanager
+def reading(
+    path: str | os.PathLike[str], what: str, *, advice: str = "", checked: bool = False
+) -> Iterator[Path]:
+    """Open a file by a library's calls: whatever they raise becomes one `InputError`.
+
+    Keep the block narrow: a fault of our own inside it would be taken for the file's.
+
+    Parameters
+    ----------
+    path
+        The file; it must be plain and readable (`check_file`), unless `checked` says that it was looked
+        at, or is a folder that the library opens by itself.
+    what
+        What the file should be: "a Parquet file".
+    advice
+        What to do, as a sentence.
+
+    Examples
+    --------
+    >>> import json, tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".json") as file:
+    ...     with reading(file.name, "a JSON file", advice="Write it again."):
+    ...         json.loads("{")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: /...json cannot be read as a JSON file: Expecting ... Write it again.
+    """
+    path = Path(path) if checked else check_file(path, what)
+    try:
+        yield path
+    except (InputError, MissingPackageError):
+        raise
+    except MemoryError:
+        raise InputError(
+            f"{path} does not fit into the memory: read it in parts, or on a larger machine"
+        ) from None
+    except Exception as error:
+        found = failure(error)
+        raise InputError(
+            f"{path} cannot be read as {what}: {found}{'.' if advice else ''}"
+            f"{' ' if advice else ''}{advice}"
+        ) from None
+
+
+def failure(error: BaseException) -> str:
+    """Say in one line what a library's exception says.
+
+    Examples
+    --------
+    >>> failure(KeyError("x")), failure(RecursionError("maximum depth")), failure(EOFError())
+    ("KeyError: 'x'", 'it is nested too deeply', 'it ends too early')
+    """
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = " ".join(str(error).split())[:200].rstrip(".")
+    if isinstance(error, EOFError):
+        return text or "it ends too early"
+    if not text or isinstance(error, LookupError):
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text

@@ -1,0 +1,95 @@
+"""Our own JSON files, validated: a message names the file, the key and what was expected there.
+
+Each document is a `msgspec.Struct` that stands beside the code that writes it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+import msgspec
+
+from scalecal.checks import InputError
+from scalecal.io.boundary import check_file
+from scalecal.limits import check_limit
+
+T = TypeVar("T")
+
+_LONGEST = 300  # characters of a message, which may quote what it found
+
+
+def read_document(path: str | os.PathLike[str], kind: type[T], *, advice: str = "") -> T:
+    """Read a JSON file as a document of one kind.
+
+    Parameters
+    ----------
+    path
+        The file.
+    kind
+        A `msgspec.Struct`, or any type that msgspec knows.
+    advice
+        What to do where the file is wrong, as a sentence.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, it is no JSON, or a key is missing or of another type.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> class Settings(msgspec.Struct):
+    ...     epochs: int
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "settings.json")
+    >>> _ = path.write_text('{"epochs": "many"}')
+    >>> read_document(path, Settings)
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: ...settings.json: Expected `int`, got `str` - at `$.epochs`
+    """
+    path = check_file(path, "a JSON file")
+    check_limit(path.stat().st_size, "json", f"{path}: its size")
+    try:
+        return parse_document(path.read_bytes(), kind)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}{'. ' if advice else ''}{advice}") from None
+
+
+def check_document(
+    path: str | os.PathLike[str], content: object, kind: type[T], *, advice: str = ""
+) -> T:
+    """Return what was read from a JSON file as a document of one kind; see `read_document`.
+
+    Examples
+    --------
+    >>> check_document("a.json", {"n": "x"}, dict[str, int])
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: a.json: Expected `int`, got `str` - at `$[...]`
+    """
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        said = str(error)[:_LONGEST]
+        raise InputError(f"{path}: {said}{'. ' if advice else ''}{advice}") from None
+
+
+def parse_document(text: str | bytes, kind: type[T]) -> T:
+    """Parse JSON text as a document of one kind; see `read_document`.
+
+    Examples
+    --------
+    >>> parse_document('{"a": 1}', dict[str, int])
+    {'a': 1}
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise InputError(str(error)[:_LONGEST]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"not a JSON file ({error})") from None
+    except RecursionError:
+        raise InputError("not a file of scalecal's: it is nested too deeply") from None

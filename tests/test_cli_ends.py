@@ -1,0 +1,146 @@
+"""How the command line ends: one line on standard error, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from scalecal import progress
+from scalecal.cli.app import main, unexpected
+from scalecal.io import case_tables
+from scalecal.limits import LIMITS, VARIABLE, check_limit, limit
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command line as a terminal would; returns its exit code and both outputs."""
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["scalecal", *map(str, args)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        with pytest.raises(SystemExit) as end:
+            main()
+        return (end.value.code or 0, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("id,p,label\n" + "".join(f"c{i},0.{i % 9 + 1},{i % 2}\n" for i in range(40)))
+    return path
+
+
+def raising(error):
+    def read(*_, **__):
+        raise error
+
+    return read
+
+
+def test_a_fault_of_our_own_is_one_line_and_a_log(run, table, monkeypatch, tmp_path):
+    monkeypatch.setattr("scalecal.io.read_predictions", raising(ZeroDivisionError("a\nb\x1b[2J")))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code, out, err = run("audit", table)
+    assert (code, out) == (70, "")
+    assert err.count("\n") == 1
+    assert "\x1b" not in err
+    assert "ZeroDivisionError: a" in err
+    (log,) = tmp_path.glob("scalecal-*.log")
+    assert str(log) in err
+    assert "Traceback" in log.read_text()
+
+
+def test_debug_prints_the_traceback(table, monkeypatch):
+    monkeypatch.setattr("scalecal.io.read_predictions", raising(ZeroDivisionError("x")))
+    monkeypatch.setattr(sys, "argv", ["scalecal", "audit", str(table), "--debug"])
+    with pytest.raises(ZeroDivisionError):
+        main()
+
+
+def test_a_log_that_cannot_be_written_is_no_second_fault(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    assert "--debug" in unexpected(KeyError("x"))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "the memory does not suffice"),
+        (PermissionError(13, "Permission denied", "secret.csv"), "secret.csv: Permission denied"),
+    ],
+)
+def test_the_machine_s_refusals_are_told_in_one_line(run, table, monkeypatch, error, said):
+    monkeypatch.setattr("scalecal.io.read_predictions", raising(error))
+    monkeypatch.setitem(main.__globals__, "_close_output", lambda: None)
+    code, _, err = run("audit", table)
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_ctrl_c_says_how_far_it_was_and_that_nothing_was_written(run, table, monkeypatch):
+    def interrupted(*_, **__):
+        with progress.Progress(1.0, unit="", title="auditing", show=False) as bar:
+            bar.advance(0.5)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalecal.auditing.audits.audit_predictions", interrupted)
+    code, _, err = run("audit", table, "--quiet")
+    assert code == 130
+    assert err == (
+        "interrupted (auditing: 50.0%): no result was written. Run the same command to begin again\n"
+    )
+
+
+def test_ctrl_c_in_work_that_resumes_says_how_to_go_on(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("scalecal.encoders.get_encoder", raising(KeyboardInterrupt()))
+    rows = "".join(f"{name},{name}.png,{k % 2}\n" for k, name in enumerate("abcd"))
+    (tmp_path / "images.csv").write_text(f"id,path,label\n{rows}")
+    for name in "abcd":
+        (tmp_path / f"{name}.png").touch()
+    code, _, err = run(
+        "extract", f"table:{tmp_path / 'images.csv'}", "uni", "--out", tmp_path / "features"
+    )
+    assert code == 130, err
+    assert "Run the same command to go on" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device on this system")
+def test_a_full_device_behind_standard_output_is_told():
+    code = "import sys; sys.argv = ['scalecal', 'methods']; from scalecal.cli import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr == "error: standard output: No space left on device\n"
+
+
+def test_a_limit_is_raised_by_the_option_and_only_for_that_command(run, table, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "scalecal.io.read_predictions",
+        lambda *a, **k: seen.append(limit("bins")) or case_tables.read_predictions(*a, **k),
+    )
+    before = os.environ.get(VARIABLE)
+    assert run("audit", table, "--limit", "bins=1e9", "--resamples", "20")[0] == 0
+    assert seen == [10**9]
+    assert limit("bins") == LIMITS["bins"]
+    assert os.environ.get(VARIABLE) == before
+    assert "unknown limit 'bin'" in run("audit", table, "--limit", "bin=1")[2]
+    assert "NAME=NUMBER" in run("audit", table, "--limit", "bins=many")[2]
+
+
+def test_the_message_of_a_limit_names_an_option_that_lifts_it(monkeypatch):
+    with pytest.raises(ValueError, match="the limit is") as refused:
+        check_limit(LIMITS["pixels"] + 1, "pixels", "x.png: its size")
+    option = str(refused.value).split("--limit ")[1].split()[0]
+    monkeypatch.setenv(VARIABLE, option)
+    assert check_limit(LIMITS["pixels"] + 1, "pixels", "x.png: its size")
