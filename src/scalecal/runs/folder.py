@@ -161,21 +161,19 @@ def write_audit_run(
     with output_folder(out, kind="audit", inputs=inputs, replace=True) as folder:
         audit.to_json(folder / "audit.json")
         write_csv(audit.to_frame(), folder / "audit.csv")
-        whole = audit.predictions.cases
-        audit = audit.with_largest_strata()
         write_csv(audit.decision_curve(), folder / "decision.csv")
         save(audit.plot(), folder / "reliability")
         answers = audit.predictions
         if audit.times is None and len(answers) <= MOST_KEPT:
             own = Prediction(np.arange(len(answers)), answers.p, answers.p_reader, answers.rho)
-            cell = Cell(dataset, "model", whole, {("model", 0): own})
+            cell = Cell(dataset, "model", answers.cases, {("model", 0): own})
             meta = run_meta(
                 cell,
                 kind="audit",
                 title=f"Audit of {dataset}",
                 command=command,
                 options={**(options or {}), "prevalence": audit.meta.get("prevalence")},
-                notes=audit.notes,
+                notes=audit.shown_notes,
                 fingerprint=str(audit.meta["data_sha256"]),
             )
             cell = replace(cell, meta=meta)
