@@ -4,17 +4,20 @@ Simulated readers, so that nothing in them belongs to anybody:
 - `predictions.csv`: 600 predictions of an over-confident model, with seven readers' votes;
 - `votes.csv`: the same votes one per row (id, rater, label);
 - `features.npz`: embeddings of 900 cases with labels, votes and patients.
+
+And `figures/`: 24 of the thumbnails of AtNorM-MD that the package ships (MIT licence; see README.md there).
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from scalecal.datasets import simulate
+from scalecal.datasets import load_atnorm_md, simulate
 
 
 def main(target: Path) -> None:
@@ -52,6 +55,15 @@ def main(target: Path) -> None:
         group=np.array([f"patient-{g}" for g in data.groups]),
         id=np.array([f"tile-{i:04d}" for i in range(900)]),
     )
+    shown = load_atnorm_md()
+    assert shown.images is not None
+    assert shown.cases.y is not None
+    label = dict(zip(shown.cases.names.tolist(), shown.cases.y.tolist(), strict=True))
+    files = sorted(Path(shown.images).glob("*.jpg"), key=lambda file: int(file.stem))
+    for number, name in enumerate(shown.cases.classes):
+        (target / "figures" / name).mkdir(parents=True, exist_ok=True)
+        for file in [file for file in files if label[file.stem] == number][:12]:
+            shutil.copyfile(file, target / "figures" / name / file.name)
 
 
 if __name__ == "__main__":

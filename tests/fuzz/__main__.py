@@ -3,6 +3,7 @@
 ``python -m tests.fuzz``                runs the next cases of every surface (``-n``, ``-j``, ``--only``)
 ``python -m tests.fuzz SURFACE NUMBER`` runs one case again and prints how it ended
 ``python -m tests.fuzz --table``        prints the table of everything that was run
+``python -m tests.fuzz --write FILE``   puts it into a document, in place of the last one
 ``python -m tests.fuzz --again``        runs the cases again that failed, and counts them anew
 
 What was run is kept in ``runs/fuzz``: a stopped run goes on where it was.
@@ -159,6 +160,7 @@ def main() -> None:
     parser.add_argument("-j", type=int, default=1, help="processes")
     parser.add_argument("--only", help="surfaces, with commas between")
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into a document")
     parser.add_argument("--again", action="store_true", help="run again what failed")
     parser.add_argument(
         "--kept", type=Path, default=KEPT, metavar="DIR", help="where results are kept"
@@ -179,6 +181,9 @@ def main() -> None:
     if options.table:
         print(record.table(titles))
         return
+    if options.write is not None:
+        options.write.write_text(replaced(options.write.read_text(), record.table(titles)))
+        return
     only = options.only.split(",") if options.only else list(SURFACES)
     try:
         if options.again:
@@ -193,6 +198,16 @@ def main() -> None:
     sys.exit(
         any(count for c in record.counts.values() for kind, count in c.items() if kind not in GOOD)
     )
+
+
+MARK = "<!-- printed by python -m tests.fuzz --table -->\n"
+
+
+def replaced(document: str, table: str) -> str:
+    """Put a table into a document where its mark stands, up to the next empty line."""
+    before, _, after = document.partition(MARK)
+    _, _, rest = after.partition("\n\n")
+    return f"{before}{MARK}{table}\n\n{rest}"
 
 
 def _run_more(record: Record, shares: dict[str, float], n: int, jobs: int) -> None:

@@ -120,9 +120,9 @@ def memory_folder() -> str | None:
 class Bench:
     """A surface with its inputs, on which cases are run one after the other."""
 
-    def __init__(self, name: str, surface: Surface) -> None:
+    def __init__(self, name: str, surface: Surface, home: str | None = None) -> None:
         self.name, self.surface = name, surface
-        self.folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=memory_folder()))
+        self.folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=home or memory_folder()))
         seeds, self._place = self.folder / "seeds", self.folder / "case"
         seeds.mkdir()
         with _still():

@@ -94,6 +94,12 @@ def test_commands_are_judged_by_exit_code_and_message(tmp_path):
     assert judge(lambda: command("methods")).kind == FINE
 
 
+def test_the_table_is_put_into_a_document():
+    from tests.fuzz.__main__ import MARK, replaced
+
+    assert replaced(f"a\n\n{MARK}old\nold\n\nb\n\nc\n", "new") == f"a\n\n{MARK}new\n\nb\n\nc\n"
+
+
 def test_a_run_goes_on_where_it_was(tmp_path):
     from tests.fuzz.__main__ import Record
 

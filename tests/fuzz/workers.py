@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import shutil
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator
@@ -12,13 +14,24 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from tests.fuzz.engine import CRASH, HANG, MEMORY, SECONDS, Bench, Outcome, virtual_memory
+from tests.fuzz.engine import (
+    CRASH,
+    HANG,
+    MEMORY,
+    SECONDS,
+    Bench,
+    Outcome,
+    memory_folder,
+    virtual_memory,
+)
 
+TASKS = 200
+"""Tasks after which a process is replaced: what it keeps in memory is not the next cases' concern."""
 APART = 100
 """One case in so many has a process of its own."""
 
 
-def _work(tasks: Connection, now: Any) -> None:
+def _work(tasks: Connection, now: Any, home: str) -> None:
     """Run the cases that are asked for, until there are no more."""
     from tests.fuzz.registry import SURFACES
 
@@ -29,7 +42,7 @@ def _work(tasks: Connection, now: Any) -> None:
         while (task := tasks.recv()) is not None:
             name, numbers = task
             if name not in benches:
-                benches[name] = Bench(name, SURFACES[name])
+                benches[name] = Bench(name, SURFACES[name], home)
                 limit = virtual_memory() + 2 * MEMORY
                 resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
             results = []
@@ -43,9 +56,6 @@ def _work(tasks: Connection, now: Any) -> None:
     except Exception:
         os.write(loud, traceback.format_exc().encode())
         raise
-    finally:
-        for bench in benches.values():
-            bench.close()
 
 
 def _quiet() -> None:
@@ -62,15 +72,19 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self._now = context.Value("q", -1, lock=False)
-        self._process = context.Process(target=_work, args=(theirs, self._now))
+        # Ended by force, a process leaves its files behind.
+        self._home = tempfile.mkdtemp(prefix="fuzz-", dir=memory_folder())
+        self._process = context.Process(target=_work, args=(theirs, self._now, self._home))
         self._process.start()
         theirs.close()
         self.task: tuple[str, list[int]] | None = None
+        self.given = 0
         self._seen, self._since = -1, time.monotonic()
 
     def give(self, name: str, numbers: list[int]) -> None:
         """Ask for some cases."""
         self.task = (name, numbers)
+        self.given += 1
         self._since = time.monotonic()
         self.pipe.send(self.task)
 
@@ -87,8 +101,7 @@ class Worker:
         number = self._now.value
         self._process.join(0.5)
         code = self._process.exitcode
-        self._process.kill()
-        self._process.join()
+        self.close()
         numbers = self.task[1]
         if number not in numbers:
             raise RuntimeError(
@@ -103,6 +116,15 @@ class Worker:
             self.pipe.send(None)
         self._process.join(10)
         self._process.kill()
+        self._process.join()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _replaced(worker: Worker, *lists: list[Worker]) -> Worker:
+    new = Worker()
+    for each in lists:
+        each[each.index(worker)] = new
+    return new
 
 
 def run_all(
@@ -135,12 +157,11 @@ def run_all(
                     results = [(number, Outcome(kind, how))]
                     if rest:
                         waiting.append((name, rest))
-                    busy.remove(worker)
-                    workers.remove(worker)
-                    worker = Worker()
-                    workers.append(worker)
-                    busy.append(worker)
+                    worker = _replaced(worker, workers, busy)
                 yield name, results
+                if worker.given >= TASKS:
+                    worker.close()
+                    worker = _replaced(worker, workers, busy)
                 task = waiting.pop() if waiting else next(tasks, None)
                 if task is None:
                     busy.remove(worker)

@@ -58,7 +58,7 @@ from scalecal.features.scverse import (
     from_zarr,
     zarr_kind,
 )
-from scalecal.io.arrays import check_cases, need_array, open_hdf5, read_hdf5
+from scalecal.io.arrays import check_cases, check_heaps, need_array, open_hdf5, read_hdf5
 from scalecal.io.boundary import check_file, inside, reading
 from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
 from scalecal.io.feature_folder import FeatureFolder, load_features
@@ -171,6 +171,9 @@ def _from_trident(path: Path) -> ForeignFeatures:
 
 def _named_encoder(features: Any, file: Path) -> str | None:
     with reading(file, "an HDF5 file", checked=True):
+        if not len(features.attrs):
+            return None
+        check_heaps(file)
         name = features.attrs.get("encoder")
         return name.decode() if isinstance(name, bytes) else None if name is None else str(name)
 

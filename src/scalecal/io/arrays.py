@@ -7,6 +7,7 @@ virtual arrays of HDF5 are refused.
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ MAPPED_BYTES = 1 << 28
 BYTES_PER_CASE = 256
 """What the id of a case takes in memory, with its places in tables, roughly."""
 
+_HEAP = b"GCOL\x01\0\0\0"  # how a heap of text begins in HDF5
 _SAVE_AGAIN = "Was it cut short? Save or download it again."
 
 
@@ -226,6 +228,30 @@ def _check_written(array: Any, what: str) -> None:
         )
 
 
+def check_heaps(path: Path) -> None:
+    """Refuse an HDF5 file with a damaged heap of text, in which HDF5 itself may search for ever.
+
+    The layout is that of "Level 1E - Global Heap" in the HDF5 file format specification.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = content.find(_HEAP)
+        while start >= 0:
+            length = int.from_bytes(content[start + 8 : start + 16], "little")
+            place, end = start + 16, start + length
+            while place + 16 <= min(end, size):
+                index = int.from_bytes(content[place : place + 2], "little")
+                taken = int.from_bytes(content[place + 8 : place + 16], "little")
+                # The size of the free space, number 0, counts its own header.
+                taken = taken if index == 0 else 16 + -(-taken // 8) * 8
+                if not 16 <= taken <= end - place:
+                    raise InputError(
+                        f"{path} cannot be read as an HDF5 file: a heap is damaged. {_SAVE_AGAIN}"
+                    )
+                place += taken
+            start = content.find(_HEAP, start + 1)
+
+
 def check_own(file: Any, keys: Sequence[str], path: Path) -> None:
     """Refuse an open HDF5 file of which anything below `keys` is a link or lies in another file."""
     import h5py
@@ -253,6 +279,7 @@ def check_own(file: Any, keys: Sequence[str], path: Path) -> None:
                 _check_written(found, what)
 
     with reading(path, "an HDF5 file", advice=_SAVE_AGAIN, checked=True):
+        check_heaps(path)
         walk(file, [key.encode() for key in keys])
 
 
