@@ -22,7 +22,7 @@ from scalecal import __version__
 from scalecal.auditing.audits import Audit
 from scalecal.checks import InputError, in_file
 from scalecal.io.boundary import reading
-from scalecal.io.documents import read_document
+from scalecal.io.documents import check_document, read_document
 from scalecal.io.store import (
     file_hash,
     is_own,
@@ -258,8 +258,9 @@ class _Claim(msgspec.Struct):
 def _read_claims(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
-    read_document(path, list[_Claim])
-    return read_document(path, list[dict[str, Any]])
+    claims = read_document(path, list[dict[str, Any]])
+    check_document(path, claims, list[_Claim])
+    return claims
 
 
 def _cell_folders(folder: Path) -> list[Path]:
