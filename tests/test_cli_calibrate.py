@@ -182,7 +182,7 @@ def test_nothing_is_overwritten_and_mistakes_are_named_before_any_work(tmp_path,
     assert "--kappa cannot be used with --apply" in str(
         run("calibrate", file, "--apply", saved, "--kappa", 0.5).exception
     )
-    assert "cannot read" in str(run("calibrate", file, "--apply", tmp_path / "no.json").exception)
+    assert "no file at" in str(run("calibrate", file, "--apply", tmp_path / "no.json").exception)
     unlabelled = written(frame[["id", "p"]], tmp_path / "bare.csv")
     assert "no column 'label'" in str(
         run("calibrate", unlabelled, "--out", tmp_path / "x").exception

@@ -237,7 +237,12 @@ def extract(
     preset: Annotated[
         str | None, typer.Option(help="paper: 224 px for CONCH too, BreakHis squashed to a square.")
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Numbers on disk: float16 or float32.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Numbers on disk: float16 or float32. By default float16 (float32 with --weights random)."
+        ),
+    ] = None,
     shard_rows: Annotated[int | None, typer.Option(help="Images per shard.")] = None,
     offline: Annotated[bool | None, typer.Option("--offline", help="Use the local cache.")] = None,
     allow_remote_code: Annotated[

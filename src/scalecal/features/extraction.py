@@ -197,7 +197,7 @@ def extract(
     exact: bool = False,
     strict: bool = False,
     shard_rows: int | None = None,
-    dtype: str = "float16",
+    dtype: str | None = None,
     progress: bool = True,
     offline: bool = False,
     allow_remote_code: bool = False,
@@ -248,8 +248,9 @@ def extract(
         ``skipped.csv``.
     shard_rows : int, optional
         Images per shard: what a kill can cost at most. By default a 32nd of the set, at most 16,384.
-    dtype : {"float16", "float32"}
-        Number type on disk.
+    dtype : {"float16", "float32"}, optional
+        Number type on disk. By default float16; float32 with random weights, whose embeddings may be too
+        small for float16.
     progress : bool, default=True
         Show progress on standard error.
     offline, allow_remote_code, token
@@ -280,7 +281,7 @@ def extract(
     ...     Image.new("RGB", (32, 32), (grey,) * 3).save(folder / "tiles" / name / "a.png")
     >>> images = open_dataset(f"folder:{folder / 'tiles'}")
     >>> result = extract(images, "efficientnet-lite0", folder / "features", weights="random",
-    ...                  device="cpu", dtype="float32", progress=False)
+    ...                  device="cpu", progress=False)
     >>> result.n, load_features(result.path).X.shape
     (2, (2, 1280))
     """
@@ -293,6 +294,8 @@ def extract(
     if len(images) == 0:
         raise InputError(f"{images.name} holds no images: nothing to extract")
     path = Path(out)
+    if dtype is None:
+        dtype = "float32" if weights == "random" else "float16"
     # A folder that was begun but holds nothing settles nothing.
     begun = (path / MANIFEST).exists() and holds_shards(path)
     stored = read_manifest(path) if begun else {}

@@ -24,7 +24,7 @@ from scalecal.checks import InputError, library
 from scalecal.features.anndata_elements import read_array, read_frame, read_setting, read_sparse
 from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
 from scalecal.io.arrays import check_cases, check_own, open_hdf5
-from scalecal.io.boundary import reading as reading_file
+from scalecal.io.boundary import reading
 from scalecal.io.features import CASE_ROLES
 from scalecal.io.named_columns import some
 from scalecal.limits import check_limit
@@ -39,9 +39,9 @@ _ARRAYS = {"y": "label"} | {role: role for role in CASE_ROLES}
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
+def _reading(path: Path, what: str) -> Iterator[None]:
     """Make calls of zarr and h5py: their failures are the file's, their remarks are nobody's."""
-    with warnings.catch_warnings(), reading_file(path, what, checked=True):
+    with warnings.catch_warnings(), reading(path, what, checked=True):
         # On changes to come in their own or in each other's versions.
         for category in (DeprecationWarning, FutureWarning, UserWarning):
             warnings.simplefilter("ignore", category)
@@ -71,7 +71,7 @@ def from_zarr(path: Path) -> ForeignFeatures:
     _refuse_pickles(path)
     opened = _open_zarr(path)
     X, table = opened, pd.DataFrame()
-    with reading(path, "a Zarr store"):
+    with _reading(path, "a Zarr store"):
         if not hasattr(opened, "shape"):
             if not hasattr(opened.get("X"), "shape"):
                 there = some(sorted(opened), 8) or "nothing"
@@ -92,7 +92,7 @@ def from_zarr(path: Path) -> ForeignFeatures:
         table.insert(0, "id", pd.Series([str(i) for i in range(X.shape[0])], dtype="string"))
 
     def read(start: int, stop: int) -> NDArray[Any]:
-        with reading(path, "a Zarr array"):
+        with _reading(path, "a Zarr array"):
             return np.asarray(X[start:stop])
 
     return ForeignFeatures(table, dim, read, _files(path))
@@ -110,9 +110,9 @@ class _Table:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         if self.sparse is not None:
-            with reading(self.path, "embeddings"):
+            with _reading(self.path, "embeddings"):
                 return np.asarray(self.sparse[start:stop].toarray())
-        with _open_table(self.path) as group, reading(self.path, "embeddings"):
+        with _open_table(self.path) as group, _reading(self.path, "embeddings"):
             return np.asarray(group["X"][start:stop])
 
 
@@ -170,7 +170,7 @@ def from_spatialdata_slides(path: Path, encoder: str | None = None) -> ForeignFe
 
 
 def _slide_row(store: Path, table: _Table) -> NDArray[Any]:
-    with _open_table(table.path) as group, reading(table.path, "an AnnData table"):
+    with _open_table(table.path) as group, _reading(table.path, "an AnnData table"):
         for key, turned in ((f"uns/agg_ops/{_SLIDE}/features", False), (f"varm/{_SLIDE}", True)):
             if key in group:
                 found = np.asarray(group[key])
@@ -233,7 +233,7 @@ def _encoder(table: _Table) -> str:
 
 def _holds_features(folder: Path) -> bool:
     """Whether a table has columns: one of a graph of tiles has none."""
-    with _open_table(folder) as group, reading(folder, "an AnnData table"):
+    with _open_table(folder) as group, _reading(folder, "an AnnData table"):
         if "X" not in group:
             return False
         X = group["X"]  # a sparse one is a group
@@ -259,14 +259,14 @@ def _open_zarr(path: Path) -> Any:
     for file in path.rglob("*"):
         if file.is_symlink() or not (file.is_file() or file.is_dir()):
             raise InputError(f"{file} is a link or no plain file, which a Zarr store may not hold")
-    with reading(path, "a Zarr store"):
+    with _reading(path, "a Zarr store"):
         return zarr.open(path, mode="r")
 
 
 def _refuse_pickles(path: Path) -> None:
     """Fail where an array would be decoded by pickle, which can run any code."""
     for file in (f for name in _METADATA for f in path.rglob(name)):
-        with reading_file(file, "metadata of Zarr"):
+        with reading(file, "metadata of Zarr"):
             if _names_pickle(json.loads(file.read_text(encoding="utf-8"))):
                 raise InputError(
                     f"{file.parent} holds Python objects (codec pickle), which are not read: save numbers "
@@ -286,7 +286,7 @@ def _names_pickle(value: Any) -> bool:
 def _read_table(path: Path) -> _Table:
     if path.is_dir():
         _refuse_pickles(path)
-    with _open_table(path) as group, reading(path, "an AnnData table"):
+    with _open_table(path) as group, _reading(path, "an AnnData table"):
         for key in ("X", "obs"):
             if key not in group:
                 raise InputError(
