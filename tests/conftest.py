@@ -91,23 +91,24 @@ def brief_training() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _draw() -> Iterator[Any]:
-    """Figures of run folders are made but not drawn, which is half the time of most commands."""
+def _draw() -> Iterator[dict[str, Any]]:
+    """Figures of runs are made but not drawn, which is half the time of most commands."""
     from scalecal.auditing import plots
+    from scalecal.report.svg import Drawing
 
-    def undrawn(_: Any, paths: Sequence[Path]) -> None:
+    def undrawn(_: Any, *paths: Path) -> None:
         for path in paths:
             path.write_bytes(b"a figure")
 
-    draw = plots._draw
+    draw = {"runs": plots._draw, "page": Drawing.save_png}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "_draw", undrawn)
+        patch.setattr(plots, "_draw", lambda figure, paths: undrawn(figure, *paths))
+        patch.setattr(Drawing, "save_png", undrawn)
         yield draw
 
 
 @pytest.fixture
-def drawn_figures(_draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def drawn_figures(_draw: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are drawn: for tests of their files."""
-    from scalecal.auditing import plots
-
-    monkeypatch.setattr(plots, "_draw", _draw)
+    monkeypatch.setattr("scalecal.auditing.plots._draw", _draw["runs"])
+    monkeypatch.setattr("scalecal.report.svg.Drawing.save_png", _draw["page"])

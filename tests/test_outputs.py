@@ -55,9 +55,9 @@ def _here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def _predictions():
-    data = simulate(200, dim=3, auc=0.9, seed=0)
+    data = simulate(60, dim=3, auc=0.9, seed=0)
     frame = pd.DataFrame(
-        {"id": np.arange(200), "p": data.label_probability, "label": data.y, "votes": data.votes}
+        {"id": np.arange(60), "p": data.label_probability, "label": data.y, "votes": data.votes}
     )
     frame["n_raters"] = data.n_raters
     frame.to_parquet("predictions.parquet", index=False)
@@ -66,9 +66,9 @@ def _predictions():
 
 @pytest.fixture
 def features():
-    data = simulate(200, dim=4, auc=0.9, seed=0)
+    data = simulate(120, dim=4, auc=0.9, seed=0)
     columns = {f"f{j}": data.X[:, j] for j in range(4)}
-    frame = pd.DataFrame({"id": np.arange(200), "label": data.y, **columns})
+    frame = pd.DataFrame({"id": np.arange(120), "label": data.y, **columns})
     frame.to_csv("feat.csv", index=False)
     return "feat.csv"
 
@@ -83,7 +83,7 @@ def test_audit_keeps_its_input():
     # A streamed audit writes no predictions: its input may lie beside its results.
     os.remove("audit.csv")
     done("audit", "predictions.parquet", "--stream", "--out", ".")
-    assert len(pd.read_parquet("predictions.parquet")) == 200
+    assert len(pd.read_parquet("predictions.parquet")) == 60
     assert "label" in pd.read_parquet("predictions.parquet")
 
 
@@ -273,11 +273,14 @@ def test_a_failed_import_leaves_no_trace():
     refused("NaN", "import", "bad.npz", "--out", "f")
 
 
-@pytest.mark.parametrize("damage", [b"", b"PAR1xxPAR1", None])
-def test_a_feature_folder_without_its_table_is_told(features, damage):
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [(b"", "not match"), (b"PAR1xxPAR1", "not match"), (None, "is missing")],
+)
+def test_a_feature_folder_without_its_table_is_told(features, damage, said):
     done("import", features, "--out", "made")
     table = Path("made", "table.parquet")
     table.unlink()
     if damage is not None:
         table.write_bytes(damage)
-    refused("missing or damaged", "compare", "made", "--out", "run")
+    refused(said, "compare", "made", "--out", "run")

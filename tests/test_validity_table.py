@@ -10,7 +10,7 @@ import pytest
 SCRIPT = runpy.run_path(str(Path(__file__).parent.parent / "scripts" / "validity.py"))
 CHECKS, LIMITS, LEAST_FOUND = (SCRIPT[key] for key in ("CHECKS", "LIMITS", "LEAST_FOUND"))
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
-RUNS = 1000 if SLOW else 30
+RUNS = 1000 if SLOW else 15
 QUICK = (
     "977 cases",
     "16 groups of 60",

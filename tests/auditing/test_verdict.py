@@ -104,7 +104,7 @@ def study(rng, n, slope, m=7):
 
 @pytest.mark.validity
 def test_calibrated_models_are_seldom_blamed_and_wrong_ones_never_praised():
-    runs = 400 if SLOW else 60
+    runs = 400 if SLOW else 24
     rng = np.random.default_rng(0)
     right = [study(rng, 500, 1.0) for _ in range(runs)]
     assert right.count("attention") / runs < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)

@@ -155,7 +155,7 @@ def test_a_stream_has_the_panel_of_its_second_answer():
 @pytest.mark.parametrize(("rho", "shape"), [(0.05, (0.8, 0.9)), (0.4, (0.3, 2.0)), (0.8, (5, 5))])
 def test_nine_of_ten_calibrated_points_lie_in_their_bars(rho, shape):
     """And the null of the error of all bins holds its level, though votes of a case go together."""
-    runs, outside, filled, beyond = 300 if SLOW else 60, 0, 0, 0
+    runs, outside, filled, beyond = 300 if SLOW else 20, 0, 0, 0
     for seed in range(runs):
         rng = np.random.default_rng(seed)
         mean = rng.beta(*shape, 300)

@@ -148,20 +148,20 @@ def test_num_gpus_counts_gpus_and_names_workers(monkeypatch, tiles, tmp_path, he
         extract(open_tiles(tiles), tiny_encoder(), tmp_path / "f", num_gpus=2, **USUAL)
 
 
-def by_two(images, encoder, out):
+@pytest.fixture
+def by_two(pair):
     """Extract by two processes, as on a machine with two GPUs."""
-    with open_engine("local", workers=2) as engine:
-        return extract(images, encoder, out, engine=engine, **USUAL)
+    return partial(extract, engine=pair, **USUAL)
 
 
-def test_extraction_by_processes_gives_the_same_bytes(tiles, alone, tmp_path):
+def test_extraction_by_processes_gives_the_same_bytes(by_two, tiles, alone, tmp_path):
     result = by_two(open_tiles(tiles), tiny_encoder(), tmp_path / "f")
     assert (result.n, result.n_skipped) == (39, 1)
     assert contents(tmp_path / "f") == alone
     assert "\n25," in (tmp_path / "f" / "skipped.csv").read_text()
 
 
-def test_extraction_goes_on_after_a_worker_is_killed(tiles, alone, tmp_path, monkeypatch):
+def test_extraction_goes_on_after_a_worker_is_killed(by_two, tiles, alone, tmp_path, monkeypatch):
     monkeypatch.setattr(distributed, "TASKS_PER_WORKER", 1)  # runs of three shards
     encoder = troubled_encoder(tmp_path, "kill", after=5)
     by_two(open_tiles(tiles), encoder, tmp_path / "f")
@@ -169,14 +169,14 @@ def test_extraction_goes_on_after_a_worker_is_killed(tiles, alone, tmp_path, mon
     assert contents(tmp_path / "f") == alone
 
 
-def test_memory_running_out_halves_the_batch_for_all(tiles, tmp_path):
+def test_memory_running_out_halves_the_batch_for_all(by_two, tiles, tmp_path):
     small = tiny_encoder(most=2)
     extract(open_tiles(tiles), small, tmp_path / "a", **USUAL)
     by_two(open_tiles(tiles), tiny_encoder(most=2), tmp_path / "b")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_a_run_begun_alone_is_finished_by_several(tiles, alone, tmp_path):
+def test_a_run_begun_alone_is_finished_by_several(by_two, tiles, alone, tmp_path):
     class Enough(Exception):
         pass
 

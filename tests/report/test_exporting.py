@@ -17,6 +17,8 @@ from scalecal.runs.wording import softening_remark
 from tests.report.conftest import many_methods
 from tests.report.make_runs import make_run
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 def test_every_figure_as_svg_and_png(runs, tmp_path):
     written = export(runs["compare"], tmp_path / "figures")

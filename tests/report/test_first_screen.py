@@ -96,7 +96,7 @@ AUDITS = {
     "no votes": (plain(3000), "good"),
     "no votes, over-confident": (plain(600, 2.5), "attention"),
     "given strata": (plain(600, 2.5, strata=np.arange(600) % 3), "attention"),
-    "several classes": (classes(600), None),
+    "several classes": (classes(200), None),
     "few groups": (study(300) | {"groups": np.arange(300) % 3}, "inconclusive"),
     "many groups": (study(600, slope=2.0) | {"groups": np.arange(600) // 4}, "attention"),
     "certain": ({"y": np.arange(200) % 2, "probs": np.arange(200) % 2 * 1.0}, None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from html import unescape
 from pathlib import Path
@@ -30,6 +31,9 @@ pytestmark = [
 ]
 
 METHODS = "none,temperature,vanilla-ls,scale,scale-shuffled,scale-default,half-jury,vote-fraction"
+SLOW = os.environ.get("SCALECAL_SLOW") == "1"
+SHAPES = [(True, True), (False, False), *([(True, False), (False, True)] if SLOW else [])]
+"""Data with or without votes and groups."""
 NUMBER = re.compile(r"[+-]?\d+\.\d+")
 
 
@@ -92,8 +96,7 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, bool]
     return out
 
 
-@pytest.mark.parametrize("groups", [True, False], ids=["groups", "no groups"])
-@pytest.mark.parametrize("votes", [True, False], ids=["votes", "no votes"])
+@pytest.mark.parametrize(("votes", "groups"), SHAPES)
 def test_compare(features, tmp_path, votes, groups):
     options = ("--methods", METHODS, "--seeds", 2, "--out", tmp_path / "run")
     output = invoke("compare", features[votes, groups], *options)
@@ -154,8 +157,7 @@ def test_compare(features, tmp_path, votes, groups):
     assert ("vote NLL" in shown["none"][1]) == votes
 
 
-@pytest.mark.parametrize("groups", [True, False], ids=["groups", "no groups"])
-@pytest.mark.parametrize("votes", [True, False], ids=["votes", "no votes"])
+@pytest.mark.parametrize(("votes", "groups"), SHAPES)
 def test_audit(tmp_path, votes, groups):
     rng = np.random.default_rng(0)
     x = 2 * rng.normal(size=240)

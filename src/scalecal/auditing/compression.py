@@ -33,7 +33,7 @@ from scalecal.checks import (
 )
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import blocks, check_same_classes, read_hard_event, read_probs
-from scalecal.metrics.binning import binner
+from scalecal.metrics.binning import width_binner
 from scalecal.metrics.calibration import GRID
 from scalecal.metrics.proper import EPS
 from scalecal.votes import stratum_codes
@@ -106,7 +106,7 @@ class Cells:
     def index(self, p: Float) -> NDArray[np.intp]:
         """Return the cell of each probability of a block (checked, float64)."""
         width = self._width_cells
-        k = binner(p, width, "width")(p)
+        k = width_binner(width)(p)
         k += _END_CELLS - self._replaced
         ends = np.flatnonzero(np.abs(p - 0.5) >= 0.5 - END)
         if ends.size:

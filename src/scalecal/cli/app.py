@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scalecal import __version__
-from scalecal.checks import redacted, visible
 from scalecal.cli.help import COMMANDS, Command, DocumentedCommand, Work
 
 if TYPE_CHECKING:
@@ -377,6 +376,8 @@ def main() -> None:
     except OSError as error:
         if debug:
             raise
+        from scalecal.checks import redacted, visible
+
         place = error.filename if error.filename is not None else "standard output"
         _close_output()
         complain(
@@ -392,6 +393,8 @@ def main() -> None:
 
 def unexpected(error: Exception) -> str:
     """Keep the traceback of a fault of scalecal's own in a log, and say where."""
+    from scalecal.checks import redacted, visible
+
     first = visible(redacted((str(error).splitlines() or [""])[0]))[:200]
     what = f"scalecal failed unexpectedly ({type(error).__name__}: {first})"
     text = redacted(

@@ -398,6 +398,8 @@ def load_features(path: str | os.PathLike[str], *, verify: bool | None = None) -
     if verify is None:
         verify = total <= HASHED_BYTES
     for name in damaged_files(folder, manifest) if verify else ():
+        if not (folder / name).is_file():
+            raise InputError(f"{folder / name} is missing: the folder was changed. Extract again.")
         raise InputError(
             f"{folder / name} does not match its sha256 in {MANIFEST}: "
             "it was changed or the disk is failing. Extract again."

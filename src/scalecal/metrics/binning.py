@@ -71,7 +71,8 @@ class Bins:
         return float(np.abs(self.residual).sum() / self.weight.sum())
 
 
-def _width_binner(n_bins: int) -> Binner:
+def width_binner(n_bins: int) -> Binner:
+    """Return the function that gives the bin of equal width of each probability of a block."""
     # Scaling a little too far sends every p at an edge, and none elsewhere, to the bin above it
     # with a remainder near zero. Those few are then compared with the edge itself.
     scale = n_bins * (1.0 + 4.0 * np.finfo(np.float64).eps)
@@ -120,7 +121,7 @@ def binner(p: Float, n_bins: int, binning: Binning, weights: Float | None = None
     """Return the function that gives the bin of each probability of a block."""
     check_count(n_bins, "n_bins", "bins")
     check_choice(binning, ("width", "mass"), "binning")
-    return _width_binner(n_bins) if binning == "width" else _mass_binner(p, n_bins, weights)
+    return width_binner(n_bins) if binning == "width" else _mass_binner(p, n_bins, weights)
 
 
 def bin_index(

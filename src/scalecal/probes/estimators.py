@@ -724,11 +724,11 @@ calibrator_, panel_, about_, n_features_in_
     --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> y = np.repeat([0, 1], 100)
-    >>> X = rng.normal(size=(200, 8)) + y[:, None]
+    >>> y = np.repeat([0, 1], 20)
+    >>> X = rng.normal(size=(40, 2)) + y[:, None]
     >>> probe = ScaleProbe(random_state=0).fit(X, y)
     >>> probe.n_synthetic_, len(probe.anchors_[1])
-    (180, 45)
+    (40, 10)
     >>> paper = ScaleProbe(preset="paper", random_state=0).fit(X, y)
     >>> paper.n_synthetic_, len(paper.anchors_[1])
     (600, 10)

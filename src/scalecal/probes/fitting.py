@@ -228,7 +228,8 @@ def fit_many(
     >>> y = np.repeat([0, 1], 100)
     >>> X = rng.normal(size=(200, 5)) + y[:, None]
     >>> rows = np.arange(200)
-    >>> recipes = [Recipe(), Recipe(smoothing="vanilla"), Recipe(synthesis={})]
+    >>> brief = {"min_steps": 200}
+    >>> recipes = [Recipe(**brief), Recipe(smoothing="vanilla", **brief), Recipe(synthesis={}, **brief)]
     >>> jobs = [Job(recipe=r, rows=rows, y=y, seed=s) for r in recipes for s in range(2)]
     >>> probes = fit_many(X, jobs)
     >>> len(probes), probes[0].coef.shape, len(probes[-1].plan)
