@@ -234,7 +234,7 @@ def extract(
     dtype: Annotated[
         str | None,
         typer.Option(
-            help="Numbers on disk: float16 or float32. By default float16 (float32 with --weights random)."
+            help="Numbers on disk: float16, or float32, which random weights need."
         ),
     ] = None,
     shard_rows: Annotated[int | None, typer.Option(help="Images per shard.")] = None,
