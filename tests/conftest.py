@@ -88,3 +88,26 @@ def brief_training() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "train", brief)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _draw() -> Iterator[Any]:
+    """Figures of run folders are made but not drawn, which is half the time of most commands."""
+    from scalecal.auditing import plots
+
+    def undrawn(_: Any, paths: Sequence[Path]) -> None:
+        for path in paths:
+            path.write_bytes(b"a figure")
+
+    draw = plots._draw
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "_draw", undrawn)
+        yield draw
+
+
+@pytest.fixture
+def drawn_figures(_draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn: for tests of their files."""
+    from scalecal.auditing import plots
+
+    monkeypatch.setattr(plots, "_draw", _draw)

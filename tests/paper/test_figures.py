@@ -53,6 +53,7 @@ def test_every_figure_is_drawn_here(evidence, name):
     figure, reason = FIGURES[name](evidence)
     assert figure is not None, reason
     assert FIGURES[name].caption.endswith(".")
+    figure.draw_without_rendering()
     assert all(axis.get_xlabel() or axis.get_xticklabels() for axis in figure.axes[:1])
 
 
@@ -63,6 +64,7 @@ def test_every_figure_says_why_where_it_cannot_be_drawn(name):
     assert reason
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_files_are_written_and_repeat(evidence, tmp_path, monkeypatch):
     kept = {name: FIGURES[name] for name in ("audit", "map")}
     monkeypatch.setattr("scalecal.paper.paper_figures.FIGURES", kept)

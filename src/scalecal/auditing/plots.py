@@ -61,23 +61,27 @@ def style() -> Iterator[None]:
 
 def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Write a figure as ``stem.svg``, ``stem.png``, ... without a date, so bytes repeat."""
+    paths = [Path(f"{stem}.{kind}") for kind in formats]
+    _draw(figure, paths)
+    return paths
+
+
+def _draw(figure: Figure, paths: Sequence[Path]) -> None:
     import matplotlib.pyplot as plt
 
     dateless: dict[str, dict[str, Any]] = {
-        "svg": {"Date": None},
-        "pdf": {"CreationDate": None},
-        "png": {"Software": None},
+        ".svg": {"Date": None},
+        ".pdf": {"CreationDate": None},
+        ".png": {"Software": None},
     }
-    paths = []
     with style():
-        for kind in formats:
-            path = Path(f"{stem}.{kind}")
-            figure.savefig(
-                path, metadata=dateless.get(kind), bbox_inches="tight", facecolor="white"
-            )
-            paths.append(path)
+        figure.draw_without_rendering()
+        figure.set_layout_engine(None)  # laid out once: the same in every format
+        whole = figure.get_tightbbox().padded(0.1)
+        for path in paths:
+            about = dateless.get(path.suffix)
+            figure.savefig(path, metadata=about, bbox_inches=whole, facecolor="white")
     plt.close(figure)
-    return paths
 
 
 def panels(
