@@ -465,8 +465,8 @@ def bad_features() -> Any:
         (LinearProbe(smoothing="confidence"), {"y": np.arange(240) % 3}, "two classes, got 3"),
         (ScaleProbe(anchors="sure"), {}, "anchors must be one of"),
         (ScaleProbe(n_anchors=0), {}, "n_anchors must be at least 1"),
-        (ScaleProbe(mass=-1.0), {}, "mass must be a number above 0 or None, got -1"),
-        (ScaleProbe(mass=np.nan), {}, "mass must be a number above 0 or None"),
+        (ScaleProbe(mass=-1.0), {}, "mass must be a number above 0, got -1"),
+        (ScaleProbe(mass=np.nan), {}, "mass must be a number above 0, got nan"),
     ],
 )
 def test_bad_input_is_named(probe: Any, fit: dict[str, Any], words: str) -> None:

@@ -239,9 +239,7 @@ def extract(
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option(
-            help="Numbers on disk: float16 or float32. By default float16 (float32 with --weights random)."
-        ),
+        typer.Option(help="Numbers on disk: float16, or float32, which random weights need."),
     ] = None,
     shard_rows: Annotated[int | None, typer.Option(help="Images per shard.")] = None,
     offline: Annotated[bool | None, typer.Option("--offline", help="Use the local cache.")] = None,
