@@ -6,7 +6,8 @@ on the card, as uint8 patches (resize included) and as ready tensors. Weights ar
 torch with CUDA, timm, transformers, torchvision, h5py and pillow; neither pandas nor a network.
 Ends within eight minutes on an H200. For image files see `benchmarks.gpu_tiles`.
 
-Run: PYTHONPATH=src python -m benchmarks.gpu_extraction [--seconds 20] [--only uni,plip] [--compile]
+Run: PYTHONPATH=src python -m benchmarks.gpu_extraction [--seconds 20] [--only uni,plip]
+         [--precision fp8] [--compile auto]
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ENCODERS = ("gigapath", "uni", "conch", "ctranspath", "phikon", "plip", "resnet5
 PATCHCAMELYON = 327_680
 PATCHES = 65_536
 BATCH = 512
+PEAK = {"bf16": 989.0, "fp8": 1979.0}  # TFLOP/s of dense products, by the H200's data sheet
 SHARD = 16_384
 
 
@@ -123,20 +125,26 @@ def check_resize(patches: Any) -> str:
     return "Largest difference of a normalised pixel from Pillow's: " + ", ".join(lines)
 
 
-def measure(name: str, patches: Any, folder: Path, seconds: float, compiled: bool) -> float:
+def measure(name: str, patches: Any, folder: Path, asked: argparse.Namespace) -> float:
     """Print one row of the table; return the pipeline's images per second."""
     import torch
 
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.encoding import EncodingOptions, Network
+    from scalecal.features.encoding import EncodingOptions, Network, operations, pick_compile
     from scalecal.features.transforms import short_products
 
+    seconds = asked.seconds
     encoder = load_encoder(get_encoder(name), weights="random", device="cuda")
-    options = EncodingOptions("cuda", "bf16", BATCH, compile=compiled)
+    compiled = pick_compile(asked.compile, encoder, PATCHCAMELYON, asked.precision)
+    options = EncodingOptions("cuda", asked.precision, BATCH, compile=compiled)
     with short_products(False):
         network = Network(encoder, options)
         raw = torch.from_numpy(patches.read_block(0, BATCH)).cuda()
         ready = network.transform(raw)
+        began = time.perf_counter()
+        with torch.inference_mode():
+            network(ready).cpu()
+        start = time.perf_counter() - began
         pure = on_card(lambda: network(ready), BATCH, min(seconds / 4, 5))
         resized = on_card(lambda: network(network.transform(raw)), BATCH, min(seconds / 4, 5))
     # As many whole shards as take about `seconds`, at least one.
@@ -144,9 +152,12 @@ def measure(name: str, patches: Any, folder: Path, seconds: float, compiled: boo
     rate = pipeline(patches, n, encoder, options, folder / name)
     gigabytes = torch.cuda.max_memory_allocated() / 1e9
     torch.cuda.reset_peak_memory_stats()
+    speed = operations(encoder) * rate / 1e12
+    shown = f"{start:.0f} s" if compiled else "no"
     print(
         f"| {name} | {n:,} | {pure:,.0f} | {resized:,.0f} | {rate:,.0f} | {rate / pure:.1%} | "
-        f"{rate / resized:.1%} | {PATCHCAMELYON / rate / 60:.1f} | {gigabytes:.1f} |",
+        f"{rate / resized:.1%} | {PATCHCAMELYON / rate / 60:.1f} | {gigabytes:.1f} | {shown} | "
+        f"{speed:.0f} ({speed / PEAK[asked.precision]:.0%}) |",
         flush=True,
     )
     return rate
@@ -170,7 +181,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=20.0, help="pipeline time per encoder")
     parser.add_argument("--only", default=",".join(ENCODERS), help="encoders, by commas")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--precision", default="bf16", choices=list(PEAK))
+    parser.add_argument("--compile", default="auto", choices=["auto", "on", "off"])
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     if not torch.cuda.is_available():
         print("gpu_extraction: no CUDA device here, nothing measured")
@@ -179,18 +191,22 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         patches = Patches(write_patches(folder / "x.h5"), PATCHCAMELYON)
-        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, batch {BATCH}")
+        print(
+            f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.precision}, "
+            f"batch {BATCH}, compile {options.compile}"
+        )
         print(check_resize(patches), flush=True)
         print("\n### PatchCamelyon-shaped HDF5 (uint8, 96 px), images/s\n")
         print(
             "| encoder | patches | ready tensors on the card | uint8 on the card | pipeline | "
-            "of ready | of uint8 | minutes for all 327,680 | GB on the card |"
+            "of ready | of uint8 | minutes for all 327,680 | GB on the card | compiled in | "
+            "TFLOP/s (of peak) |"
         )
-        print("|---|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+        print("|---|" + "---:|" * 10, flush=True)
         rates = {}
         for encoder in cleared(options.only.split(",")):
             try:
-                rates[encoder] = measure(encoder, patches, folder, options.seconds, options.compile)
+                rates[encoder] = measure(encoder, patches, folder, options)
             except Exception:
                 # One encoder that fails must not cost the others their row.
                 traceback.print_exc()

@@ -1,6 +1,6 @@
 """The experiment grid on a GPU: MHIST's size and PatchCamelyon's, from features on disk to predictions.
 
-Run: PYTHONPATH=src python -m benchmarks.gpu_grid [--device cuda] [--encoders 8] [--seeds 10]
+Run: PYTHONPATH=src python -m benchmarks.gpu_grid [--device cuda] [--workers 8] [--encoders 8] [--seeds 10]
 
 Features are random (with a signal), in float16 shards as `scalecal extract` writes them, so that reading
 from disk is part of the time.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.made import EVERY, PAPER_WITHOUT_VOTES, table
 from scalecal.engines import open_engine
 from scalecal.io.features import Features
-from scalecal.paper.reproduction import Training, train_cell, train_seeds_on
+from scalecal.paper.reproduction import Training, cell_folder, train_cell, train_seeds_on
 from scalecal.paper.sources import Source
 
 DIMS = (1536, 1024, 512, 768, 768, 768, 512, 2048)  # the paper's eight encoders
@@ -42,7 +42,9 @@ def run(
     votes: bool,
     methods: list[str],
     args: argparse.Namespace,
-) -> None:
+    out: Path,
+) -> float:
+    """Write features, train, and print and return the seconds of the training."""
     n = sum(split)
     training = Training(range(args.seeds), methods=methods, sweep=False, device=args.device)
     with tempfile.TemporaryDirectory() as folder:
@@ -52,22 +54,34 @@ def run(
             write(path, n, dim, number)
             opened = partial(read, path, split, votes)
             source = Source(name, f"encoder{number}", "memory", opened)
-            cells.append((source, Path(folder, "cells", str(number))))
+            cells.append((source, cell_folder(out, source)))
         start = time.perf_counter()
         if args.workers:
-            with open_engine("local", workers=args.workers) as pool:
-                train_seeds_on(pool, cells, replace(training, device="cpu"), progress=quiet)
+            with open_engine("local", workers=args.workers, num_gpus=0) as pool:
+                train_seeds_on(pool, cells, training, progress=quiet)
         for (source, cell), dim in zip(cells, DIMS, strict=False):
             begin = time.perf_counter()
             train_cell(source, cell, training, progress=quiet)
             print(f"  {name}, d = {dim}: {time.perf_counter() - begin:.1f} s", flush=True)
         whole = time.perf_counter() - start
-    where = f"{args.workers} processes" if args.workers else args.device
+    where = f"{args.device}, {args.workers} processes" if args.workers else args.device
     print(
         f"{name}: {args.encoders} encoders x {args.seeds} seeds x {len(methods)} methods on {where}: "
         f"{whole:.1f} s",
         flush=True,
     )
+    return whole
+
+
+def both(args: argparse.Namespace, out: Path) -> float:
+    """Run the grids asked for; return the seconds."""
+    seconds = 0.0
+    if args.only != "pcam":
+        seconds += run("mhist", (2175, 0, 977), True, EVERY, args, out)
+    if args.only != "mhist":
+        split = (262144, 32768, 32768)
+        seconds += run("pcam", split, False, PAPER_WITHOUT_VOTES, args, out)
+    return seconds
 
 
 def quiet(_: str) -> None:
@@ -76,11 +90,15 @@ def quiet(_: str) -> None:
 
 def write(path: Path, n: int, dim: int, seed: int) -> None:
     """Write random float16 features."""
-    rng = np.random.default_rng(seed)
     stored = np.lib.format.open_memmap(path, "w+", np.float16, (n, dim))
-    for first in range(0, n, 16384):
+
+    def fill(first: int) -> None:
         rows = min(16384, n - first)
+        rng = np.random.default_rng([seed, first])
         stored[first : first + 16384] = rng.standard_normal((rows, dim), dtype=np.float32)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, range(0, n, 16384)))
     stored.flush()
 
 
@@ -89,13 +107,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--encoders", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--workers", type=int, help="processes on the CPU")
+    parser.add_argument("--workers", type=int, help="processes, which share a card")
     parser.add_argument("--only", choices=["mhist", "pcam"])
     args = parser.parse_args()
-    if args.only != "pcam":
-        run("mhist-sized", (2175, 0, 977), True, EVERY, args)
-    if args.only != "mhist":
-        run("pcam-sized", (262144, 32768, 32768), False, PAPER_WITHOUT_VOTES, args)
+    with tempfile.TemporaryDirectory() as out:
+        both(args, Path(out))
 
 
 if __name__ == "__main__":

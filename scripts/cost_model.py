@@ -36,9 +36,8 @@ def measured() -> dict[str, Measured]:
     rates = {}
     for line in BENCHMARKS.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if (
-            len(cells) == 9 and cells[0] in ENCODERS
-        ):  # | encoder | patches | ready | uint8 | pipeline ...
+        # | encoder | patches | ready | uint8 | pipeline ...; the first table is the default's.
+        if len(cells) == 11 and cells[0] in ENCODERS and cells[0] not in rates:
             rates[cells[0]] = float(cells[4].replace(",", ""))
     rates["chief"] = rates["ctranspath"]  # the same network with other weights
     return {

@@ -20,7 +20,6 @@ from scalecal.checks import Float, InputError, Int, as_names
 from scalecal.votes import STRATA, stratum_codes
 
 __all__ = [
-    "MOST_STRATA",
     "Cases",
     "Factor",
     "Features",
@@ -30,9 +29,6 @@ __all__ = [
     "leakage_note",
     "left_out_note",
 ]
-
-MOST_STRATA = 20
-"""Strata that text and pages show at most: those of most cases."""
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
@@ -238,23 +234,20 @@ class Cases:
             return self
         return replace(self, strata=Factor(codes, STRATA), agreement=True)
 
-    def with_largest_strata(self, most: int = MOST_STRATA) -> Cases:
-        """Return the cases with the strata of most cases only; cases of the others have none.
+    def with_strata(self, names: Sequence[str]) -> Cases:
+        """Return the cases with some of their strata, in this order; cases of the others have none.
 
         Examples
         --------
-        >>> cases = Cases(n=4, strata=Factor.of(["a", "b", "b", "c"])).with_largest_strata(2)
+        >>> cases = Cases(n=4, strata=Factor.of(["a", "b", "b", "c"])).with_strata(["a", "b"])
         >>> cases.strata.values.tolist()
         ['a', 'b', 'b', '']
         """
-        if self.strata is None or len(self.strata.names) <= most:
+        if self.strata is None or self.strata.names == tuple(names):
             return self
-        size = np.bincount(self.strata.codes[self.strata.codes >= 0], minlength=most)
-        kept = np.sort(np.argsort(-size, kind="stable")[:most])
-        place = np.full(len(self.strata.names) + 1, -1)
-        place[kept] = np.arange(most)
-        factor = Factor(place[self.strata.codes], tuple(self.strata.names[k] for k in kept))
-        return replace(self, strata=factor)
+        place = {name: code for code, name in enumerate(names)}
+        codes = np.array([*(place.get(name, -1) for name in self.strata.names), -1])
+        return replace(self, strata=Factor(codes[self.strata.codes], tuple(names)))
 
     def grouped_by(self, pattern: str) -> Cases:
         """Return the cases with groups taken from their ids, and note how many groups there are.

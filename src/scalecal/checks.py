@@ -631,31 +631,21 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     if raw.max() > MOST_VOTES:
         raise InputError(f"{name} must not exceed {MOST_VOTES:,} on a case, got {raw.max():g}")
     counts = raw.astype(np.int64)
+    m = None if n_raters is None else _panel_sizes(n_raters, len(counts))
     if counts.ndim == 2:
-        if n_raters is not None:
-            total = as_float(n_raters, "n_raters")
-            _check_sizes(total, len(counts))
-            total = np.broadcast_to(total, (len(counts),))
-            off = counts.sum(axis=1) != total
-            if off.any():
-                raise InputError(
-                    f"{name} per class must add up to n_raters, got {counts[off].sum(axis=1)[0]} "
-                    f"against {total[off][0]:g} at {rows(off)}"
-                )
+        total = counts.sum(axis=1)
+        off = total != (total if m is None else m)
+        if m is not None and off.any():
+            raise InputError(
+                f"{name} per class must add up to n_raters, got {total[off][0]} against {m[off][0]} "
+                f"at {rows(off)}"
+            )
         return counts
-    if n_raters is None:
+    if m is None:
         raise InputError(
             f"{name} given as one count per case needs n_raters "
             "(or give an (n, classes) array of counts)"
         )
-    m = as_float(n_raters, "n_raters")
-    _check_sizes(m, len(counts))
-    check_finite(np.atleast_1d(m), "n_raters")
-    if (m < 0).any() or (m != np.round(m)).any():
-        raise InputError("n_raters must be whole numbers >= 0")
-    if m.max() > MOST_VOTES:
-        raise InputError(f"n_raters must not exceed {MOST_VOTES:,}, got {m.max():g}")
-    m = np.broadcast_to(m, counts.shape).astype(np.int64)
     over = counts > m
     if over.any():
         raise InputError(
@@ -664,9 +654,18 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     return np.column_stack([m - counts, counts])
 
 
-def _check_sizes(n_raters: Float, n: int) -> None:
-    if n_raters.ndim > 1 or (n_raters.ndim == 1 and n_raters.shape != (n,)):
-        raise InputError(f"n_raters must be one number or one per case ({n}), got {n_raters.shape}")
+def _panel_sizes(n_raters: ArrayLike, n: int) -> Int:
+    """Return numbers of readers as (n,) int64, of one number for all cases or one per case."""
+    m = as_float(n_raters, "n_raters")
+    if m.shape not in ((), (n,)):
+        raise InputError(f"n_raters must be one number or one per case ({n}), got shape {m.shape}")
+    m = check_finite(np.broadcast_to(m, (n,)), "n_raters")
+    bad = (m < 0) | (m != np.round(m))
+    if bad.any():
+        raise InputError(f"n_raters must be whole numbers >= 0, got {m[bad][0]:g} at {rows(bad)}")
+    if m.max() > MOST_VOTES:
+        raise InputError(f"n_raters must not exceed {MOST_VOTES:,}, got {m.max():g}")
+    return m.astype(np.int64)
 
 
 def check_weights(weights: ArrayLike | None, n: int, name: str = "weights") -> Float | None:

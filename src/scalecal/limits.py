@@ -2,6 +2,10 @@
 
 A limit is raised by ``--limit NAME=NUMBER`` of any command, or by the variable ``SCALECAL_LIMITS``
 (``"bins=1e6,pixels=1e9"``), which processes started from here inherit.
+
+``memory`` and ``json`` are bytes that one file may take, ``characters`` the length of an id or another
+name, ``cases`` those asked for (of a simulation, in a batch), ``steps`` those of a training, in epochs too,
+``pixels`` those of one image.
 """
 
 from __future__ import annotations
@@ -36,11 +40,9 @@ LIMITS: Mapping[str, int] = {
     "seeds": 10_000,
     "cases": 1_000_000_000,
     "steps": 100_000_000,
-    "pixels": 1 << 28,
+    "pixels": (1 << 28) // 3,  # as Pillow has it
 }
-"""Every limit by name: `memory` and `json` are bytes that one file may take, `characters` the length of
-an id or another name, `cases` those asked for (of a simulation, in a batch), `steps` of a training, in
-epochs too, `pixels` the size of one image."""
+"""Every limit by name, and its default."""
 
 
 def limit(name: str) -> int:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import scalecal
-from scalecal.cases import MOST_STRATA
-from scalecal.runs.folder import write_audit_run
+from scalecal.auditing.audits import MOST_STRATA
+from scalecal.io.store import plain
+from scalecal.runs.folder import report_facts, write_audit_run
 
 MANY = 90
 SECONDS = {"n_resamples": 20}
@@ -40,8 +41,7 @@ def test_few_strata_are_all_shown():
     strata = np.arange(80) % MOST_STRATA
     result = scalecal.audit(p > 0.5, p, strata=strata.astype(str), **SECONDS)
     assert result.shown_rows is result.rows
-    assert result.folded_note == ""
-    assert result.with_largest_strata() is result
+    assert result.shown_notes is result.notes
 
 
 def test_the_run_folder_has_all_rows_and_the_page_the_largest(audit, tmp_path):
@@ -50,7 +50,14 @@ def test_the_run_folder_has_all_rows_and_the_page_the_largest(audit, tmp_path):
     from scalecal.report import write_report
 
     write_audit_run(tmp_path / "run", audit, dataset="sites")
-    assert len(pd.read_csv(tmp_path / "run" / "audit.csv")) == MANY + 1
+    table = pd.read_csv(tmp_path / "run" / "audit.csv").set_index("name")
+    assert len(table) == MANY + 1
+    facts = report_facts([tmp_path / "run"])["cells"][0]["audits"]["model"]
+    assert [row["name"] for row in facts["rows"]] == ["overall", *audit.shown_strata]
+    for row in facts["rows"]:  # adjusted for all strata, on the page too
+        np.testing.assert_allclose(row["p_null_holm"] or np.nan, table.p_null_holm[row["name"]])
+    assert facts["sentences"] == audit.sentences
+    assert facts["verdict"] == plain(audit.verdict)
     assert pd.read_csv(tmp_path / "run" / "decision.csv")["stratum"].nunique() == MOST_STRATA + 1
     page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text(encoding="utf-8")
     assert len(page) < 2_000_000

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from unicodedata import normalize
@@ -7,7 +8,7 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, ScalecalWarning
 from scalecal.datasets import DATASETS, open_dataset
 from tests.datasets.trees import make_folder, picture, save_picture
 
@@ -51,6 +52,17 @@ def test_order_of_classes(tmp_path: Path) -> None:
     assert open_dataset(f"folder:{tmp_path}", classes=("b", "a")).table["label"].tolist() == [1, 0]
     with pytest.raises(InputError, match="class folder 'b' is not among the classes"):
         open_dataset(f"folder:{tmp_path}", classes=("a", "c"))
+
+
+def test_a_name_that_is_no_text_costs_that_image_alone(tmp_path: Path) -> None:
+    make_folder(tmp_path, ("a/1.png", "b/2.png"))
+    try:
+        shutil.copy(tmp_path / "a" / "1.png", os.fsencode(tmp_path) + b"/a/\xff.png")
+    except OSError:
+        pytest.skip("this file system takes Unicode names only")
+    with pytest.warns(ScalecalWarning, match=r"1 image files are left out.*a/\\udcff\.png"):
+        opened = open_dataset(f"folder:{tmp_path}")
+    assert opened.table["id"].tolist() == ["a/1.png", "b/2.png"]
 
 
 def test_unicode_names_have_one_order_and_one_id(tmp_path: Path) -> None:

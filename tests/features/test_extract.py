@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,15 @@ from scalecal.datasets import open_dataset
 from scalecal.datasets.image_sets import ImageSet
 from scalecal.encoders import get_encoder, load_encoder
 from scalecal.features import import_features, load_features
-from scalecal.features.encoding import EncodingOptions, encode_shards, out_of_memory
+from scalecal.features.encoding import (
+    COMPILED_FROM,
+    EncodingOptions,
+    compiled,
+    encode_shards,
+    operations,
+    out_of_memory,
+    pick_compile,
+)
 from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.io import store as files
 from scalecal.io.feature_store import StoreWriter
@@ -365,9 +375,9 @@ def test_full_disk_then_resumed(
 def test_compiled_networks_see_one_shape(
     tiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch, "compile", lambda module, **_: module)
+    monkeypatch.setattr("scalecal.features.encoding.compiled", lambda module: module)
     images, encoder = open_tiles(tiles), tiny_encoder()
-    run(images, tmp_path / "f", encoder, compile=True, dtype="float32")
+    run(images, tmp_path / "f", encoder, compile="on", dtype="float32")
     assert set(encoder.module.shapes) == {(3, 3, 16, 16)}
     found = np.asarray(load_features(tmp_path / "f").X)
     np.testing.assert_allclose(found, reference(images), atol=2e-6)
@@ -417,3 +427,53 @@ def test_progress_lines_and_bar() -> None:
         bar.advance(100)
     assert "100/100" in screen.getvalue()
     assert "images/s" in screen.getvalue()
+
+
+def test_compiling_is_decided_by_operations_and_number_of_images(tmp_path: Path) -> None:
+    encoder = tiny_encoder()
+    # 4 x 4 places, 8 channels, 3 x 4 x 4 products each, two operations a product.
+    assert operations(encoder) == 2 * 16 * 8 * 48
+    assert not pick_compile("auto", encoder, 10**15, "bf16"), "never by itself on a CPU"
+    card = replace(encoder, device="cuda")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scalecal.features.encoding.operations", lambda _: 1e9)
+        enough = math.ceil(COMPILED_FROM / 1e9)
+        decided = [pick_compile("auto", card, n, "bf16") for n in (enough, enough - 1)]
+        assert decided == [True, False]
+        assert [pick_compile(word, card, enough, "bf16") for word in ("on", "off")] == [True, False]
+        assert pick_compile("auto", card, 1, "fp8")
+    with pytest.raises(InputError, match="compile"):
+        run(open_tiles(write_tiles(tmp_path / "t", 2)), tmp_path / "f", compile="yes")
+
+
+def test_a_later_run_compiles_as_the_first_did(
+    tiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scalecal.features.encoding.compiled", lambda module: module)
+    images = open_tiles(tiles)
+    run(images, tmp_path / "f", compile="on")
+    whole = contents(tmp_path / "f")
+    run(images, tmp_path / "f")
+    assert contents(tmp_path / "f") == whole
+    with pytest.raises(InputError, match="compile: True there, False here"):
+        run(images, tmp_path / "f", compile="off")
+
+
+def test_repeated_blocks_are_compiled_once_and_weights_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[torch.nn.Module] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **_: seen.append(self))
+
+    class Block(torch.nn.Sequential):
+        pass
+
+    blocks = [Block(torch.nn.Linear(4, 4), Block(torch.nn.ReLU())) for _ in range(3)]
+    network = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(*blocks))
+    copied = compiled(network)
+    assert seen == list(copied[1])
+    assert not set(seen) & set(blocks)
+    assert copied[1][0][0].weight is blocks[0][0].weight
+    seen.clear()
+    alone = compiled(torch.nn.Linear(2, 2))
+    assert seen == [alone]

@@ -105,7 +105,7 @@ def test_embeddings_do_not_depend_on_who_decodes(
     expected, left_out = embed(1)
     request.getfixturevalue("in_processes")
     monkeypatch.setattr(encoding, "_BYTES_AHEAD", limit)
-    monkeypatch.setattr(encoding, "_DECODE_TOGETHER", 3)
+    monkeypatch.setattr(encoding, "_MOST_TOGETHER", 3)
     for workers in (1, 3):
         found, skipped = embed(workers)
         np.testing.assert_array_equal(found, expected)

@@ -1,147 +1,124 @@
-"""Zarr, AnnData and SpatialData tables as LazySlide writes them; all stores are made by anndata and zarr."""
+"""Zarr, AnnData and SpatialData tables as LazySlide writes them.
+
+The stores in stores/ are anndata's own, by scripts/make_scverse_stores.py; all others are made here.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import anndata
 import h5py
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 import zarr
 
 from scalecal.checks import InputError
 from scalecal.features import import_features
+from scalecal.features.anndata_elements import read_frame
 from scalecal.features.importing import format_of
+from scalecal.features.scverse import _open_table
 
-# Those who write the stores here announce changes of their own; reading must be silent all the same.
+# zarr remarks on its own changes where stores are written; reading must be silent all the same.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-
-@contextmanager
-def text(kind: str) -> Iterator[None]:
-    """Text as pandas 3 holds it ("strings"), or as pandas 2 did ("objects")."""
-    new = kind == "strings"
-    with (
-        pd.option_context("future.infer_string", new),
-        anndata.settings.override(allow_write_nullable_strings=new),
-    ):
-        yield
+STORES = Path(__file__).parent / "stores"
+LABELLED = sorted(file.name.removesuffix(".tar.xz") for file in STORES.glob("*_*.*.tar.xz"))
 
 
-@pytest.fixture(autouse=True)
-def as_most_stores_are() -> Iterator[None]:
-    with text("objects"):
-        yield
+def unpack(name: str, folder: Path) -> Path:
+    shutil.unpack_archive(STORES / f"{name}.tar.xz", folder, filter="data")
+    return folder / name
 
 
-def embeddings(n: int = 3, dim: int = 4, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float16).astype(np.float32)
+def embeddings(n: int = 3, dim: int = 4, start: int = 0) -> np.ndarray:
+    return np.arange(start, start + n * dim, dtype=np.float32).reshape(n, dim)
 
 
-def table_of_tiles(X: np.ndarray, region: str = "tiles", **obs) -> anndata.AnnData:
-    """What wsidata's `add_features` makes: tiles by number, the attributes of SpatialData."""
-    numbers = np.arange(len(X))
-    frame = pd.DataFrame(
-        {"tile_id": numbers, "library_id": pd.Categorical([region] * len(X)), **obs},
-        index=numbers.astype(str),
-    )
-    table = anndata.AnnData(X=X, obs=frame)
-    attrs = {"region": region, "region_key": "library_id", "instance_key": "tile_id"}
-    table.uns["spatialdata_attrs"] = attrs
-    return table
-
-
-def write_zarr(table: anndata.AnnData, path: Path, version: int = 3) -> Path:
-    with anndata.settings.override(zarr_write_format=version):
-        table.write_zarr(path)
+def write_table(path: Path, X: np.ndarray | None = None, **columns) -> Path:
+    """Write an AnnData table by zarr or h5py, each column an array or the parts of a group."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hdf5 = path.suffix == ".h5ad"
+    group = h5py.File(path, "w") if hdf5 else zarr.open_group(path, mode="w")
+    X = embeddings() if X is None else X
+    group["X"] = X
+    group.create_group("uns")
+    obs = group.create_group("obs")
+    obs.attrs.update({"_index": "_index", "column-order": list(columns)})
+    obs["_index"] = np.arange(len(X))
+    for name, (encoding, parts) in columns.items():
+        column = obs.create_group(name)
+        column.attrs["encoding-type"] = encoding
+        for part, values in parts.items():
+            column[part] = np.asarray(values)
+    if hdf5:
+        group.close()
     return path
 
 
-def write_store(path: Path, version: int = 3, **tables: anndata.AnnData) -> Path:
-    """A store with images, shapes and tables, of which only the tables matter here."""
-    group = zarr.open_group(path, mode="w", zarr_format=version)
-    for name in ("images", "shapes", "tables"):
-        group.create_group(name)
-    for name, table in tables.items():
-        write_zarr(table, path / "tables" / name, version)
+def write_store(path: Path, **tables: np.ndarray) -> Path:
+    zarr.open_group(path, mode="w")
+    for name, X in tables.items():
+        write_table(path / "tables" / name, X)
     return path
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_tiles_of_lazyslide(tmp_path: Path, version: int) -> None:
-    parts = {"slide_b": embeddings(5, seed=1), "slide_a": embeddings(3, seed=2)}
-    for slide, X in parts.items():
-        graph = anndata.AnnData(obs=pd.DataFrame(index=[str(i) for i in range(len(X))]))
-        write_store(
-            tmp_path / f"{slide}.zarr", version, uni_tiles=table_of_tiles(X), tiles_graph=graph
-        )
+    slides = unpack(f"slides_{version}", tmp_path)
     labels = tmp_path / "labels.csv"
-    pd.DataFrame({"id": ["slide_a", "slide_b"], "label": [1, 0]}).to_csv(labels, index=False)
-    assert format_of(tmp_path) == format_of(tmp_path / "slide_a.zarr") == "spatialdata"
-    # Shards of three rows cross the border between the stores.
+    labels.write_text("id,label\na,1\nb,0\n")
+    assert format_of(slides) == format_of(slides / "a.zarr") == "spatialdata"
+    # Shards of two rows cross the border between the stores.
     with warnings.catch_warnings(action="error"):
         features = import_features(
-            tmp_path, tmp_path / "out", labels=labels, match="group", shard_rows=3
+            slides, tmp_path / "out", labels=labels, match="group", shard_rows=2
         )
     assert features.encoder == "uni"
-    assert features.table["id"].tolist()[:2] == ["slide_a_0", "slide_a_1"]
-    assert features.table["group"].tolist() == ["slide_a"] * 3 + ["slide_b"] * 5
+    assert features.table["id"].tolist()[2:4] == ["a_12", "b_10"]
+    assert features.table["group"].tolist() == ["a"] * 3 + ["b"] * 5
     assert features.table["label"].tolist() == [1] * 3 + [0] * 5
-    expected = np.concatenate([parts["slide_a"], parts["slide_b"]])
+    expected = np.concatenate([embeddings(3), embeddings(5, start=50)])
     np.testing.assert_array_equal(np.asarray(features.X), expected)
-    one = import_features(tmp_path / "slide_a.zarr", tmp_path / "one")
-    np.testing.assert_array_equal(np.asarray(one.X), parts["slide_a"])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_features_of_whole_slides(tmp_path: Path, version: int) -> None:
+    slides = unpack(f"slides_{version}", tmp_path)
+    features = import_features(slides, tmp_path / "out", format="spatialdata-slides")
+    assert features.table["id"].tolist() == features.table["group"].tolist() == ["a", "b"]
+    np.testing.assert_array_equal(np.asarray(features.X), embeddings(2, start=100))
+    write_store(slides / "c.zarr", uni_tiles=embeddings())
+    with pytest.raises(
+        InputError, match=r"c\.zarr has no features of the whole slide.*aggregation"
+    ):
+        import_features(slides, tmp_path / "out2", format="spatialdata-slides")
 
 
 def test_one_of_several_encoders(tmp_path: Path) -> None:
-    tables = {"uni_tiles": embeddings(seed=1), "resnet50_tiles": embeddings(dim=6, seed=2)}
-    store = write_store(
-        tmp_path / "s.zarr", **{name: table_of_tiles(X) for name, X in tables.items()}
-    )
+    tables = {"uni_tiles": embeddings(), "resnet50_tiles": embeddings(dim=6)}
+    store = write_store(tmp_path / "s.zarr", **tables)
     with pytest.raises(InputError, match=r"2 tables of features \('resnet50_tiles', 'uni_tiles'\)"):
         import_features(store, tmp_path / "out")
     for encoder in ("uni", "uni_tiles"):
         features = import_features(store, tmp_path / encoder, encoder=encoder)
         np.testing.assert_array_equal(np.asarray(features.X), tables["uni_tiles"])
         assert features.encoder == encoder
+        assert features.table["id"].tolist() == ["s_0", "s_1", "s_2"]
     with pytest.raises(InputError, match=r"no table of features of 'plip'.*'uni_tiles'"):
         import_features(store, tmp_path / "out", encoder="plip")
-    write_store(tmp_path / "t.zarr", other_tiles=table_of_tiles(embeddings()))
+    write_store(tmp_path / "t.zarr", other_tiles=embeddings())
     with pytest.raises(InputError, match=r"t\.zarr has no table of features of 'uni_tiles'"):
         import_features(tmp_path, tmp_path / "out", encoder="uni")
 
 
-def test_features_of_whole_slides(tmp_path: Path) -> None:
-    rows = embeddings(2, dim=4, seed=3)
-    for k, slide in enumerate(("a", "b")):
-        table = table_of_tiles(embeddings(seed=k))
-        if slide == "a":  # where the length is that of the tiles, LazySlide keeps it twice
-            table.varm["agg_slide"] = rows[k][:, None]
-        table.uns["agg_ops"] = {"agg_slide": {"features": rows[k][None]}}
-        write_store(tmp_path / f"{slide}.zarr", uni_tiles=table)
-    features = import_features(tmp_path, tmp_path / "out", format="spatialdata-slides")
-    assert features.table["id"].tolist() == features.table["group"].tolist() == ["a", "b"]
-    np.testing.assert_array_equal(np.asarray(features.X), rows)
-    write_store(tmp_path / "c.zarr", uni_tiles=table_of_tiles(embeddings()))
-    with pytest.raises(
-        InputError, match=r"c\.zarr has no features of the whole slide.*aggregation"
-    ):
-        import_features(tmp_path, tmp_path / "out2", format="spatialdata-slides")
-
-
-@pytest.mark.parametrize("kind", ["h5ad", "zarr", "sparse"])
-@pytest.mark.parametrize("held", ["objects", "strings"])
-def test_anndata_with_labels_and_votes(tmp_path: Path, kind: str, held: str) -> None:
-    with text(held):
-        X, path = write_labelled(tmp_path, kind)
+@pytest.mark.parametrize("name", LABELLED)
+def test_anndata_with_labels_and_votes(tmp_path: Path, name: str) -> None:
+    path = unpack(name, tmp_path)
     assert format_of(path) == "anndata"
     with warnings.catch_warnings(action="error"):
         features = import_features(path, tmp_path / "out", encoder="uni")
@@ -150,36 +127,31 @@ def test_anndata_with_labels_and_votes(tmp_path: Path, kind: str, held: str) -> 
     assert features.table["label"].tolist() == [1, 0, 1]
     assert features.table["votes"].tolist() == [5, 1, 4]
     assert features.table["group"].tolist() == ["p1", "p1", "p2"]
-    assert "cluster" not in features.table
-    np.testing.assert_array_equal(np.asarray(features.X), X)
-
-
-def write_labelled(folder: Path, kind: str) -> tuple[np.ndarray, Path]:
-    X = embeddings()
-    obs = pd.DataFrame(
-        {
-            "label": pd.Categorical(["SSA", "HP", "SSA"]),
-            "votes": [5, 1, 4],
-            "n_raters": [7, 7, 7],
-            "group": ["p1", "p1", "p2"],
-            "cluster": [0, 1, 2],
-        },
-        index=["fäll_1", "fäll_2", "0012"],
-    )
-    table = anndata.AnnData(X=scipy.sparse.csr_matrix(X) if kind == "sparse" else X, obs=obs)
-    path = folder / ("t.zarr" if kind == "zarr" else "t.h5ad")
-    if kind == "zarr":
-        write_zarr(table, path)
-    else:
-        table.write_h5ad(path)
-    return X, path
+    assert "grade" not in features.table
+    np.testing.assert_array_equal(np.asarray(features.X), embeddings())
+    with _open_table(path) as group:
+        obs = read_frame(group["obs"], lambda _: True, 3, "obs")
+    missing = "" if "objects" in name else None
+    expected = {
+        "label": ["SSA", "HP", "SSA"],
+        "votes": [5, 1, 4],
+        "n_raters": [7, 7, 7],
+        "group": ["p1", "p1", "p2"],
+        "grade": [1, None, 3],
+        "seen": [True, None, False],
+        "site": ["left", None, "right"],
+        "note": ["ä", missing, "c"],
+        "score": [0.5, None, 2.0],
+        "kept": [True, False, True],
+    }
+    read = {name: [None if pd.isna(v) else v for v in obs[name]] for name in obs}
+    assert read == expected
 
 
 def test_a_folder_of_h5ad_files(tmp_path: Path) -> None:
-    parts = [embeddings(2, seed=1), embeddings(3, seed=2)]
+    parts = [embeddings(2), embeddings(3, start=50)]
     for name, X in zip("ab", parts, strict=True):
-        names = pd.DataFrame(index=[str(i) for i in range(len(X))])
-        anndata.AnnData(X=X, obs=names).write_h5ad(tmp_path / f"{name}.h5ad")
+        write_table(tmp_path / f"{name}.h5ad", X)
     features = import_features(tmp_path, tmp_path / "out")
     assert features.table["id"].tolist() == ["a_0", "a_1", "b_0", "b_1", "b_2"]
     assert features.table["group"].tolist() == ["a", "a", "b", "b", "b"]
@@ -198,11 +170,7 @@ def test_plain_arrays(tmp_path: Path, version: int) -> None:
         group.create_array(name, data=values)
     group.create_array("n_raters", data=np.full(3, 7))
     group.create_array("id", data=np.array(["a", "b", "ü"]))
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # fixed-length text has no place in version 3 yet, zarr says
-        features = import_features(tmp_path / "g.zarr", tmp_path / "group")
+    features = import_features(tmp_path / "g.zarr", tmp_path / "group")
     assert features.table["id"].tolist() == ["a", "b", "ü"]
     assert features.table["label"].tolist() == [1, 0, 1]
     assert features.table["votes"].tolist() == [5, 1, 4]
@@ -219,21 +187,46 @@ def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "bad.h5ad").write_bytes(b"no")
     with pytest.raises(InputError, match="cannot be read as an HDF5 file"):
         import_features(tmp_path / "bad.h5ad", out)
-    anndata.AnnData(obs=pd.DataFrame(index=["a"])).write_h5ad(tmp_path / "none.h5ad")
+    with h5py.File(write_table(tmp_path / "none.h5ad"), "a") as file:
+        del file["X"]
     with pytest.raises(InputError, match="no AnnData with features: it has no 'X'"):
         import_features(tmp_path / "none.h5ad", out)
     (tmp_path / "none.d").mkdir()
     with pytest.raises(InputError, match="holds no SpatialData store"):
         import_features(tmp_path / "none.d", out, format="spatialdata")
-    store = write_zarr(table_of_tiles(embeddings()), tmp_path / "cut.zarr")
+    store = write_table(tmp_path / "cut.zarr")
     (store / "obs" / "zarr.json").write_text("{")
     with pytest.raises(InputError, match="cannot be read as metadata of Zarr"):
         import_features(store, out)
     for name, dim in (("a", 4), ("b", 5)):
-        write_store(tmp_path / "two" / f"{name}.zarr", uni_tiles=table_of_tiles(embeddings(3, dim)))
+        write_store(tmp_path / "two" / f"{name}.zarr", uni_tiles=embeddings(3, dim))
     with pytest.raises(InputError, match="must have one length: 4 in uni_tiles, 5 in uni_tiles"):
         import_features(tmp_path / "two", out)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "h5ad"])
+@pytest.mark.parametrize(
+    ("encoding", "parts", "says"),
+    [
+        ("categorical", {"codes": [0, 5, 1], "categories": [7, 8]}, "AnnData table: codes need to"),
+        ("categorical", {"codes": [0, 1], "categories": [7, 8]}, r"label/codes must hold 3 values"),
+        ("categorical", {"codes": [0, 1, 0]}, "label has no element 'categories'"),
+        (
+            "nullable-integer",
+            {"values": [1, 2, 3], "mask": [True]},
+            "label/mask must hold 3 values",
+        ),
+        ("nullable-integer", {"values": np.zeros(3, complex), "mask": [True] * 3}, "got complex"),
+        ("awkward-array", {}, "label is stored as 'awkward-array': expected numbers, text"),
+    ],
+)
+def test_columns_that_cannot_be_used(
+    tmp_path: Path, suffix: str, encoding: str, parts: dict, says: str
+) -> None:
+    path = write_table(tmp_path / f"t.{suffix}", label=(encoding, parts))
+    with pytest.raises(InputError, match=says):
+        import_features(path, tmp_path / "out")
 
 
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
@@ -277,9 +270,29 @@ def with_external(path: Path) -> None:
         file.create_dataset("X", (3, 4), "f8", external=raw)
 
 
-def with_indices_out_of_range(path: Path) -> None:
+def with_a_path_out_of_obs(path: Path) -> None:
     with h5py.File(path, "a") as file:
-        file["X/indices"][0] = 10**6
+        file["raw"] = h5py.ExternalLink(str(path.parent / "other.h5"), "x")
+        file["obs"].attrs["_index"] = "/raw"
+
+
+def with_codes_of_old(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file["obs/label"] = [0, 1, 0]
+        file["obs/label"].attrs["categories"] = file["X"].ref
+        file["obs"].attrs["column-order"] = ["label"]
+
+
+def with_fewer_names(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        del file["obs/_index"]
+        file["obs/_index"] = ["a", "b"]
+
+
+def with_references(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        del file["obs/_index"]
+        file["obs"].create_dataset("_index", data=[file.ref] * 3, dtype=h5py.ref_dtype)
 
 
 @pytest.mark.parametrize(
@@ -288,23 +301,54 @@ def with_indices_out_of_range(path: Path) -> None:
         (with_link, r"/uns/other is a link, which is not followed"),
         (with_loop, r"/uns/loop is a link, which is not followed"),
         (with_external, r"/X lies in other files, which are not opened"),
-        (with_indices_out_of_range, "cannot be read as an AnnData table: .*indices"),
+        (with_a_path_out_of_obs, "obs has no element '/raw' of its own"),
+        (with_codes_of_old, "obs/label is of anndata before 0.8"),
+        (with_fewer_names, r"obs/_index must hold 3 values, got \(2,\)"),
+        (with_references, "cannot be read as an AnnData table"),
     ],
 )
 def test_h5ad_files_that_cannot_be_used(tmp_path: Path, change, says: str) -> None:
-    sparse = change is with_indices_out_of_range
-    X = scipy.sparse.csr_matrix(embeddings()) if sparse else embeddings()
-    anndata.AnnData(X=X, obs=pd.DataFrame(index=list("abc"))).write_h5ad(tmp_path / "a.h5ad")
-    change(tmp_path / "a.h5ad")
+    change(write_table(tmp_path / "a.h5ad"))
     with pytest.raises(InputError, match=says):
         import_features(tmp_path / "a.h5ad", tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("part", "value", "says"),
+    [
+        ("indices", 10**6, "cannot be read as an AnnData table: .*indices"),
+        ("shape", [10**12, 4], r"memory for 1,000,000,000,000 cases"),
+        ("encoding-type", "coo", "X is stored as 'coo', expected csr_matrix or csc_matrix"),
+    ],
+)
+def test_sparse_matrices_that_cannot_be_used(tmp_path: Path, part: str, value, says: str) -> None:
+    path = unpack("csr_matrix.h5ad", tmp_path)
+    with h5py.File(path, "a") as file:
+        if part in file["X"]:
+            file["X"][part][0] = value
+        else:
+            file["X"].attrs[part] = value
+    with pytest.raises(InputError, match=says):
+        import_features(path, tmp_path / "out")
+
+
+def test_attributes_as_other_languages_write_them(tmp_path: Path) -> None:
+    """Julia's HDF5 writes text of a fixed length, as bytes."""
+    path = unpack("dense_objects.h5ad", tmp_path)
+    with h5py.File(path, "a") as file:
+        file["obs"].attrs["_index"] = np.bytes_("_index")
+        file["obs"].attrs["column-order"] = np.array([b"label", b"group"])
+        for name in ("label", "group"):
+            file[f"obs/{name}"].attrs["encoding-type"] = np.bytes_("categorical")
+        del file["obs/_index"]
+        file["obs/_index"] = np.char.encode(["ä", "b", "c"], "utf-8")
+    features = import_features(path, tmp_path / "out")
+    assert features.table["id"].tolist() == ["ä", "b", "c"]
+    assert features.classes == ["HP", "SSA"]
+
+
 def test_groups_that_hold_themselves_are_walked_once(tmp_path: Path) -> None:
-    table = anndata.AnnData(X=embeddings(), obs=pd.DataFrame(index=list("abc")))
-    table.uns["more"] = {"a": 1}
-    table.write_h5ad(tmp_path / "a.h5ad")
-    with h5py.File(tmp_path / "a.h5ad", "a") as file:
+    with h5py.File(write_table(tmp_path / "a.h5ad"), "a") as file:
         file["uns/more/again"] = file["uns"]  # a hard link to a group above it
     assert len(import_features(tmp_path / "a.h5ad", tmp_path / "out")) == 3
 
@@ -331,4 +375,9 @@ def test_zarr_stores_that_cannot_be_used(tmp_path: Path) -> None:
         "X", shape=(4, 10**12), dtype="f4", chunks=(1, 64)
     )
     with pytest.raises(InputError, match=r"size of one shard.* --limit memory="):
+        import_features(store, tmp_path / "out")
+    write_table(store)
+    del zarr.open_group(store)["obs/_index"]
+    zarr.open_group(store)["obs"].create_array("_index", shape=3, dtype="i8", chunks=10**12)
+    with pytest.raises(InputError, match=r"obs/_index: its size is .* --limit memory="):
         import_features(store, tmp_path / "out")

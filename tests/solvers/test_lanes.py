@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal.solvers import Scaling, Task, train
-from scalecal.solvers.lanes import Lanes, lay_out
-from scalecal.solvers.matrix import Matrix
+from scalecal.solvers import lanes as lanes_module
+from scalecal.solvers.lanes import Lanes, Layout, usual_room
 from scalecal.synthesis import Mixtures
 from tests.solvers.problems import data, grid
 
@@ -62,19 +62,46 @@ def test_layout_holds_every_case_once_in_its_own_step(
 ) -> None:
     rng = np.random.default_rng(0)
     orders = np.stack([rng.permutation(n_real + n_synthetic) for _ in range(lanes)])
-    layout = lay_out(Matrix(np.zeros((n_real, 1))), orders, n_real, size)
-    filled = np.ones(layout.cases.shape, bool) if layout.filled is None else layout.filled
+    layout = Layout(
+        "cpu", n_real=n_real, n_synthetic=n_synthetic, batch_size=size, room=(size, size)
+    )
+    cases = layout.places(torch.tensor(orders)).numpy()
     start = 0
     for k, (real, extra) in enumerate(zip(layout.real, layout.synthetic, strict=True)):
+        real, extra = int(real), int(extra) if n_synthetic else 0
         for lane in range(lanes):
-            there = slice(start, start + real + extra)
-            kept = layout.cases[lane, there][filled[lane, there]]
+            there = cases[lane, start : start + real + extra]
+            kept = there[there >= 0]
             assert sorted(kept) == sorted(orders[lane, k * size : (k + 1) * size])
-            assert len(kept) == layout.sizes[k]
-        assert (layout.cases[:, start : start + real] < n_real).all()
-        assert (layout.cases[:, start + real : start + real + extra] >= n_real).all()
+            assert (there[:real] < n_real).all()
+            assert ((there[real:] >= n_real) | (there[real:] < 0)).all()
         start += real + extra
-    assert start == layout.cases.shape[1]
+    assert start == cases.shape[1]
+
+
+def test_steps_get_more_room_where_an_order_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = data(seed=7)
+    tasks = [task for task in grid(X, y, seeds=3) if task.mixtures is not None]
+    options: dict[str, Any] = {"batch_size": 16, "max_epochs": 5, "min_steps": 0, "patience": 3}
+    assert usual_room(300, 0, 16) == (16, 0)
+    expected = train(torch.tensor(X), tasks, **options)
+    monkeypatch.setattr(lanes_module, "usual_room", lambda *_: (1, 1))
+    for one, other in zip(expected, train(torch.tensor(X), tasks, **options), strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-12)
+
+
+def test_long_epochs_are_taken_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = data(seed=7)
+    tasks = grid(X, y, seeds=2)
+    options: dict[str, Any] = {"batch_size": 16, "max_epochs": 4, "min_steps": 0, "patience": 3}
+    monkeypatch.setattr(lanes_module, "STRETCH", 4)
+    seen = []
+    stretch = Lanes._stretch
+    monkeypatch.setattr(Lanes, "_stretch", lambda self: (seen.append(1), stretch(self))[1])
+    together = train(torch.tensor(X), tasks, **options)
+    assert len(seen) > 20
+    for one, other in zip(train(X, tasks, **options), together, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-9)
 
 
 def several_classes(X: Any, y: Any, seeds: int, scaling: Scaling) -> list[Task]:

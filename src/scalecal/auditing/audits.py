@@ -25,7 +25,7 @@ from scalecal.auditing import sentences as wording
 from scalecal.auditing.decision_curves import CHOSEN, DECISION_COLUMNS, THRESHOLDS, decision_rows
 from scalecal.auditing.rows import TESTS, score, split_scores
 from scalecal.auditing.verdict import judge, verdict_text
-from scalecal.cases import MOST_STRATA, Cases, Factor, Predictions
+from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import (
     Float,
     InputError,
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Strata = ArrayLike | Callable[[Int, Float, "Int | None"], ArrayLike]
+
+MOST_STRATA = 20
+"""Strata that text and pages show at most: those of most cases. Tests are adjusted for all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,26 +117,21 @@ class Audit:
         return [self.rows[0], *(self.rows[k] for k in kept)]
 
     @property
-    def folded_note(self) -> str:
-        """What `shown_rows` leaves out; "" if nothing."""
-        if len(self.rows) <= MOST_STRATA + 1:
-            return ""
-        return (
-            f"Of {len(self.rows) - 1:,} strata the {MOST_STRATA} of most cases are shown: all are in "
-            "audit.csv (in Python Audit.to_frame())."
-        )
+    def shown_strata(self) -> tuple[str, ...]:
+        """Names of the strata in `shown_rows`; decision curves and diagrams are of these."""
+        return tuple(row["name"] for row in self.shown_rows[1:])
 
-    def with_largest_strata(self) -> Audit:
-        """Return the audit of the same cases with the strata of `shown_rows` only, for what shows each."""
-        if len(self.rows) <= MOST_STRATA + 1 or self.times is not None:
-            return self
-        cases = self.predictions.cases.with_largest_strata().note(self.folded_note)
-        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
-        return audit_predictions(
-            replace(self.predictions, cases=cases),
-            prevalence=self.meta.get("prevalence"),
-            **options,
+    @property
+    def shown_notes(self) -> list[str]:
+        """Notes for whoever sees `shown_rows` only: first that there are more, if so."""
+        if len(self.rows) <= MOST_STRATA + 1:
+            return self.notes
+        folded = (
+            f"Of {len(self.rows) - 1:,} strata the {MOST_STRATA} of most cases are shown, and have decision "
+            "curves; verdict and tests take in all of them, which are in audit.csv (in Python "
+            "Audit.to_frame())."
         )
+        return [folded, *self.notes]
 
     @property
     def times(self) -> Float | None:
@@ -192,9 +190,8 @@ class Audit:
         judges = self.meta.get("votes_judge", "p")
         tables = wording.table(rows, shown, self.difficulty, judges=judges)
         parts = [tables, verdict_text(self.verdict), " ".join(self.sentences)]
-        notes = list(filter(None, [self.folded_note, *self.notes]))
-        if notes:
-            parts.append("\n".join(f"Note: {note}" for note in notes))
+        if self.shown_notes:
+            parts.append("\n".join(f"Note: {note}" for note in self.shown_notes))
         return "\n\n".join(parts)
 
     def failures(self, conditions: Iterable[str | gates.Condition]) -> list[gates.Failure]:
@@ -291,10 +288,10 @@ class Audit:
     def decision_curve(self, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
         """Return the net benefit of acting on the probabilities, one row per threshold.
 
-        For labels and `p`, and for votes and `p_reader` (or `p`), overall and by stratum: net benefit and
-        its gain over the better of treating all and none, with 95 % intervals
-        (`scalecal.auditing.decision_curves`). Within a stratum the prevalence is that of the stratum.
-        Empty for more than two classes.
+        For labels and `p`, and for votes and `p_reader` (or `p`), overall and by stratum (those of
+        `shown_rows`): net benefit and its gain over the better of treating all and none, with 95 %
+        intervals (`scalecal.auditing.decision_curves`). Within a stratum the prevalence is that of the
+        stratum. Empty for more than two classes.
 
         Examples
         --------

@@ -295,9 +295,7 @@ class Counts:
             width = int(readers.max()) + 1
             key += 2 * (readers * width + counts[:, 1])
         if codes is not None:
-            if (
-                codes.max() >= MOST_LAYERS
-            ):  # each has a layer at least; tell before the table is made
+            if codes.max() >= MOST_LAYERS:  # each has a layer: known before the table is made
                 raise _too_many()
             key += 2 * width**2 * (codes.astype(np.intp) + 1)
         present = np.flatnonzero(np.bincount(key))

@@ -116,7 +116,8 @@ def decision_rows(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> list[dict
     """Net benefit of an audit's probabilities: one row per judge (labels, votes), stratum and threshold.
 
     Each row has ``judge``, ``probability`` ("p" or "p_reader"), ``stratum``, ``n`` (cases with a label, or
-    with votes) and what `benefit_rows` says. Empty for more than two classes.
+    with votes) and what `benefit_rows` says. Of very many strata those of most cases alone have rows
+    (`Audit.shown_rows`). Empty for more than two classes.
     """
     out: list[dict[str, Any]] = []
     if audit.meta["event"] != "positive class":
@@ -133,7 +134,7 @@ def decision_rows(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> list[dict
             readers = cases.votes.sum(axis=1)
             outcome = np.where(readers > 0, cases.votes[:, 1] / np.maximum(readers, 1), np.nan)
             p = source.predictions.vote_p
-        for stratum in ("overall", *cases.with_largest_strata().stratum_names):
+        for stratum in ("overall", *audit.shown_strata):
             inside = cases.within(stratum)
             here, own = source.units.within(inside), outcome[inside]
             known = np.isfinite(own)

@@ -101,7 +101,7 @@ def reliability(audit: Audit, *, most: int = 6) -> Figure:
     itself. Below each diagram: how many cases fall into each bin. Where votes are known a last diagram
     holds the probability of a reader's vote against the share of readers who voted so.
     """
-    strata = [r for r in audit.rows if r["n"] > 0][:most]
+    strata = [r for r in audit.shown_rows if r["n"] > 0][:most]
     votes = vote_reliability(audit)[:1]
     columns = len(strata) + len(votes)
     with style():

@@ -160,7 +160,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
     panels: list[dict[str, Any]] = []
     if cases.votes is None:
         return panels
-    names = () if cases.agreement else cases.with_largest_strata().stratum_names
+    names = () if cases.agreement else audit.shown_strata
     for name in ("overall", *names):
         inside = cases.within(name)
         votes = cases.votes[inside]

@@ -24,7 +24,7 @@ from scalecal.checks import (
 from scalecal.limits import check_limit
 
 
-class _Saved(msgspec.Struct):
+class _SavedCalibrator(msgspec.Struct):
     """What every saved calibrator has."""
 
     name: str
@@ -158,7 +158,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             case do not sum to 1.
         """
         try:
-            common = msgspec.convert(dict(saved), _Saved)
+            common = msgspec.convert(dict(saved), _SavedCalibrator)
             if common.name != cls.name:
                 raise InputError(f"this describes {common.name!r}, not {cls.name!r}")
             self = cls._restore(dict(saved))

@@ -213,7 +213,8 @@ def extract(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="auto, fp32, bf16 or fp16. On a CPU auto is fp32; bf16 may be twice as fast, and is coarser."
+            help="auto, fp32, bf16, fp16 or fp8. On a CPU auto is fp32; bf16 may be twice as fast, and is "
+            "coarser. fp8 is tried on 512 images first, and refused where embeddings move too far."
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per pass.")] = None,
@@ -221,7 +222,12 @@ def extract(
         int | None,
         typer.Option(metavar="N", help="Processes that decode for each GPU; without, that embed."),
     ] = None,
-    compile: Annotated[bool | None, typer.Option("--compile", help="Use torch.compile.")] = None,
+    compile: Annotated[
+        str | None,
+        typer.Option(
+            help="torch.compile: auto (on a card, where it pays for its start), on or off."
+        ),
+    ] = None,
     exact: Annotated[
         bool | None, typer.Option("--exact", help="Resize on the CPU, by Pillow, as published.")
     ] = None,
@@ -231,7 +237,10 @@ def extract(
     preset: Annotated[
         str | None, typer.Option(help="paper: 224 px for CONCH too, BreakHis squashed to a square.")
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Numbers on disk: float16 or float32.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Numbers on disk: float16, or float32, which random weights need."),
+    ] = None,
     shard_rows: Annotated[int | None, typer.Option(help="Images per shard.")] = None,
     offline: Annotated[bool | None, typer.Option("--offline", help="Use the local cache.")] = None,
     allow_remote_code: Annotated[

@@ -21,7 +21,6 @@ JPEGs are decoded in full, never through the codec's own downscaling. Who switch
 
 from __future__ import annotations
 
-import os
 from io import BytesIO
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, library
-from scalecal.limits import VARIABLE, raised
+from scalecal.io.boundary import failure
+from scalecal.limits import LIMITS, limit
 
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
@@ -70,11 +70,10 @@ def _name_of(file: ImageFile, name: str | None) -> str:
 
 
 def _most_pixels() -> int | None:
-    """Return how many pixels an image may have: the limit the user raised, else Pillow's own."""
+    """Return how many pixels an image may have: the limit the user raised, else what Pillow is set to."""
     pillow = _pillow()
-    asked = raised(os.environ.get(VARIABLE, "")).get("pixels")
-    if asked is not None:
-        pillow.MAX_IMAGE_PIXELS = asked  # Pillow refuses by itself above twice as many
+    if limit("pixels") != LIMITS["pixels"]:
+        pillow.MAX_IMAGE_PIXELS = limit("pixels")  # Pillow refuses by itself above twice as many
     most: int | None = pillow.MAX_IMAGE_PIXELS
     return most
 
@@ -110,7 +109,7 @@ def _open(file: ImageFile, name: str) -> PillowImage.Image:
     except pillow.UnidentifiedImageError:
         raise ImageError(name, _why_unknown(file)) from None
     except Exception as error:  # parsers of broken files raise nearly every kind of error
-        raise ImageError(name, _first_line(error)) from None
+        raise ImageError(name, failure(error)) from None
     if most is not None and image.width * image.height > most:
         image.close()
         raise ImageError(name, _too_large("it has", most))
@@ -129,11 +128,6 @@ def _why_unknown(file: ImageFile) -> str:
         f"it is not a whole PNG, JPEG, TIFF or BMP image (it starts with {start!r}). "
         "Convert it, or copy it again if it was cut short"
     )
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
 
 
 def _deep(image: PillowImage.Image) -> bool:
@@ -220,7 +214,7 @@ def decode_image(file: ImageFile, *, name: str | None = None) -> NDArray[np.uint
         except ImageError:
             raise
         except Exception as error:  # as above: truncated data shows up as almost anything
-            raise ImageError(called, _first_line(error)) from None
+            raise ImageError(called, failure(error)) from None
 
 
 def image_header(file: ImageFile, *, name: str | None = None) -> tuple[str, tuple[int, int], str]:

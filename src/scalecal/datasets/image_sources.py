@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,9 +24,10 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, MissingPackageError, library, rows
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, library, rows
 from scalecal.datasets.decoding import IMAGE_SUFFIXES, ImageError, decode_image
 from scalecal.io.arrays import check_cases, need_array, open_hdf5
+from scalecal.io.store import as_utf8
 from scalecal.limits import check_limit
 
 UInt8 = NDArray[np.uint8]
@@ -464,7 +466,8 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
     """Relative POSIX paths of the image files below a folder, sorted, and how many other files lie there.
 
     Sorted by name alone (composed Unicode, by code point), so that the order is the same on every
-    file system. Hidden files and folders, among them what macOS leaves behind, are ignored.
+    file system. Hidden files and folders, among them what macOS leaves behind, are ignored; images whose
+    names are no text, and so could be no ids, are left out with a warning.
 
     Examples
     --------
@@ -476,6 +479,7 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
     (['a.JPG', 'b.png'], 1)
     """
     images: list[str] = []
+    unnamed: list[str] = []
     others = 0
 
     def stop(error: OSError) -> None:
@@ -490,13 +494,14 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
                 others += 1
                 continue
             path = Path(folder, name).relative_to(root).as_posix()
-            try:
-                path.encode()
-            except UnicodeEncodeError:
-                raise InputError(
-                    f"the file name {path!r} is not valid Unicode. Rename the file."
-                ) from None
-            images.append(path)
+            (images if as_utf8(path) == path else unnamed).append(path)
+    if unnamed:
+        warnings.warn(
+            f"{root}: {len(unnamed)} image files are left out, whose names are not valid Unicode: "
+            f"{', '.join(map(repr, sorted(unnamed)[:5]))}. Rename them",
+            ScalecalWarning,
+            stacklevel=2,
+        )
     return sorted(images, key=lambda path: normalize("NFC", path)), others
 
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_choice, check_positive_int, library
 from scalecal.engines.local import cores
+from scalecal.features.fp8 import check_fp8, shared_copy, with_fp8
 from scalecal.features.readers import Piece, Readers, read_rows
 from scalecal.features.transforms import DeviceTransform, short_products
 from scalecal.io.feature_store import Skipped
@@ -38,7 +39,11 @@ if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
 
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "fp8")
+COMPILE = ("auto", "on", "off")
+
+COMPILED_FROM = 1.5e16
+"""Floating-point operations of a whole extraction from which compiling pays for its start."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,15 @@ class EncodingOptions:
     ----------
     device : str
         Where the encoder runs, such as ``"cuda"`` or ``"cpu"``.
-    precision : {"fp32", "bf16", "fp16"}
-        Numbers of the matrix products (autocast below fp32).
+    precision : {"fp32", "bf16", "fp16", "fp8"}
+        Numbers of the matrix products (autocast below fp32; fp8: linear layers in 8 bits, the rest
+        in bf16, see `scalecal.features.fp8`).
     batch_size : int
         Images per pass through the encoder; batches never cross the border of a shard.
     exact : bool
         Resize by Pillow on the CPU rather than on the device.
     compile : bool
-        Use `torch.compile`.
+        Use `torch.compile` (see `compiled`).
     """
 
     device: str
@@ -96,6 +102,8 @@ def pick_device(device: str | None = None) -> str:
 
 def pick_precision(precision: str, device: str) -> str:
     """Return the number type of the matrix products, with ``"auto"`` settled."""
+    if precision == "fp8":
+        check_fp8(device)
     if precision != "auto":
         return precision
     if not device.startswith("cuda"):
@@ -104,6 +112,62 @@ def pick_precision(precision: str, device: str) -> str:
 
     major, _ = torch.cuda.get_device_capability(device)
     return "bf16" if major >= 8 else "fp16"
+
+
+def pick_compile(compile: str, encoder: LoadedEncoder, n_images: int, precision: str) -> bool:
+    """Return whether to compile, with ``"auto"`` settled: on CUDA, where the work pays for the start.
+
+    In fp8 it always does: rounding as a step of its own costs more than 8-bit products save.
+    The rule asks for the operations of one image and the number of images, never for a stopwatch, so
+    that the same command gives the same bytes.
+    """
+    if compile != "auto":
+        return compile == "on"
+    if not encoder.device.startswith("cuda"):
+        return False
+    return precision == "fp8" or n_images * operations(encoder) >= COMPILED_FROM
+
+
+def operations(encoder: LoadedEncoder) -> float:
+    """Floating-point operations of matrix products and convolutions for one image; 0 if unknown."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    crop = encoder.preprocess.crop
+    image = torch.zeros(1, 3, crop, crop, device=encoder.device)
+    with FlopCounterMode(display=False) as count, torch.no_grad():
+        encoder.module(image)
+    return float(count.get_total_flops())
+
+
+def compiled(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy, with the same weights, whose repeated blocks are compiled.
+
+    The blocks of a network are alike, so that compiling one serves all: the start takes a fraction
+    of what the whole network's would. A network without repeated blocks is compiled whole.
+    """
+    import torch
+    import torch._dynamo
+    import torch._inductor.config
+
+    copied = shared_copy(module)
+    lists = [
+        part
+        for part in copied.modules()
+        if isinstance(part, torch.nn.ModuleList | torch.nn.Sequential)
+        and len(part) > 1
+        and len({type(block) for block in part}) == 1
+        and any(True for _ in part[0].children())
+    ]
+    inside = {id(m) for part in lists for block in part for m in block.modules()}
+    blocks = [block for part in lists if id(part) not in inside for block in part]
+    # Blocks of many sizes each take one of the versions that torch allows a piece of code.
+    torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 64)
+    # Kernels are else chosen by a stopwatch, and with them the order of sums.
+    known = hasattr(torch._inductor.config, "deterministic")
+    for block in blocks or [copied]:
+        block.compile(dynamic=False, options={"deterministic": True} if known else None)
+    return copied
 
 
 def load_anywhere(
@@ -154,10 +218,10 @@ class Network:
             exact=options.by_pillow,
             channels_last=self._channels_last,
         )
-        self.module: Callable[[torch.Tensor], torch.Tensor] = (
-            torch.compile(module, dynamic=False) if options.compile else module
-        )
-        names = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        if options.precision == "fp8":
+            module = with_fp8(module)
+        self.module = compiled(module) if options.compile else module
+        names = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
         self._autocast = names.get(options.precision)
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
@@ -289,9 +353,9 @@ def _on_cpu(
 
 UInt8 = NDArray[np.uint8]
 
-# Images per decoding task: enough to make a task's overhead small, few enough that all threads
-# work on the batch that is needed next.
-_DECODE_TOGETHER = 8
+# Images per decoding task: enough to make a task's overhead small (JPEG tiles are decoded half as fast
+# again in pieces of 32 as of 8), few enough that all threads work on the batch that is needed next.
+_FEWEST_TOGETHER, _MOST_TOGETHER = 8, 32
 # Batches being read while one is computed, and the bytes they may take, unless one takes more:
 # together they bound the memory whatever the size of the set and of its images.
 _BATCHES_AHEAD = 3
@@ -376,9 +440,9 @@ def _host_batches(
 ) -> Generator[_HostBatch]:
     """Yield batches in order while later ones are being read; at most a few are in memory."""
     # An array is read in whole batches; anything that costs arithmetic is shared out.
-    together = (
-        options.batch_size if images.kind == "array" and not options.exact else _DECODE_TOGETHER
-    )
+    together = min(_MOST_TOGETHER, max(_FEWEST_TOGETHER, options.batch_size // workers))
+    if images.kind == "array" and not options.exact:
+        together = options.batch_size
     rows = sum(stop - start for start, stop in ranges)
     waiting: deque[Future[_HostBatch]] = deque()
     ahead = 1  # until the first batch has shown how large they are

@@ -13,11 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scalecal.checks import InputError, check_choice, check_positive_int
 from scalecal.engines import Engine, open_engine
 from scalecal.engines.local import cores
 from scalecal.features.distributed import Loader, ask_one, encode_on
 from scalecal.features.encoding import (
+    COMPILE,
     PRECISIONS,
     EncodedShard,
     EncodingOptions,
@@ -25,9 +29,11 @@ from scalecal.features.encoding import (
     encode_shards,
     load_anywhere,
     out_of_memory,
+    pick_compile,
     pick_device,
     pick_precision,
 )
+from scalecal.features.fp8 import SAMPLE, check_displacement, displacement
 from scalecal.features.readers import read_rows
 from scalecal.features.transforms import short_products
 from scalecal.io.feature_folder import MANIFEST, read_manifest
@@ -54,6 +60,7 @@ class ExtractionSetup:
     weight_hash: str
     options: EncodingOptions
     machine: str
+    fp8: dict[str, float] | None = None
 
 
 def make_setup(
@@ -63,15 +70,41 @@ def make_setup(
     precision: str,
     batch_size: int | None,
     exact: bool,
-    compile: bool,
+    compile: str,
+    n_images: int,
+    fp8: dict[str, float] | None,
 ) -> ExtractionSetup:
-    """Settle number type and batch size on the device the encoder is on."""
+    """Settle number type, compiling and batch size on the device the encoder is on.
+
+    `images` is a sample of the `n_images`; `fp8` what was measured when the folder was begun.
+    """
     chosen = pick_precision(precision, encoder.device)
-    options = EncodingOptions(encoder.device, chosen, 0, exact, compile)
+    compiles = pick_compile(compile, encoder, n_images, chosen)
+    options = EncodingOptions(encoder.device, chosen, 0, exact, compiles)
     if batch_size is None:
         batch_size = CPU_BATCH if options.on_cpu else _fitting_batch(images, encoder, options)
     options = replace(options, batch_size=batch_size)
-    return ExtractionSetup(encoder.record, encoder.weight_hash, options, _describe_machine(options))
+    if chosen == "fp8" and fp8 is None:
+        fp8 = _measured(images, encoder, options)
+        check_displacement(fp8)
+    machine = _describe_machine(options)
+    return ExtractionSetup(encoder.record, encoder.weight_hash, options, machine, fp8)
+
+
+def _measured(
+    images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions
+) -> dict[str, float]:
+    """Embed a sample in full and in 8-bit numbers, and return how far apart the two are."""
+    both = []
+    for precision in ("fp32", "fp8"):
+        plain = replace(options, precision=precision, compile=False)
+        (shard,) = encode_shards(images, [(0, len(images))], encoder, plain)
+        both.append(shard)
+    y = images.cases.y
+    if y is not None:
+        y = np.delete(y, [skipped.row for skipped in both[0].skipped])
+        y = None if (y < 0).any() else y
+    return displacement(both[0].features, both[1].features, y)
 
 
 def _fitting_batch(images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions) -> int:
@@ -160,11 +193,11 @@ def extract(
     precision: str = "auto",
     batch_size: int | None = None,
     workers: int | None = None,
-    compile: bool = False,
+    compile: str = "auto",
     exact: bool = False,
     strict: bool = False,
     shard_rows: int | None = None,
-    dtype: str = "float16",
+    dtype: str | None = None,
     progress: bool = True,
     offline: bool = False,
     allow_remote_code: bool = False,
@@ -190,9 +223,10 @@ def extract(
         A local weight file; by default the Hub or its cache.
     device : str, optional
         By default CUDA, else MPS, else the CPU.
-    precision : {"auto", "fp32", "bf16", "fp16"}
+    precision : {"auto", "fp32", "bf16", "fp16", "fp8"}
         Numbers of the matrix products. ``"auto"``: bf16 on CUDA cards that have it, fp16 on older
-        ones, fp32 elsewhere.
+        ones, fp32 elsewhere. ``"fp8"``: linear layers in 8 bits, after embeddings of 512 of the images
+        were found to move little; see `scalecal.features.fp8` for the limits.
     batch_size : int, optional
         Images per pass. By default the largest power of two up to 512 that fits the card (16 on a
         CPU). Memory alone decides, never a stopwatch, so that a second run finds the same. Kept in
@@ -202,8 +236,10 @@ def extract(
         How many decode images at the same time for each GPU, in threads or processes of their own;
         without a GPU, how many embed: threads here, actors with Ray. By default one per core. Does
         not change the result.
-    compile : bool, default=False
-        Use `torch.compile`: slower to start, faster afterwards.
+    compile : {"auto", "on", "off"}
+        Use `torch.compile`: slower to start, faster afterwards. ``"auto"``: on a CUDA card, where the
+        operations of all images together pay for the start (`scalecal.features.encoding`). Kept in
+        the folder and used by every later run.
     exact : bool, default=False
         Resize on the CPU by Pillow rather than on the card; see `scalecal.features.transforms`
         for how close the card comes.
@@ -212,8 +248,9 @@ def extract(
         ``skipped.csv``.
     shard_rows : int, optional
         Images per shard: what a kill can cost at most. By default a 32nd of the set, at most 16,384.
-    dtype : {"float16", "float32"}
-        Number type on disk.
+    dtype : {"float16", "float32"}, optional
+        Number type on disk. By default float16; float32 with random weights, whose embeddings may be too
+        small for float16.
     progress : bool, default=True
         Show progress on standard error.
     offline, allow_remote_code, token
@@ -244,11 +281,12 @@ def extract(
     ...     Image.new("RGB", (32, 32), (grey,) * 3).save(folder / "tiles" / name / "a.png")
     >>> images = open_dataset(f"folder:{folder / 'tiles'}")
     >>> result = extract(images, "efficientnet-lite0", folder / "features", weights="random",
-    ...                  device="cpu", dtype="float32", progress=False)
+    ...                  device="cpu", progress=False)
     >>> result.n, load_features(result.path).X.shape
     (2, (2, 1280))
     """
     check_choice(precision, PRECISIONS, "precision")
+    check_choice(compile, COMPILE, "compile")
     if batch_size is not None:
         check_positive_int(batch_size, "batch_size")
     if workers is not None:
@@ -256,16 +294,20 @@ def extract(
     if len(images) == 0:
         raise InputError(f"{images.name} holds no images: nothing to extract")
     path = Path(out)
+    if dtype is None:
+        dtype = "float32" if weights == "random" else "float16"
     # A folder that was begun but holds nothing settles nothing.
     begun = (path / MANIFEST).exists() and holds_shards(path)
     stored = read_manifest(path) if begun else {}
     settle = partial(
         make_setup,
-        images=images.take(slice(0, 64)),
+        images=images.take(_sample(len(images), SAMPLE if precision == "fp8" else 64)),
         precision=precision,
         batch_size=_stored_batch(stored, batch_size),
         exact=exact,
-        compile=compile,
+        compile=_stored_compile(stored, compile),
+        n_images=len(images),
+        fp8=stored.get("fp8"),
     )
     load = {
         "weights": weights,
@@ -346,6 +388,7 @@ def _settings(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
         "preprocessing": {**preprocess, "by": "pillow" if options.by_pillow else "torch"},
         "device": options.device.partition(":")[0],
         "precision": options.precision,
+        **({} if setup.fp8 is None else {"fp8": setup.fp8}),
         "compile": options.compile,
         "batch_size": options.batch_size,
         "dataset": {
@@ -370,6 +413,18 @@ def _stored_batch(stored: dict[str, Any], asked: int | None) -> int | None:
     if kept is not None and asked in (None, stored.get("requested_batch_size")):
         return kept
     return asked
+
+
+def _stored_compile(stored: dict[str, Any], asked: str) -> str:
+    """Return whether to compile: as the folder was begun, unless that is asked for."""
+    if asked == "auto" and "compile" in stored:
+        return "on" if stored["compile"] else "off"
+    return asked
+
+
+def _sample(n: int, size: int) -> NDArray[np.int64]:
+    """At most `size` of `n` rows, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, min(n, size)).round().astype(np.int64))
 
 
 def _fill(

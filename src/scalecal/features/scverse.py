@@ -2,8 +2,8 @@
 
 LazySlide keeps a slide as ``<slide>.zarr``; its tile features are the table ``tables/<encoder>_<tiles>``,
 whose ``obs`` numbers the tiles, and features of the whole slide are ``uns/agg_ops/agg_slide`` of that table.
-Only ``X``, ``obs`` and ``uns`` of the table are read, by zarr, h5py and anndata: spatialdata itself is not
-needed, and images and shapes are not opened.
+Only ``X``, ``obs`` and ``uns`` of the table are read, by zarr and h5py: anndata and spatialdata themselves
+are not needed, and images and shapes are not opened.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, library
+from scalecal.features.anndata_elements import read_array, read_frame, read_setting, read_sparse
 from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
 from scalecal.io.arrays import check_cases, check_own, open_hdf5
-from scalecal.io.boundary import reading as reading_file
+from scalecal.io.boundary import reading
 from scalecal.io.features import CASE_ROLES
 from scalecal.io.named_columns import some
 from scalecal.limits import check_limit
@@ -38,9 +39,9 @@ _ARRAYS = {"y": "label"} | {role: role for role in CASE_ROLES}
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
-    """Make calls of zarr, h5py and anndata: their failures are the file's, their remarks are nobody's."""
-    with warnings.catch_warnings(), reading_file(path, what, checked=True):
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """Make calls of zarr and h5py: their failures are the file's, their remarks are nobody's."""
+    with warnings.catch_warnings(), reading(path, what, checked=True):
         # On changes to come in their own or in each other's versions.
         for category in (DeprecationWarning, FutureWarning, UserWarning):
             warnings.simplefilter("ignore", category)
@@ -70,7 +71,7 @@ def from_zarr(path: Path) -> ForeignFeatures:
     _refuse_pickles(path)
     opened = _open_zarr(path)
     X, table = opened, pd.DataFrame()
-    with reading(path, "a Zarr store"):
+    with _reading(path, "a Zarr store"):
         if not hasattr(opened, "shape"):
             if not hasattr(opened.get("X"), "shape"):
                 there = some(sorted(opened), 8) or "nothing"
@@ -84,14 +85,14 @@ def from_zarr(path: Path) -> ForeignFeatures:
                     f"{path}: {name!r} must have one value for each of the {X.shape[0]} rows of X, got "
                     f"shape {shape}"
                 )
-            values = np.asarray(opened[name])
-            text = values.dtype.kind not in "biuf"
-            table[_ARRAYS[name]] = values.astype(str) if text else values
+            values = read_array(opened[name], f"{path}/{name}")
+            text = values.dtype.kind == "O"
+            table[_ARRAYS[name]] = pd.array(values, dtype="string") if text else values
     if "id" not in table:
         table.insert(0, "id", pd.Series([str(i) for i in range(X.shape[0])], dtype="string"))
 
     def read(start: int, stop: int) -> NDArray[Any]:
-        with reading(path, "a Zarr array"):
+        with _reading(path, "a Zarr array"):
             return np.asarray(X[start:stop])
 
     return ForeignFeatures(table, dim, read, _files(path))
@@ -104,14 +105,14 @@ class _Table:
     path: Path
     obs: pd.DataFrame
     dim: int
+    attrs: Mapping[str, Any]
     sparse: Any = None
-    attrs: Any = None
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         if self.sparse is not None:
-            with reading(self.path, "embeddings"):
+            with _reading(self.path, "embeddings"):
                 return np.asarray(self.sparse[start:stop].toarray())
-        with _open_table(self.path) as group, reading(self.path, "embeddings"):
+        with _open_table(self.path) as group, _reading(self.path, "embeddings"):
             return np.asarray(group["X"][start:stop])
 
 
@@ -142,7 +143,7 @@ def from_spatialdata(path: Path, encoder: str | None = None) -> ForeignFeatures:
     stores, tables = _tables(path, encoder)
     frames = []
     for store, table in zip(stores, tables, strict=True):
-        key = str(table.attrs.get("instance_key", "tile_id"))
+        key = table.attrs["instance_key"]
         names = table.obs[key] if key in table.obs else table.obs.index.to_series()
         frames.append(_cases(table, names.astype(str), store.stem))
     return _together(tables, pd.concat(frames, ignore_index=True), _encoder(tables[0]))
@@ -169,7 +170,7 @@ def from_spatialdata_slides(path: Path, encoder: str | None = None) -> ForeignFe
 
 
 def _slide_row(store: Path, table: _Table) -> NDArray[Any]:
-    with _open_table(table.path) as group, reading(table.path, "an AnnData table"):
+    with _open_table(table.path) as group, _reading(table.path, "an AnnData table"):
         for key, turned in ((f"uns/agg_ops/{_SLIDE}/features", False), (f"varm/{_SLIDE}", True)):
             if key in group:
                 found = np.asarray(group[key])
@@ -224,7 +225,7 @@ def _of_encoder(names: Sequence[str], encoder: str | None) -> list[str]:
 
 
 def _encoder(table: _Table) -> str:
-    region = table.attrs.get("region")
+    region = table.attrs["region"]
     return (
         table.path.name.removesuffix(f"_{region}") if isinstance(region, str) else table.path.name
     )
@@ -232,7 +233,7 @@ def _encoder(table: _Table) -> str:
 
 def _holds_features(folder: Path) -> bool:
     """Whether a table has columns: one of a graph of tiles has none."""
-    with _open_table(folder) as group, reading(folder, "an AnnData table"):
+    with _open_table(folder) as group, _reading(folder, "an AnnData table"):
         if "X" not in group:
             return False
         X = group["X"]  # a sparse one is a group
@@ -258,14 +259,14 @@ def _open_zarr(path: Path) -> Any:
     for file in path.rglob("*"):
         if file.is_symlink() or not (file.is_file() or file.is_dir()):
             raise InputError(f"{file} is a link or no plain file, which a Zarr store may not hold")
-    with reading(path, "a Zarr store"):
+    with _reading(path, "a Zarr store"):
         return zarr.open(path, mode="r")
 
 
 def _refuse_pickles(path: Path) -> None:
     """Fail where an array would be decoded by pickle, which can run any code."""
     for file in (f for name in _METADATA for f in path.rglob(name)):
-        with reading_file(file, "metadata of Zarr"):
+        with reading(file, "metadata of Zarr"):
             if _names_pickle(json.loads(file.read_text(encoding="utf-8"))):
                 raise InputError(
                     f"{file.parent} holds Python objects (codec pickle), which are not read: save numbers "
@@ -283,29 +284,35 @@ def _names_pickle(value: Any) -> bool:
 
 
 def _read_table(path: Path) -> _Table:
-    io = library("anndata.io", "reading AnnData", _EXTRA)
     if path.is_dir():
         _refuse_pickles(path)
-    with _open_table(path) as group, reading(path, "an AnnData table"):
+    with _open_table(path) as group, _reading(path, "an AnnData table"):
         for key in ("X", "obs"):
             if key not in group:
                 raise InputError(
                     f"{path} is no AnnData with features: it has no {key!r}, only "
                     f"{some(sorted(group), 8) or 'nothing'}"
                 )
-        sparse, attrs = None, {}
-        obs: pd.DataFrame = io.read_elem(group["obs"])
-        if "uns/spatialdata_attrs" in group:
-            attrs = dict(io.read_elem(group["uns/spatialdata_attrs"]))
-        if not hasattr(group["X"], "shape"):
-            sparse = io.read_elem(group["X"])
-            sparse.check_format(full_check=True)  # indices out of range would write anywhere
-            sparse = sparse.tocsr()
+        sparse = None if hasattr(group["X"], "shape") else read_sparse(group["X"], f"{path}/X")
         X = group["X"] if sparse is None else sparse
         dim = _width(X, path)
-        if X.shape[0] != len(obs):
-            raise InputError(f"{path}: X has {X.shape[0]} rows, but obs has {len(obs)}")
-    return _Table(path, obs, dim, sparse, attrs)
+        settings = group.get("uns/spatialdata_attrs", {})
+        attrs = {
+            key: read_setting(settings, key, f"{path}/uns/spatialdata_attrs")
+            for key in ("region", "instance_key")
+        }
+        attrs["instance_key"] = str(attrs["instance_key"] or "tile_id")
+        obs = read_frame(
+            group["obs"],
+            lambda name: _of_cases(name) or name == attrs["instance_key"],
+            int(X.shape[0]),
+            f"{path}/obs",
+        )
+    return _Table(path, obs, dim, attrs, sparse)
+
+
+def _of_cases(column: str) -> bool:
+    return column in CASE_ROLES[1:] or column.startswith("votes_")
 
 
 def _width(X: Any, path: Path) -> int:
@@ -327,7 +334,7 @@ def _cases(table: _Table, names: Any, slide: str | None) -> pd.DataFrame:
     ids = names.tolist() if slide is None else [f"{slide}_{name}" for name in names]
     cases = pd.DataFrame({"id": pd.array(ids, dtype="string")})
     for column in map(str, table.obs.columns):
-        if column in CASE_ROLES[1:] or column.startswith("votes_"):
+        if _of_cases(column):
             values = table.obs[column]
             text = values.dtype.kind not in "biuf"
             cases[column] = values.astype("string").array if text else values.to_numpy()

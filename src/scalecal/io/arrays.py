@@ -275,7 +275,9 @@ def check_own(file: Any, keys: Sequence[str], path: Path) -> None:
                 walk(found, below)
             elif isinstance(found, h5py.Dataset) and (found.is_virtual or found.external):
                 raise InputError(f"{what} lies in other files, which are not opened")
-            elif isinstance(found, h5py.Dataset) and found.dtype.kind in "biuf":
+            elif not isinstance(found, h5py.Dataset) or found.shape is None:  # AnnData's None
+                continue
+            elif found.dtype.kind in "biuf":
                 _check_written(found, what)
 
     with reading(path, "an HDF5 file", advice=_SAVE_AGAIN, checked=True):

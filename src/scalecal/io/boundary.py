@@ -109,11 +109,19 @@ def reading(
             f"{path} does not fit into the memory: read it in parts, or on a larger machine"
         ) from None
     except Exception as error:
-        found = failure(error)
-        raise InputError(
-            f"{path} cannot be read as {what}: {found}{'.' if advice else ''}"
-            f"{' ' if advice else ''}{advice}"
-        ) from None
+        said = f"{path} cannot be read as {what}: {failure(error)}"
+        raise InputError(with_advice(said, advice)) from None
+
+
+def with_advice(said: str, advice: str) -> str:
+    """Add what to do, a sentence or "", to what was found.
+
+    Examples
+    --------
+    >>> with_advice("it is empty", "Save it again.")
+    'it is empty. Save it again.'
+    """
+    return f"{said}. {advice}" if advice else said
 
 
 def failure(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from scalecal.checks import InputError
-from scalecal.io.boundary import check_file
+from scalecal.io.boundary import reading, with_advice
 from scalecal.limits import check_limit
 
 T = TypeVar("T")
@@ -48,20 +48,21 @@ def read_document(path: str | os.PathLike[str], kind: type[T], *, advice: str = 
         ...
     scalecal.checks.InputError: ...settings.json: Expected `int`, got `str` - at `$.epochs`
     """
-    path = check_file(path, "a JSON file")
-    check_limit(path.stat().st_size, "json", f"{path}: its size")
+    with reading(path, "a JSON file", advice=advice) as path:
+        check_limit(path.stat().st_size, "json", f"{path}: its size")
+        content = path.read_bytes()
     try:
-        return parse_document(path.read_bytes(), kind)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+        return parse_document(content, kind)
     except InputError as error:
-        raise InputError(f"{path}: {error}{'. ' if advice else ''}{advice}") from None
+        raise InputError(with_advice(f"{path}: {error}", advice)) from None
 
 
 def check_document(
     path: str | os.PathLike[str], content: object, kind: type[T], *, advice: str = ""
 ) -> T:
     """Return what was read from a JSON file as a document of one kind; see `read_document`.
+
+    For readers that go on with the plain content, of which the document has a part.
 
     Examples
     --------
@@ -73,8 +74,7 @@ def check_document(
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        said = str(error)[:_LONGEST]
-        raise InputError(f"{path}: {said}{'. ' if advice else ''}{advice}") from None
+        raise InputError(with_advice(f"{path}: {str(error)[:_LONGEST]}", advice)) from None
 
 
 def parse_document(text: str | bytes, kind: type[T]) -> T:

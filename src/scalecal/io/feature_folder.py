@@ -327,13 +327,15 @@ class FeatureFolder:
 
         file = self.path / TABLE
         with reading(file, "a Parquet file", advice=_CHANGED):
-            n = pq.read_metadata(file).num_rows
+            # The file alone: `pq.read_table` would make columns of the names of its folders.
+            parquet = pq.ParquetFile(file)
+            n = parquet.metadata.num_rows
             if n != len(self):
                 raise InputError(
                     f"{file} has {n} rows, the manifest says {len(self)}: the folder was changed. "
                     "Extract again."
                 )
-            columns = pq.read_table(file)
+            columns = parquet.read()
             columns.validate(full=True)
             table: pd.DataFrame = columns.to_pandas()
         return table

@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 
 from scalecal.checks import InputError, redacted
-from scalecal.io.documents import read_document
+from scalecal.io.documents import check_document, read_document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -318,8 +318,9 @@ def _read_record(folder: Path) -> dict[str, Any]:
     file = folder / RECORD
     if not os.path.lexists(file):
         return {"files": {}}
-    read_document(file, _Record, advice="Choose a new folder")
-    return read_document(file, dict[str, Any])
+    record = read_document(file, dict[str, Any], advice="Choose a new folder")
+    check_document(file, record, _Record, advice="Choose a new folder")
+    return record
 
 
 class _Entry(msgspec.Struct):

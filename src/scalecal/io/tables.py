@@ -15,7 +15,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -169,7 +169,7 @@ def iterate_arrow(
         )
     if kind == "parquet":
         wanted = [name for name in column_names(path) if keep(name)]
-        with _parquet(path), pq.ParquetFile(path) as file:
+        with _reading(path, "parquet"), pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
                 batch.validate(full=True)
                 yield _usual(pa.Table.from_batches([batch]))
@@ -200,7 +200,7 @@ def column_names(path: str | Path) -> tuple[str, ...]:
     else:
         import pyarrow.parquet as pq
 
-        with _parquet(path):
+        with _reading(path, "parquet"):
             names = pq.read_schema(path).names
     return _check_names(path, names)
 
@@ -238,7 +238,7 @@ def line_numbers(path: str | Path, records: Sequence[int]) -> list[int]:
     missing = set(records)
     kind = table_kind(path)
     dialect = sniff(path) if kind == "text" else None
-    with reading(path, WHAT[kind][0]), _lines(path, dialect) as numbered:
+    with _reading(path, kind), _lines(path, dialect) as numbered:
         for record, line in enumerate(numbered, start=1):
             if record in missing:
                 missing.remove(record)
@@ -275,10 +275,8 @@ def table_kind(path: Path) -> Kind:
     return kinds[0]
 
 
-@contextmanager
-def _parquet(path: Path) -> Iterator[None]:
-    with reading(path, WHAT["parquet"][0], advice=WHAT["parquet"][1]):
-        yield
+def _reading(path: Path, kind: Kind) -> AbstractContextManager[Path]:
+    return reading(path, WHAT[kind][0], advice=WHAT[kind][1])
 
 
 def read_parquet(
@@ -289,7 +287,7 @@ def read_parquet(
 
     wanted = column_names(path) if columns is None else columns
     # The file alone: `pq.read_table` would make columns of the names of its folders (a=1/t.parquet).
-    with _parquet(path), pq.ParquetFile(path, read_dictionary=list(factors)) as file:
+    with _reading(path, "parquet"), pq.ParquetFile(path, read_dictionary=list(factors)) as file:
         check_limit(_declared_bytes(file, set(wanted)), "memory", f"{path}: the memory it declares")
         table = file.read(columns=list(wanted))
         table.validate(full=True)
@@ -534,7 +532,7 @@ def _tidy(table: Any, text: Collection[str], *, decimal_commas: bool) -> Any:
 def sniff(path: str | Path) -> Dialect:
     """Find a text table's encoding, separator and header from its first quarter of a megabyte."""
     path = Path(path)
-    with reading(path, WHAT["text"][0], advice=WHAT["text"][1]):
+    with _reading(path, "text"):
         with _open_bytes(path) as file:
             size = SAMPLE_BYTES
             head = file.read(size)
@@ -652,7 +650,7 @@ def _load_sheet(path: Path, *, formulas: bool = False, header_alone: bool = Fals
     With `formulas`, cells hold their formulas instead of the values these had when the file was saved.
     """
     openpyxl = library("openpyxl", f"{path.name}: an Excel file", "'scalecal[excel]'")
-    with reading(path, WHAT["excel"][0], advice=WHAT["excel"][1]), warnings.catch_warnings():
+    with _reading(path, "excel"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of styles and other extras that are not read here
         with zipfile.ZipFile(path) as parts:
             size = sum(part.file_size for part in parts.infolist())
@@ -815,7 +813,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
     decoder = json.JSONDecoder(object_pairs_hook=pairs, parse_constant=constant)
     with (
-        reading(path, WHAT["json"][0], advice=WHAT["json"][1]),
+        _reading(path, "json"),
         _open_bytes(path, whole=True) as stream,
         io.BufferedReader(stream) as file,
     ):
@@ -927,6 +925,6 @@ def _as_arrow(
             arrays[name] = pa.array(values, pa.bool_())
         else:  # whole numbers that no type of numbers holds exactly among them
             written = [None if v is None else _cell_text(v).strip() for v in values]
-            with reading(path, WHAT[kind][0], advice=WHAT[kind][1]):
+            with _reading(path, kind):
                 arrays[name] = pa.array(written, pa.string())
     return _tidy(pa.table(arrays), text, decimal_commas=kind == "excel")

@@ -39,7 +39,7 @@ from scalecal.checks import (
     rows,
 )
 from scalecal.io.boundary import reading
-from scalecal.io.documents import read_document
+from scalecal.io.documents import check_document, read_document
 from scalecal.io.store import output_folder, write_json
 from scalecal.limits import check_limit
 from scalecal.panel import (
@@ -81,7 +81,7 @@ _NUMBERS = (
 _AGAIN = "Fit it again, or copy it again"
 
 
-class _Saved(msgspec.Struct):
+class _SavedProbe(msgspec.Struct):
     """What ``probe.json`` holds of the estimator."""
 
     format: int
@@ -524,7 +524,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def _restore(
-        cls, saved: _Saved, arrays: dict[str, NDArray[Any]], about: dict[str, Any]
+        cls, saved: _SavedProbe, arrays: dict[str, NDArray[Any]], about: dict[str, Any]
     ) -> Self:
         params = saved.params
         if isinstance(params.get("levels"), dict):
@@ -895,9 +895,9 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
                 f"no fitted probe at {folder}: {name} is missing. "
                 "Run: scalecal fit FEATURES --method NAME --out DIR"
             )
-    saved = read_document(Path(folder, ABOUT), _Saved, advice=_AGAIN)
-    read_document(Path(folder, ABOUT), _About, advice=_AGAIN)
-    about = read_document(Path(folder, ABOUT), dict[str, Any])
+    about = read_document(Path(folder, ABOUT), dict[str, Any], advice=_AGAIN)
+    saved = check_document(Path(folder, ABOUT), about, _SavedProbe, advice=_AGAIN)
+    check_document(Path(folder, ABOUT), about, _About, advice=_AGAIN)
     if saved.format != FORMAT:
         raise InputError(
             f"{folder}: its probe has format {saved.format}, this version reads format {FORMAT}. {_AGAIN}"
@@ -905,7 +905,7 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
     with reading(Path(folder, WEIGHTS), "a safetensors file", advice=_AGAIN) as path:
         check_limit(path.stat().st_size, "memory", f"{path}: its size")
         arrays = load_file(path)
-    own = {name: about[name] for name in about if name not in _Saved.__struct_fields__}
+    own = {name: about[name] for name in about if name not in _SavedProbe.__struct_fields__}
     try:
         probe = lookup(saved.estimator, _ESTIMATORS, "estimator")._restore(saved, arrays, own)
         probe.predict_proba(np.zeros((1, probe.n_features_in_)))

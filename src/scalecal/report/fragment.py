@@ -59,7 +59,7 @@ def audit_html(audit: Audit) -> str:
             panels=_panels(audit),
             titles=[column.title for column in used],
             body=body,
-            notes=[note for note in (audit.folded_note, *audit.notes) if note],
+            notes=audit.shown_notes,
         )
     )
 

@@ -90,7 +90,9 @@ def write_report(
     read = read_runs(runs)
     facts = side_by_side(read)
     cells = [
-        replace(cell, cases=cell.cases.with_largest_strata()) for run in read for cell in run.cells
+        replace(cell, cases=cell.cases.with_strata(own["strata"]))
+        for run in read
+        for cell, own in zip(run.cells, run.facts, strict=True)
     ]
     if images is not None:
         named = (cell.cases.paths for cell in cells if cell.cases.paths is not None)

@@ -560,7 +560,7 @@ def _surest_view(cell: Row, whose: str) -> dict[str, Any]:
         votes, of = case["votes"], case["shown_class"]
         words = f"{votes[of]} of {sum(votes)} readers" if votes else ""
         judged = (
-            f"readers: {votes[of]} of {sum(votes)}" if votes else f"label: {classes[case['label']]}"
+            f"{words} agree" if votes else f"label: {_class_name(classes[case['label']], classes)}"
         )
         dots = _dots(votes, of, words) if votes else ""
         before = case.get("before")
@@ -570,7 +570,7 @@ def _surest_view(cell: Row, whose: str) -> dict[str, Any]:
             {
                 **{k: case.get(k) for k in ("id", "thumbnail", "href")},
                 "dots": dots if isinstance(dots, Markup) else "",
-                "said": f"{said} {_class_name(classes[of], classes)}; {judged}",
+                "said": f"{_class_name(classes[of], classes)}: {said}; {judged}",
             }
         )
     by_votes = any(case["votes"] for case in cell["surest"])

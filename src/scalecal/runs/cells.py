@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scalecal.cases import Cases, Factor, Predictions, Rows
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
 from scalecal.io.boundary import reading
-from scalecal.io.documents import read_document
+from scalecal.io.documents import check_document, read_document
 from scalecal.io.store import output_folder, write_json
 from scalecal.io.tables import read_parquet
 from scalecal.metrics.reweighting import Reweighted
@@ -514,5 +514,7 @@ class _Meta(msgspec.Struct):
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """Return what ``run.json`` of a run folder says, after a look at the type of every entry."""
-    read_document(folder / "run.json", _Meta, advice=_AGAIN)
-    return read_document(folder / "run.json", dict[str, Any])
+    file = folder / "run.json"
+    meta = read_document(file, dict[str, Any], advice=_AGAIN)
+    check_document(file, meta, _Meta, advice=_AGAIN)
+    return meta

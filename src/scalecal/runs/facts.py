@@ -32,7 +32,7 @@ from scalecal.calibrators import (
 )
 from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fold_numbers
-from scalecal.cases import MOST_STRATA, Predictions
+from scalecal.cases import Predictions
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.inference.units import student_error
@@ -192,9 +192,16 @@ def compare_cell(
     ['none', 'temperature']
     """
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-    cell = replace(cell, cases=cell.cases.with_largest_strata())
-    cell, derived = with_remedies(_main_methods(cell))
-    base = cell.baseline
+    whole, derived = with_remedies(_main_methods(cell))
+    base = whole.baseline
+
+    def audited(method: str) -> Audit:
+        answers = whole.answers(method)
+        return audit_predictions(answers, prevalence=whole.prevalence, **options)
+
+    made = dict(audits or {})
+    first_audit = made.get(base) or audited(base)
+    cell = replace(whole, cases=whole.cases.with_strata(first_audit.shown_strata))
     # Nulls, scores, changes and all the rest take about as long.
     nulls = {}
     for method in cell.methods:
@@ -218,11 +225,7 @@ def compare_cell(
     shown = (
         cell.methods if files else [base, *([after] if after else [best["method"]] if best else [])]
     )
-    made = dict(audits or {})
-    made = {
-        m: made.get(m) or audit_predictions(cell.answers(m), prevalence=cell.prevalence, **options)
-        for m in shown
-    }
+    made = {m: first_audit if m == base else made.get(m) or audited(m) for m in shown}
     first, both = cell.first(base), _two_answers(cell, shown)
     facts: dict[str, Any] = {
         "name": _name(cell),
@@ -277,7 +280,7 @@ def compare_cell(
     facts["lead"] = wording.lead([facts])
     facts["details"] = wording.details(facts)
     facts["more"] = wording.further(facts)
-    return Comparison(cell, facts, _tidy(results, voted), made)
+    return Comparison(whole, facts, _tidy(results, voted), made)
 
 
 def compare_files(
@@ -361,8 +364,11 @@ def _main_methods(cell: Cell) -> Cell:
 
 
 def _audit_facts(audit: Audit) -> dict[str, Any]:
-    whole = audit.to_dict()
-    return {"rows": whole.pop("strata"), **whole}
+    """Everything the audit says, of the strata that are shown."""
+    whole, shown = audit.to_dict(), {"overall", *audit.shown_strata}
+    rows = [row for row in whole.pop("strata") if row["name"] in shown]
+    references = [row for row in whole["references"] if row["stratum"] in shown]
+    return {"rows": rows, **whole, "references": references, "notes": audit.shown_notes}
 
 
 def _about(cell: Cell, derived: Mapping[str, str]) -> dict[str, str]:
@@ -716,7 +722,7 @@ REMEDIES: dict[str, tuple[Calibrator, str]] = {
 # What the figures show
 
 
-def reliability_facts(audit: Audit, most: int = MOST_STRATA + 1) -> list[Row]:
+def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
     """One panel per stratum of the audited seed: bins, counts, consistency bars, null."""
     panels = []
     for row in audit.shown_rows[:most]:

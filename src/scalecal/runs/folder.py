@@ -22,7 +22,7 @@ from scalecal import __version__
 from scalecal.auditing.audits import Audit
 from scalecal.checks import InputError, in_file
 from scalecal.io.boundary import reading
-from scalecal.io.documents import read_document
+from scalecal.io.documents import check_document, read_document
 from scalecal.io.store import (
     file_hash,
     is_own,
@@ -161,21 +161,19 @@ def write_audit_run(
     with output_folder(out, kind="audit", inputs=inputs, replace=True) as folder:
         audit.to_json(folder / "audit.json")
         write_csv(audit.to_frame(), folder / "audit.csv")
-        whole = audit.predictions.cases
-        audit = audit.with_largest_strata()
         write_csv(audit.decision_curve(), folder / "decision.csv")
         save(audit.plot(), folder / "reliability")
         answers = audit.predictions
         if audit.times is None and len(answers) <= MOST_KEPT:
             own = Prediction(np.arange(len(answers)), answers.p, answers.p_reader, answers.rho)
-            cell = Cell(dataset, "model", whole, {("model", 0): own})
+            cell = Cell(dataset, "model", answers.cases, {("model", 0): own})
             meta = run_meta(
                 cell,
                 kind="audit",
                 title=f"Audit of {dataset}",
                 command=command,
                 options={**(options or {}), "prevalence": audit.meta.get("prevalence")},
-                notes=audit.notes,
+                notes=audit.shown_notes,
                 fingerprint=str(audit.meta["data_sha256"]),
             )
             cell = replace(cell, meta=meta)
@@ -260,8 +258,9 @@ class _Claim(msgspec.Struct):
 def _read_claims(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
-    read_document(path, list[_Claim])
-    return read_document(path, list[dict[str, Any]])
+    claims = read_document(path, list[dict[str, Any]])
+    check_document(path, claims, list[_Claim])
+    return claims
 
 
 def _cell_folders(folder: Path) -> list[Path]:

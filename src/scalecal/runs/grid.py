@@ -421,18 +421,19 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
 def on_device(X: Any, device: str) -> Any:
     """Return embeddings where they are to be used: a numpy array or memory map, or a torch tensor.
 
-    On the CPU, half-precision rows are made single precision once, where that takes little memory:
-    every batch of every probe would else do it again, at most of the cost of training.
+    Half-precision rows are made single precision once, where that takes little memory: every batch of
+    every probe would else do it again, at most of the cost of training.
     """
+    small = 4 * X.shape[0] * X.shape[1] <= MOST_WIDENED
     if device == "cpu":
-        small = X.dtype == np.float16 and 4 * X.shape[0] * X.shape[1] <= MOST_WIDENED
-        return np.asarray(X, dtype=np.float32 if small else None)
+        return np.asarray(X, dtype=np.float32 if small and X.dtype == np.float16 else None)
     torch = library("torch", f"device {device!r}")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError(f"device {device!r} is not available here: torch sees no CUDA card")
-    if isinstance(X, torch.Tensor):
-        return X.to(device)
-    return torch.from_numpy(np.array(X, copy=False)).to(device)
+    if not isinstance(X, torch.Tensor):
+        X = torch.from_numpy(np.array(X, copy=False))
+    there = X.to(device)
+    return there.float() if small and there.dtype == torch.float16 else there
 
 
 def shared_arrays(data: Features, train: Int, val: Int | None) -> dict[str, Any]:

@@ -45,11 +45,9 @@ from scalecal.checks import (
     check_positive_int,
     check_probs,
 )
-from scalecal.io.boundary import reading
-from scalecal.io.documents import parse_document
+from scalecal.io.documents import parse_document, read_document
 from scalecal.io.store import plain
 from scalecal.io.text import change_text, number
-from scalecal.limits import check_limit
 from scalecal.metrics.arguments import as_table
 from scalecal.panel import PRIOR_SD_SHIFTED, check_sizes, split_probability
 from scalecal.runs import wording
@@ -165,7 +163,7 @@ class Recalibrator:
         return json.dumps(plain(whole), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, *, source: str = "this text") -> Self:
+    def from_json(cls, text: str | bytes, *, source: str = "this text") -> Self:
         """Return what `to_json` wrote; anything else is an error."""
         try:
             whole = parse_document(text, dict[str, Any])
@@ -176,7 +174,7 @@ class Recalibrator:
                     f"it has the format {whole.get('format')!r}, but this version of scalecal "
                     f"({__version__}) reads {_FORMAT}: run scalecal calibrate again"
                 )
-            saved = parse_document(text, _Saved)
+            saved = parse_document(text, _SavedRecalibrator)
             calibrator = from_dict(saved.calibrator)
             if calibrator.n_classes_ != len(saved.classes):
                 raise InputError(
@@ -184,7 +182,8 @@ class Recalibrator:
                 )
         except InputError as error:
             raise InputError(f"{source}: {error}. {_EXPECTED}") from None
-        about = {key: value for key, value in whole.items() if key not in _Saved.__struct_fields__}
+        own = _SavedRecalibrator.__struct_fields__
+        about = {key: value for key, value in whole.items() if key not in own}
         return cls(calibrator, tuple(saved.classes), saved.chosen, about)
 
     @classmethod
@@ -193,16 +192,14 @@ class Recalibrator:
         path = Path(path)
         if path.is_dir():
             path = path / "calibrator.json"
-        with reading(path, "a calibrator"):
-            check_limit(path.stat().st_size, "json", f"{path}: its size")
-            text = path.read_text(encoding="utf-8")
-        return cls.from_json(text, source=str(path))
+        text = read_document(path, msgspec.Raw, advice=_EXPECTED)
+        return cls.from_json(bytes(text), source=str(path))
 
 
 _EXPECTED = "Expected the calibrator.json that scalecal calibrate wrote"
 
 
-class _Saved(msgspec.Struct):
+class _SavedRecalibrator(msgspec.Struct):
     """What ``calibrator.json`` holds of the calibrator."""
 
     kind: str

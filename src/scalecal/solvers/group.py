@@ -209,6 +209,65 @@ def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]
 # -- the loop ------------------------------------------------------------------------------------
 
 
+class Record:
+    """Validation losses epoch by epoch, and what early stopping makes of them."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        limit: int,
+        patience: int,
+        advance: Callable[[float], object],
+    ) -> None:
+        n = len(tasks)
+        self.limit, self.patience, self.advance = limit, patience, advance
+        self.n_columns = tasks[0].n_columns
+        self.stops = np.array([t.validation is not None for t in tasks])
+        self.history: list[list[float]] = [[] for _ in range(n)]
+        self.lowest = np.full(n, np.inf)
+        self.best = np.zeros(n, dtype=np.int64)
+        self.done = np.zeros(n, dtype=bool)
+
+    def add(
+        self, epoch: int, live: NDArray[np.int64], losses: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Take in an epoch's losses; return the live probes that got better, and which of them stop."""
+        if not np.isfinite(losses[live]).all():
+            raise InputError(
+                "training diverged: the validation loss is not finite. "
+                "Scale the features or lower the learning rate."
+            )
+        for i in live:
+            self.history[i].append(float(losses[i]))
+        better = live[self.stops[live] & (losses[live] < self.lowest[live])]
+        self.lowest[better], self.best[better] = losses[better], epoch
+        stopped = self.stops[live] & (epoch - self.best[live] >= self.patience)
+        self.done[live] = stopped
+        ended = int(stopped.sum())
+        self.advance((len(live) + ended * (self.limit - epoch)) / self.limit)
+        return better, stopped
+
+    def unstopped(self) -> NDArray[np.int64]:
+        """Probes without validation cases, whose last weights are kept."""
+        self.best[~self.stops] = self.limit
+        return np.flatnonzero(~self.stops)
+
+    def fits(self, weights: Array, intercept: Array) -> list[Fit]:
+        """Return the results, given all probes' best weights."""
+        weights, intercept, c = to_host(weights), to_host(intercept), self.n_columns
+        return [
+            Fit(
+                weights=weights[i * c : (i + 1) * c].copy(),
+                intercept=intercept[i * c : (i + 1) * c].copy(),
+                history=np.array(self.history[i]),
+                n_iter=len(self.history[i]),
+                best=int(self.best[i]),
+                capped=not self.done[i],
+            )
+            for i in range(len(self.history))
+        ]
+
+
 class _Selected(NamedTuple):
     """A validation set for the probes still in training."""
 
@@ -339,47 +398,19 @@ class Group:
             return self._run(limit, patience, advance)
 
     def _run(self, limit: int, patience: int, advance: Callable[[float], object]) -> list[Fit]:
-        n = len(self.tasks)
-        stops = np.array([t.validation is not None for t in self.tasks])
-        history: list[list[float]] = [[] for _ in range(n)]
-        lowest, best, done = (
-            np.full(n, np.inf),
-            np.zeros(n, dtype=np.int64),
-            np.zeros(n, dtype=bool),
-        )
+        record = Record(self.tasks, limit, patience, advance)
         generator = np.random.default_rng(self.tasks[0].order)
         for epoch in range(1, limit + 1):
             for batch in self._batches(generator):
                 self._step(batch)
-            losses = self._evaluate()
-            for i in self.live:
-                history[i].append(float(losses[i]))
-            better = self.live[stops[self.live] & (losses[self.live] < lowest[self.live])]
-            lowest[better], best[better] = losses[better], epoch
+            better, stopped = record.add(epoch, self.live, self._evaluate())
             self._keep(better)
-            done[self.live] = stops[self.live] & (epoch - best[self.live] >= patience)
-            stopped = int(done[self.live].sum())
-            advance((len(self.live) + stopped * (limit - epoch)) / limit)
-            if stopped:
-                self._drop(~done[self.live])
+            if stopped.any():
+                self._drop(~stopped)
                 if len(self.live) == 0:
                     break
-        if not stops.all():  # these are all still live
-            self._keep(np.flatnonzero(~stops))
-            best[~stops] = limit
-        weights, intercept = to_host(self.best_weights), to_host(self.best_intercept)
-        c = self.n_columns
-        return [
-            Fit(
-                weights=weights[i * c : (i + 1) * c].copy(),
-                intercept=intercept[i * c : (i + 1) * c].copy(),
-                history=np.array(history[i]),
-                n_iter=len(history[i]),
-                best=int(best[i]),
-                capped=not done[i],
-            )
-            for i in range(n)
-        ]
+        self._keep(record.unstopped())
+        return record.fits(self.best_weights, self.best_intercept)
 
     def _batches(self, generator: np.random.Generator) -> Iterator[Batch]:
         """The batches of one epoch."""
@@ -431,7 +462,8 @@ class Group:
         slopes = residual(self.xp, logits, batch.targets, self.n_columns, self.gamma)
         if batch.weights is not None:
             slopes *= batch.weights
-        slopes *= 1.0 / batch.size
+        if batch.size != 1:
+            slopes *= 1.0 / batch.size
         self.slope_intercept[...] = slopes.sum(1)
         if not isinstance(self.factor, float) or self.factor != 1.0:
             slopes *= self.factor
@@ -503,32 +535,28 @@ class Group:
     def _evaluate(self) -> NDArray[np.float64]:
         """Mean validation loss of each live probe (NaN for the others)."""
         result = np.full(len(self.tasks), np.nan)
-        for held, probes, columns, targets, case_weights in self.selected:
-            weights, intercept, factor = self.weights, self.intercept, self.factor
-            if columns is not None:
-                weights, intercept = weights[columns], intercept[columns]
-                factor = factor if isinstance(factor, float) else factor[columns]
-            total = 0.0
-            for block, rows in held.chunks(self.scaling):
-                logits = self.data.empty(weights.shape[0], rows.shape[0])
-                product(weights, rows.T, logits)
-                logits *= factor
-                logits += intercept[:, None]
-                values = loss(self.xp, logits, targets[:, block], self.n_columns, None)
-                if case_weights is not None:
-                    values *= case_weights[:, block]
-                total = total + self.xp.sum(values, axis=1, dtype=self.xp.float64)
-            result[probes] = to_host(total) / int(held.rows.shape[0])
-        return self._finite(result)
-
-    def _finite(self, result: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the losses, or fail where one of a live probe is not finite."""
-        if not np.isfinite(result[self.live]).all():
-            raise InputError(
-                "training diverged: the validation loss is not finite. "
-                "Scale the features or lower the learning rate."
-            )
+        for chosen in self.selected:
+            result[chosen.probes] = to_host(self._mean_loss(chosen))
         return result
+
+    def _mean_loss(self, chosen: _Selected) -> Array:
+        """Mean loss of some probes on their validation cases."""
+        held, _, columns, targets, case_weights = chosen
+        weights, intercept, factor = self.weights, self.intercept, self.factor
+        if columns is not None:
+            weights, intercept = weights[columns], intercept[columns]
+            factor = factor if isinstance(factor, float) else factor[columns]
+        total = 0.0
+        for block, rows in held.chunks(self.scaling):
+            logits = self.data.empty(weights.shape[0], rows.shape[0])
+            product(weights, rows.T, logits)
+            logits *= factor
+            logits += intercept[:, None]
+            values = loss(self.xp, logits, targets[:, block], self.n_columns, None)
+            if case_weights is not None:
+                values *= case_weights[:, block]
+            total = total + self.xp.sum(values, axis=1, dtype=self.xp.float64)
+        return total / int(held.rows.shape[0])
 
     def _keep(self, probes: NDArray[np.int64]) -> None:
         """Remember the present weights of these probes."""

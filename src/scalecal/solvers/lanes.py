@@ -1,80 +1,162 @@
-"""Groups of the same shape, each with its own rows and order, in step.
+"""Groups of the same shape, each with its own rows and order, in step, on torch tensors.
 
 A graphics processor is idle most of the time when ten groups take their small steps one after
 another: what a step costs is the number of operations, not their size. Side by side, one lane each,
 a step of all of them is one gathering of rows and two stacked products. A synthetic case is two
 rows in that gathering, its logit the mean of theirs. Lanes differ in how many synthetic cases a
-batch holds, so shorter ones are filled up with cases of weight 0; the result is that of each group
-trained alone.
+batch holds, so every step has room for a fixed number of either kind, and empty places weigh 0; the
+result is that of each group trained alone.
+
+An epoch, early stopping included, reads nothing but tensors of fixed shape and place. So on a CUDA
+card it is recorded once as a graph and repeated by a single call; elsewhere the same lines run one
+by one. Recording a step costs as much as taking it a hundred times, so the graph of a long epoch is
+one of a stretch of steps, repeated. The host draws orders ahead and looks at the losses of several
+epochs together.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.solvers.group import Batch, Group, coefficients, column_numbers, mix, unmix
+from scalecal.checks import library
+from scalecal.solvers.group import (
+    BETA_1,
+    BETA_2,
+    EPSILON,
+    Batch,
+    Group,
+    Record,
+    coefficients,
+    column_numbers,
+    mix,
+    unmix,
+)
 from scalecal.solvers.matrix import Matrix, to_host
 from scalecal.solvers.problem import Array, Fit, Task, loss
 
 STACK_BYTES = 256 << 20
 """What the rows of one step of all lanes, or of all their validation sets, may take at least."""
 
+EPOCHS_TOGETHER = 8
+"""Epochs between two looks at the losses,"""
+DRAWN_TOGETHER = 1 << 22
+"""or as many as draw so many case numbers."""
 
-class Layout(NamedTuple):
-    """One epoch of several lanes, step by step: real cases, then synthetic ones.
+DRAWING_THREADS = 8
 
-    A step has room for as many real and as many synthetic cases as its fullest lane needs.
-    """
+STRETCH = 32
+"""Steps in the graph of a long epoch."""
 
-    cases: Array  # (lanes, places), case numbers; any of the kind where not `filled`
-    filled: Array | None  # (lanes, places); None: everywhere
-    sizes: NDArray[np.int64]  # of each step: cases that count,
-    real: NDArray[np.int64]  # places for real ones,
-    synthetic: NDArray[np.int64]  # and for synthetic ones
+ADAM_PARTS, LEAST_PART = 32, 2048
+"""Parts that Adam's state is cut into, for as many of the card's processors, and their least size."""
 
 
-def lay_out(data: Matrix, orders: Array, n_real: int, batch_size: int) -> Layout:
-    """Lay the lanes' orders (lanes, cases), beside `data`, out in steps of the same shape.
+class Layout:
+    """Where the cases of an epoch stand: in each step room for real ones, then for synthetic ones.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> orders = np.array([[3, 0, 1, 2], [1, 0, 2, 3]])
-    >>> made = lay_out(Matrix(np.zeros((3, 1))), orders, n_real=3, batch_size=2)
-    >>> made.cases.tolist(), made.filled.astype(int).tolist()
-    ([[0, 0, 3, 1, 2, 3], [1, 0, 3, 2, 0, 3]], [[1, 0, 1, 1, 1, 0], [1, 1, 0, 1, 0, 1]])
+    >>> import torch
+    >>> layout = Layout("cpu", n_real=3, n_synthetic=1, batch_size=2, room=(2, 1))
+    >>> layout.places(torch.tensor([[3, 0, 1, 2], [1, 0, 2, 3]])).tolist()
+    [[0, -1, 3, 1, 2, -1], [1, 0, -1, 2, -1, 3]]
     """
-    xp = data.xp
-    lanes, total = orders.shape
-    starts = np.arange(0, total, batch_size)
-    sizes = np.diff(np.append(starts, total))
-    if total == n_real:
-        return Layout(orders, None, sizes, sizes, np.zeros_like(sizes))
-    is_real = orders < n_real
-    # How many real cases come before each, in the epoch and in its step.
-    one = xp.astype(is_real, orders.dtype)
-    earlier = xp.cumulative_sum(one, axis=1) - one
-    at_start = xp.take(earlier, data.index(starts), axis=1)
-    counts = np.diff(to_host(at_start), axis=1, append=n_real)
-    real, synthetic = counts.max(axis=0), (sizes - counts).max(axis=0)
-    offset = np.cumsum(real + synthetic) - (real + synthetic)
-    step = np.arange(total) // batch_size
-    rank = earlier - xp.take(at_start, data.index(step), axis=1)
-    behind = data.index((real[step] + np.arange(total) - starts[step])[None]) - rank
-    place = data.index(offset[step][None]) + xp.where(is_real, rank, behind)
-    # Empty places hold case 0 where a real case may stand, the first synthetic one elsewhere.
-    spare = _by_kind(0, n_real, real, synthetic)
-    cases = data.index(np.tile(spare, (lanes, 1)))
-    lane = data.index(np.arange(lanes))[:, None]
-    filled = xp.zeros_like(cases, dtype=xp.bool)
-    cases[lane, place] = orders
-    filled[lane, place] = True
-    return Layout(cases, filled, sizes, real, synthetic)
+
+    def __init__(
+        self,
+        device: Any,
+        *,
+        n_real: int,
+        n_synthetic: int,
+        batch_size: int,
+        room: tuple[int, int],
+    ) -> None:
+        torch = library("torch", "training on torch tensors")
+
+        def beside(values: NDArray[np.int64]) -> Array:
+            return torch.as_tensor(values, device=device)
+
+        self.n_real, self.n_synthetic, total = n_real, n_synthetic, n_real + n_synthetic
+        starts = np.arange(0, total, batch_size)
+        self.sizes = np.diff(np.append(starts, total))
+        self.real, self.synthetic = (np.minimum(self.sizes, most) for most in room)
+        widths = self.real + self.synthetic
+        self.offset = np.cumsum(widths) - widths
+        self.width = int(widths.sum())
+        step = np.arange(total) // batch_size
+        self._starts, self._step = beside(starts), beside(step)
+        self._first = beside(self.offset[step])
+        self._behind = beside((self.offset + self.real - starts)[step] + np.arange(total))
+        kinds = np.repeat(np.tile([0, 1], len(widths)), self._kinds().reshape(-1))
+        self.synthetic_places = beside(np.flatnonzero(kinds))
+        self.share = beside(np.repeat(1.0 / self.sizes, widths))
+
+    def _kinds(self) -> NDArray[np.int64]:
+        return np.stack([self.real, self.synthetic], axis=1)
+
+    def places(self, orders: Array) -> Array:
+        """Return the case number at every place (lanes, places), -1 where it is empty."""
+        if not self.n_synthetic:
+            return orders
+        torch = library("torch", "training on torch tensors")
+
+        real = orders < self.n_real
+        one = real.long()
+        # How many real cases come before each, in the epoch and in its step.
+        earlier = one.cumsum(1) - one
+        rank = earlier - earlier[:, self._starts][:, self._step]
+        place = torch.where(real, self._first + rank, self._behind - rank)
+        empty = torch.full((len(orders), self.width), -1, device=orders.device)
+        return empty.scatter_(1, place, orders)
+
+    def steps_with_pairs(self, pairs: int) -> NDArray[np.int64]:
+        """Where each step finds its rows: all places, then the `pairs` rows of synthetic cases."""
+        before = np.cumsum(self.synthetic) - self.synthetic
+        kinds = self.width + self.synthetic.sum() * np.arange(pairs) + before[:, None]
+        begins = np.concatenate([self.offset[:, None], kinds], axis=1).reshape(-1)
+        lengths = np.column_stack([self.real, *[self.synthetic] * pairs]).reshape(-1)
+        every: NDArray[np.int64] = np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
+        return every + np.arange(lengths.sum())
+
+
+def usual_room(n_real: int, n_synthetic: int, batch_size: int) -> tuple[int, int]:
+    """Places of a step for real and for synthetic cases that nearly all drawn orders fit into."""
+    if not n_synthetic:
+        return batch_size, 0
+    share = n_synthetic / (n_real + n_synthetic)
+    spare = 1 + math.ceil(5 * math.sqrt(batch_size * share * (1 - share)))
+    return tuple(  # type: ignore[return-value]
+        min(batch_size, math.ceil(batch_size * part) + spare) for part in (1 - share, share)
+    )
+
+
+class _Drawn(NamedTuple):
+    """Orders of a few epochs, (epochs, lanes, cases), and the room their steps need."""
+
+    orders: Array
+    lanes: NDArray[np.int64]
+    needs: list[Future[tuple[int, int]]]
+
+    def room(self) -> tuple[int, int]:
+        """Places a step needs for real and for synthetic cases, once all is drawn."""
+        real, synthetic = zip(*(need.result() for need in self.needs), strict=True)
+        return max(real), max(synthetic)
+
+
+class _Arranged(NamedTuple):
+    """What steps read, one after another: of rows, places, places and synthetic places."""
+
+    rows: Array  # (lanes, rows), of real cases and of the pairs of synthetic ones
+    targets: Array  # (columns, places)
+    weights: Array | None  # the same shape
+    shares: Array | None  # (lanes, 1, pairs, synthetic places)
 
 
 class _Pairs(NamedTuple):
@@ -102,14 +184,39 @@ class Lanes(Group):
         self.per_lane = len(groups[0])
         self.generators = [np.random.default_rng(group[0].order) for group in groups]
         self.pairs: _Pairs | None = None
+        self.window: _Arranged | None = None  # of a stretch
+        self.graphs: dict[str, Any] = {}
         super().__init__(data, held, [task for group in groups for task in group], batch_size)
-        self.rows = data.index(np.stack([group[0].rows for group in groups]))
+        self.lane_rows = data.index(np.stack([group[0].rows for group in groups]))
+        self.room = usual_room(self.n_real, self.n_synthetic, batch_size)
+        self.cuda = self.data.X.device.type == "cuda"
+        self.warm = False
 
     def run(self, limit: int, patience: int, advance: Callable[[float], object]) -> list[Fit]:
         """Train until every probe has stopped or `limit` epochs are done."""
-        with ThreadPoolExecutor(1) as self.beside:
-            self.coming = self._draw()
-            return self._run(limit, patience, advance)
+        record = Record(self.tasks, limit, patience, advance)
+        running, epoch = self.live, 0  # those in the matrix are `live` until half have stopped
+        torch = library("torch", "training on torch tensors")
+        here = torch.cuda.device(self.data.X.device) if self.cuda else contextlib.nullcontext()
+        with here, ThreadPoolExecutor(DRAWING_THREADS) as self.beside:
+            coming = self._draw(limit)
+            self._set_up(record)
+            while len(running) and epoch < limit:
+                drawn, room = coming, coming.room()  # all drawn: the next ones follow in order
+                coming = self._draw(limit - epoch - len(drawn.orders))
+                for losses in self._train(drawn, room):
+                    epoch += 1
+                    _, stopped = record.add(epoch, running, losses)
+                    running = running[~stopped]
+                    if len(running) == 0:
+                        break
+                if 0 < len(running) <= len(self.live) // 2:
+                    self._save()
+                    self._drop(np.isin(self.live, running))
+                    self._set_up(record)
+        record.unstopped()
+        self._save()
+        return record.fits(self.best_weights, self.best_intercept)
 
     # -- what belongs to the columns still in training ------------------------------------------
 
@@ -163,79 +270,262 @@ class Lanes(Group):
             shares.append([left for left, _ in both] + [right for _, right in both])
         return _Pairs(self.data.index(rows), self.data.array(shares), number)
 
+    # -- epochs -----------------------------------------------------------------------------------
+
+    def _draw(self, epochs: int) -> _Drawn:
+        """Draw the coming epochs' orders of each lane in training, beside the training."""
+        torch = library("torch", "training on torch tensors")
+
+        cases = self.n_real + self.n_synthetic
+        most = min(EPOCHS_TOGETHER, max(1, DRAWN_TOGETHER // (cases * len(self.lanes))))
+        shape = (max(0, min(epochs, most)), len(self.lanes), cases)
+        orders = torch.empty(shape, dtype=torch.int64, pin_memory=self.cuda)
+        starts = np.arange(0, cases, self.batch_size)
+        sizes = np.diff(np.append(starts, cases))
+
+        def draw(place: int, lane: int) -> tuple[int, int]:
+            mine = orders.numpy()[:, place]
+            for order in mine:
+                order[...] = self.generators[lane].permutation(cases)
+            real = np.add.reduceat(mine < self.n_real, starts, axis=1, dtype=np.int64)
+            return int(real.max(initial=0)), int((sizes - real).max(initial=0))
+
+        needs = [self.beside.submit(draw, *pair) for pair in enumerate(self.lanes.tolist())]
+        return _Drawn(orders, self.lanes, needs)
+
+    def _train(self, drawn: _Drawn, room: tuple[int, int]) -> Iterator[NDArray[np.float64]]:
+        """Train as many epochs as are drawn; yield their losses of all probes, NaN of those gone."""
+        if room[0] > self.room[0] or room[1] > self.room[1]:
+            self.room = (max(room[0], self.room[0]), max(room[1], self.room[1]))
+            self._set_layout()
+        orders = drawn.orders
+        if len(drawn.lanes) > len(self.lanes):  # some were dropped since
+            orders = orders[:, np.isin(drawn.lanes, self.lanes)]
+        self.position.zero_()
+        for order in orders:
+            self.orders.copy_(order, non_blocking=self.cuda)
+            self._epoch()
+        self.step_count += len(orders) * self.n_steps
+        first = np.searchsorted(self.slots, self.live)
+        for losses in to_host(self.history[: len(orders)]):
+            result = np.full(len(self.tasks), np.nan)
+            result[self.live] = losses[first]
+            yield result
+
+    def _epoch(self) -> None:
+        """Every lane's cases in its new order, then the losses and what stops by them."""
+        self._play(self._arrange)
+        for k in range(self.stretches):
+            here = self._span(k * STRETCH, (k + 1) * STRETCH)
+            if self.window is None:
+                self.window = _Arranged(*(None if v is None else v.clone() for v in here))
+            for there, values in zip(self.window, here, strict=True):
+                if values is not None:
+                    there.copy_(values)
+            self._play(self._stretch)
+        self._play(self._end)
+        self.warm = True
+
+    def _play(self, part: Callable[[], None]) -> None:
+        """Do a part of an epoch: on a CUDA card by its graph, recorded when the second epoch comes."""
+        if not self.cuda or not self.warm:  # what starts with its first use must not be recorded
+            part()
+            return
+        torch = library("torch", "training on torch tensors")
+        if part.__name__ not in self.graphs:
+            graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+            recording = torch.cuda.Stream()
+            recording.wait_stream(here)
+            with torch.cuda.stream(recording):
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    part()
+                finally:
+                    graph.capture_end()
+            here.wait_stream(recording)
+            self.graphs[part.__name__] = graph
+        self.graphs[part.__name__].replay()
+
+    def _arrange(self) -> None:
+        self.arranged = self._in_places(self.layout.places(self.orders))
+
+    def _stretch(self) -> None:
+        assert self.window is not None
+        for batch in self._steps(self.window, 0, STRETCH):
+            self._step(batch)
+
+    def _end(self) -> None:
+        first, last = self.stretches * STRETCH, self.n_steps
+        for batch in self._steps(self._span(first, last), first, last):
+            self._step(batch)
+        self._stop(self._losses())
+
+    def _set_up(self, record: Record) -> None:
+        """Set up what the epochs read and write for the probes in the matrix."""
+        torch = library("torch", "training on torch tensors")
+
+        device, slots = self.data.device, self.slots
+
+        def beside(values: Any) -> Array:
+            return torch.as_tensor(values, device=device)
+
+        # Where every probe has its own rate, Adam moves zeros at rate 1, and the move is scaled.
+        self.varied = not isinstance(self.rate, float)
+        self.moved = torch.zeros_like(self.flat) if self.varied else self.flat
+        size = max(LEAST_PART, -(-len(self.flat) // ADAM_PARTS))
+        self.adam_parts = [part.split(size) for part in (self.moved, self.gradient, *self.moments)]
+        self.steps_done = torch.tensor(float(self.step_count), device=device)
+        columns = self.data.index(column_numbers(slots, self.n_columns))
+        self.kept_weights, self.kept_intercept = (
+            self.best_weights[columns],
+            self.best_intercept[columns],
+        )
+        self.stops, self.stopped = beside(record.stops[slots]), beside(record.done[slots])
+        self.lowest, self.best = beside(record.lowest[slots]), beside(record.best[slots])
+        self.patience, self.epoch = record.patience, beside(max(map(len, record.history)))
+        self.position = torch.zeros(1, dtype=torch.int64, device=device)
+        self.history = torch.zeros(EPOCHS_TOGETHER, len(slots), dtype=torch.float64, device=device)
+        cases = self.n_real + self.n_synthetic
+        self.orders = torch.zeros(len(self.lanes), cases, dtype=torch.int64, device=device)
+        self.rows = self.lane_rows[self.data.index(self.lanes)]
+        self._set_layout()
+
+    def _set_layout(self) -> None:
+        """Give the steps the room they need."""
+        self.layout = Layout(
+            self.data.device,
+            n_real=self.n_real,
+            n_synthetic=self.n_synthetic,
+            batch_size=self.batch_size,
+            room=self.room,
+        )
+        self.n_pairs = self.pair_rows.shape[1] if self.n_synthetic else 0
+        if self.n_synthetic:
+            self.with_pairs = self.data.index(self.layout.steps_with_pairs(self.n_pairs))
+        # The last step may be smaller than those of a stretch.
+        self.stretches = 0 if self.n_steps < 2 * STRETCH else (self.n_steps - 1) // STRETCH
+        self.window, self.graphs = None, {}
+
+    def _stop(self, losses: Array) -> None:
+        """Keep the weights of probes that got better; stop those that have not for too long."""
+        torch = library("torch", "training on torch tensors")
+
+        self.epoch += 1
+        self.history.index_copy_(0, self.position, losses[None])
+        self.position += 1
+        better = (losses < self.lowest) & ~self.stopped | ~self.stops
+        torch.where(better, losses, self.lowest, out=self.lowest)
+        torch.where(better, self.epoch, self.best, out=self.best)
+        column = better.repeat_interleave(self.n_columns, output_size=len(self.kept_intercept))
+        torch.where(column, self.intercept, self.kept_intercept, out=self.kept_intercept)
+        torch.where(column[:, None], self.weights, self.kept_weights, out=self.kept_weights)
+        self.stopped |= self.stops & (self.epoch - self.best >= self.patience)
+
+    def _save(self) -> None:
+        """Remember the kept weights of the probes in the matrix."""
+        first = np.searchsorted(self.slots, self.live)
+        here = self.data.index(column_numbers(first, self.n_columns))
+        there = self.data.index(column_numbers(self.live, self.n_columns))
+        self.best_weights[there] = self.kept_weights[here]
+        self.best_intercept[there] = self.kept_intercept[here]
+
     # -- training ---------------------------------------------------------------------------------
 
-    def _batches(self, generator: np.random.Generator) -> Iterator[Batch]:  # noqa: ARG002
-        """One epoch: every lane's cases in its own new order."""
-        drawn = self.coming.result()
-        orders = self.data.index(np.stack([drawn[i] for i in self.lanes.tolist()]))
-        self.coming = self._draw()
-        layout = lay_out(self.data, orders, self.n_real, self.batch_size)
-        targets = self._arranged(self.targets, layout.cases)
-        weights = self._weights_of(layout)
-        cases = layout.cases
-        if self.n_synthetic:  # any row does where a synthetic case stands: it is left out below
-            cases = self.xp.where(cases < self.n_real, cases, self.xp.zeros_like(cases))
-        rows = self._arranged(self.rows[self.data.index(self.lanes)], cases)
-        pairs = 0
-        if self.n_synthetic:
-            places = np.flatnonzero(_by_kind(0, 1, layout.real, layout.synthetic))
-            numbers = self.xp.take(layout.cases, self.data.index(places), axis=1)
-            numbers -= self.n_real
-            rows, pairs = self._with_pairs(rows, numbers, layout), self.pair_rows.shape[1]
-        start = done = first = 0
-        for size, real, extra in zip(
-            layout.sizes.tolist(), layout.real.tolist(), layout.synthetic.tolist(), strict=True
-        ):
-            part, last = slice(start, start + real + extra), first + real + pairs * extra
-            yield Batch(
-                size=size,
-                rows=rows[:, first:last],
-                synthetic=slice(done, done + extra),
-                targets=targets[:, part],
-                weights=None if weights is None else weights[:, part],
+    def _in_places(self, cases: Array) -> _Arranged:
+        """What the steps of an epoch read, of the cases at its places (lanes, places)."""
+        layout, weights, rows = self.layout, self.case_weights, self.rows
+        if not self.n_synthetic:
+            if weights is not None:
+                weights = self._by_lane(weights, cases) * layout.share.to(weights.dtype)
+            return _Arranged(
+                rows.gather(1, cases), self._by_lane(self.targets, cases), weights, None
             )
-            start, done, first = part.stop, done + extra, last
+        numbers = cases.clamp(min=0)
+        # An empty place weighs nothing; the others are divided by their step's cases here.
+        counts = (cases >= 0) * layout.share.to(self.data.dtype)
+        n = len(self.targets)
+        counts = counts.repeat_interleave(n // len(cases), 0, output_size=n)
+        weights = counts if weights is None else self._by_lane(weights, numbers) * counts
+        real = numbers.clamp(max=self.n_real - 1)  # where a synthetic case stands: left out
+        rows, shares = self._with_pairs(rows.gather(1, real), numbers)
+        return _Arranged(rows, self._by_lane(self.targets, numbers), weights, shares)
 
-    def _draw(self) -> Future[dict[int, NDArray[np.int64]]]:
-        """Draw the coming epoch's order of each lane in training, beside the training."""
-        cases, chosen = self.n_real + self.n_synthetic, self.lanes.tolist()
-        return self.beside.submit(
-            lambda: {i: self.generators[i].permutation(cases) for i in chosen}
+    def _ends(self, step: int) -> tuple[int, int, int]:
+        """Where a step begins among rows, places and synthetic places."""
+        layout, pairs = self.layout, self.n_pairs
+        real, extra = int(layout.real[:step].sum()), int(layout.synthetic[:step].sum())
+        return real + pairs * extra, real + (extra if pairs else 0), extra
+
+    def _span(self, first: int, last: int) -> _Arranged:
+        """The part of the arranged epoch that some steps read."""
+        (row, place, extra), ends = self._ends(first), self._ends(last)
+        rows, targets, weights, shares = self.arranged
+        return _Arranged(
+            rows[:, row : ends[0]],
+            targets[:, place : ends[1]],
+            None if weights is None else weights[:, place : ends[1]],
+            None if shares is None else shares[..., extra : ends[2]],
         )
 
-    def _weights_of(self, layout: Layout) -> Array | None:
-        """Weight of every case in its step, 0 in an empty place; None: all are the same."""
-        weights = self.case_weights
-        if weights is not None:
-            weights = self._arranged(weights, layout.cases)
-        if layout.filled is None:
-            return weights
-        lane = np.repeat(np.arange(len(self.lanes)), self.weights.shape[0] // len(self.lanes))
-        counts = self.xp.astype(layout.filled[self.data.index(lane)], self.data.dtype)
-        return counts if weights is None else weights * counts
+    def _steps(self, span: _Arranged, first: int, last: int) -> Iterator[Batch]:
+        """The batches of some steps, whose part of the epoch is `span`."""
+        self.shares: Any = span.shares
+        base = self._ends(first)
+        for step in range(first, last):
+            (row, place, extra), ends = (
+                [at - start for at, start in zip(self._ends(k), base, strict=True)]
+                for k in (step, step + 1)
+            )
+            part = slice(place, ends[1])
+            size = int(self.layout.sizes[step])
+            yield Batch(
+                size=size if span.weights is None else 1,  # else the weights are divided by it
+                rows=span.rows[:, row : ends[0]],
+                synthetic=slice(extra, ends[2]),
+                targets=span.targets[:, part],
+                weights=None if span.weights is None else span.weights[:, part],
+            )
 
-    def _with_pairs(self, rows: Array, numbers: Array, layout: Layout) -> Array:
-        """Put the pairs of each step's synthetic cases behind its real cases' rows.
+    def _by_lane(self, values: Array, numbers: Array) -> Array:
+        """Columns of each lane's rows of `values` by its own `numbers`."""
+        split = values.reshape(len(numbers), -1, values.shape[1])
+        every = numbers[:, None].expand(-1, split.shape[1], -1)
+        return split.gather(2, every).reshape(len(values), -1)
 
-        `rows` (lanes, places) has room for the synthetic cases themselves, which is left out;
-        `numbers` (lanes, S) are theirs, in the order of the steps.
+    def _with_pairs(self, rows: Array, numbers: Array) -> tuple[Array, Array]:
+        """Put the pairs of each step's synthetic cases behind its real cases' rows; and their shares.
+
+        `rows` (lanes, places) has room for the synthetic cases themselves, which is left out.
         """
         lanes, pairs, size = self.pair_rows.shape
+        chosen = numbers[:, self.layout.synthetic_places] - self.n_real
+        chosen = chosen.clamp(min=0)  # an empty place
         flat = (lanes * pairs, size)
-        every = self.xp.reshape(self.pair_rows, flat)
-        chosen = self.xp.reshape(self._arranged(every, numbers), (lanes, -1))
-        shares = self._arranged(self.xp.reshape(self.pair_shares, flat), numbers)
-        self.shares = self.xp.reshape(shares, (lanes, 1, pairs, -1))
-        # In one row: all real places, then the pairs, kind after kind. Where each step finds its own:
-        total, size = rows.shape[1], numbers.shape[1]
-        place = np.cumsum(layout.real + layout.synthetic) - (layout.real + layout.synthetic)
-        before = np.cumsum(layout.synthetic) - layout.synthetic
-        kinds = total + size * np.arange(pairs) + before[:, None]
-        begins = np.concatenate([place[:, None], kinds], axis=1).reshape(-1)
-        lengths = np.column_stack([layout.real, *[layout.synthetic] * pairs]).reshape(-1)
-        step = np.repeat(begins - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-        return self.xp.take(self.xp.concat([rows, chosen], axis=1), self.data.index(step), axis=1)
+        both = self._by_lane(self.pair_rows.reshape(flat), chosen).reshape(lanes, -1)
+        shares = self._by_lane(self.pair_shares.reshape(flat), chosen)
+        every = self.xp.concat([rows, both], axis=1)[:, self.with_pairs]
+        return every, shares.reshape(lanes, 1, pairs, -1)
+
+    def _adam(self) -> None:
+        torch = library("torch", "training on torch tensors")
+        self.steps_done += 1
+        if self.varied:
+            self.moved.zero_()
+        # What `torch.optim.Adam(fused=True)` calls; importing that takes seconds.
+        torch._fused_adam_(
+            *self.adam_parts,
+            [],
+            [self.steps_done] * len(self.adam_parts[0]),
+            lr=1.0 if self.varied else self.rate,
+            beta1=BETA_1,
+            beta2=BETA_2,
+            weight_decay=0.0,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
+        if self.varied:
+            self.flat.addcmul_(self.moved, self.rate)
 
     def _forward(self, batch: Batch) -> Array:
         xp, (columns, size) = self.xp, batch.targets.shape
@@ -261,19 +551,14 @@ class Lanes(Group):
             back = xp.concat([back[..., : size - extra], pairs], axis=2)
         xp.matmul(back, self.gathered, out=self.stacked_slope)
 
-    def _arranged(self, values: Array, numbers: Array) -> Array:
-        """Columns of each lane's rows of `values` by its own `numbers`."""
-        lanes = numbers.shape[0]
-        split = self.xp.reshape(values, (lanes, -1, values.shape[1]))
-        lane = self.data.index(np.arange(lanes))[:, None, None]
-        row = self.data.index(np.arange(split.shape[1]))[None, :, None]
-        return self.xp.reshape(split[lane, row, numbers[:, None, :]], (values.shape[0], -1))
-
     # -- validation -------------------------------------------------------------------------------
 
     def _set_columns(self) -> None:
         super()._set_columns()
         self.stacked = self._stack_held()
+        self.selected_places = [
+            self.data.index(np.searchsorted(self.slots, chosen.probes)) for chosen in self.selected
+        ]
 
     def _stack_held(self) -> _Stacked | None:
         """Validation sets as chosen, where every lane has a small one of its own."""
@@ -301,23 +586,19 @@ class Lanes(Group):
             weights[mine, :n] = 1.0 / n if own is None else own[data.index(inside)] / n
         return _Stacked(xp.matrix_transpose(rows), targets, weights)
 
-    def _evaluate(self) -> NDArray[np.float64]:
+    def _losses(self) -> Array:
+        """Mean validation loss of every probe in the matrix, in double precision."""
         if self.stacked is None:
-            return super()._evaluate()
+            if len(self.selected) == 1 and self.selected[0].columns is None:
+                return self._mean_loss(self.selected[0])
+            losses = self.xp.full_like(self.lowest, math.inf)
+            for chosen, place in zip(self.selected, self.selected_places, strict=True):
+                losses[place] = self._mean_loss(chosen)
+            return losses
         rows, targets, weights = self.stacked
         logits = self.xp.reshape(self.stacked_weights @ rows, targets.shape)
         logits *= self.factor
         logits += self.intercept[:, None]
         values = loss(self.xp, logits, targets, self.n_columns, None)
         values *= weights
-        result = np.full(len(self.tasks), np.nan)
-        result[self.slots] = to_host(self.xp.sum(values, axis=1, dtype=self.xp.float64))
-        return self._finite(result)
-
-
-def _by_kind(
-    if_real: int, if_synthetic: int, real: NDArray[np.int64], synthetic: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """One value at every real, another at every synthetic place of an epoch."""
-    widths = np.stack([real, synthetic], axis=1).reshape(-1)
-    return np.repeat(np.tile([if_real, if_synthetic], len(real)), widths)
+        return self.xp.sum(values, axis=1, dtype=self.xp.float64)
