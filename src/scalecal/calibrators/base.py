@@ -157,10 +157,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             If an entry is missing or of another type, a number is not finite, or the probabilities of a
             case do not sum to 1.
         """
+        name = saved.get("name") if isinstance(saved, Mapping) else saved
+        if name != cls.name:
+            raise InputError(f"this describes the calibrator {name!r:.80}, not {cls.name!r}")
         try:
             common = msgspec.convert(dict(saved), _SavedCalibrator)
-            if common.name != cls.name:
-                raise InputError(f"this describes {common.name!r}, not {cls.name!r}")
             self = cls._restore(dict(saved))
             self.n_classes_ = check_limit(common.n_classes, "classes", "n_classes")
             z = np.linspace(-30.0, 30.0, 7)
