@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -16,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, InputError, Int, as_names
+from scalecal.checks import Float, InputError, Int, as_names, in_file
 from scalecal.votes import STRATA, stratum_codes
 
 __all__ = [
@@ -381,6 +382,10 @@ class Predictions:
 
     def __len__(self) -> int:
         return self.cases.n
+
+    def messages(self) -> AbstractContextManager[None]:
+        """Begin messages raised inside with the files they were read from, where there are any."""
+        return in_file(" and ".join(self.sources)) if self.sources else nullcontext()
 
     @property
     def vote_p(self) -> Float:

@@ -8,7 +8,8 @@ and `confidence` is Wei et al.'s piecewise function of a first probe's confidenc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import reprlib
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -370,13 +371,26 @@ def soft_labels(
         raise InputError(f"every case needs at least one vote, none at {rows(panel == 0)}")
     n_classes = counts.shape[1]
     if n_classes == 2:
-        return as_float(smooth(counts[:, 1], panel, **options), "smoothed labels")
+        return _smoothed(smooth, counts[:, 1], panel, options)
     if smooth in _TAKES_CLASSES:
         options = {"n_classes": n_classes, **options}
-    label = as_float(smooth(counts, panel[:, None], **options), "smoothed labels")
+    label = _smoothed(smooth, counts, panel[:, None], options)
     total = label.sum(axis=1, keepdims=True)
     if not (total > 0).all():
         raise InputError(
             f"the smoothing function gave no class any mass at {rows(total[:, 0] <= 0)}"
         )
     return np.asarray(label / total)
+
+
+def _smoothed(
+    smooth: Smoothing, votes: ArrayLike, panel: ArrayLike, options: Mapping[str, Any]
+) -> Float:
+    try:
+        label = smooth(votes, panel, **options)
+    except TypeError as error:
+        raise InputError(
+            "smoothing must be a name or a function f(votes, n_raters, ...) of arrays, got "
+            f"{reprlib.repr(smooth)}, which failed: {error}"
+        ) from error
+    return as_float(label, "smoothed labels")

@@ -75,7 +75,8 @@ def _odd(rng: Random, usual: Any) -> Any:
 def _tensor(a: Any, grad: bool = False) -> Any:
     import torch
 
-    return torch.tensor(np.asarray(a, float), requires_grad=grad)
+    numbers = a if a.dtype.kind in "biuf" else np.arange(a.size).reshape(a.shape)
+    return torch.tensor(np.asarray(numbers, float), requires_grad=grad)
 
 
 def _frame(a: Any) -> Any:

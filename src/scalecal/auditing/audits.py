@@ -551,9 +551,10 @@ def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Re
     """All cases with the weights of their classes; None where the sample has the prevalence already."""
     check_prevalence(prevalence)
     if predictions.p.ndim != 1:
-        raise InputError(
-            f"a prevalence is of one of two classes, but there are {predictions.p.shape[1]}"
-        )
+        with predictions.messages():
+            raise InputError(
+                f"a prevalence is of one of two classes, but there are {predictions.p.shape[1]}"
+            )
     if units.times is not None:
         raise InputError(
             "a streamed audit keeps counts, which cannot be reweighted to a prevalence"

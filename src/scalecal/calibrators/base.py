@@ -168,7 +168,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             if self.n_classes_ > 2:
                 z = np.column_stack([z, *np.zeros((self.n_classes_ - 1, 7))])
             with np.errstate(all="ignore"):
-                check_probs(self.predict_proba(z), "its answers")
+                answers = check_probs(self.predict_proba(z), "its answers")
+            if answers.shape != (7, self.n_classes_):
+                raise InputError(f"its answers on 7 cases are of shape {answers.shape}")
         except Exception as error:
             # Whatever the file holds is met here: classes need no checks of their own.
             what = f"{error}" if isinstance(error, InputError) else repr(error)

@@ -347,6 +347,17 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
         tell(f"warning: {message}")
 
 
+def _check_encodable(arguments: Sequence[str]) -> None:
+    """Fail at an argument that no terminal can have sent: libraries would stumble over it one by one."""
+    from scalecal.checks import InputError
+
+    for argument in arguments:
+        try:
+            os.fsencode(argument)
+        except UnicodeEncodeError:
+            raise InputError(f"the argument {argument!r} is not text: type it again") from None
+
+
 def main() -> None:
     """Run the command line; errors are one line on standard error, never a traceback."""
     from scalecal.checks import InputError, MissingPackageError
@@ -355,6 +366,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     try:
         try:
+            _check_encodable(sys.argv[1:])
             app()
         finally:
             if sys.stdout is not None:

@@ -62,7 +62,12 @@ from scalecal.io.arrays import check_cases, check_heaps, need_array, open_hdf5, 
 from scalecal.io.boundary import check_file, inside, reading
 from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
 from scalecal.io.feature_folder import FeatureFolder, load_features
-from scalecal.io.feature_store import StoreWriter, cast_embeddings, default_shard_rows
+from scalecal.io.feature_store import (
+    StoreWriter,
+    cast_embeddings,
+    check_image_table,
+    default_shard_rows,
+)
 from scalecal.io.features import CASE_ROLES, choose_classes, matrix_from_npz, matrix_from_table
 from scalecal.io.named_columns import ROLES, NamedColumns, as_ids, some
 from scalecal.io.store import file_hash
@@ -216,7 +221,8 @@ def _from_eva(path: Path) -> ForeignFeatures:
     for column in ("origin", "embeddings"):
         if column not in manifest:
             raise InputError(
-                f"{path / 'manifest.csv'} has no column {column!r}, only {some(list(manifest))}"
+                f"{path / 'manifest.csv'} has no column {column!r}, only "
+                f"{some(list(manifest)) or 'some without a name'}"
             )
         if manifest[column].isna().any():
             where = rows(manifest[column].isna().to_numpy())
@@ -365,6 +371,8 @@ def import_features(
     label_file, vote_file = (None if f is None else Path(f) for f in (labels, votes))
     cases, extra = _read_cases(foreign.table, label_file, vote_file, match, source.name)
     table = case_frame(cases, extra).dropna(axis=1, how="all")
+    with in_file(str(source)):
+        check_image_table(table)
     settings = {
         "encoder": {"name": encoder or foreign.encoder or "unknown"},
         "source": {"format": kind, "hash": _hash(foreign.files)},

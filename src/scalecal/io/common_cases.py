@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from scalecal.cases import Predictions
 from scalecal.checks import InputError, Int, check_probs, in_file
+from scalecal.io.boundary import check_file
 from scalecal.io.case_tables import (
     PREDICTION_ROLES,
     Answers,
@@ -121,7 +122,7 @@ def read_common_predictions(
 
 def _names(paths: Sequence[Path]) -> list[str]:
     """Name the files, those of one name by as many of their folders as tell them apart."""
-    whole = [path.resolve() for path in paths]
+    whole = [check_file(path).resolve() for path in paths]
     twice = [path for path, real in zip(paths, whole, strict=True) if whole.count(real) > 1]
     if twice:
         raise InputError(f"{twice[0]} is given twice: a file does not differ from itself")

@@ -204,7 +204,8 @@ def _column_hash(column: pd.Series[Any]) -> str:
     return digest.hexdigest()
 
 
-def _check_image_table(table: pd.DataFrame) -> None:
+def check_image_table(table: pd.DataFrame) -> None:
+    """Fail unless a table has images, each of its own id."""
     if "id" not in table.columns:
         raise InputError(f"the table needs a column 'id', it has {', '.join(map(str, table))}")
     if len(table) == 0:
@@ -270,7 +271,7 @@ class StoreWriter:
         note: Mapping[str, Any] | None = None,
     ) -> None:
         check_choice(dtype, DTYPES, "dtype")
-        _check_image_table(table)
+        check_image_table(table)
         path = Path(path)
         if shard_rows is None:
             begun = read_manifest(path) if os.path.lexists(path / MANIFEST) else {}

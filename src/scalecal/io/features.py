@@ -25,7 +25,7 @@ from scalecal.io.case_tables import (
 from scalecal.io.feature_folder import MANIFEST, TABLE, FeatureFolder, load_features
 from scalecal.io.named_columns import ROLES, NamedColumns, check_headers, open_columns, some
 from scalecal.io.store import file_hash
-from scalecal.io.tables import column_names
+from scalecal.io.tables import WHAT, column_names
 from scalecal.limits import check_limit
 from scalecal.votes import Ties
 
@@ -232,6 +232,8 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
     if X.ndim != 2:
         raise InputError(f"{path.name}: X must be 2-d (cases, features), got shape {X.shape}")
     check_cases(len(X), path)
+    if X.dtype.kind not in "biuf":
+        raise InputError(f"{path.name}: X must hold numbers, got {X.dtype}")
     if X.dtype.kind in "iub":  # whole numbers, as CSV files may hold them
         X = X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
     table: dict[str, Any] = {}
@@ -316,15 +318,13 @@ def _matrix(table: NamedColumns) -> tuple[NDArray[Any], list[str]]:
 
 def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, str]:
     """Name the only list column of a Parquet file as X, where nothing else can be the embeddings."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if path.suffix.lower() != ".parquet" or "X" in columns:
         return columns
-    try:
+    what, advice = WHAT["parquet"]
+    with reading(path, what, advice=advice):
         schema = pq.read_schema(path)
-    except (OSError, pa.ArrowException):
-        return columns  # reading it will say what is wrong with it
     usual = ROLES["X"]
     lists = [field.name for field in schema if _is_list(field.type)]
     if len(lists) != 1 or any(re.fullmatch(rf"{re.escape(usual)}\d*", n) for n in schema.names):

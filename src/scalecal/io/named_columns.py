@@ -198,6 +198,8 @@ class NamedColumns:
             values = _plain(values, f"column {column!r}")
             if pa.types.is_temporal(values.type):
                 values = _as_text(values, f"column {column!r}")
+            if pa.types.is_float16(values.type):  # which not every pyarrow encodes
+                values = values.cast(pa.float32())
             values = values.dictionary_encode()
         written = [_token(value) for value in values.dictionary.to_pylist()]
         if role == "label":

@@ -349,7 +349,7 @@ def _read_text(
             ScalecalWarning,
             stacklevel=2,
         )
-    table = table.rename_columns(list(raw))
+    table = table.rename_columns(list(raw)) if raw else table.select([])
     return _tidy(table, text, decimal_commas=dialect.separator != ",")
 
 

@@ -272,7 +272,8 @@ def resampled_ece(
         seed=seed,
         sample_weight=sample_weight,
     )
-    total = len(p) if sample_weight is None else float(np.sum(sample_weight))
+    w = read_counts(sample_weight, len(p))
+    total = len(p) if w is None else float(w.sum())
     return np.asarray(np.abs(sums).sum(axis=1) / total)
 
 

@@ -196,14 +196,57 @@ def _facts_text(folder: Path, facts: Mapping[str, Any]) -> str:
     return json.dumps(plain(about | dict(facts)), allow_nan=False, ensure_ascii=False) + "\n"
 
 
+class _Facts(msgspec.Struct):
+    """What ``facts.json`` holds of a cell: the keys that every display needs."""
+
+    name: str
+    dataset: str
+    encoder: str | None
+    classes: list[str]
+    event: str
+    n: int
+    n_test: int
+    n_bins: int
+    n_resamples: int
+    seed: int
+    n_seeds: int
+    strata: list[str]
+    hardest: str | None
+    agreement: bool
+    votes: bool
+    methods: list[str]
+    derived: dict[str, Any]
+    about: dict[str, Any]
+    presets: dict[str, Any]
+    baseline: str
+    best: dict[str, Any] | None
+    shown: list[str]
+    judged: str
+    audits: dict[str, dict[str, Any]]
+    rows: list[dict[str, Any]]
+    recovered: dict[str, Any]
+    differences: list[dict[str, Any]]
+    reliability: dict[str, list[dict[str, Any]]]
+    frontier: dict[str, Any]
+    cases: list[dict[str, Any]]
+    verdict: dict[str, Any]
+    lead: list[dict[str, Any]]
+    details: list[str]
+    more: list[str]
+
+
 def _stored_facts(folder: Path) -> dict[str, Any] | None:
     """Return the facts stored beside a cell, if they are of its present files and were not edited."""
     if not is_own(folder / FACTS):
         return None
     facts = read_document(folder / FACTS, dict[str, Any])
-    if facts.get("format") != _FORMAT:
+    if facts.get("format") != _FORMAT or facts.get("made_from") != _hashes(folder):
         return None
-    return facts if facts.get("made_from") == _hashes(folder) else None
+    try:
+        check_document(folder / FACTS, facts, _Facts)
+    except InputError:
+        return None
+    return facts
 
 
 def _facts_of(folder: Path, cell: Cell) -> dict[str, Any]:

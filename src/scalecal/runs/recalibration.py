@@ -384,8 +384,9 @@ def calibrate_predictions(
     if n_folds > MOST_FOLDS:
         raise InputError(f"n_folds must be {MOST_FOLDS} or less, got {n_folds}")
     labelled = predictions.labelled()
-    data = _Data.of(labelled, readers or Readers(), method)
-    with _noted() as notes:
+    with labelled.messages():
+        data = _Data.of(labelled, readers or Readers(), method)
+    with _noted() as notes, labelled.messages():
         fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
     candidates = _candidates(method, data)
     out: dict[str, Crossfitted] = {}
