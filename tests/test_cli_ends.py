@@ -57,6 +57,25 @@ def test_a_fault_of_our_own_is_one_line_and_a_log(run, table, monkeypatch, tmp_p
     assert "Traceback" in log.read_text()
 
 
+def test_an_argument_that_is_no_text_is_one_line(run, table):
+    code, _, err = run("audit", table, "--label-column", "\ud800")
+    assert code == 2
+    assert err == "error: the argument '\\ud800' is not text: type it again\n"
+
+
+def test_messages_about_the_cases_name_the_file(run, tmp_path):
+    classes = tmp_path / "classes.csv"
+    classes.write_text("p_a,p_b,p_c,label\n" + "0.2,0.3,0.5,a\n0.2,0.3,0.5,b\n0.2,0.3,0.5,c\n" * 4)
+    code, _, err = run("audit", classes, "--prevalence", "0.1", "--resamples", "20")
+    assert code == 2
+    assert err.endswith("classes.csv: a prevalence is of one of two classes, but there are 3\n")
+    one = tmp_path / "one.csv"
+    one.write_text("p,label\n0.2,1\n0.7,1\n")
+    code, _, err = run("calibrate", one, "--out", tmp_path / "out")
+    assert code == 2
+    assert "one.csv: every label of 2 cases is of one class" in err
+
+
 def test_debug_prints_the_traceback(table, monkeypatch):
     monkeypatch.setattr("scalecal.io.read_predictions", raising(ZeroDivisionError("x")))
     monkeypatch.setattr(sys, "argv", ["scalecal", "audit", str(table), "--debug"])

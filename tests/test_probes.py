@@ -537,3 +537,13 @@ def test_votes_that_a_smoothing_does_not_use_are_told():
     LinearProbe(smoothing="fraction").fit(X, y, votes=votes, n_raters=7)
     with pytest.raises(InputError, match=r"one class only \(0 in 60 cases\)"):
         LinearProbe().fit(X, 0 * y)
+
+
+def test_numbers_may_be_arrays_without_dimensions_and_no_others():
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+    short = {"max_epochs": 1, "min_steps": 1}
+    given = {"learning_rate": np.array(0.01), "decay": np.array(0.1)}
+    plain = LinearProbe(learning_rate=0.01, decay=0.1, **short).fit(X, y)
+    assert (LinearProbe(**given, **short).fit(X, y).coef_ == plain.coef_).all()
+    with pytest.raises(InputError, match="decay must be a number"):
+        LinearProbe(decay=np.array([0.1]), **short).fit(X, y)

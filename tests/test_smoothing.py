@@ -185,3 +185,8 @@ def test_bad_options(call, words):
 
 def test_fraction_is_the_share():
     assert fraction([0, 2, 7], 7).tolist() == [0, 2 / 7, 1]
+
+
+def test_a_function_that_takes_no_arrays_is_named():
+    with pytest.raises(InputError, match=r"smoothing must be .* got <class 'range'>, which failed"):
+        soft_labels([3, 7], 7, smoothing=range)

@@ -287,3 +287,12 @@ def test_an_unknown_name_lists_the_known():
         from_dict({"name": "magic"})
     with pytest.raises(InputError, match="describes the calibrator 'platt', not 'beta'"):
         BetaCalibration.from_dict({"name": "platt"})
+
+
+def test_a_saved_calibrator_must_answer_for_each_case():
+    saved = (
+        CALIBRATORS["ensemble-temperature"]().fit([2.0, -1.0, 0.5, -2.0], [1, 0, 0, 1]).to_dict()
+    )
+    saved["fitted"]["share_"] = [saved["fitted"]["share_"]]
+    with pytest.raises(InputError, match="its answers on 7 cases are of shape"):
+        from_dict(saved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -328,3 +329,32 @@ def test_links_of_a_manifest_that_lead_out_are_not_followed(tmp_path: Path) -> N
     (tmp_path / "in" / "manifest.csv").write_text("origin,embeddings\na,a.pt\n")
     with pytest.raises(InputError, match=r"names 'a\.pt', which is outside its folder"):
         import_features(tmp_path / "in", tmp_path / "out")
+
+
+def test_pipes_as_parquet_are_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "f.parquet")
+    with pytest.raises(InputError, match=r"f\.parquet is a named pipe"):
+        import_features(tmp_path / "f.parquet", tmp_path / "out")
+
+
+def test_a_parquet_file_whose_name_is_not_utf8_is_one_clear_line(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet"))
+    path.write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="cannot be read as a Parquet file"):
+        import_features(path, tmp_path / "out")
+
+
+def test_text_in_place_of_embeddings(tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", X=np.array([["", "1"]]))
+    with pytest.raises(InputError, match=r"f\.npz: X must hold numbers"):
+        import_features(tmp_path / "f.npz", tmp_path / "out")
+
+
+def test_manifests_of_eva_without_names_and_with_an_id_twice(tmp_path: Path) -> None:
+    home = write_eva(tmp_path)
+    (home / "manifest.csv").write_text("origin,embeddings\na,0012.pt\na,0012.pt\n")
+    with pytest.raises(InputError, match="eva: ids must be different, 'a' comes twice"):
+        import_features(home, tmp_path / "out")
+    (home / "manifest.csv").write_text('""\n1\n')
+    with pytest.raises(InputError, match=r"manifest\.csv has no column 'origin'"):
+        import_features(home, tmp_path / "out")

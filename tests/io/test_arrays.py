@@ -278,6 +278,23 @@ def test_a_damaged_heap_is_refused_where_hdf5_would_search_for_ever(
         import_features(path, tmp_path / "out")
 
 
+def test_virtual_arrays_are_refused_before_hdf5_opens_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout((N, D), "f4")
+        layout[:] = h5py.VirtualSource("other.h5", "features", (N, D))
+        file.create_virtual_dataset("features", layout)
+        file["plain"] = X
+        places = [file.id.links.get_info(name).u for name in (b"features", b"plain")]
+    assert [stored._is_virtual(path, place, 0) for place in places] == [True, False]
+    content = path.read_bytes()
+    start = content.index(b"features\0", content.index(b"other.h5\0"))
+    # A list of files that is damaged: HDF5 2.0 may write beyond its memory where it opens the array.
+    path.write_bytes(content[: start + 9] + b"\x61" * 40 + content[start + 49 :])
+    with open_hdf5(path) as file, pytest.raises(InputError, match="lies in other files"):
+        need_array(file, "features", path)
+
+
 def test_pipes_are_not_opened_as_hdf5(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.h5")
     with pytest.raises(InputError, match="is a named pipe, expected an HDF5 file"):

@@ -145,3 +145,11 @@ def test_groups_from_ids_and_a_split(tmp_path):
     found = read_common_predictions(paths, split="test", group_regex="^(P.)_")
     assert found["b.csv"].p.tolist() == [0.1, 0.2]
     assert found["b.csv"].cases.groups.values.tolist() == ["P1", "P1"]
+
+
+def test_links_in_a_circle(tmp_path):
+    (a,) = put(tmp_path, a=A)
+    loop = tmp_path / "loop.csv"
+    loop.symlink_to(loop)
+    with pytest.raises(InputError, match=r"cannot read .*loop\.csv"):
+        read_common_predictions([a, loop])

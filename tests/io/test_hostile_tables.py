@@ -238,6 +238,12 @@ def test_ids_of_every_type(tmp_path, ids, expected):
         assert read_predictions(path).cases.names.tolist() == expected
 
 
+def test_names_in_half_precision(tmp_path):
+    half = pa.array(np.array([0.5, 2.0], np.float16))
+    read = read_predictions(parquet(tmp_path, {**ROWS, "group": half}))
+    assert read.cases.groups.names == ("0.5", "2")
+
+
 def test_duplicate_columns_folders_and_the_index_of_pandas(tmp_path):
     twice = parquet(tmp_path, ROWS | {"q": [0.1, 0.2]}, ["id", "p", "label", "p"])
     for read in (read_predictions, pieces, stream_file, read_table):

@@ -138,3 +138,13 @@ def test_bad_choices_are_named():
         noise_floor([0.5], binning="equal")
     with pytest.raises(InputError, match="n_resamples"):
         resampled_ece([0.5], n_resamples=0)
+
+
+def test_resampled_ece_takes_weights_of_any_kind():
+    import torch
+
+    given = [
+        resampled_ece([0.2, 0.7], n_resamples=5, sample_weight=w)
+        for w in ([1, 2], torch.tensor([1.0, 2.0]))
+    ]
+    assert given[0].tolist() == given[1].tolist()

@@ -18,10 +18,12 @@ from scalecal import metrics
 from scalecal.auditing.audits import audit
 from scalecal.auditing.sentences import number
 from scalecal.checks import InputError
+from scalecal.io.store import write_file
 from scalecal.report import audit_html, audit_page, newest_report, report_facts, write_report
 from scalecal.report.page import MOST_BYTES, add_images
 from scalecal.runs.cells import read_cell, write_cell
 from scalecal.runs.facts import best_method, compare_cell, with_remedies
+from scalecal.runs.folder import _stored_facts, store_facts
 from scalecal.runs.scores import draw_nulls
 from tests.report.make_runs import make_run
 from tests.runs.made import cell, sharp
@@ -286,6 +288,16 @@ def test_choosing_among_more_methods_makes_no_gain():
         }
         calls += best_method(made, set(made))["sure"]
     assert calls <= 400 * 0.05 + 3 * np.sqrt(400 * 0.05 * 0.95)
+
+
+def test_stored_facts_of_wrong_types_are_computed_anew(tmp_path):
+    write_cell(tmp_path, cell({"none": sharp(2.0)}, 40, n_seeds=1), kind="audit")
+    store_facts(tmp_path)
+    facts = _stored_facts(tmp_path)
+    assert facts is not None
+    for change in ({"name": None}, {"strata": [[1]]}, {"methods": 3}):
+        write_file(tmp_path / "facts.json", json.dumps({**facts, **change}), kind="audit")
+        assert _stored_facts(tmp_path) is None
 
 
 def test_no_runs_and_wrong_folders_are_told(tmp_path):
