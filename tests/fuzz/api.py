@@ -72,11 +72,15 @@ def _odd(rng: Random, usual: Any) -> Any:
     return rng.choice(_VALUES)(rng)
 
 
+def _numbers(a: Any) -> Any:
+    """An array as numbers; those of text count its elements."""
+    return np.asarray(a if a.dtype.kind in "biuf" else np.arange(a.size).reshape(a.shape), float)
+
+
 def _tensor(a: Any, grad: bool = False) -> Any:
     import torch
 
-    numbers = a if a.dtype.kind in "biuf" else np.arange(a.size).reshape(a.shape)
-    return torch.tensor(np.asarray(numbers, float), requires_grad=grad)
+    return torch.tensor(_numbers(a), requires_grad=grad)
 
 
 def _frame(a: Any) -> Any:
@@ -96,11 +100,11 @@ def _series(a: Any, kind: str) -> Any:
 def _sparse(a: Any) -> Any:
     from scipy import sparse
 
-    return sparse.csr_matrix(np.asarray(a, float).reshape(len(a), -1))
+    return sparse.csr_matrix(_numbers(a).reshape(len(a), -1))
 
 
 def _with(a: Any, value: Any) -> Any:
-    out = np.asarray(a, float).copy()
+    out = _numbers(a).copy()
     out.reshape(-1)[0] = value
     return out
 
@@ -154,8 +158,8 @@ _ARRAYS: tuple[Callable[[Any, Random], Any], ...] = (
         r.choice(("float64", "Float64", "category", "string", "datetime64[ns]", "object", "Int64")),
     ),
     lambda a, _: np.matrix(a),
-    lambda a, _: memoryview(np.ascontiguousarray(a, dtype=float)),
-    lambda a, _: array.array("d", np.asarray(a, float).reshape(-1).tolist()),
+    lambda a, _: memoryview(np.ascontiguousarray(_numbers(a))),
+    lambda a, _: array.array("d", _numbers(a).reshape(-1).tolist()),
     lambda a, _: a.astype("M8[s]") if a.dtype.kind in "iu" else a.astype("V8"),
     lambda a, _: np.zeros(len(a), [("a", "f4"), ("b", "i4")]),
     lambda a, _: np.broadcast_to(np.asarray(a.reshape(-1)[0]), a.shape),
