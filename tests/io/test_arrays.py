@@ -295,26 +295,6 @@ def test_virtual_arrays_are_refused_before_hdf5_opens_them(tmp_path: Path) -> No
         need_array(file, "features", path)
 
 
-def test_virtual_arrays_are_refused_before_hdf5_opens_them(tmp_path: Path) -> None:
-    path = tmp_path / "a.h5"
-    with h5py.File(path, "w") as file:
-        layout = h5py.VirtualLayout((N, D), "f4")
-        layout[:] = h5py.VirtualSource("other.h5", "features", (N, D))
-        file.create_virtual_dataset("features", layout)
-    content = bytearray(path.read_bytes())
-    start = content.index(b"features\0", content.index(b"other.h5\0")) + len(b"features\0")
-    assert content[start + 4 : start + 8] == (1).to_bytes(4, "little")  # version of the selection
-    assert stored._is_virtual(path, content.index(b"\x04\x03") - 100, 0)
-    # More dimensions than HDF5 has: it would write beyond its memory.
-    rank = content.index(b"\x02\0\0\0\x01\0\0\0", start + 8) if False else None
-    assert rank is None
-    with (
-        open_hdf5(path) as file,
-        pytest.raises(InputError, match="'features' lies in other files"),
-    ):
-        need_array(file, "features", path)
-
-
 def test_pipes_are_not_opened_as_hdf5(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.h5")
     with pytest.raises(InputError, match="is a named pipe, expected an HDF5 file"):
