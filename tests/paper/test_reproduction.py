@@ -325,8 +325,8 @@ def test_folders_of_other_data_sets_may_be_there_twice(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--seeds", "0"], "at least one seed is needed"),
-        (["--seeds", "-1"], "at least one seed is needed"),
+        (["--seeds", "0"], "seeds must be at least 1"),
+        (["--seeds", "-1"], "seeds must be at least 1"),
         (["--methods", "foo"], "unknown method 'foo'. Known: none, "),
         (["--datasets", "foo"], "unknown data set 'foo'. Known: lidc, atnorm-md, simulated-mhist"),
         (["--encoders", "foo"], "unknown encoder 'foo'. Known: geometry, "),

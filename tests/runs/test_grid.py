@@ -185,7 +185,7 @@ def test_given_parts_are_used(data):
 
 def test_seeds_are_a_count_or_a_list():
     assert seed_list(2) == [0, 1]
-    with pytest.raises(InputError, match="at least one seed"):
+    with pytest.raises(InputError, match="seeds must be at least 1"):
         seed_list(0)
 
 

@@ -23,12 +23,13 @@ import numpy as np
 from scalecal import __version__, metrics
 from scalecal.auditing.plots import INK, QUIET, panels, save, style
 from scalecal.auditing.sentences import LEVEL
-from scalecal.checks import Float, ScalecalWarning, check_positive_int, lookup
+from scalecal.checks import Float, ScalecalWarning, lookup
 from scalecal.datasets import simulate, true_calibration_error
 from scalecal.datasets.simulated import SimulatedCases
 from scalecal.inference.paired import PairedResult, paired_t
 from scalecal.io.store import Store, output_folder, write_csv, write_json, write_text
 from scalecal.io.text import markdown_text
+from scalecal.limits import check_count
 from scalecal.paper.paper_figures import mark_of
 from scalecal.runs.cells import BASELINE
 from scalecal.runs.frontier import equal_entropy, soften
@@ -663,7 +664,7 @@ def write_study(
     """
     import pandas as pd
 
-    check_positive_int(seeds, "seeds")
+    check_count(seeds, "seeds", "seeds")
     chosen = list(dict.fromkeys([BASELINE, *(STUDY_METHODS if methods is None else methods)]))
     for name in chosen:
         lookup(name, METHODS, "method")

@@ -14,6 +14,7 @@ import numpy as np
 from scalecal.cases import Features, leakage_note
 from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, library, lookup
 from scalecal.engines import Engine, Worker
+from scalecal.limits import check_count
 from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
 from scalecal.runs.calibrating import (
     Readers,
@@ -104,9 +105,10 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     >>> seed_list(3), seed_list([7])
     ([0, 1, 2], [7])
     """
-    chosen = list(range(seeds)) if isinstance(seeds, int) else [int(s) for s in seeds]
-    if not chosen:
-        raise InputError("at least one seed is needed")
+    if isinstance(seeds, int):
+        return list(range(check_count(seeds, "seeds", "seeds")))
+    chosen = [check_positive_int(s, "a seed", least=0) for s in seeds]
+    check_count(len(chosen), "the number of seeds", "seeds")
     return chosen
 
 

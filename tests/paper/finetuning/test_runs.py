@@ -161,7 +161,7 @@ def test_initial_weights_come_from_the_seed_alone() -> None:
         ({"learning_rate": 0.0}, "learning_rate must be a number above 0"),
         ({"batch_size": 1}, "batch_size must be at least 2"),
         ({"epochs": 0}, "epochs must be at least 1"),
-        ({"seeds": 0}, "at least one seed"),
+        ({"seeds": 0}, "seeds must be at least 1"),
         ({"weights": "no/such.pth"}, "No weight file at"),
         ({"validation": 1.0}, "share must lie strictly between 0 and 1"),
     ],
