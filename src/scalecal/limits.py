@@ -69,11 +69,12 @@ def raised(text: str) -> dict[str, int]:
         name, _, number = part.partition("=")
         lookup(name.strip(), LIMITS, "limit")
         try:
-            limits[name.strip()] = int(float(number))
+            value = int(float(number))
         except (ValueError, OverflowError):
-            raise InputError(
-                f"a limit is written NAME=NUMBER, such as bins=1e6, got {part!r}"
-            ) from None
+            value = 0
+        if value < 1:
+            raise InputError(f"a limit is written NAME=NUMBER, such as bins=1e6, got {part!r}")
+        limits[name.strip()] = value
     return limits
 
 

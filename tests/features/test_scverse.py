@@ -148,6 +148,18 @@ def test_anndata_with_labels_and_votes(tmp_path: Path, name: str) -> None:
     assert read == expected
 
 
+def test_embeddings_beside_x_are_not_taken_for_x(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "a.h5ad")
+    with h5py.File(path, "a") as file:
+        file["obsm/X_uni"] = np.ones((3, 5))
+    for encoder in ("uni", "X_uni"):
+        with pytest.raises(
+            InputError, match=r"a\.h5ad: .* in obsm\['X_uni'\], but X is what is read"
+        ):
+            import_features(path, tmp_path / "out", encoder=encoder)
+    assert import_features(path, tmp_path / "out", encoder="plip").encoder == "plip"
+
+
 def test_a_folder_of_h5ad_files(tmp_path: Path) -> None:
     parts = [embeddings(2), embeddings(3, start=50)]
     for name, X in zip("ab", parts, strict=True):

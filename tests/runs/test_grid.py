@@ -256,6 +256,21 @@ def test_a_method_that_clearly_raises_label_nll_is_not_recommended():
     assert best_method({"jury": changes["jury"]}, {"jury"}) is None
 
 
+def test_a_sure_gain_goes_before_a_larger_one_that_chance_may_have_made():
+    def change(votes: float, sd: float) -> dict:
+        return {
+            "overall": {
+                "vote_nll": {"difference": votes, "sd": sd},
+                "nll": {"difference": 0.0, "sd": sd},
+            }
+        }
+
+    made = {"scale": change(-0.08, 0.05), "mixup": change(-0.06, 0.01)}
+    best = best_method(made, set(made))
+    assert (best["method"], best["sure"]) == ("mixup", True)
+    assert best_method({**made, "mixup": change(-0.06, 0.05)}, set(made))["method"] == "scale"
+
+
 def facts_of(changes: dict) -> dict:
     """What `help_sentence` reads, for methods that change vote NLL and label NLL as given."""
     zero = dict.fromkeys(("difference", "low", "high", "sd"), 0.0)

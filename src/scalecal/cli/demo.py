@@ -118,7 +118,7 @@ def story(data: Features, result: Calibration) -> str:
         [
             f"Is this mitosis atypical? {len(data):,} mitotic figures, read by five pathologists each.",
             *_wrapped(
-                f"They agree on {agree:,} figures and split on {len(data) - agree:,}. The majority calls "
+                f"They agree on {agree:,} figures and not on {len(data) - agree:,}. The majority calls "
                 f"{100 * one['prevalence']:.1f} % atypical, a single pathologist "
                 f"{100 * one['vote_share']:.1f} %: one probability cannot be right for both."
             ),
@@ -138,6 +138,11 @@ def story(data: Features, result: Calibration) -> str:
             *_wrapped(
                 f"There are two answers now. On average p, for the majority, differs from the labels by "
                 f"{gap('gap')}, and p_reader, for one pathologist, from the votes by {gap('vote_gap')}.",
+                start="   ",
+            ),
+            *_wrapped(
+                f"The largest p is now {100 * float(after.predictions.p.max()):.0f} %: the embeddings do not "
+                "tell which figures are atypical, and the model no longer pretends to know.",
                 start="   ",
             ),
             *_wrapped(f"4. {_example(facts)}"),
@@ -161,5 +166,6 @@ def _example(facts: dict[str, Any]) -> str:
     return (
         f"Figure {case['id']}: {votes[1]} of {sum(votes)} pathologists call it atypical; the model said "
         f"{100 * case['before']:.1f} %. Mended: {100 * two['label']:.0f} % for the majority, "
-        f"{100 * two['reader']:.0f} % for one pathologist, {100 * two['split']:.0f} % that the five split."
+        f"{100 * two['reader']:.0f} % for one pathologist, {100 * two['split']:.0f} % that the five "
+        "split 3 to 2."
     )

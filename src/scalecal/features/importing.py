@@ -77,6 +77,8 @@ from scalecal.limits import check_limit
 if TYPE_CHECKING:
     import pandas as pd
 
+# Formats whose stores may hold the features of several encoders.
+_CHOOSING = ("anndata", "spatialdata", "spatialdata-slides")
 _FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
 
 
@@ -365,7 +367,7 @@ def import_features(
         raise InputError(f"no file or folder at {source}")
     kind = format_of(source) if format is None else format
     reader = lookup(kind, FORMATS, "format")
-    foreign = reader(source, **({"encoder": encoder} if kind.startswith("spatialdata") else {}))
+    foreign = reader(source, **({"encoder": encoder} if kind in _CHOOSING else {}))
     if foreign.table.empty:
         raise InputError(f"{source} holds no embeddings")
     label_file, vote_file = (None if f is None else Path(f) for f in (labels, votes))

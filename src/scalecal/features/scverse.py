@@ -116,8 +116,8 @@ class _Table:
             return np.asarray(group["X"][start:stop])
 
 
-def from_anndata(path: Path) -> ForeignFeatures:
-    """Read AnnData's .h5ad or Zarr, or a folder of .h5ad files; the file is then the group."""
+def from_anndata(path: Path, encoder: str | None = None) -> ForeignFeatures:
+    """Read X of AnnData's .h5ad or Zarr, or of a folder of .h5ad files; the file is then the group."""
     import pandas as pd
 
     several = path.is_dir() and not is_zarr(path)
@@ -125,6 +125,16 @@ def from_anndata(path: Path) -> ForeignFeatures:
     if not files:
         raise InputError(f"{path} holds no AnnData: expected .h5ad files or a Zarr store")
     tables = [_read_table(file) for file in files]
+    for file in files:
+        with _open_table(file) as group, _reading(file, "an AnnData table"):
+            named = [
+                key for key in group.get("obsm", ()) if encoder in (key, key.removeprefix("X_"))
+            ]
+        if named:
+            raise InputError(
+                f"{file}: the embeddings of {encoder!r} are in obsm[{named[0]!r}], but X is what is read. "
+                f"Write them as X: AnnData(adata.obsm[{named[0]!r}], obs=adata.obs)"
+            )
     frames = [
         _cases(table, table.obs.index.astype(str), file.stem if several else None)
         for file, table in zip(files, tables, strict=True)

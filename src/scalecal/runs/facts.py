@@ -601,13 +601,14 @@ def best_method(
 ) -> dict[str, Any] | None:
     """Choose the method with the lowest vote NLL (label NLL without votes) at no clear cost in labels.
 
-    Candidates whose label NLL is clearly worse than the baseline's are left out (`costly` has those
-    that gain more than the chosen one); None where none is left. So are those that are clearly worse by
-    labels than another candidate (`beaten`: method -> which): votes choose among the methods that labels
-    cannot tell apart, and a remedy for votes is none for labels. The gain is beyond chance (`sure`)
-    only if its interval, widened for the number of candidates (Bonferroni), excludes zero: trying
-    more methods cannot make a gain. `by_labels` is the chosen one if it lowers label NLL beyond chance,
-    else the candidate that does so most, if any: where no gain by votes is sure, labels may have a remedy.
+    Methods whose gain is beyond chance go before the others. Candidates whose label NLL is clearly worse
+    than the baseline's are left out (`costly` has those that gain more than the chosen one); None where
+    none is left. So are those that are clearly worse by labels than another candidate (`beaten`: method ->
+    which): votes choose among the methods that labels cannot tell apart, and a remedy for votes is none for
+    labels. The gain is beyond chance (`sure`) only if its interval, widened for the number of candidates
+    (Bonferroni), excludes zero: trying more methods cannot make a gain. `by_labels` is the chosen one if it
+    lowers label NLL beyond chance, else the candidate that does so most, if any: where no gain by votes is
+    sure, labels may have a remedy.
 
     Examples
     --------
@@ -626,14 +627,15 @@ def best_method(
     passed = beaten or {}
     left_out = [m for m in harmless if m in passed and passed[m] in harmless]
     harmless = [m for m in harmless if m not in left_out]
-    method = min(harmless, key=lambda m: known[m][metric]["difference"])
-    change = known[method][metric]
 
     def ends(change: Row) -> tuple[float, float]:
         error, degrees = student_error(change["sd"], change.get("units", np.inf))
         half = error * float(stdtrit(degrees, 1 - LEVEL / len(known) / 2))
         return change["difference"] - half, change["difference"] + half
 
+    gains = [m for m in harmless if ends(known[m][metric])[1] < 0]
+    method = min(gains or harmless, key=lambda m: known[m][metric]["difference"])
+    change = known[method][metric]
     low, high = ends(change)
     mended = {m: c["nll"]["difference"] for m, c in known.items() if "nll" in c}
     mended = {m: gain for m, gain in mended.items() if ends(known[m]["nll"])[1] < 0}
