@@ -307,7 +307,7 @@ def test_predict_refuses_a_probe_that_is_not_finite(features, tmp_path, part):
         save_file({**arrays, "coef_": 0 * arrays["coef_"] + np.nan}, probe / "probe.safetensors")
     else:
         about = json.loads((probe / "probe.json").read_text())
-        about["calibrator"]["fitted"]["temperature_"] = float("nan")
+        about["calibrator"]["fitted"]["temperature_"] = None
         (probe / "probe.json").write_text(json.dumps(about))
     result = run("predict", probe, features, "--out", out)
     assert isinstance(result.exception, InputError)
