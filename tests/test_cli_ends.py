@@ -164,3 +164,8 @@ def test_the_message_of_a_limit_names_an_option_that_lifts_it(monkeypatch):
     option = str(refused.value).split("--limit ")[1].split()[0]
     monkeypatch.setenv(VARIABLE, option)
     assert check_limit(LIMITS["pixels"] + 1, "pixels", "x.png: its size")
+
+
+def test_names_that_are_not_unicode_are_printed_as_escapes(capsys):
+    main.__globals__["say"]("features in a\udcff")
+    assert capsys.readouterr().out == "features in a\\udcff\n"

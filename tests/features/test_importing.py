@@ -358,3 +358,10 @@ def test_manifests_of_eva_without_names_and_with_an_id_twice(tmp_path: Path) -> 
     (home / "manifest.csv").write_text('""\n1\n')
     with pytest.raises(InputError, match=r"manifest\.csv has no column 'origin'"):
         import_features(home, tmp_path / "out")
+
+
+def test_ids_of_labels_must_be_text(tmp_path):
+    np.savez(tmp_path / "x.npz", X=np.eye(2), id=np.array(["a", "b"]))
+    pd.DataFrame({"id": [b"\xff", b"b"], "label": [0, 1]}).to_parquet(tmp_path / "labels.parquet")
+    with pytest.raises(InputError, match=r"labels\.parquet: ids must hold text or numbers"):
+        import_features(tmp_path / "x.npz", tmp_path / "out", labels=tmp_path / "labels.parquet")

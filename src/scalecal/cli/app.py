@@ -274,26 +274,31 @@ def open_workers(
     return open_engine(workers=workers, num_gpus=num_gpus, address=address, **given(name=engine))
 
 
+def _print(text: str, *, err: bool = False) -> None:
+    """Print text; what is not Unicode in it, of file names, is shown as escapes."""
+    typer.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"), err=err)
+
+
 def say(text: str = "") -> None:
     """Print a line of results; with --json on standard error, for standard output has the JSON."""
     if not is_quiet():
-        typer.echo(text, err=_results_on_stderr.get())
+        _print(text, err=_results_on_stderr.get())
 
 
 def print_json(text: str) -> None:
     """Print the one thing that standard output holds with --json."""
-    typer.echo(text)
+    _print(text)
 
 
 def tell(text: str) -> None:
     """Print a line on standard error: progress, warnings, notes."""
     if not is_quiet():
-        typer.echo(text, err=True)
+        _print(text, err=True)
 
 
 def complain(text: str) -> None:
     """Print a line on standard error that --quiet does not silence: why the exit code is not 0."""
-    typer.echo(text, err=True)
+    _print(text, err=True)
 
 
 def columns(options: Mapping[str, Any]) -> dict[str, str] | None:

@@ -445,7 +445,8 @@ def _partners(keys: Any, offered: Any, source: str, file: str) -> NDArray[np.int
     """Return, for each key, its row in the other file; all must be there, each once."""
     import pandas as pd
 
-    index = pd.Index(offered.astype(str), dtype=object)
+    with in_file(file):
+        index = pd.Index(as_ids(np.asarray(offered, dtype=object)), dtype=object)
     if index.has_duplicates:
         raise InputError(
             f"{file}: ids must be different, {index[index.duplicated()][0]!r} comes twice"
