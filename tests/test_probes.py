@@ -547,3 +547,9 @@ def test_numbers_may_be_arrays_without_dimensions_and_no_others():
     assert (LinearProbe(**given, **short).fit(X, y).coef_ == plain.coef_).all()
     with pytest.raises(InputError, match="decay must be a number"):
         LinearProbe(decay=np.array([0.1]), **short).fit(X, y)
+
+
+def test_votes_must_be_rows_of_cases() -> None:
+    X, y = data()
+    with pytest.raises(InputError, match=r"votes must be 1-d \(n,\) or 2-d"):
+        LinearProbe(max_epochs=3).fit(X, y, votes=np.array(3), n_raters=5)

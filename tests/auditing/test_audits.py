@@ -393,3 +393,8 @@ def test_sentences_claim_no_more_than_the_tests_bear():
     assert "on the scanner" in said
     one_class = str(audit(np.ones(200, dtype=int), p, strata=strata))
     assert "No stratum can be judged" in one_class  # for want of a second class, not of cases
+
+
+def test_a_function_of_strata_takes_three_arguments():
+    with pytest.raises(InputError, match="must take labels, probabilities and votes"):
+        audit([0, 1, 0, 1], [0.2, 0.7, 0.4, 0.6], strata=lambda y: y, n_resamples=20)

@@ -8,6 +8,7 @@ side on the same cases; `scalecal.merge_audits` joins audits of parts into the a
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -434,7 +435,15 @@ def _named_groups(groups: ArrayLike, codes: Int) -> Factor:
 
 def _strata(strata: Strata, y: Int, probs: Float, counts: Int | None) -> Factor:
     """Return the strata that the caller named."""
-    raw, _ = as_names(strata(y, probs, counts) if callable(strata) else strata, "strata")
+    if callable(strata):
+        try:
+            inspect.signature(strata).bind(y, probs, counts)
+        except (TypeError, ValueError):
+            raise InputError(
+                "strata, where it is a function, must take labels, probabilities and votes"
+            ) from None
+        strata = strata(y, probs, counts)
+    raw, _ = as_names(strata, "strata")
     if raw.shape != y.shape:
         raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
     return in_order(Factor.of(raw))

@@ -49,7 +49,9 @@ def read_document(path: str | os.PathLike[str], kind: type[T], *, advice: str = 
     scalecal.checks.InputError: ...settings.json: Expected `int`, got `str` - at `$.epochs`
     """
     with reading(path, "a JSON file", advice=advice) as path:
-        check_limit(path.stat().st_size, "json", f"{path}: its size")
+        size = check_limit(path.stat().st_size, "json", f"{path}: its size")
+        if size == 0:  # so are files of the system that are read without end
+            raise InputError(with_advice(f"{path} is empty, expected a JSON file", advice))
         content = path.read_bytes()
     try:
         return parse_document(content, kind)

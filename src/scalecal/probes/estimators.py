@@ -775,6 +775,8 @@ calibrator_, panel_, about_, n_features_in_
 def _counts(votes: ArrayLike, n_raters: ArrayLike | None, n: int, n_classes: int) -> Int:
     """Votes per class (n, C); no vote at all where a case was not read (NaN)."""
     raw = as_float(votes, "votes")
+    if raw.ndim not in (1, 2):
+        raise InputError(f"votes must be 1-d (n,) or 2-d (n, classes), got shape {raw.shape}")
     missing = np.asarray(np.isnan(raw) if raw.ndim == 1 else np.isnan(raw).any(axis=-1))
     size = n_raters
     if missing.any():
