@@ -17,11 +17,8 @@ import argparse
 import json
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from benchmarks import gpu_grid
 from benchmarks.gpu_extraction import (
@@ -35,40 +32,21 @@ from benchmarks.gpu_extraction import (
     pipeline,
     write_patches,
 )
-from benchmarks.gpu_tiles import Tiles
+from benchmarks.gpu_tiles import Tiles, write_tiles
 
 MHIST, BREAKHIS = (3152, (224, 224)), (7909, (460, 700))
 FILES = 256  # of each kind, over and over
 STAGES = (*ENCODERS, "chief", "grids")
 
 
-def write_images(folder: Path, size: tuple[int, int]) -> list[Path]:
-    """Write PNG images with about the entropy of a stained section."""
-    from PIL import Image
-
-    folder.mkdir()
-    coarse = np.random.default_rng(0).integers(0, 256, (28, 28, 3), dtype=np.uint8)
-    large = Image.fromarray(coarse).resize(size[::-1], Image.Resampling.BICUBIC)
-    smooth = np.asarray(large).astype(np.int16)
-
-    def write(i: int) -> Path:
-        grain = np.random.default_rng(i).integers(-8, 9, smooth.shape)
-        path = folder / f"{i:05d}.png"
-        Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8)).save(path)
-        return path
-
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(write, range(FILES)))
-
-
 def data_sets(folder: Path) -> dict[str, Any]:
     """Write the pixels of the three data sets."""
     sets: dict[str, Any] = {"pcam": Patches(write_patches(folder / "x.h5"), PATCHCAMELYON)}
     for name, (n, size) in (("mhist", MHIST), ("breakhis", BREAKHIS)):
-        sets[name] = Tiles(write_images(folder / name, size), n)
+        sets[name] = Tiles(write_tiles(folder / name, size), n, FILES)
     return sets
 
-
+        sets[name] = Tiles(write_tiles(folder / name, size, FILES), n)
 def timed_extraction(
     encoder: Any, images: Any, n: int, whole: int, precision: str, out: Path
 ) -> tuple[float, float, bool]:

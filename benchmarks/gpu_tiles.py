@@ -58,13 +58,13 @@ class Tiles:
         self.read_one = self.source.read_one
 
 
-def write_tiles(folder: Path) -> list[Path]:
-    """Write PNG tiles of 224 px with about the entropy of a stained section (100 kB each)."""
+def write_tiles(folder: Path, size: tuple[int, int] = (224, 224), n: int = TILES) -> list[Path]:
+    """Write PNG tiles with about the entropy of a stained section (100 kB each at 224 px)."""
     from PIL import Image
 
     folder.mkdir()
     coarse = np.random.default_rng(0).integers(0, 256, (28, 28, 3), dtype=np.uint8)
-    large = Image.fromarray(coarse).resize((224, 224), Image.Resampling.BICUBIC)
+    large = Image.fromarray(coarse).resize(size[::-1], Image.Resampling.BICUBIC)
     smooth = np.asarray(large).astype(np.int16)
 
     def write(i: int) -> Path:
@@ -74,7 +74,7 @@ def write_tiles(folder: Path) -> list[Path]:
         return path
 
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(write, range(TILES)))
+        return list(pool.map(write, range(n)))
 
 
 class Pace:

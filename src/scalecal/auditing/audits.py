@@ -603,12 +603,12 @@ def _checked(predictions: Predictions) -> Predictions:
         reader = check_probs(reader, "p_reader")
         if reader.shape != p.shape:
             raise InputError(f"p_reader must have the shape of p, {p.shape}, got {reader.shape}")
-        reader = _of_two(reader)
+        reader = of_two(reader)
     rho = check_rho(predictions.rho)
-    return replace(predictions, cases=cases, p=_of_two(p), p_reader=reader, rho=rho)
+    return replace(predictions, cases=cases, p=of_two(p), p_reader=reader, rho=rho)
 
 
-def _of_two(p: Float) -> Float:
+def of_two(p: Float) -> Float:
     """Return the second of two columns, else all of them."""
     return np.ascontiguousarray(p[:, 1]) if p.ndim == 2 and p.shape[1] == 2 else p
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scalecal.checks import InputError
 from scalecal.datasets.image_sets import Dataset, ImageSet
-from scalecal.datasets.image_sources import data_folder
-from scalecal.datasets.mitotic_figures import open_figures, read_calls
+from scalecal.datasets.mitotic_figures import find_table, open_figures, read_calls
 
 TABLE = "AMI-BR.csv"
 EXPERTS = tuple(f"expert{k}_atypical" for k in range(1, 4))
@@ -44,16 +42,13 @@ def open_ami_br(data: str | Path | None = None, *, partial: bool = False) -> Ima
     C. A. Bertram et al., "Histologic Dataset of Normal and Atypical Mitotic Figures on Human Breast Cancer
     (AMi-Br)", Bildverarbeitung für die Medizin, 2025.
     """
-    folder = data_folder(data, "ami-br", _HOLDS)
-    file = folder / TABLE
-    if not file.is_file():
-        raise InputError(f"no {TABLE} in {folder}. ami-br needs {_HOLDS}")
+    file = find_table(data, TABLE, "ami-br", _HOLDS)
     keys = ("dataset", "slide", "uid")
     known, calls = read_calls(file, keys, EXPERTS, "majority_atypical", ("False", "True"))
     source, slide, uid = (known[key] for key in keys)
     return open_figures(
         AMI_BR,
-        folder,
+        file.parent,
         names=[f"{a}_{b}" for a, b in zip(source, uid, strict=True)],
         homes=("patches/normal", "patches/atypical"),
         calls=calls,

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scalecal.checks import InputError
 from scalecal.datasets.image_sets import Dataset, ImageSet
-from scalecal.datasets.image_sources import data_folder
-from scalecal.datasets.mitotic_figures import open_figures, read_calls
+from scalecal.datasets.mitotic_figures import find_table, open_figures, read_calls
 
 VOTES = "AtNorM-MD_expert_votes.csv"
 EXPERTS = tuple(f"Expert_{k}" for k in range(1, 6))
@@ -44,14 +42,11 @@ def open_atnorm_md(data: str | Path | None = None, *, partial: bool = False) -> 
     S. Banerjee et al., "Benchmarking Deep Learning and Vision Foundation Models for Atypical vs. Normal
     Mitosis Classification with Cross-Dataset Evaluation", arXiv 2506.21444, 2025.
     """
-    folder = data_folder(data, "atnorm-md", _HOLDS)
-    file = folder / VOTES
-    if not file.is_file():
-        raise InputError(f"no {VOTES} in {folder}. atnorm-md needs {_HOLDS}")
+    file = find_table(data, VOTES, "atnorm-md", _HOLDS)
     known, calls = read_calls(file, ("Filename",), EXPERTS, "Majority", ("Normal", "Atypical"))
     return open_figures(
         ATNORM_MD,
-        folder,
+        file.parent,
         names=[name.removesuffix(".png") for name in known["Filename"]],
         homes=("AtNorM-MD/Normal", "AtNorM-MD/Atypical"),
         calls=calls,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, check_sizes, image_ids
-from scalecal.datasets.image_sources import FileSource
+from scalecal.datasets.image_sources import FileSource, data_folder
 from scalecal.io.named_columns import some
 from scalecal.io.tables import column_names, read_table
 
@@ -23,6 +23,14 @@ CLASSES = ("Normal", "Atypical")
 SIZE = (128, 128)
 
 Calls = NDArray[np.bool_]
+
+
+def find_table(data: str | Path | None, table: str, name: str, holds: str) -> Path:
+    """Return the table of a data set in its folder; `holds` says what the folder should hold."""
+    file = data_folder(data, name, holds) / table
+    if not file.is_file():
+        raise InputError(f"no {table} in {file.parent}. {name} needs {holds}")
+    return file
 
 
 def read_calls(

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from scalecal import __version__, metrics
-from scalecal.auditing.audits import Audit, Strata, audit_predictions, cases_of
+from scalecal.auditing.audits import Audit, Strata, audit_predictions, cases_of, of_two
 from scalecal.auditing.sentences import lay_out
 from scalecal.calibrators import (
     CALIBRATORS,
@@ -342,7 +342,7 @@ def calibrate(
     if votes is None and n_raters is not None:
         cases = replace(cases, n_raters=check_sizes(n_raters, cases.n))
     return calibrate_predictions(
-        Predictions(cases, _of_two(p)),
+        Predictions(cases, of_two(p)),
         method=method,
         readers=Readers(kappa=kappa, vote_share=vote_share, panel_size=panel_size),
         n_folds=n_folds,
@@ -737,11 +737,6 @@ def _noted() -> Iterator[list[str]]:
     for warning in caught:
         text = str(warning.message)
         notes.append(f"{text[:1].upper()}{text[1:]}.")
-
-
-def _of_two(p: Float) -> Float:
-    """Return the second of two columns, else all of them."""
-    return np.ascontiguousarray(p[:, 1]) if p.ndim == 2 and p.shape[1] == 2 else p
 
 
 def _of_cases(probs: ArrayLike, classes: tuple[str, ...]) -> Predictions:
