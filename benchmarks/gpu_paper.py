@@ -43,10 +43,10 @@ def data_sets(folder: Path) -> dict[str, Any]:
     """Write the pixels of the three data sets."""
     sets: dict[str, Any] = {"pcam": Patches(write_patches(folder / "x.h5"), PATCHCAMELYON)}
     for name, (n, size) in (("mhist", MHIST), ("breakhis", BREAKHIS)):
-        sets[name] = Tiles(write_tiles(folder / name, size), n, FILES)
+        sets[name] = Tiles(write_tiles(folder / name, size, FILES), n)
     return sets
 
-        sets[name] = Tiles(write_tiles(folder / name, size, FILES), n)
+
 def timed_extraction(
     encoder: Any, images: Any, n: int, whole: int, precision: str, out: Path
 ) -> tuple[float, float, bool]:
