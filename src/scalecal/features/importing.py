@@ -13,8 +13,8 @@ eva                 a folder with eva's ``manifest.csv`` and its ``.pt`` tensors
                     code); the id is ``origin``, one ``#k`` more where a file holds several embeddings
 zarr                a Zarr array of shape (N, d), or a group with such an array ``X`` and others as in npz
 anndata             AnnData's ``.h5ad`` or Zarr, or a folder of ``.h5ad`` files, each then a group; ids are
-                    the names of ``obs``, whose columns ``label``, ``votes``, ``group``, ... are taken. Features
-                    are ``X``; others, in ``obsm``, are not read
+                    the names of ``obs``, whose columns ``label``, ``votes``, ``group``, ... are taken;
+                    ``obsm`` is not read
 spatialdata         a SpatialData store as LazySlide writes it, or a folder of them: one row per tile of
                     ``tables/<encoder>_<tiles>`` with the id ``<slide>_<tile_id>``; the store is the group
 spatialdata-slides  the same stores: the features of the whole slide, one row per store
