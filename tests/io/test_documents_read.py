@@ -14,7 +14,7 @@ class Settings(msgspec.Struct):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"", "is empty, expected a JSON file"),
+        (b"", "it is empty"),
         (b"{", "not a JSON file"),
         (b"\xff", "not a JSON file"),
         (b"{}", "missing required field `epochs`"),

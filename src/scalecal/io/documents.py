@@ -51,7 +51,7 @@ def read_document(path: str | os.PathLike[str], kind: type[T], *, advice: str = 
     with reading(path, "a JSON file", advice=advice) as path:
         size = check_limit(path.stat().st_size, "json", f"{path}: its size")
         if size == 0:  # so are files of the system that are read without end
-            raise InputError(with_advice(f"{path} is empty, expected a JSON file", advice))
+            raise InputError(with_advice(f"{path}: not a JSON file (it is empty)", advice))
         content = path.read_bytes()
     try:
         return parse_document(content, kind)
