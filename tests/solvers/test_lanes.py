@@ -55,28 +55,89 @@ def test_lanes_equal_the_groups_trained_alone(monkeypatch: pytest.MonkeyPatch) -
         np.testing.assert_allclose(one.history, other.history, atol=1e-9)
 
 
-@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 30), st.integers(1, 12))
-@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 30)), min_size=1, max_size=5),
+    st.integers(1, 12),
+)
+@settings(max_examples=60, deadline=None)
 def test_layout_holds_every_case_once_in_its_own_step(
-    lanes: int, n_real: int, n_synthetic: int, size: int
+    sizes: list[tuple[int, int]], size: int
 ) -> None:
     rng = np.random.default_rng(0)
-    orders = np.stack([rng.permutation(n_real + n_synthetic) for _ in range(lanes)])
+    longest = max(map(sum, sizes))
+    orders = np.full((len(sizes), longest), -1)
+    for lane, pair in enumerate(sizes):
+        orders[lane, : sum(pair)] = rng.permutation(sum(pair))
+    n_real = np.array([[real] for real, _ in sizes])
+    any_synthetic = any(extra for _, extra in sizes)
     layout = Layout(
-        "cpu", n_real=n_real, n_synthetic=n_synthetic, batch_size=size, room=(size, size)
+        "cpu", n_cases=longest, batch_size=size, room=(size, size if any_synthetic else 0)
     )
-    cases = layout.places(torch.tensor(orders)).numpy()
+    cases = layout.places(torch.tensor(orders), torch.tensor(n_real)).numpy()
     start = 0
     for k, (real, extra) in enumerate(zip(layout.real, layout.synthetic, strict=True)):
-        real, extra = int(real), int(extra) if n_synthetic else 0
-        for lane in range(lanes):
+        real, extra = int(real), int(extra)
+        for lane in range(len(sizes)):
             there = cases[lane, start : start + real + extra]
-            kept = there[there >= 0]
-            assert sorted(kept) == sorted(orders[lane, k * size : (k + 1) * size])
-            assert (there[:real] < n_real).all()
-            assert ((there[real:] >= n_real) | (there[real:] < 0)).all()
+            own = orders[lane, k * size : (k + 1) * size]
+            assert sorted(there[there >= 0]) == sorted(own[own >= 0])
+            assert (there[:real] < n_real[lane]).all()
+            assert ((there[real:] >= n_real[lane]) | (there[real:] < 0)).all()
         start += real + extra
     assert start == cases.shape[1]
+
+
+@pytest.mark.parametrize("kind", [0, 2, 5, 6, 9], ids=["plain", "few", "many", "weighted", "focal"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_lanes_of_unequal_numbers_of_cases(
+    kind: int, classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the parts of a cross-fit: the shortest lane stops last, or the longest does."""
+    X, y = data(seed=7)
+    tasks = []
+    for seed, task in enumerate(grid(X, y, seeds=5)[kind::11]):
+        keep = len(task.rows) - (3 * seed) % 8
+        weights = None if task.weights is None else task.weights[:keep]
+        part = replace(task, rows=task.rows[:keep], targets=task.targets[:keep], weights=weights)
+        if task.mixtures is not None:
+            m = task.mixtures
+            few = slice(0, len(m) - 2 * (seed % 3))
+            part = replace(
+                part, mixtures=Mixtures(m.first[few], m.second[few], m.alpha[few], m.targets[few])
+            )
+        if classes == 3:
+            part = in_classes(part)
+        tasks.append(part)
+    lanes: list[int] = []
+    run = Lanes.run
+    monkeypatch.setattr(
+        Lanes, "run", lambda self, *a: (lanes.append(len(self.lanes)), run(self, *a))[1]
+    )
+    options: dict[str, Any] = {"batch_size": 40, "max_epochs": 20, "min_steps": 0, "patience": 2}
+    alone, together = train(X, tasks, **options), train(torch.tensor(X), tasks, **options)
+    assert lanes == [5], "all of them in step"
+    assert len({f.n_iter for f in alone}) > 2
+    for one, other in zip(alone, together, strict=True):
+        assert (one.n_iter, one.best) == (other.n_iter, other.best)
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-9)
+        np.testing.assert_allclose(one.history, other.history, atol=1e-9)
+
+
+def in_classes(task: Task) -> Task:
+    """The same cases, told apart as one of three classes."""
+
+    def wide(targets: Any) -> Any:
+        return np.column_stack([0.5 * (1 - targets), targets, 0.5 * (1 - targets)])
+
+    m = task.mixtures
+    assert task.initial is not None
+    return replace(
+        task,
+        targets=wide(task.targets),
+        validation_targets=wide(task.validation_targets),
+        initial=tuple(np.repeat(each, 3, axis=0) for each in task.initial),
+        mixtures=m and Mixtures(m.first, m.second, m.alpha, wide(m.targets)),
+    )
 
 
 def test_steps_get_more_room_where_an_order_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

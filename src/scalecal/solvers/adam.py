@@ -104,7 +104,7 @@ def _batchable(tasks: Sequence[Task]) -> list[list[int]]:
 
 
 def _shape(task: Task) -> tuple[Any, ...]:
-    """What tasks trained in step must have in common."""
+    """What tasks that share batches must have in common."""
     scaling: Any = id(task.scaling)
     if task.scaling.is_number:
         scaling = None  # applied to each probe's logits
@@ -114,10 +114,17 @@ def _shape(task: Task) -> tuple[Any, ...]:
     return len(task.rows), task.n_mixtures, task.n_columns, gamma, scaling
 
 
+def _steps(task: Task, batch_size: int) -> tuple[int, int]:
+    """Batches of an epoch, and how many its synthetic cases would fill."""
+    cases = len(task.rows) + task.n_mixtures
+    return math.ceil(cases / batch_size), math.ceil(task.n_mixtures / batch_size)
+
+
 def _side_by_side(tasks: Sequence[Task], data: Matrix, batch_size: int) -> list[list[list[int]]]:
     """Groups to be trained in step: one at a time on the processor, whose cache holds no more.
 
-    Elsewhere as many as keep the rows of one step below a quarter of the matrix, or `STACK_BYTES`.
+    Elsewhere as many as keep the rows of one step below a quarter of the matrix, or `STACK_BYTES`: of
+    as many steps an epoch, as those of the parts of a cross-fit are, though one has a case more.
     """
     groups = _batchable(tasks)
     if isinstance(data.X, np.ndarray):
@@ -126,5 +133,7 @@ def _side_by_side(tasks: Sequence[Task], data: Matrix, batch_size: int) -> list[
     most = max(1, data.n_rows // (4 * batch_size), STACK_BYTES // step)
     alike: dict[tuple[Any, ...], list[list[int]]] = {}
     for members in groups:
-        alike.setdefault((len(members), *_shape(tasks[members[0]])), []).append(members)
+        first = tasks[members[0]]
+        key = (len(members), *_steps(first, batch_size), *_shape(first)[2:])
+        alike.setdefault(key, []).append(members)
     return [same[k : k + most] for same in alike.values() for k in range(0, len(same), most)]

@@ -173,10 +173,29 @@ class _Held:
             yield block, self.data.take(self.rows[block], scaling, buffer)
 
 
+def level(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Arrays of one length along the last axis: the shorter ones are filled up with zeros.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [each.tolist() for each in level([np.array([1, 2]), np.array([3])])]
+    [[1, 2], [3, 0]]
+    """
+    arrays = list(arrays)
+    longest = max(each.shape[-1] for each in arrays)
+    return [
+        each
+        if each.shape[-1] == longest
+        else np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, longest - each.shape[-1])])
+        for each in arrays
+    ]
+
+
 def _stack_targets(data: Matrix, targets: Iterable[NDArray[Any]]) -> Array:
     """Targets of several probes as one array (columns, cases)."""
     precision = np.float64 if data.dtype == data.xp.float64 else np.float32
-    return data.array(np.vstack([each.T.astype(precision, copy=False) for each in targets]))
+    return data.array(np.vstack(level(each.T.astype(precision, copy=False) for each in targets)))
 
 
 def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]:
@@ -311,9 +330,9 @@ class Group:
         self.targets = _stack_targets(data, (t.all_targets() for t in live))
         self.case_weights: Array | None = None
         if any(t.is_weighted() for t in live):
-            raw = np.stack([t.all_weights() for t in live])
-            raw /= raw.mean(axis=1, keepdims=True)
-            self.case_weights = data.array(np.repeat(raw, c, axis=0))
+            raw = (t.all_weights() for t in live)
+            shares = np.stack(level(each / each.mean() for each in raw))
+            self.case_weights = data.array(np.repeat(shares, c, axis=0))
         self._set_columns()
 
     @property

@@ -1,11 +1,11 @@
-"""Groups of the same shape, each with its own rows and order, in step, on torch tensors.
+"""Groups of as many steps an epoch, each with its own rows and order, in step, on torch tensors.
 
 A graphics processor is idle most of the time when ten groups take their small steps one after
 another: what a step costs is the number of operations, not their size. Side by side, one lane each,
 a step of all of them is one gathering of rows and two stacked products. A synthetic case is two
 rows in that gathering, its logit the mean of theirs. Lanes differ in how many synthetic cases a
-batch holds, so every step has room for a fixed number of either kind, and empty places weigh 0; the
-result is that of each group trained alone.
+batch holds, and may in how many cases there are, so every step has room for a fixed number of either
+kind, and empty places weigh 0; the result is that of each group trained alone.
 
 An epoch, early stopping included, reads nothing but tensors of fixed shape and place. So on a CUDA
 card it is recorded once as a graph and repeated by a single call; elsewhere the same lines run one
@@ -35,6 +35,7 @@ from scalecal.solvers.group import (
     Record,
     coefficients,
     column_numbers,
+    level,
     mix,
     unmix,
 )
@@ -64,8 +65,8 @@ class Layout:
     Examples
     --------
     >>> import torch
-    >>> layout = Layout("cpu", n_real=3, n_synthetic=1, batch_size=2, room=(2, 1))
-    >>> layout.places(torch.tensor([[3, 0, 1, 2], [1, 0, 2, 3]])).tolist()
+    >>> layout = Layout("cpu", n_cases=4, batch_size=2, room=(2, 1))
+    >>> layout.places(torch.tensor([[3, 0, 1, 2], [1, 0, 2, 3]]), n_real=3).tolist()
     [[0, -1, 3, 1, 2, -1], [1, 0, -1, 2, -1, 3]]
     """
 
@@ -73,8 +74,7 @@ class Layout:
         self,
         device: Any,
         *,
-        n_real: int,
-        n_synthetic: int,
+        n_cases: int,
         batch_size: int,
         room: tuple[int, int],
     ) -> None:
@@ -83,31 +83,33 @@ class Layout:
         def beside(values: NDArray[np.int64]) -> Array:
             return torch.as_tensor(values, device=device)
 
-        self.n_real, self.n_synthetic, total = n_real, n_synthetic, n_real + n_synthetic
-        starts = np.arange(0, total, batch_size)
-        self.sizes = np.diff(np.append(starts, total))
+        starts = np.arange(0, n_cases, batch_size)
+        self.sizes = np.diff(np.append(starts, n_cases))
         self.real, self.synthetic = (np.minimum(self.sizes, most) for most in room)
         widths = self.real + self.synthetic
         self.offset = np.cumsum(widths) - widths
         self.width = int(widths.sum())
-        step = np.arange(total) // batch_size
+        step = np.arange(n_cases) // batch_size
         self._starts, self._step = beside(starts), beside(step)
         self._first = beside(self.offset[step])
-        self._behind = beside((self.offset + self.real - starts)[step] + np.arange(total))
+        self._behind = beside((self.offset + self.real - starts)[step] + np.arange(n_cases))
         kinds = np.repeat(np.tile([0, 1], len(widths)), self._kinds().reshape(-1))
         self.synthetic_places = beside(np.flatnonzero(kinds))
-        self.share = beside(np.repeat(1.0 / self.sizes, widths))
+        self.step_of_place = np.repeat(np.arange(len(widths)), widths)
 
     def _kinds(self) -> NDArray[np.int64]:
         return np.stack([self.real, self.synthetic], axis=1)
 
-    def places(self, orders: Array) -> Array:
-        """Return the case number at every place (lanes, places), -1 where it is empty."""
-        if not self.n_synthetic:
+    def places(self, orders: Array, n_real: Any) -> Array:
+        """Return the case number at every place (lanes, places), -1 where it is empty.
+
+        `orders` holds case numbers, from `n_real` on synthetic ones, and -1 behind the last.
+        """
+        if not self.synthetic.any():
             return orders
         torch = library("torch", "training on torch tensors")
 
-        real = orders < self.n_real
+        real = orders < n_real
         one = real.long()
         # How many real cases come before each, in the epoch and in its step.
         earlier = one.cumsum(1) - one
@@ -176,18 +178,23 @@ class _Stacked(NamedTuple):
 
 
 class Lanes(Group):
-    """Several groups as one: the same numbers of cases and probes, lane after lane."""
+    """Several groups as one, lane after lane: as many probes each, and as many steps an epoch."""
 
     def __init__(
         self, data: Matrix, held: Matrix, groups: Sequence[Sequence[Task]], batch_size: int
     ) -> None:
         self.per_lane = len(groups[0])
         self.generators = [np.random.default_rng(group[0].order) for group in groups]
+        self.lane_real = np.array([len(group[0].rows) for group in groups])
+        self.lane_cases = self.lane_real + [group[0].n_mixtures for group in groups]
         self.pairs: _Pairs | None = None
         self.window: _Arranged | None = None  # of a stretch
         self.graphs: dict[str, Any] = {}
         super().__init__(data, held, [task for group in groups for task in group], batch_size)
-        self.lane_rows = data.index(np.stack([group[0].rows for group in groups]))
+        self.lane_rows = data.index(np.stack(level(group[0].rows for group in groups)))
+        longest = int(self.lane_cases.argmax())
+        self.n_real = int(self.lane_real[longest])
+        self.n_synthetic = int(self.lane_cases[longest]) - self.n_real
         self.room = usual_room(self.n_real, self.n_synthetic, batch_size)
         self.cuda = self.data.X.device.type == "cuda"
         self.warm = False
@@ -260,15 +267,18 @@ class Lanes(Group):
             )
             lanes.append([self.tasks[start + i] for i in firsts])
         most = max(map(len, lanes))
-        rows, shares = [], []
+        rows: list[NDArray[Any]] = []
+        shares: list[NDArray[Any]] = []
         for lane in lanes:
             sets = [
                 t.mixtures for t in lane + lane[-1:] * (most - len(lane)) if t.mixtures is not None
             ]
-            rows.append([m.first for m in sets] + [m.second for m in sets])
+            rows.append(np.stack([m.first for m in sets] + [m.second for m in sets]))
             both = [coefficients(self.data, m, self.scaling) for m in sets]
-            shares.append([left for left, _ in both] + [right for _, right in both])
-        return _Pairs(self.data.index(rows), self.data.array(shares), number)
+            shares.append(np.stack([left for left, _ in both] + [right for _, right in both]))
+        return _Pairs(
+            self.data.index(np.stack(level(rows))), self.data.array(np.stack(level(shares))), number
+        )
 
     # -- epochs -----------------------------------------------------------------------------------
 
@@ -284,10 +294,11 @@ class Lanes(Group):
         sizes = np.diff(np.append(starts, cases))
 
         def draw(place: int, lane: int) -> tuple[int, int]:
-            mine = orders.numpy()[:, place]
+            mine, n = orders.numpy()[:, place], self.lane_cases[lane]
+            mine[:, n:] = -1
             for order in mine:
-                order[...] = self.generators[lane].permutation(cases)
-            real = np.add.reduceat(mine < self.n_real, starts, axis=1, dtype=np.int64)
+                order[:n] = self.generators[lane].permutation(n)
+            real = np.add.reduceat(mine < self.lane_real[lane], starts, axis=1, dtype=np.int64)
             return int(real.max(initial=0)), int((sizes - real).max(initial=0))
 
         needs = [self.beside.submit(draw, *pair) for pair in enumerate(self.lanes.tolist())]
@@ -347,7 +358,7 @@ class Lanes(Group):
         self.graphs[part.__name__].replay()
 
     def _arrange(self) -> None:
-        self.arranged = self._in_places(self.layout.places(self.orders))
+        self.arranged = self._in_places(self.layout.places(self.orders, self.reals))
 
     def _stretch(self) -> None:
         assert self.window is not None
@@ -394,11 +405,16 @@ class Lanes(Group):
         """Give the steps the room they need."""
         self.layout = Layout(
             self.data.device,
-            n_real=self.n_real,
-            n_synthetic=self.n_synthetic,
+            n_cases=self.n_real + self.n_synthetic,
             batch_size=self.batch_size,
             room=self.room,
         )
+        reals, cases = self.lane_real[self.lanes, None], self.lane_cases[self.lanes, None]
+        self.reals = self.data.index(reals)
+        self.uneven = bool((cases < self.n_real + self.n_synthetic).any())
+        sizes = np.minimum(cases - self.batch_size * np.arange(self.n_steps), self.batch_size)
+        # What a case of each place weighs in its step.
+        self.place_share = self.data.array((1.0 / sizes)[:, self.layout.step_of_place])
         self.n_pairs = self.pair_rows.shape[1] if self.n_synthetic else 0
         if self.n_synthetic:
             self.with_pairs = self.data.index(self.layout.steps_with_pairs(self.n_pairs))
@@ -433,21 +449,21 @@ class Lanes(Group):
 
     def _in_places(self, cases: Array) -> _Arranged:
         """What the steps of an epoch read, of the cases at its places (lanes, places)."""
-        layout, weights, rows = self.layout, self.case_weights, self.rows
-        if not self.n_synthetic:
-            if weights is not None:
-                weights = self._by_lane(weights, cases) * layout.share.to(weights.dtype)
-            return _Arranged(
-                rows.gather(1, cases), self._by_lane(self.targets, cases), weights, None
-            )
+        torch = library("torch", "training on torch tensors")
+
+        weights, rows, shares = self.case_weights, self.rows, None
+        if not self.n_synthetic and not self.uneven and weights is None:
+            return _Arranged(rows.gather(1, cases), self._by_lane(self.targets, cases), None, None)
         numbers = cases.clamp(min=0)
         # An empty place weighs nothing; the others are divided by their step's cases here.
-        counts = (cases >= 0) * layout.share.to(self.data.dtype)
+        counts = (cases >= 0) * self.place_share
         n = len(self.targets)
         counts = counts.repeat_interleave(n // len(cases), 0, output_size=n)
         weights = counts if weights is None else self._by_lane(weights, numbers) * counts
-        real = numbers.clamp(max=self.n_real - 1)  # where a synthetic case stands: left out
-        rows, shares = self._with_pairs(rows.gather(1, real), numbers)
+        # Where a synthetic case stands, any row: it is left out.
+        rows = rows.gather(1, torch.minimum(numbers, self.reals - 1))
+        if self.n_synthetic:
+            rows, shares = self._with_pairs(rows, numbers)
         return _Arranged(rows, self._by_lane(self.targets, numbers), weights, shares)
 
     def _ends(self, step: int) -> tuple[int, int, int]:
@@ -498,7 +514,7 @@ class Lanes(Group):
         `rows` (lanes, places) has room for the synthetic cases themselves, which is left out.
         """
         lanes, pairs, size = self.pair_rows.shape
-        chosen = numbers[:, self.layout.synthetic_places] - self.n_real
+        chosen = numbers[:, self.layout.synthetic_places] - self.reals
         chosen = chosen.clamp(min=0)  # an empty place
         flat = (lanes * pairs, size)
         both = self._by_lane(self.pair_rows.reshape(flat), chosen).reshape(lanes, -1)
