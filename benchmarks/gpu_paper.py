@@ -103,6 +103,8 @@ def extraction(name: str, precision: str, share: float, sets: dict[str, Any], ou
 
 def grids() -> dict[str, float]:
     """Train both grids and make tables and figures."""
+    from scalecal.engines import open_engine
+    from scalecal.engines.local import cores
     from scalecal.paper.reproduction import judge_run
 
     args = argparse.Namespace(device="cuda", encoders=8, seeds=10, workers=4, only=None)
@@ -112,7 +114,8 @@ def grids() -> dict[str, float]:
             args.only = name
             parts[name] = gpu_grid.both(args, Path(out))
         began = time.perf_counter()
-        judge_run(out, progress=gpu_grid.quiet)
+        with open_engine("local", workers=cores()) as engine:
+            judge_run(out, engine=engine, progress=gpu_grid.quiet)
         parts["tables"] = time.perf_counter() - began
     print(f"  tables, figures and claims: {parts['tables']:.1f} s", flush=True)
     return parts

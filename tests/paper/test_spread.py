@@ -12,7 +12,14 @@ import pytest
 from scalecal.datasets import simulate
 from scalecal.engines import open_engine
 from scalecal.paper import reproduction
-from scalecal.paper.reproduction import Training, train_cell, train_seeds_on, worth_spreading
+from scalecal.paper.reproduction import (
+    Training,
+    cell_folder,
+    judge_run,
+    train_cell,
+    train_seeds_on,
+    worth_spreading,
+)
 from scalecal.paper.sources import Source
 from scalecal.runs.grid import run_grid, run_grid_on
 
@@ -59,6 +66,19 @@ def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
     for key, part in alone.predictions.items():
         np.testing.assert_array_equal(found.predictions[key].rows, part.rows)
         np.testing.assert_allclose(found.predictions[key].p, part.p, atol=1e-12)
+
+
+def test_cells_scored_by_workers_give_the_same_files(tmp_path: Path):
+    training = Training([0, 1], methods=["none", "platt"], sweep=False)
+    for name in ("b", "a"):  # scored in the order of their names
+        source = Source("simulated", name, "made", partial(small))
+        train_cell(source, cell_folder(tmp_path, source), training, progress=str)
+    judge_run(tmp_path, progress=str)
+    kept = {file: (tmp_path / file).read_bytes() for file in ("results.csv", "claims.json")}
+    with open_engine("local", workers=2) as engine:
+        outcome = judge_run(tmp_path, engine=engine, progress=str)
+    assert list(dict.fromkeys(outcome.evidence.results["encoder"]))[:2] == ["a", "b"]
+    assert kept == {file: (tmp_path / file).read_bytes() for file in kept}
 
 
 def test_what_one_worker_left_out_is_left_out_of_all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +29,7 @@ from scalecal.cli.probes import Preset
 from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
+    from scalecal.engines import Engine as WorkerPool
     from scalecal.paper.reproduction import Training
     from scalecal.paper.sources import Source
 
@@ -197,7 +199,8 @@ def reproduce(
     names = ("results.csv", "claims.json", "run.json")
     check_run(out, "reproduce", names, [data, features, weights, finetuned])
     if tables_only:
-        outcome = judge_run(out, also=also, command=sys.argv, progress=tell)
+        with open_workers(engine, workers, None, address, "cpu") as pool:
+            outcome = judge_run(out, also=also, command=sys.argv, engine=pool, progress=tell)
     else:
         sources, missing = _sources(
             data, features, only_datasets, only_encoders, out, weights, partial
@@ -223,10 +226,18 @@ def reproduce(
             out.mkdir(parents=True, exist_ok=True)
         with lock_folder(out):
             sweep_folder(out, below=True)
-            _train_on_workers(sources, out, training, engine, workers, num_gpus, address)
-            outcome = run(
-                sources, out, training, command=sys.argv, left_out=missing, also=also, progress=tell
-            )
+            with _pool(sources, out, training, engine, workers, num_gpus, address) as pool:
+                _train_on_workers(pool, sources, out, training)
+                outcome = run(
+                    sources,
+                    out,
+                    training,
+                    command=sys.argv,
+                    left_out=missing,
+                    also=also,
+                    engine=pool,
+                    progress=tell,
+                )
     for name, why in outcome.left_out.items():
         say(f"Left out {name}: {why}")
     say(claims_table(outcome.claims))
@@ -235,7 +246,7 @@ def reproduce(
     close_run(out, ["cells", "claims.json", "figures", "results.csv", "run.json", "tables"])
 
 
-def _train_on_workers(
+def _pool(
     sources: list[Source],
     out: Path,
     training: Training,
@@ -243,34 +254,36 @@ def _train_on_workers(
     workers: int | None,
     num_gpus: int | None,
     address: str | None,
-) -> None:
-    """Train seeds on the engine of the options, or on this machine's cores where that pays.
-
-    What is left, `reproduce` does itself.
-    """
-    from scalecal.paper.reproduction import (
-        cell_folder,
-        seeds_left,
-        train_seeds_on,
-        worth_spreading,
-    )
-    from scalecal.paper.sources import SourceError
+) -> WorkerPool | nullcontext[None]:
+    """Open the engine of the options, or this machine's cores where that pays; else nothing."""
+    from scalecal.paper.reproduction import cell_folder, seeds_left, worth_spreading
 
     if engine is None and workers is None and num_gpus is None:
         left = {s: len(seeds_left(cell_folder(out, s), training.seeds)) for s in sources}
         workers = 1 if training.device != "cpu" else worth_spreading(left, training.preset)
         if workers == 1:
-            return
+            return nullcontext()
         tell(f"training on {workers} processes")
+    return open_workers(engine, workers, num_gpus, address, training.device)
+
+
+def _train_on_workers(
+    pool: WorkerPool | None, sources: list[Source], out: Path, training: Training
+) -> None:
+    """Train seeds on the pool, if there is one; what is left, `reproduce` does itself."""
+    from scalecal.paper.reproduction import cell_folder, train_seeds_on
+    from scalecal.paper.sources import SourceError
+
+    if pool is None:
+        return
     cells = []
-    with open_workers(engine, workers, num_gpus, address, training.device) as pool:
-        for source in sources:
-            try:
-                source.open()  # what must be extracted first is, once, before the workers look
-            except SourceError:
-                continue  # left out, with its reason, later
-            cells.append((source, cell_folder(out, source)))
-        train_seeds_on(pool, cells, training, progress=tell)
+    for source in sources:
+        try:
+            source.open()  # what must be extracted first is, once, before the workers look
+        except SourceError:
+            continue  # left out, with its reason, later
+        cells.append((source, cell_folder(out, source)))
+    train_seeds_on(pool, cells, training, progress=tell)
 
 
 def _tell_plan(

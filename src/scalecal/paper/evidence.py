@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from scalecal.checks import Float
+from scalecal.engines import Engine
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import SMOOTHINGS
 from scalecal.runs.cells import Cell, Prediction
@@ -43,12 +44,15 @@ class Evidence:
         (data set, encoder) -> training embeddings with their anchors, where available.
     seconds : mapping
         (data set, encoder) -> seconds of training the probe and retraining it on synthetic cases.
+    engine : Engine, optional
+        Whose workers score the cells; by default they are scored here.
     """
 
     every: Sequence[Cell]
     embeddings: Mapping[tuple[str, str], Embeddings] = field(default_factory=dict)
     seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     n_resamples: int = 1000
+    engine: Engine | None = None
     _drawn: dict[str, Resampled] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -64,7 +68,7 @@ class Evidence:
     @cached_property
     def results(self) -> pd.DataFrame:
         """Tidy scores of `cells`."""
-        return score_cells(self.cells)
+        return score_cells(self.cells, self.engine)
 
     @property
     def datasets(self) -> list[str]:

@@ -324,9 +324,13 @@ def reproduce(
     command: Sequence[str] = ("scalecal",),
     left_out: Mapping[str, str] | None = None,
     also: Sequence[str | Path] = (),
+    engine: Engine | None = None,
     progress: Callable[[str], None] = print,
 ) -> Outcome:
-    """Train every cell that is not done, then write tables, figures, claims and results."""
+    """Train every cell that is not done, then write tables, figures, claims and results.
+
+    Cells are trained here (see `train_seeds_on` for more workers), and scored by the engine's workers.
+    """
     out = Path(out)
     training = replace(training, seeds=seed_list(training.seeds))
     missing = dict(left_out or {})
@@ -345,7 +349,9 @@ def reproduce(
             _add_shifts(source, cell, folder, training, progress)
     if not trained:
         raise nothing_found(missing)
-    return judge_run(out, left_out=missing, also=also, command=command, progress=progress)
+    return judge_run(
+        out, left_out=missing, also=also, command=command, engine=engine, progress=progress
+    )
 
 
 def _add_shifts(
@@ -382,11 +388,13 @@ def judge_run(
     left_out: Mapping[str, str] | None = None,
     also: Sequence[str | Path] = (),
     command: Sequence[str] = ("scalecal",),
+    engine: Engine | None = None,
     progress: Callable[[str], None] = print,
 ) -> Outcome:
     """Make every table, figure and claim from the predictions in `out`, without training.
 
-    `also` names further cells, such as a folder made by ``scalecal finetune``.
+    `also` names further cells, such as a folder made by ``scalecal finetune``. Cells are scored by the
+    engine's workers, or here.
     """
     from scalecal.paper.claims import claims_json, judge
     from scalecal.paper.paper_figures import write_figures
@@ -414,6 +422,7 @@ def judge_run(
         cells,
         embeddings={(f.parent.name, f.name): kept for f in folders if (kept := read_anchors(f))},
         seconds=_timings(out),
+        engine=engine,
     )
     claims = claims_json(judge(evidence))
     with output_folder(out, kind="reproduce", inputs=also, replace=True) as folder:

@@ -279,9 +279,7 @@ def run_grid(
                     own_parts = again.get((name, seed))
                     folds = own_parts and (own_parts[0], trained[own_parts[1]])
                     rows, logits = out_of_sample(probe, data, val, folds)
-                    calibrator = fit_calibrator(
-                        method, data, rows, logits, known, interval=False
-                    )
+                    calibrator = fit_calibrator(method, data, rows, logits, known, interval=False)
                 except InputError as error:
                     # One class in a seed's validation cases must not cost the other methods their run.
                     left_out[name] = f"with seed {seed}, {str(error).rstrip('.')}"

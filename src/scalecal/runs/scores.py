@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from scalecal import metrics
 from scalecal.auditing.rows import case_sums, split_scores, sum_values
 from scalecal.checks import Float, InputError, Int
+from scalecal.engines import Engine, Worker
+from scalecal.engines.local import InProcess
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
 from scalecal.inference.selection import selection_null
 from scalecal.inference.units import Importance, Units, stretched
@@ -206,14 +208,18 @@ def _null_rows(
             yield stratum, "p_null", p, nan
 
 
-def score_cells(cells: Iterable[Cell], *, n_resamples: int = 1000) -> pd.DataFrame:
-    """Score several cells into one frame."""
+def _score_task(worker: Worker, cell: Cell) -> pd.DataFrame:  # noqa: ARG001
+    return score_cell(cell)
+
+
+def score_cells(cells: Sequence[Cell], engine: Engine | None = None) -> pd.DataFrame:
+    """Score several cells into one frame, on the workers of an engine, or here."""
     import pandas as pd
 
-    frames = [score_cell(cell, n_resamples=n_resamples) for cell in cells]
-    if not frames:
+    scored: dict[int, pd.DataFrame] = dict((engine or InProcess()).run(_score_task, cells))
+    if not scored:
         return pd.DataFrame(columns=list(RESULT_COLUMNS))
-    return pd.concat(frames, ignore_index=True)
+    return pd.concat([scored[number] for number in range(len(cells))], ignore_index=True)
 
 
 class Resampled:
