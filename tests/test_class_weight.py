@@ -20,8 +20,9 @@ from scalecal.solvers import Task, train
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
 
+# At a rate of 0.01 Adam still moves to and fro by 1e-3 around the optimum.
 CONVERGED: dict[str, Any] = {
-    **{"max_epochs": 6000, "min_steps": 0, "learning_rate": 0.01},
+    **{"max_epochs": 6000, "min_steps": 0, "learning_rate": 0.005},
     **{"scaling": "none", "validation_share": 0.0},
 }
 
