@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
 import os
 from pathlib import Path
@@ -284,3 +286,25 @@ def test_a_feature_folder_without_its_table_is_told(features, damage, said):
     if damage is not None:
         table.write_bytes(damage)
     refused(said, "compare", "made", "--out", "run")
+
+
+@pytest.mark.parametrize("command", ["audit", "calibrate"])
+@pytest.mark.parametrize("name", ["absolute", "../v.txt", "sub/../../v.txt", "linked/v.txt"])
+def test_a_record_cannot_have_files_outside_its_folder_removed(tmp_path, monkeypatch, command, name):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    p = rng.uniform(size=120)
+    frame = pd.DataFrame({"id": np.arange(120), "p": p, "label": (rng.uniform(size=120) < p) * 1})
+    frame.to_csv("P.csv", index=False)
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    victims = [outside / "v.txt", tmp_path / "v.txt"]
+    for victim in victims:
+        victim.write_text("precious")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "linked").symlink_to(outside)
+    listed = str(victims[0]) if name == "absolute" else name
+    entry = {"sha256": hashlib.sha256(b"precious").hexdigest(), "by": command}
+    (tmp_path / "r" / ".scalecal.json").write_text(json.dumps({"files": {listed: entry}}))
+    refused("outside its folder", command, "P.csv", "--out", "r")
+    assert all(victim.read_text() == "precious" for victim in victims)

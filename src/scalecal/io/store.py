@@ -20,13 +20,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from scalecal.checks import InputError, redacted
+from scalecal.io.boundary import inside
 from scalecal.io.documents import check_document, read_document
 
 if TYPE_CHECKING:
@@ -320,7 +321,20 @@ def _read_record(folder: Path) -> dict[str, Any]:
         return {"files": {}}
     record = read_document(file, dict[str, Any], advice="Choose a new folder")
     check_document(file, record, _Record, advice="Choose a new folder")
+    for name in record["files"]:
+        _confine(folder, name)
     return record
+
+
+def _confine(folder: Path, name: str) -> None:
+    """Fail where a record names a file that is not in its folder: such files would be replaced, or removed.
+
+    The file itself may have become a link since: links are never followed, and never removed.
+    """
+    path = PurePath(name)
+    if path.is_absolute() or ".." in path.parts:
+        inside(folder, name, folder / RECORD)  # raises, and names the whole path
+    inside(folder, str(path.parent), folder / RECORD)
 
 
 class _Entry(msgspec.Struct):
