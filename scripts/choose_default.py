@@ -43,7 +43,7 @@ SIMULATED = (
 )
 METHODS = (
     *("none", "temperature", "platt", "vanilla-ls", "scale", "scale-wide", "mixup", "focal"),
-    *("jury", "half-jury", "panel-published", "panel-votes", "scale-default", "vote-fraction"),
+    *("panel-published", "panel-votes", "scale-default", "vote-fraction"),
 )
 
 

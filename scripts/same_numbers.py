@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 TOLERANCE = 1e-5
-FEW = "none,temperature,platt,isotonic,vanilla-ls,scale,scale-wide,scale-default,jury,vote-fraction"
+FEW = "none,temperature,platt,isotonic,vanilla-ls,scale,scale-wide,scale-default,panel-votes,vote-fraction"
 
 RENAMED = {
     "log_loss": "nll",

@@ -45,7 +45,7 @@ def test_compare_writes_the_contract(features, tmp_path):
         "compare",
         features,
         "--methods",
-        "none,scale,vote-fraction,jury",
+        "none,scale,vote-fraction,panel-votes",
         "--seeds",
         2,
         "--out",
@@ -53,11 +53,11 @@ def test_compare_writes_the_contract(features, tmp_path):
     )
     assert result.exit_code == 0, result.output
     predictions = pd.read_parquet(out / "predictions.parquet")
-    assert list(predictions.columns) == ["method", "seed", "id", "p", "p_reader"]
-    single = predictions["method"] != "jury"
+    assert list(predictions.columns) == ["method", "seed", "id", "p", "p_reader", "rho"]
+    single = predictions["method"] != "panel-votes"
     assert predictions.loc[single, "p_reader"].isna().all()
     assert predictions.loc[~single, "p_reader"].between(0, 1).all()
-    assert set(predictions["method"]) == {"none", "scale", "vote-fraction", "jury"}
+    assert set(predictions["method"]) == {"none", "scale", "vote-fraction", "panel-votes"}
     results = pd.read_csv(out / "results.csv")
     columns = ["method", "seed", "stratum", "metric", "value", "floor", "voted", "reads", "draw"]
     assert list(results.columns) == columns
@@ -108,7 +108,7 @@ def test_same_compare_same_bytes(features, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "method", ["none", "temperature", "scale", "isotonic", "scale-default", "jury"]
+    "method", ["none", "temperature", "scale", "isotonic", "scale-default", "panel-published"]
 )
 def test_fit_then_predict_then_audit(features, tmp_path, method):
     probe, table = tmp_path / "probe", tmp_path / "p.csv"
@@ -183,7 +183,9 @@ def test_the_number_of_readers_is_heeded_without_labels_too(features, tmp_path):
     stored = dict(np.load(features))
     bare = tmp_path / "bare.npz"
     np.savez(bare, X=stored["X"], id=stored["id"])
-    assert run("fit", features, "--method", "jury", "--out", tmp_path / "probe").exit_code == 0
+    assert (
+        run("fit", features, "--method", "panel-votes", "--out", tmp_path / "probe").exit_code == 0
+    )
     for more in ([], ["--n-raters", 25]):
         out = tmp_path / f"p{len(more)}.csv"
         assert run("predict", tmp_path / "probe", bare, *more, "--out", out).exit_code == 0
@@ -522,26 +524,34 @@ def test_predictions_that_cannot_be_written_are_one_error(tmp_path, name):
 
 
 @pytest.mark.parametrize("told", ["option", "column"])
-def test_the_number_of_readers_alone_is_enough_for_the_jury_map(features, tmp_path, told):
+def test_published_numbers_and_the_number_of_readers_are_enough_for_the_panel(
+    features, tmp_path, told
+):
     stored = dict(np.load(features))
     del stored["votes"]
     if told == "option":
         del stored["n_raters"]
     path, more = tmp_path / "f.npz", ("--n-raters", 7) if told == "option" else ()
     np.savez(path, **stored)
-    asked = ("compare", path, "--methods", "none,jury,real-linear", "--seeds", 1)
+    published = ("--kappa", 0.4, "--vote-share", 0.5)
+    methods = "none,panel-published,real-linear"
+    asked = ("compare", path, "--methods", methods, "--seeds", 1, *published)
     result = run(*asked, *more, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     predictions = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
-    assert set(predictions["method"]) == {"none", "jury"}
+    assert set(predictions["method"]) == {"none", "panel-published"}
     # The same map as with the votes at hand, which it does not look at.
     result = run("compare", features, *asked[2:], "--out", tmp_path / "with")
     assert result.exit_code == 0, result.output
     known = pd.read_parquet(tmp_path / "with" / "predictions.parquet")
     for answer in ("p", "p_reader"):
-        pair = [f[f["method"] == "jury"][answer].to_numpy() for f in (predictions, known)]
+        pair = [
+            f[f["method"] == "panel-published"][answer].to_numpy() for f in (predictions, known)
+        ]
         np.testing.assert_allclose(*pair, atol=1e-9)
-    result = run("fit", path, "--method", "jury", *more, "--out", tmp_path / "probe")
+    result = run(
+        "fit", path, "--method", "panel-published", *published, *more, "--out", tmp_path / "probe"
+    )
     assert result.exit_code == 0, result.output
     about = json.loads((tmp_path / "probe" / "probe.json").read_text())
     assert about["calibrator"]["fitted"]["panel"]["panel_size"] == 7

@@ -290,7 +290,9 @@ def test_a_feature_folder_without_its_table_is_told(features, damage, said):
 
 @pytest.mark.parametrize("command", ["audit", "calibrate"])
 @pytest.mark.parametrize("name", ["absolute", "../v.txt", "sub/../../v.txt", "linked/v.txt"])
-def test_a_record_cannot_have_files_outside_its_folder_removed(tmp_path, monkeypatch, command, name):
+def test_a_record_cannot_have_files_outside_its_folder_removed(
+    tmp_path, monkeypatch, command, name
+):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     p = rng.uniform(size=120)

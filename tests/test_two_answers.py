@@ -120,10 +120,10 @@ def test_the_papers_preset_gives_one_answer(data, published):
 
 
 def test_rho_may_be_fixed(data):
-    jury = LinearProbe(rho=0.0, **QUICK).fit(data.X, data.y, n_raters=7)
+    fixed = LinearProbe(rho=0.0, **QUICK).fit(data.X, data.y, n_raters=7)
     one = LinearProbe(rho=0.0, **QUICK).fit(data.X, data.y, n_raters=1)
-    assert jury.panel_.rho == 0.0
-    label, reader = jury.predict_proba(data.X)[:, 1], jury.predict_reader_proba(data.X)[:, 1]
+    assert fixed.panel_.rho == 0.0
+    label, reader = fixed.predict_proba(data.X)[:, 1], fixed.predict_reader_proba(data.X)[:, 1]
     assert (np.abs(reader - 0.5) <= np.abs(label - 0.5) + 1e-12).all()
     np.testing.assert_allclose(one.predict_reader_proba(data.X), one.predict_proba(data.X))
     with pytest.raises(InputError, match="rho needs the panel's size"):

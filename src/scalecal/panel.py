@@ -1552,7 +1552,7 @@ def fit_labels(
     panel_size : int or array (n,), optional
         Readers behind each label, where that is known.
     rho : float, optional
-        Correlation of readers' votes, where it is to be fixed; 0 is the jury map.
+        Correlation of readers' votes, where it is to be fixed; at 0 votes are independent.
     sample_weight : array (n,), optional
     prior_sd : float
         Prior standard deviation of the intercept.

@@ -553,12 +553,22 @@ class TestPanelCalibrator:
         assert np.abs(fitted.predict_proba(z)[:, 1] - expit(z / 2)).mean() < 0.01
         assert fitted.panel_.rho == pytest.approx(0.2, abs=0.03)
 
-    def test_rho_nothing_is_the_jury_map_and_strength_goes_half_way(self):
+    def test_a_fixed_rho_is_used_as_it_is(self):
         z, y = two_classes()
-        full, half = (PanelCalibrator(rho=0.0, strength=s).fit(z, y, n_raters=5) for s in (1, 0.5))
-        label = full.transform(z)
-        np.testing.assert_allclose(full.reader_logits(z), reader_logit(label, 0.0, 5))
-        np.testing.assert_allclose(half.reader_logits(z), 0.5 * (label + full.reader_logits(z)))
+        fitted = PanelCalibrator(rho=0.0).fit(z, y, n_raters=5)
+        np.testing.assert_allclose(
+            fitted.reader_logits(z), reader_logit(fitted.transform(z), 0.0, 5)
+        )
+
+    def test_calibrators_of_0_2_0_load_and_mixtures_are_refused(self):
+        z, y = two_classes()
+        fitted = PanelCalibrator(rho=0.0).fit(z, y, n_raters=5)
+        saved = fitted.to_dict()
+        saved["params"]["strength"] = 1.0
+        np.testing.assert_array_equal(from_dict(saved).reader_logits(z), fitted.reader_logits(z))
+        saved["params"]["strength"] = 0.5
+        with pytest.raises(InputError, match="was removed: fit it again"):
+            from_dict(saved)
 
     def test_labels_of_another_panel(self):
         z, y, votes, _ = read_cases()
@@ -614,7 +624,7 @@ class TestPanelCalibrator:
 
     @pytest.mark.parametrize(
         ("options", "words"),
-        [({"strength": 2.0}, "strength"), ({"rho": 1.5}, "rho must lie in"),
+        [({"rho": 1.5}, "rho must lie in"),
          ({"kappa": 2.0}, "kappa must lie in"), ({"kappa": 0.4, "vote_share": 1.0}, "vote_share")],
     )  # fmt: skip
     def test_bad_options(self, options, words):

@@ -99,11 +99,6 @@ def test_other_panels_of_several_classes():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_panel_of_partial_strength(n_classes):
-    compare(probe_of(panel(n_classes, 0.1, 7, strength=0.4), n_classes))
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_reader_on_top_of_another_calibrator(n_classes):
     z, y = two_classes() if n_classes == 2 else three_classes()
     both = ReaderOnTop(BetaCalibration(), rho=0.1).fit(z, y, n_raters=7)

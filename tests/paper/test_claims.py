@@ -179,7 +179,7 @@ def test_every_method_of_the_paper_must_keep_its_ranking():
     told = verdict("auc-preserved", found)
     assert told.verdict == "does not hold"
     assert "fails for Vanilla LS" in told.reason
-    for other in ("mine", "jury"):  # no method of the paper
+    for other in ("mine", "panel-votes"):  # no method of the paper
         assert verdict("auc-preserved", evidence_of({**fine, other: ruined})).verdict == "holds"
 
 

@@ -204,7 +204,7 @@ def test_three_questions_are_answered_where_votes_make_the_labels(tmp_path):
 @pytest.mark.parametrize("name", ["simulated", "embedded"])
 def test_three_questions_are_answered_by_a_comparison(name, tmp_path):
     data = simulate(300, dim=5, auc=0.9, seed=0) if name == "simulated" else load_lidc()
-    methods = ["none", "temperature", "jury"]
+    methods = ["none", "temperature", "panel-votes"]
     grid = run_grid(data, methods=methods, seeds=2, dataset=name, preset="default")
     made = compare_cell(grid.cell, n_resamples=100)
     check(made.facts["verdict"], made.facts["lead"])

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.usefixtures("brief_training"),
 ]
 
-METHODS = "none,temperature,vanilla-ls,scale,scale-shuffled,scale-default,half-jury,vote-fraction"
+METHODS = "none,temperature,vanilla-ls,scale,scale-shuffled,scale-default,panel-votes,vote-fraction"
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
 SHAPES = [(True, True), (False, False), *([(True, False), (False, True)] if SLOW else [])]
 """Data with or without votes and groups."""

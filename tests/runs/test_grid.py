@@ -30,8 +30,6 @@ PROMISED = [
     "scale-nonlinear",
     "scale-random",
     "scale-wide",
-    "jury",
-    "half-jury",
     "confidence-ls",
     "vote-fraction",
     "mixup",
@@ -145,19 +143,18 @@ def test_scale_default_is_the_estimator(data):
 
 def test_methods_that_need_votes_are_left_out_with_a_reason(data):
     run, out = applicable(None, data.with_cases(votes=None))
-    assert {"real-piecewise", "vote-fraction", "jury", "half-jury", "ensemble"} == set(out) & {
-        "real-piecewise",
-        "vote-fraction",
-        "jury",
-        "half-jury",
-        "ensemble",
-    }
+    assert {"real-piecewise", "vote-fraction", "panel-published", "panel-votes", "ensemble"} <= set(
+        out
+    )
+    assert not {"scale", "scale-default", "temperature"} & set(out)
     assert "none" in run
-    assert out["jury"].startswith("it needs to know how many readers, two or more,")
+    assert out["panel-published"].startswith("it needs to know how many readers, two or more,")
     with pytest.raises(InputError, match="no method applies: vote-fraction"):
         applicable(["vote-fraction"], data.with_cases(votes=None))
     with pytest.raises(InputError, match="unknown method 'scael'"):
         applicable(["scael"], data)
+    with pytest.raises(InputError, match="'half-jury' was removed: use panel-published"):
+        applicable(["half-jury"], data)
 
 
 @pytest.mark.filterwarnings(
@@ -201,7 +198,7 @@ def test_comparison_numbers_are_the_means_over_seeds(grid):
     comparison = compare_cell(grid.cell, n_resamples=100)
     results = comparison.results
     table = comparison.table.set_index("method")
-    for method in ("none", "scale", "jury"):
+    for method in ("none", "scale", "panel-votes"):
         inside = (results["method"] == method) & (results["metric"] == "ece")
         low = results[inside & (results["stratum"] == "low")]
         assert table.loc[method, "ece_low"] == pytest.approx(low["value"].mean())

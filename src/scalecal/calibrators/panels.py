@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit, softmax
 from sklearn.base import clone
 
 from scalecal.calibrators.base import Calibrator, one_form
@@ -16,7 +16,6 @@ from scalecal.checks import (
     check_logits,
     check_same_length,
     check_targets,
-    check_unit,
     check_weights,
 )
 from scalecal.panel import (
@@ -41,13 +40,11 @@ class PanelCalibrator(Calibrator):
     Parameters
     ----------
     rho : float, optional
-        Correlation, where it is to be fixed; 0 is the jury map of Condorcet.
+        Correlation, where it is to be fixed; at 0 votes are independent given the features.
     kappa : float, optional
         Fleiss' kappa of such readers on such cases, as published or from a pilot.
     vote_share : float or sequence, optional
         Share of all votes that are positive (one number per class for more than two).
-    strength : float
-        From 0 (a reader is as the label) to 1 (the model), linear in logits.
     prior_sd : float
         Prior standard deviation of a; larger (2) for predictions of a foreign model.
 
@@ -72,13 +69,11 @@ class PanelCalibrator(Calibrator):
         rho: float | None = None,
         kappa: float | None = None,
         vote_share: ArrayLike | None = None,
-        strength: float = 1.0,
         prior_sd: float = PRIOR_SD_INTERCEPT,
     ) -> None:
         self.rho = rho
         self.kappa = kappa
         self.vote_share = vote_share
-        self.strength = strength
         self.prior_sd = prior_sd
 
     def fit(
@@ -116,7 +111,6 @@ class PanelCalibrator(Calibrator):
         targets = check_targets(y, self.n_classes_)
         n = check_same_length(logits=raw, y=targets)
         z, size = one_form(raw), n_raters if panel_size is None else panel_size
-        check_unit(self.strength, "strength")
         weight = check_weights(sample_weight, n, "sample_weight")
         shared: dict[str, Any] = {"sample_weight": weight, "prior_sd": self.prior_sd}
         # Votes and kappa speak of hard labels; soft ones count as the class they prefer.
@@ -145,11 +139,7 @@ class PanelCalibrator(Calibrator):
     def reader_logits(self, logits: ArrayLike) -> Float:
         """Return logits of a reader's vote: (n,) for two classes, (n, C) for more."""
         z = one_form(self._check(logits))
-        reader = self.panel_.reader_logit(z)
-        if self.strength == 1.0:
-            return reader
-        mixed = (1.0 - self.strength) * self.panel_.label_logit(z) + self.strength * reader
-        return np.asarray(mixed if mixed.ndim == 1 else log_softmax(mixed, axis=1))
+        return self.panel_.reader_logit(z)
 
     def predict_reader_proba(self, logits: ArrayLike) -> Float:
         """Return the probability that one reader votes for each class, (n, C)."""
@@ -174,7 +164,13 @@ class PanelCalibrator(Calibrator):
 
     @classmethod
     def _restore(cls, saved: dict[str, Any]) -> Self:
-        self = super()._restore(saved)
+        params = dict(saved.get("params", {}))
+        # Version 0.2.0 could mix the two answers; only its method half-jury did.
+        if params.pop("strength", 1.0) != 1.0:
+            raise InputError(
+                "it mixes label and reader (strength), which was removed: fit it again"
+            )
+        self = super()._restore({**saved, "params": params})
         self.panel_ = Panel.from_dict(saved["fitted"]["panel"])
         return self
 
@@ -188,7 +184,7 @@ class ReaderOnTop(PanelCalibrator):
     ----------
     label : Calibrator
         What calibrates the label.
-    rho, kappa, vote_share, strength, prior_sd
+    rho, kappa, vote_share, prior_sd
         As `PanelCalibrator`.
 
     Attributes
@@ -216,12 +212,9 @@ class ReaderOnTop(PanelCalibrator):
         rho: float | None = None,
         kappa: float | None = None,
         vote_share: ArrayLike | None = None,
-        strength: float = 1.0,
         prior_sd: float = PRIOR_SD_INTERCEPT,
     ) -> None:
-        super().__init__(
-            rho=rho, kappa=kappa, vote_share=vote_share, strength=strength, prior_sd=prior_sd
-        )
+        super().__init__(rho=rho, kappa=kappa, vote_share=vote_share, prior_sd=prior_sd)
         self.label = label
 
     def fit(self, logits: ArrayLike, y: ArrayLike, **known: Any) -> Self:

@@ -170,14 +170,13 @@ def reproduce(
     simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
     A run that was stopped continues where it was.
     """
-    from scalecal.checks import lookup
     from scalecal.io.store import disk_errors, lock_folder
     from scalecal.io.store import sweep as sweep_folder
     from scalecal.paper.claims import claims_table
     from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
     from scalecal.paper.reproduction import reproduce as run
     from scalecal.runs.grid import seed_list
-    from scalecal.runs.methods import METHODS
+    from scalecal.runs.methods import find_method
 
     only_datasets = split_list(datasets, "--datasets")
     only_encoders = split_list(encoders, "--encoders")
@@ -186,7 +185,7 @@ def reproduce(
     if num_gpus and device is None:
         device = "cuda"
     for name in only_methods or ():
-        lookup(name, METHODS, "method")
+        find_method(name)
     if only_datasets == ["simulated"]:
         from scalecal.paper.simulation import write_study
 

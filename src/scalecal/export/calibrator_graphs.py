@@ -237,14 +237,12 @@ def reader_answer(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
     panel, n_classes = calibrator.panel_, calibrator.n_classes_
     if isinstance(calibrator, ReaderOnTop):
         z = calibrated(calibrator.label_, z).logits()
-    label = z * panel.slope + panel.intercept
-    implied = label if panel.voted is None else z * panel.voted[1] + panel.voted[0]
+    slope, intercept = panel.slope, panel.intercept
+    if panel.voted is not None:
+        intercept, slope = panel.voted
+    implied = z * slope + intercept
     assert panel.panel_size is not None
     reader = reader_of_label(implied, panel.rho, panel.panel_size, n_classes) + panel.shift
-    reader = reader if n_classes == 2 else log_softmax(reader)
-    share = calibrator.strength
-    if share == 1.0:
+    if n_classes == 2:
         return reader
-    label = label if n_classes == 2 else log_softmax(label)
-    mixed = label * (1.0 - share) + reader * share
-    return mixed if n_classes == 2 else log_softmax(mixed)
+    return log_softmax(reader)

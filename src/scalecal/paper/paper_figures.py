@@ -76,8 +76,6 @@ MARKS: dict[str, Mark] = {
     "scale": Mark(_BLUE, "o"),
     "scale-wide": Mark(_BLUE, "s"),
     "scale-default": Mark(_BLUE, "P"),
-    "jury": Mark(INK, "v"),
-    "half-jury": Mark(INK, "v", filled=False),
     "vote-fraction": Mark(_GREEN, "X"),
     "real-linear": Mark(_GREEN, "<", filled=False),
     "real-nonlinear": Mark(_GREEN, ">", filled=False),

@@ -624,8 +624,8 @@ class LinearProbe(_Probe):
         are not calibrated for the cases as they are. What is fitted afterwards on out-of-sample logits,
         a panel or another calibrator, is fitted to unweighted cases and undoes the shift.
     rho : float or None
-        Correlation of readers' votes that the features do not explain, where it is to be fixed; 0 is
-        the jury map. None: estimated from votes or kappa given to `fit`.
+        Correlation of readers' votes that the features do not explain, where it is to be fixed; at 0
+        votes are independent given the features. None: estimated from votes or kappa given to `fit`.
     preset : {"paper"} or None
         ``"paper"``: the SCALE paper to the letter, one answer; see `scalecal.probes.PRESETS`.
     random_state : int, RandomState or None

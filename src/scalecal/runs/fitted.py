@@ -16,14 +16,14 @@ from sklearn.base import clone
 from scalecal.calibrators import PanelCalibrator
 from scalecal.calibrators.base import as_logits
 from scalecal.cases import Cases, Features, Predictions, leakage_note
-from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, lookup
+from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int
 from scalecal.io.store import plain, write_file
 from scalecal.panel import PRIOR_SD_SHIFTED, split_probability, vote_log_pmf
 from scalecal.probes import CrossFit, Job, LinearProbe, Recipe, ScaleProbe, fit_many
 from scalecal.probes.estimators import as_json
 from scalecal.runs.calibrating import Readers, chance_note, fit_calibrator, out_of_sample
 from scalecal.runs.grid import applicable, on_device, shared_arrays, validation_loss
-from scalecal.runs.methods import METHODS
+from scalecal.runs.methods import find_method
 from scalecal.synthesis import plan
 from scalecal.votes import check_sides
 
@@ -83,7 +83,7 @@ def fit_method(
     """
     check_positive_int(seed, "seed", least=0)
     cases = data.cases.labelled()
-    record = lookup(method, METHODS, "method")
+    record = find_method(method)
     if record.needs_votes and cases.votes is None:
         raise InputError(
             f"{method} needs readers' votes: add votes and n_raters to the features, or give --votes FILE"

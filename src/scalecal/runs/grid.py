@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from scalecal.cases import Features, leakage_note
-from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, library, lookup
+from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, library
 from scalecal.engines import Engine, Worker
 from scalecal.limits import check_count
 from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
@@ -25,7 +25,7 @@ from scalecal.runs.calibrating import (
     why_not,
 )
 from scalecal.runs.cells import VOTED, Cell, Prediction, joined_cell
-from scalecal.runs.methods import METHODS, Method
+from scalecal.runs.methods import METHODS, Method, find_method
 from scalecal.runs.voted import NEEDED, VotedCurve, voted_curve
 from scalecal.splits import split
 from scalecal.votes import check_sides
@@ -121,7 +121,7 @@ def applicable(
     """
     run, out = {}, {}
     for name in METHODS if names is None else names:
-        method = lookup(name, METHODS, "method")
+        method = find_method(name)
         why = why_not(method, data.cases, readers or Readers())
         if why:
             out[name] = why

@@ -23,6 +23,7 @@ from scalecal.calibrators import (
     PlattScaling,
     TemperatureScaling,
 )
+from scalecal.checks import InputError, lookup
 from scalecal.probes import Recipe, ScaleProbe, with_preset
 from scalecal.synthesis import BetaLevels
 
@@ -257,18 +258,6 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             about="Histogram binning on the validation part (Zadrozny and Elkan 2001).",
             calibrator=HistogramBinning(),
         ),
-        "jury": Method(
-            label="Jury map",
-            about="A reader's vote as if the features held all that readers see: the panel with rho = 0.",
-            calibrator=PanelCalibrator(rho=0.0),
-            needs_panel=True,
-        ),
-        "half-jury": Method(
-            label="Half jury map",
-            about="A reader's vote half-way, in logits, between the label and the jury map.",
-            calibrator=PanelCalibrator(rho=0.0, strength=0.5),
-            needs_panel=True,
-        ),
         "panel-published": Method(
             label="Panel, published numbers",
             about="Label and reader's vote by the panel model, from the readers' kappa and share of "
@@ -305,3 +294,24 @@ METHODS: Mapping[str, Method] = MappingProxyType(
     }
 )
 """Name -> method. Adding one is one entry."""
+
+REMOVED = ("jury", "half-jury")
+"""Methods of earlier versions: they took votes for independent given the features, and raised vote NLL
+wherever readers share what the features do not see."""
+
+
+def find_method(name: str) -> Method:
+    """Return the method of this name; a removed one fails, naming those that take its place.
+
+    Examples
+    --------
+    >>> find_method("jury")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: method 'jury' was removed: use panel-published, or panel-votes where ...
+    """
+    if name in REMOVED:
+        raise InputError(
+            f"method {name!r} was removed: use panel-published, or panel-votes where votes were counted"
+        )
+    return lookup(name, METHODS, "method")
