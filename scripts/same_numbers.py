@@ -79,7 +79,6 @@ def commands(root: Path) -> list[list[str]]:
         runs.append(["fit", features, "--method", method, "--out", probe])
         runs.append(["predict", probe, features, "--out", f"{root}/predicted/{method}.csv"])
     runs.append(["reproduce", "--seeds", "2", "--out", f"{root}/embedded"])
-    runs.append(["reproduce", "--datasets", "simulated", "--seeds", "1", "--out", f"{root}/study"])
     return runs
 
 

@@ -196,9 +196,6 @@ def test_reproduce_keeps_files():
     refused("results.csv", "reproduce", "--tables-only", "--out", ".")
     Path("feats").mkdir()
     refused("is the input", "reproduce", "--features", "feats", "--out", "feats")
-    Path("study").mkdir()
-    Path("study", "study.csv").write_text("mine")
-    refused("study.csv", "reproduce", "--datasets", "simulated", "--seeds", 1, "--out", "study")
 
 
 @pytest.fixture

@@ -167,9 +167,9 @@ def reproduce(
     """Regenerate every table and figure of the paper and judge each of its claims.
 
     From images (--data), from features (--features), or with neither from the embedded nodules and
-    simulated stand-ins. `--datasets simulated` runs the simulation study, where the truth is known.
-    A run that was stopped continues where it was.
+    simulated stand-ins. A run that was stopped continues where it was.
     """
+    from scalecal.checks import InputError
     from scalecal.io.store import disk_errors, lock_folder
     from scalecal.io.store import sweep as sweep_folder
     from scalecal.paper.claims import claims_table
@@ -186,14 +186,11 @@ def reproduce(
         device = "cuda"
     for name in only_methods or ():
         find_method(name)
-    if only_datasets == ["simulated"]:
-        from scalecal.paper.simulation import write_study
-
-        if dry_run:
-            say(f"the simulation study with {seeds} data sets per setting would run")
-            return
-        say(write_study(out, seeds=seeds, progress=tell, **given(methods=only_methods)))
-        return
+    if "simulated" in (only_datasets or ()):
+        raise InputError(
+            "the simulation study is no longer part of the package: "
+            f"in a copy of its repository run python -m studies.simulation --out {out}"
+        )
     also = [] if finetuned is None else [finetuned]
     names = ("results.csv", "claims.json", "run.json")
     check_run(out, "reproduce", names, [data, features, weights, finetuned])

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from scalecal import cli
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
 from scalecal.inference.paired import paired_t
-from scalecal.paper import simulation
-from scalecal.paper.simulation import (
+from studies import simulation
+from studies.simulation import (
     AIM,
     FACTORS,
     MARGIN,
@@ -23,6 +24,7 @@ from scalecal.paper.simulation import (
     Setting,
     Study,
     effect,
+    main,
     page,
     score_against_truth,
     summarise,
@@ -35,7 +37,7 @@ SMALL = {
     "base": Setting(dim=4, n_train=200, n_test=300),
     "n_raters=3": Setting(dim=4, n_train=200, n_test=300, n_raters=3),
 }
-METHODS = ["none", "scale", "scale-shuffled", "half-jury", "vote-fraction"]
+METHODS = ["none", "scale", "scale-shuffled", "panel-published", "vote-fraction"]
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +164,26 @@ def test_unknown_methods_fail_before_anything_is_measured(tmp_path):
     with pytest.raises(InputError, match="unknown method 'scales'"):
         write_study(tmp_path, seeds=1, methods=["scales"], progress=str)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_ends_with_2_and_one_line_where_it_cannot_run(tmp_path, capsys):
+    (tmp_path / "study.csv").write_text("mine")
+    assert main(["--out", str(tmp_path), "--methods", "none,jury"]) == 2
+    assert "'jury' was removed" in capsys.readouterr().err
+    assert main(["--out", str(tmp_path), "--methods", "none", "--seeds", "1"]) == 2
+    assert "study.csv" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["study.csv"]
+
+
+def test_reproduce_names_the_command_of_the_study(tmp_path, monkeypatch, capsys):
+    out = str(tmp_path / "out")
+    monkeypatch.setattr(
+        "sys.argv", ["scalecal", "reproduce", "--datasets", "simulated", "--out", out]
+    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert f"python -m studies.simulation --out {out}" in capsys.readouterr().err
 
 
 def test_replicates_differ_and_presets_share_their_data():
