@@ -6,9 +6,9 @@ and figures. Every encoder is a stage, the grids with the tables are one; what a
 the record, and a run leaves out what it finds there and starts nothing it may not finish.
 
 Weights and pixels are random: only the time counts. With ``--share 0.1`` a tenth of the patches is embedded
-and its rate taken for all; starts (compiling, the measurement before fp8) count in full.
+and its rate taken for all; starts (compiling) count in full.
 
-Run: PYTHONPATH=src python -m benchmarks.gpu_paper --record paper.json [--precision fp8] [--share 0.1]
+Run: PYTHONPATH=src python -m benchmarks.gpu_paper --record paper.json [--share 0.1]
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def data_sets(folder: Path) -> dict[str, Any]:
 
 
 def timed_extraction(
-    encoder: Any, images: Any, n: int, whole: int, precision: str, out: Path
+    encoder: Any, images: Any, n: int, whole: int, out: Path
 ) -> tuple[float, float, bool]:
     """Return seconds for the whole set by the rate of `n` images, that rate, and whether it compiled."""
     from scalecal.features.encoding import EncodingOptions, pick_compile
 
-    compiled = pick_compile("auto", encoder, whole, precision)
-    options = EncodingOptions("cuda", precision, BATCH, compile=compiled)
+    compiled = pick_compile("auto", encoder, whole)
+    options = EncodingOptions("cuda", "bf16", BATCH, compile=compiled)
 
     def seconds(images_done: int) -> float:
         return images_done / pipeline(images, images_done, encoder, options, out)
@@ -68,34 +68,28 @@ def timed_extraction(
     return start + (whole - BATCH) / rate, rate, compiled
 
 
-def extraction(name: str, precision: str, share: float, sets: dict[str, Any], out: Path) -> Any:
+def extraction(name: str, share: float, sets: dict[str, Any], out: Path) -> Any:
     """Embed the three data sets; return the seconds."""
     import torch
 
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.encoding import EncodingOptions, encode_shards, operations
+    from scalecal.features.encoding import operations
 
     began = time.perf_counter()
     encoder = load_encoder(get_encoder(name), weights="random", device="cuda")
     torch.cuda.synchronize()
     parts = {"load": time.perf_counter() - began}
-    if precision == "fp8":
-        began = time.perf_counter()
-        for each in ("fp32", "fp8"):
-            options = EncodingOptions("cuda", each, BATCH)
-            list(encode_shards(sets["pcam"], [(0, BATCH)], encoder, options))
-        parts["measure fp8"] = 3 * (time.perf_counter() - began)  # once for each data set
     n = max(SHARD, int(share * PATCHCAMELYON) // SHARD * SHARD)
     counts = {"pcam": (n, PATCHCAMELYON), "mhist": (MHIST[0],) * 2, "breakhis": (BREAKHIS[0],) * 2}
     for dataset, (some, whole) in counts.items():
         seconds, rate, compiled = timed_extraction(
-            encoder, sets[dataset], some, whole, precision, out / f"{name}_{dataset}"
+            encoder, sets[dataset], some, whole, out / f"{name}_{dataset}"
         )
         parts[dataset] = seconds
         speed = operations(encoder) * rate / 1e12
         print(
             f"  {name}, {dataset}: {seconds:.1f} s, {rate:,.0f} images/s, {speed:.0f} TFLOP/s "
-            f"({speed / PEAK[precision]:.0%} of peak){', compiled' if compiled else ''}",
+            f"({speed / PEAK:.0%} of peak){', compiled' if compiled else ''}",
             flush=True,
         )
     return parts
@@ -124,7 +118,6 @@ def grids() -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--record", type=Path, required=True, help="JSON file of what was done")
-    parser.add_argument("--precision", default="bf16", choices=list(PEAK))
     parser.add_argument("--share", type=float, default=1.0, help="of the patches that are embedded")
     parser.add_argument("--minutes", type=float, default=8.0, help="a run may take")
     parser.add_argument("--only", default=",".join(STAGES), help="stages, by commas")
@@ -135,26 +128,25 @@ def main() -> None:
         folder = Path(name)
         sets: dict[str, Any] = {}
         for stage in cleared(args.only.split(",")):
-            key = stage if stage == "grids" else f"{stage} {args.precision}"
-            if key in record:
+            if stage in record:
                 continue
             start = time.perf_counter()
             if start - began + longest > 60 * args.minutes:
                 print(f"{stage} and what follows is left to the next run")
                 break
             if stage == "chief":  # ctranspath's network with other weights
-                if f"ctranspath {args.precision}" not in record:
+                if "ctranspath" not in record:
                     continue
-                record[key] = record[f"ctranspath {args.precision}"]
+                record[stage] = record["ctranspath"]
             elif stage == "grids":
-                record[key] = grids()
+                record[stage] = grids()
             else:
                 sets = sets or data_sets(folder)
-                record[key] = extraction(stage, args.precision, args.share, sets, folder)
+                record[stage] = extraction(stage, args.share, sets, folder)
             longest = max(longest, time.perf_counter() - start)
             args.record.write_text(json.dumps(record, indent=2))
-            print(f"{key}: {sum(record[key].values()):.1f} s", flush=True)
-    done = {k: sum(v.values()) for k, v in record.items() if k.endswith((args.precision, "grids"))}
+            print(f"{stage}: {sum(record[stage].values()):.1f} s", flush=True)
+    done = {stage: sum(parts.values()) for stage, parts in record.items()}
     print(f"{len(done)} of {len(STAGES)} stages, {sum(done.values()) / 60:.1f} minutes in all")
 
 

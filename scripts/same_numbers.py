@@ -25,7 +25,14 @@ import pandas as pd
 TOLERANCE = 1e-9
 FEW = "none,temperature,platt,isotonic,vanilla-ls,scale,scale-wide,scale-default,panel-votes,vote-fraction"
 
-SKIPPED = ("run.json", "timing.json", "facts.json", "manifest.json", "probe.json", "calibrator.json")
+SKIPPED = (
+    "run.json",
+    "timing.json",
+    "facts.json",
+    "manifest.json",
+    "probe.json",
+    "calibrator.json",
+)
 """Files whose form may change from version to version; their numbers stand in the others as well."""
 
 RENAMED: dict[str, str] = {}
@@ -180,7 +187,9 @@ def compare(old: Path, new: Path) -> int:
             why = reason(f"{name}: {column}")
             unexplained += not why
             most = max(differences)
-            print(f"{name}: {column}: {len(differences)} differ, by up to {most:.2g} ({why or '!'})")
+            print(
+                f"{name}: {column}: {len(differences)} differ, by up to {most:.2g} ({why or '!'})"
+            )
         if gone:
             why = reason(f"{name}: gone")
             unexplained += not why

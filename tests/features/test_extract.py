@@ -433,15 +433,14 @@ def test_compiling_is_decided_by_operations_and_number_of_images(tmp_path: Path)
     encoder = tiny_encoder()
     # 4 x 4 places, 8 channels, 3 x 4 x 4 products each, two operations a product.
     assert operations(encoder) == 2 * 16 * 8 * 48
-    assert not pick_compile("auto", encoder, 10**15, "bf16"), "never by itself on a CPU"
+    assert not pick_compile("auto", encoder, 10**15), "never by itself on a CPU"
     card = replace(encoder, device="cuda")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scalecal.features.encoding.operations", lambda _: 1e9)
         enough = math.ceil(COMPILED_FROM / 1e9)
-        decided = [pick_compile("auto", card, n, "bf16") for n in (enough, enough - 1)]
+        decided = [pick_compile("auto", card, n) for n in (enough, enough - 1)]
         assert decided == [True, False]
-        assert [pick_compile(word, card, enough, "bf16") for word in ("on", "off")] == [True, False]
-        assert pick_compile("auto", card, 1, "fp8")
+        assert [pick_compile(word, card, enough) for word in ("on", "off")] == [True, False]
     with pytest.raises(InputError, match="compile"):
         run(open_tiles(write_tiles(tmp_path / "t", 2)), tmp_path / "f", compile="yes")
 

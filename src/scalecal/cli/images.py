@@ -213,8 +213,8 @@ def extract(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="auto, fp32, bf16, fp16 or fp8. On a CPU auto is fp32; bf16 may be twice as fast, and is "
-            "coarser. fp8 is tried on 512 images first, and refused where embeddings move too far."
+            help="auto, fp32, bf16 or fp16. On a CPU auto is fp32; bf16 may be twice as fast, and is "
+            "coarser."
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per pass.")] = None,

@@ -17,6 +17,7 @@ next shard is under way.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +29,6 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_choice, check_positive_int, library
 from scalecal.engines.local import cores
-from scalecal.features.fp8 import check_fp8, shared_copy, with_fp8
 from scalecal.features.readers import Piece, Readers, read_rows
 from scalecal.features.transforms import DeviceTransform, short_products
 from scalecal.io.feature_store import Skipped
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
 
-PRECISIONS = ("auto", "fp32", "bf16", "fp16", "fp8")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 COMPILE = ("auto", "on", "off")
 
 COMPILED_FROM = 1.5e16
@@ -54,9 +54,8 @@ class EncodingOptions:
     ----------
     device : str
         Where the encoder runs, such as ``"cuda"`` or ``"cpu"``.
-    precision : {"fp32", "bf16", "fp16", "fp8"}
-        Numbers of the matrix products (autocast below fp32; fp8: linear layers in 8 bits, the rest
-        in bf16, see `scalecal.features.fp8`).
+    precision : {"fp32", "bf16", "fp16"}
+        Numbers of the matrix products (autocast below fp32).
     batch_size : int
         Images per pass through the encoder; batches never cross the border of a shard.
     exact : bool
@@ -102,8 +101,6 @@ def pick_device(device: str | None = None) -> str:
 
 def pick_precision(precision: str, device: str) -> str:
     """Return the number type of the matrix products, with ``"auto"`` settled."""
-    if precision == "fp8":
-        check_fp8(device)
     if precision != "auto":
         return precision
     if not device.startswith("cuda"):
@@ -114,10 +111,9 @@ def pick_precision(precision: str, device: str) -> str:
     return "bf16" if major >= 8 else "fp16"
 
 
-def pick_compile(compile: str, encoder: LoadedEncoder, n_images: int, precision: str) -> bool:
+def pick_compile(compile: str, encoder: LoadedEncoder, n_images: int) -> bool:
     """Return whether to compile, with ``"auto"`` settled: on CUDA, where the work pays for the start.
 
-    In fp8 it always does: rounding as a step of its own costs more than 8-bit products save.
     The rule asks for the operations of one image and the number of images, never for a stopwatch, so
     that the same command gives the same bytes.
     """
@@ -125,7 +121,7 @@ def pick_compile(compile: str, encoder: LoadedEncoder, n_images: int, precision:
         return compile == "on"
     if not encoder.device.startswith("cuda"):
         return False
-    return precision == "fp8" or n_images * operations(encoder) >= COMPILED_FROM
+    return n_images * operations(encoder) >= COMPILED_FROM
 
 
 def operations(encoder: LoadedEncoder) -> float:
@@ -150,7 +146,9 @@ def compiled(module: torch.nn.Module) -> torch.nn.Module:
     import torch._dynamo
     import torch._inductor.config
 
-    copied = shared_copy(module)
+    # Compiling changes modules in place; the caller's stay as they are, and the weights are shared.
+    tensors = [*module.parameters(), *module.buffers()]
+    copied = copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
     lists = [
         part
         for part in copied.modules()
@@ -218,10 +216,8 @@ class Network:
             exact=options.by_pillow,
             channels_last=self._channels_last,
         )
-        if options.precision == "fp8":
-            module = with_fp8(module)
         self.module = compiled(module) if options.compile else module
-        names = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+        names = {"bf16": torch.bfloat16, "fp16": torch.float16}
         self._autocast = names.get(options.precision)
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:

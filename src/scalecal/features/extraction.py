@@ -33,7 +33,6 @@ from scalecal.features.encoding import (
     pick_device,
     pick_precision,
 )
-from scalecal.features.fp8 import SAMPLE, check_displacement, displacement
 from scalecal.features.readers import read_rows
 from scalecal.features.transforms import short_products
 from scalecal.io.feature_folder import MANIFEST, read_manifest
@@ -60,7 +59,6 @@ class ExtractionSetup:
     weight_hash: str
     options: EncodingOptions
     machine: str
-    fp8: dict[str, float] | None = None
 
 
 def make_setup(
@@ -72,39 +70,19 @@ def make_setup(
     exact: bool,
     compile: str,
     n_images: int,
-    fp8: dict[str, float] | None,
 ) -> ExtractionSetup:
     """Settle number type, compiling and batch size on the device the encoder is on.
 
-    `images` is a sample of the `n_images`; `fp8` what was measured when the folder was begun.
+    `images` is a sample of the `n_images`.
     """
     chosen = pick_precision(precision, encoder.device)
-    compiles = pick_compile(compile, encoder, n_images, chosen)
+    compiles = pick_compile(compile, encoder, n_images)
     options = EncodingOptions(encoder.device, chosen, 0, exact, compiles)
     if batch_size is None:
         batch_size = CPU_BATCH if options.on_cpu else _fitting_batch(images, encoder, options)
     options = replace(options, batch_size=batch_size)
-    if chosen == "fp8" and fp8 is None:
-        fp8 = _measured(images, encoder, options)
-        check_displacement(fp8)
     machine = _describe_machine(options)
-    return ExtractionSetup(encoder.record, encoder.weight_hash, options, machine, fp8)
-
-
-def _measured(
-    images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions
-) -> dict[str, float]:
-    """Embed a sample in full and in 8-bit numbers, and return how far apart the two are."""
-    both = []
-    for precision in ("fp32", "fp8"):
-        plain = replace(options, precision=precision, compile=False)
-        (shard,) = encode_shards(images, [(0, len(images))], encoder, plain)
-        both.append(shard)
-    y = images.cases.y
-    if y is not None:
-        y = np.delete(y, [skipped.row for skipped in both[0].skipped])
-        y = None if (y < 0).any() else y
-    return displacement(both[0].features, both[1].features, y)
+    return ExtractionSetup(encoder.record, encoder.weight_hash, options, machine)
 
 
 def _fitting_batch(images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions) -> int:
@@ -223,10 +201,9 @@ def extract(
         A local weight file; by default the Hub or its cache.
     device : str, optional
         By default CUDA, else MPS, else the CPU.
-    precision : {"auto", "fp32", "bf16", "fp16", "fp8"}
+    precision : {"auto", "fp32", "bf16", "fp16"}
         Numbers of the matrix products. ``"auto"``: bf16 on CUDA cards that have it, fp16 on older
-        ones, fp32 elsewhere. ``"fp8"``: linear layers in 8 bits, after embeddings of 512 of the images
-        were found to move little; see `scalecal.features.fp8` for the limits.
+        ones, fp32 elsewhere.
     batch_size : int, optional
         Images per pass. By default the largest power of two up to 512 that fits the card (16 on a
         CPU). Memory alone decides, never a stopwatch, so that a second run finds the same. Kept in
@@ -301,13 +278,12 @@ def extract(
     stored = read_manifest(path) if begun else {}
     settle = partial(
         make_setup,
-        images=images.take(_sample(len(images), SAMPLE if precision == "fp8" else 64)),
+        images=images.take(_sample(len(images))),
         precision=precision,
         batch_size=_stored_batch(stored, batch_size),
         exact=exact,
         compile=_stored_compile(stored, compile),
         n_images=len(images),
-        fp8=stored.get("fp8"),
     )
     load = {
         "weights": weights,
@@ -388,7 +364,6 @@ def _settings(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
         "preprocessing": {**preprocess, "by": "pillow" if options.by_pillow else "torch"},
         "device": options.device.partition(":")[0],
         "precision": options.precision,
-        **({} if setup.fp8 is None else {"fp8": setup.fp8}),
         "compile": options.compile,
         "batch_size": options.batch_size,
         "dataset": {
@@ -422,9 +397,9 @@ def _stored_compile(stored: dict[str, Any], asked: str) -> str:
     return asked
 
 
-def _sample(n: int, size: int) -> NDArray[np.int64]:
-    """At most `size` of `n` rows, evenly spread."""
-    return np.unique(np.linspace(0, n - 1, min(n, size)).round().astype(np.int64))
+def _sample(n: int) -> NDArray[np.int64]:
+    """At most 64 of `n` rows, evenly spread: enough to find one that can be read."""
+    return np.unique(np.linspace(0, n - 1, min(n, 64)).round().astype(np.int64))
 
 
 def _fill(
