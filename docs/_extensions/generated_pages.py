@@ -220,14 +220,14 @@ def datasets(_: str = "") -> str:
 
 def roles(of: str) -> str:
     """Write the columns that a kind of file can have."""
-    from scalecal.io import case_tables, features
+    from scalecal.io.input_columns import INPUT_COLUMNS
 
-    names = {
-        "predictions": case_tables.PREDICTION_ROLES,
-        "votes": case_tables.VOTE_ROLES,
-        "features": features.FEATURE_ROLES,
-    }[of]
-    return "Columns: " + ", ".join(f"`{name}`" for name in names) + ".\n"
+    rows = [
+        (code(column.role), column.holds, ", ".join(map(code, column.aliases)))
+        for column in INPUT_COLUMNS.values()
+        if of in column.used_by
+    ]
+    return table(["column", "what it holds", "also looked for as"], rows)
 
 
 def suffixes(_: str = "") -> str:

@@ -26,6 +26,7 @@ from scalecal.inference.units import NORMAL_95
 from scalecal.io.arrays import open_npz
 from scalecal.io.case_tables import PredictionFile
 from scalecal.io.documents import parse_document
+from scalecal.io.input_columns import INPUT_COLUMNS
 from scalecal.io.store import write_bytes
 from scalecal.io.tables import column_names
 from scalecal.io.text import some_of
@@ -40,19 +41,6 @@ FORMAT = "scalecal-stream-3"
 FEW_CASES = 500
 """Cases of a stratum below which the normal limit of its null may be some per cent off."""
 
-
-UNUSED = {
-    "id": "The ids in the file are not used: a case that is there twice counts twice.",
-    "group": (
-        "The groups in the file are not used: a stream takes cases as independent, and so claims too much "
-        "where several come from one patient. Audit without streaming to respect groups."
-    ),
-    "p_split": (
-        "The column p_split is not used: in a stream a case is as hard as the model's own probability says."
-    ),
-    "split": "The split in the file is not used: cases marked train, if any, are audited too.",
-}
-"""Columns that a whole audit uses and a stream does not, and the note about it."""
 
 _ARRAYS = ("times", "sums", "losses")  # of `Counts`, as a file holds them
 _MEMBERS = ("about", *(f"{p}{key}" for p in ("", "reader_") for key in ("layers", *_ARRAYS)))
@@ -400,8 +388,9 @@ def stream_file(
         raise InputError(f"{path} has no case with a label")
     result = stream.finish()
     result.notes.extend(file.notes)
-    for role, note in UNUSED.items():
-        if (columns or {}).get(role, role) in column_names(path):
-            result.notes.append(note)
+    header = column_names(path)
+    for role, column in INPUT_COLUMNS.items():
+        if column.not_streamed and (columns or {}).get(role, column.usual_name) in header:
+            result.notes.append(column.not_streamed)
     result.meta["file"] = path.name
     return result

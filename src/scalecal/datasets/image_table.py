@@ -35,10 +35,9 @@ from scalecal.datasets.image_sources import (
 )
 from scalecal.io.case_tables import CaseReader, without_empty_columns
 from scalecal.io.features import choose_classes
+from scalecal.io.input_columns import roles_of
 from scalecal.io.named_columns import NamedColumns, as_ids, open_columns, some
 from scalecal.votes import Ties
-
-_ROLES = ("path", "row", "id", "label", "votes", "n_raters", "group", "split")
 
 
 def open_table(
@@ -82,7 +81,7 @@ def open_table(
     if classes is not None and len(set(classes)) != len(classes):
         raise InputError(f"classes must be named once each, got {', '.join(classes)}")
     file = Path(os.path.expanduser(where))
-    table = open_columns(file, None, _ROLES)
+    table = open_columns(file, None, roles_of("images"))
     root: Path | str = remote_url(data) or data_folder(
         file.parent if data is None else data, "table", "the folder of the images"
     )

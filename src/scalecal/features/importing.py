@@ -69,8 +69,9 @@ from scalecal.io.feature_store import (
     check_image_table,
     default_shard_rows,
 )
-from scalecal.io.features import CASE_ROLES, choose_classes, matrix_from_npz, matrix_from_table
-from scalecal.io.named_columns import ROLES, NamedColumns, as_ids, some
+from scalecal.io.features import case_roles, choose_classes, matrix_from_npz, matrix_from_table
+from scalecal.io.input_columns import usual_names
+from scalecal.io.named_columns import NamedColumns, as_ids, some
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_table
 from scalecal.limits import check_limit
@@ -108,7 +109,7 @@ def _from_matrix(read: Callable[..., tuple[Any, NamedColumns]], path: Path) -> F
 
     X, columns = read(path, {})
     table: pd.DataFrame = columns.table.to_pandas()
-    table = table[[c for c in table if c in CASE_ROLES or str(c).startswith("votes_")]]
+    table = table[[c for c in table if c in case_roles() or str(c).startswith("votes_")]]
     if "id" in table:
         with columns.messages():
             table["id"] = columns.ids()
@@ -431,13 +432,13 @@ def _read_cases(
     header = tuple(map(str, table.columns))
     with reading(labels or source, "a table of text and numbers", checked=True):
         arrow = pa.Table.from_pandas(table, preserve_index=False)
-    columns = NamedColumns(arrow, source, ROLES, header)
+    columns = NamedColumns(arrow, source, usual_names(), header)
     with columns.messages():
         # A tied vote needs no label yet: the reader of the folder says what it means.
         cases = CaseReader(votes=votes, ties="drop").read(columns, keys, choose_classes)
     if "label" not in table:
         cases = replace(cases, y=None)
-    others = [c for c in header if c not in CASE_ROLES and not c.startswith("votes_")]
+    others = [c for c in header if c not in case_roles() and not c.startswith("votes_")]
     extra = {column: table[column].to_numpy() for column in others}
     return replace(without_empty_columns(cases), ids=as_ids(table["id"].to_numpy(object))), extra
 

@@ -25,7 +25,7 @@ from scalecal.features.anndata_elements import read_array, read_frame, read_sett
 from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
 from scalecal.io.arrays import check_cases, check_own, open_hdf5
 from scalecal.io.boundary import reading
-from scalecal.io.features import CASE_ROLES
+from scalecal.io.features import case_roles
 from scalecal.io.named_columns import some
 from scalecal.limits import check_limit
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _EXTRA = "'scalecal[interop]'"
 _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 _SLIDE = "agg_slide"  # LazySlide's name for the features of a whole slide
-_ARRAYS = {"y": "label"} | {role: role for role in CASE_ROLES}
 
 
 @contextmanager
@@ -78,7 +77,11 @@ def from_zarr(path: Path) -> ForeignFeatures:
                 raise InputError(f"{path} has no array 'X'. It has: {there}")
             X = opened["X"]
         dim = _width(X, path)
-        for name in () if X is opened else (name for name in _ARRAYS if name in opened):
+        roles = {}
+        if X is not opened:
+            known = {"y": "label"} | {role: role for role in case_roles()}
+            roles = {name: role for name, role in known.items() if name in opened}
+        for name, role in roles.items():
             shape = getattr(opened[name], "shape", None)
             if shape != X.shape[:1]:
                 raise InputError(
@@ -87,7 +90,7 @@ def from_zarr(path: Path) -> ForeignFeatures:
                 )
             values = read_array(opened[name], f"{path}/{name}")
             text = values.dtype.kind == "O"
-            table[_ARRAYS[name]] = pd.array(values, dtype="string") if text else values
+            table[role] = pd.array(values, dtype="string") if text else values
     if "id" not in table:
         table.insert(0, "id", pd.Series([str(i) for i in range(X.shape[0])], dtype="string"))
 
@@ -322,7 +325,7 @@ def _read_table(path: Path) -> _Table:
 
 
 def _of_cases(column: str) -> bool:
-    return column in CASE_ROLES[1:] or column.startswith("votes_")
+    return (column in case_roles() and column != "id") or column.startswith("votes_")
 
 
 def _width(X: Any, path: Path) -> int:

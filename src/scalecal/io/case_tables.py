@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Predictions, Rows, leakage_note, left_out_note
 from scalecal.checks import (
-    MOST_RHO,
     ROUNDING,
     SUM_TOLERANCE,
     Float,
@@ -33,12 +32,11 @@ from scalecal.checks import (
     in_file,
     rows,
 )
+from scalecal.io.input_columns import as_option, could_be, fields_of, roles_of
 from scalecal.io.named_columns import (
     NamedColumns,
     as_ids,
-    as_option,
     check_headers,
-    could_be,
     iterate_columns,
     open_columns,
     some,
@@ -52,10 +50,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     Ids = pd.api.extensions.ExtensionArray | None
-
-STREAM_ROLES = ("p", "p_reader", "rho", "label", "votes", "n_raters", "stratum")
-PREDICTION_ROLES = ("id", *STREAM_ROLES, "p_split", "group", "split")
-VOTE_ROLES = ("id", "rater", "label", "votes", "n_raters")
 
 ROUNDED = 0.01
 """How far from 1 the probabilities of a row of a file may sum, as rounding to two or more decimals
@@ -178,7 +172,7 @@ class PredictionFile:
         self._classes = None if classes is None else tuple(classes)
         self._columns = columns
         self._files = [self.path] if votes is None else [self.path, Path(votes)]
-        roles = PREDICTION_ROLES if votes is None else (*PREDICTION_ROLES, "rater")
+        roles = roles_of("predictions") if votes is None else (*roles_of("predictions"), "rater")
         check_headers(columns, roles, {file.name: column_names(file) for file in self._files})
         self._positive = positive
         self._n_raters = n_raters
@@ -197,7 +191,7 @@ class PredictionFile:
         allow_leakage: bool = False,
     ) -> Predictions:
         """Read the whole file; with `split` only the cases marked so."""
-        roles: tuple[str, ...] = PREDICTION_ROLES
+        roles = roles_of("predictions")
         if len(self._files) > 1:
             roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
         table = open_columns(self.path, self._columns, roles)
@@ -222,7 +216,7 @@ class PredictionFile:
 
         A piece may be empty. What is noted of all pieces is in `notes`, not in the pieces.
         """
-        for table in iterate_columns(self.path, self._columns, STREAM_ROLES):
+        for table in iterate_columns(self.path, self._columns, roles_of("stream")):
             with table.messages():
                 predictions = self._read(table)
             assert predictions.cases.y is not None
@@ -264,9 +258,7 @@ class PredictionFile:
             cases = replace(cases, classes=self._classes, n_raters=readers)
         if self._n_raters is not None and cases.votes is None and not self._keep_unlabelled:
             raise table.missing(table.names["votes"], "n_raters was given, but there are no votes")
-        if table.has("p_split"):
-            p_split = check_probs(table.numbers("p_split"), f"column {table.names['p_split']!r}")
-            cases = replace(cases, p_split=p_split)
+        cases = replace(cases, **per_case_numbers(table))
         return answers.on(cases)
 
     def answers(self, table: NamedColumns, ids: Ids) -> Answers:
@@ -303,13 +295,7 @@ class PredictionFile:
 
     def _correlation(self, table: NamedColumns) -> float:
         """Return the one value of the column `rho`, the same in all pieces of a file."""
-        name, values = table.names["rho"], table.numbers("rho")
-        outside = ~((values >= 0.0) & (values <= MOST_RHO))
-        if outside.any():
-            raise InputError(
-                f"column {name!r} must lie in [0, {MOST_RHO}], got {values[outside][0]:g} at "
-                f"{rows(outside)}"
-            )
+        name, values = table.names["rho"], table.checked("rho")
         if self._rho is None:
             self._rho = float(values[0])
         differs = values != self._rho
@@ -500,13 +486,10 @@ class CaseReader:
         `choose` gets the classes that labels and votes name, by source, and returns all in order.
         Without labels and votes there are no classes and no `y`.
         """
-        cases = Cases(
-            n=len(table),
-            ids=ids,
-            groups=table.factor("group"),
-            strata=table.factor("stratum"),
-            split=table.factor("split"),
-        )
+        fields: dict[str, Any] = {
+            column.field: table.factor(column.role) for column in fields_of("names")
+        }
+        cases = Cases(n=len(table), ids=ids, **fields)
         if cases.groups is not None and cases.groups.names:
             table.check_full("group", cases.groups, "every case needs a group")
         self.count["all"] += cases.n
@@ -671,7 +654,7 @@ def read_votes(
     >>> cases.classes, cases.votes.tolist()
     (('HP', 'SSA'), [[1, 1], [0, 1]])
     """
-    table = open_columns(path, columns, VOTE_ROLES)
+    table = open_columns(path, columns, roles_of("votes"))
     with table.messages():
         table.need("id", "the case that a vote is on")
         if not table.has("rater"):
@@ -697,12 +680,22 @@ def read_votes(
     return Cases(n=len(ids), ids=as_ids(ids), votes=counts, classes=classes)
 
 
+def per_case_numbers(table: NamedColumns) -> dict[str, Any]:
+    """Return the columns of numbers that are fields of a record as they are, by field."""
+    return {
+        column.field: table.checked(column.role)
+        for column in fields_of("numbers")
+        if table.has(column.role)
+    }
+
+
 def without_empty_columns(cases: Cases) -> Cases:
     """Return the cases of a whole file without the columns that are there but say nothing."""
-    factors = {"groups": cases.groups, "strata": cases.strata, "split": cases.split}
-    empty: dict[str, Any] = {
-        name: None for name, factor in factors.items() if factor is not None and not factor.names
-    }
+    empty: dict[str, Any] = {}
+    for column in fields_of("names"):
+        factor = getattr(cases, column.field)
+        if factor is not None and not factor.names:
+            empty[column.field] = None
     if cases.votes is not None and not cases.votes.any():
         empty["votes"] = None
     return replace(cases, **empty)

@@ -16,24 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Predictions
-from scalecal.checks import InputError, Int, check_probs, in_file
+from scalecal.checks import InputError, Int, in_file
 from scalecal.io.boundary import check_file
 from scalecal.io.case_tables import (
-    PREDICTION_ROLES,
     Answers,
     CaseReader,
     PredictionFile,
     choose_cases,
+    per_case_numbers,
     resolve_classes,
     votes_in,
 )
-from scalecal.io.named_columns import ROLES, NamedColumns, check_headers, open_columns, some
+from scalecal.io.input_columns import fields_of, roles_of, usual_names
+from scalecal.io.named_columns import NamedColumns, check_headers, open_columns, some
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
 from scalecal.votes import Ties
-
-JOINED = ("label", "group", "stratum", "split")
-"""What is known of a case by name, and is taken from whichever file has it."""
 
 
 def read_common_predictions(
@@ -75,7 +73,7 @@ def read_common_predictions(
     names = _names([Path(path) for path in paths])
     files = dict(zip(names, map(Path, paths), strict=True))
     headers = {name: column_names(path) for name, path in files.items()}
-    roles: tuple[str, ...] = PREDICTION_ROLES
+    roles = roles_of("predictions")
     if votes is not None:
         headers[Path(votes).name] = column_names(votes)
         roles = (*roles, "rater")
@@ -92,17 +90,17 @@ def read_common_predictions(
     first = taken[names[0]]
     ids = first.ids()
     joined = _join(taken, ids, votes is None, n_raters)
-    foreseen = [name for name, table in taken.items() if table.has("p_split")]
-    if len(foreseen) > 1:
-        notes.append(f"Predicted difficulty (p_split) is that of {foreseen[0]} for all files.")
+    for column in fields_of("numbers"):
+        having = [name for name, table in taken.items() if table.has(column.role)]
+        if len(having) > 1:
+            notes.append(f"The column {column.role} is that of {having[0]} for all files.")
     reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
     choose = partial(resolve_classes, columns=_class_columns(answers, positive), positive=positive)
     with joined.messages():
         cases = reader.read(joined, ids, choose)
         if cases.y is None:
             raise joined.missing("label", "in one of the files; or votes", role="label")
-        if joined.has("p_split"):
-            cases = replace(cases, p_split=check_probs(joined.numbers("p_split"), "p_split"))
+        cases = replace(cases, **per_case_numbers(joined))
         kept, cases = choose_cases(
             joined,
             cases,
@@ -141,7 +139,7 @@ def _open(
     path: Path, columns: Mapping[str, str] | None, name: str
 ) -> tuple[NamedColumns, Answers, tuple[str, ...]]:
     """Return a file's columns, what it predicts, and notes on that."""
-    table = replace(open_columns(path, columns, PREDICTION_ROLES), file=name)
+    table = replace(open_columns(path, columns, roles_of("predictions")), file=name)
     with table.messages():
         table.need("id", "by which several files are joined")
         ids = table.ids()
@@ -192,7 +190,8 @@ def _join(
     import pyarrow as pa
 
     parts: dict[str, Any] = {"id": pa.array(ids)}
-    for role in JOINED:
+    # Names are taken from whichever file has them.
+    for role in ("label", *(column.role for column in fields_of("names"))):
         source, values = "", np.full(len(ids), "", dtype=object)
         for name, table in tables.items():
             with table.messages():
@@ -206,12 +205,15 @@ def _join(
             parts[role] = pa.array([value or None for value in values], pa.string())
     if with_votes:
         parts |= _votes(tables, ids, n_raters)
-    for table in tables.values():
-        if table.has("p_split") and "p_split" not in parts:
-            with table.messages():
-                parts["p_split"] = pa.array(table.numbers("p_split"))
+    for column in fields_of("numbers"):
+        for table in tables.values():
+            if table.has(column.role) and column.role not in parts:
+                with table.messages():
+                    parts[column.role] = pa.array(table.numbers(column.role))
     header = tuple(dict.fromkeys((*parts, *(c for t in tables.values() for c in t.header))))
-    return NamedColumns(pa.table(parts), " and ".join(tables), ROLES, header, "common case", 1)
+    return NamedColumns(
+        pa.table(parts), " and ".join(tables), usual_names(), header, "common case", 1
+    )
 
 
 def _votes(tables: Mapping[str, NamedColumns], ids: Any, n_raters: int | None) -> dict[str, Any]:

@@ -23,19 +23,23 @@ from scalecal.io.case_tables import (
     without_empty_columns,
 )
 from scalecal.io.feature_folder import MANIFEST, TABLE, FeatureFolder, load_features
-from scalecal.io.named_columns import ROLES, NamedColumns, check_headers, open_columns, some
+from scalecal.io.input_columns import roles_of, usual_names
+from scalecal.io.named_columns import NamedColumns, check_headers, open_columns, some
 from scalecal.io.store import file_hash
 from scalecal.io.tables import WHAT, column_names
 from scalecal.limits import check_limit
 from scalecal.votes import Ties
 
-CASE_ROLES = ("id", "label", "votes", "n_raters", "group", "split")
-FEATURE_ROLES = ("X", *CASE_ROLES)
 NPZ_NAMES = {"X": "X", "label": "y"}
 SPLITS = ("train", "val", "test")
 
 
 BLOCK_ROWS = 8192
+
+
+def case_roles() -> tuple[str, ...]:
+    """Return the roles of the columns that may stand beside embeddings."""
+    return tuple(role for role in roles_of("features") if role != "X")
 
 
 def read_features(
@@ -83,7 +87,7 @@ def read_features(
     ((3, 3), [0, 1, 0], ('HP', 'SSA'))
     """
     path = Path(path)
-    columns, roles = columns or {}, (*FEATURE_ROLES, "rater")
+    columns, roles = columns or {}, (*roles_of("features"), "rater")
     others = {Path(file).name: column_names(file) for file in (labels, votes) if file is not None}
     encoder, paths, dataset = None, None, None
     if path.is_dir():
@@ -98,7 +102,7 @@ def read_features(
         check_headers(columns, roles, {path.name: column_names(path), **others})
         X, table = matrix_from_table(path, columns)
     check_headers(columns, roles, {table.file: table.header, **others})
-    second = None if labels is None else open_columns(labels, columns, CASE_ROLES)
+    second = None if labels is None else open_columns(labels, columns, case_roles())
     reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
     with table.messages():
         notes = list(_check_matrix(X))
@@ -157,7 +161,7 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
     frame = folder.table
     header = tuple(map(str, frame.columns))
     picked: dict[str, str] = {}  # as it is called here -> in the folder
-    for role in CASE_ROLES:
+    for role in case_roles():
         name = columns.get(role, role)
         name = name if name in header else role
         if name in header:
@@ -180,7 +184,7 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
         codes = np.where(known, label, 0).astype(np.int64)
         named = pa.array(names, pa.string()).take(pa.array(codes, mask=~known))
         table = table.set_column(keep.index("label"), "label", named)
-    return folder.X, NamedColumns(table, path.name, ROLES, header), folder
+    return folder.X, NamedColumns(table, path.name, usual_names(), header), folder
 
 
 def _join(
@@ -197,7 +201,7 @@ def _join(
     parts: dict[str, Any] = {}
     taken = second.table.take(pa.array(place, mask=place < 0))
     for source, arrow in ((table, table.table), (second, taken)):
-        for role in CASE_ROLES:
+        for role in case_roles():
             if role == "id" and source is second:
                 continue
             if source.has(role):
@@ -207,14 +211,16 @@ def _join(
                 parts |= {f"votes_{name}": arrow.column(column) for name, column in spread.items()}
     header = tuple(dict.fromkeys((*table.header, *second.header)))
     file = f"{table.file} with {second.file}"
-    return replace(table, table=pa.table(parts), file=file, names=ROLES, header=header), notes
+    return replace(
+        table, table=pa.table(parts), file=file, names=usual_names(), header=header
+    ), notes
 
 
 def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns]:
     """Return X and the other arrays of an .npz as columns; nothing in it is unpickled."""
     import pyarrow as pa
 
-    names = {role: columns.get(role, NPZ_NAMES.get(role, role)) for role in FEATURE_ROLES}
+    names = {role: columns.get(role, NPZ_NAMES.get(role, role)) for role in roles_of("features")}
     arrays: dict[str, Any] = {}
     with open_npz(path) as archive:
         header = archive.names
@@ -223,7 +229,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
             with empty.messages():
                 raise empty.missing(names["X"], "the embeddings")
         X = archive.read(names["X"])
-        for role in CASE_ROLES:
+        for role in case_roles():
             # By the name given, else the usual one; labels are called both `y` and `label`.
             known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in header)
             name = next(known, None)
@@ -257,7 +263,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
             )
     with reading(path, "an .npz file", advice="Save text as UTF-8.", checked=True):
         plain = {name: pa.array(values) for name, values in table.items()}
-    return X, NamedColumns(pa.table(plain), path.name, ROLES, header)
+    return X, NamedColumns(pa.table(plain), path.name, usual_names(), header)
 
 
 def _class_names(y: NDArray[Any] | None, n_classes: int) -> list[str]:
@@ -279,7 +285,7 @@ def _decoded(values: NDArray[Any], path: Path) -> NDArray[Any]:
 
 def matrix_from_table(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns]:
     """Return X from columns f0, f1, ... or from one column of lists, and the other columns."""
-    table = open_columns(path, _with_list_column(path, columns), FEATURE_ROLES)
+    table = open_columns(path, _with_list_column(path, columns), roles_of("features"))
     with table.messages():
         X, used = _matrix(table)
     return X, replace(table, table=table.table.drop_columns(used))
@@ -325,7 +331,7 @@ def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, st
     what, advice = WHAT["parquet"]
     with reading(path, what, advice=advice):
         schema = pq.read_schema(path)
-    usual = ROLES["X"]
+    usual = usual_names()["X"]
     lists = [field.name for field in schema if _is_list(field.type)]
     if len(lists) != 1 or any(re.fullmatch(rf"{re.escape(usual)}\d*", n) for n in schema.names):
         return columns

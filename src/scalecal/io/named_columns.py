@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ import numpy as np
 from scalecal.cases import Factor
 from scalecal.checks import Float, InputError, Lines, in_file, rows
 from scalecal.io.boundary import failure
+from scalecal.io.input_columns import INPUT_COLUMNS, as_option, could_be, plays, usual_names
 from scalecal.io.tables import (
     FIRST_ROW,
     column_names,
@@ -31,49 +31,6 @@ from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
-
-ROLES: Mapping[str, str] = MappingProxyType(
-    {
-        "id": "id",
-        "p": "p",
-        "p_reader": "p_reader",
-        "rho": "rho",
-        "p_split": "p_split",
-        "label": "label",
-        "votes": "votes",
-        "n_raters": "n_raters",
-        "rater": "rater",
-        "group": "group",
-        "stratum": "stratum",
-        "split": "split",
-        "X": "f",
-        "path": "path",
-        "row": "row",
-    }
-)
-"""What a column may be used as, and the name it has unless another is given. `p`, `p_reader`,
-`votes` and `X` may also be spread over columns: `p_<class>`, `p_reader_<class>`, `votes_<class>`,
-`f0, f1, ...`."""
-
-SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "id": ("case", "case_id", "image_id", "image", "file", "filename", "name"),
-        "p": ("prob", "probability", "proba", "score", "y_prob", "y_score", "y_pred", "prediction"),
-        "label": ("y", "target", "class", "y_true", "truth", "ground_truth", "diagnosis"),
-        "votes": ("positive_votes", "votes_positive", "n_positive", "n_votes"),
-        "n_raters": ("n_readers", "readers", "raters", "n_annotators", "panel_size"),
-        "rater": ("reader", "annotator", "observer", "grader", "pathologist", "radiologist"),
-        "group": ("patient", "patient_id", "subject", "subject_id", "slide", "slide_id"),
-        "stratum": ("strata", "difficulty"),
-        "split": ("fold", "partition", "subset", "set"),
-        "X": ("embedding", "embeddings", "features", "feature"),
-    }
-)
-"""Names under which other files hold what a role is: suggested, never used unasked."""
-
-FACTOR_ROLES = ("rater", "group", "stratum", "split")
-NUMBER_ROLES = ("p", "p_reader", "rho", "p_split", "votes", "n_raters")
-SPREAD_ROLES = ("p", "p_reader", "votes")
 
 
 def some(values: Any, most: int = 3) -> str:
@@ -135,7 +92,7 @@ class NamedColumns:
         return {
             column.removeprefix(f"{name}_"): column
             for column in self.table.column_names
-            if column != name and _plays(role, name, column)
+            if column != name and plays(role, name, column)
         }
 
     def need(self, role: str, use: str) -> None:
@@ -180,6 +137,14 @@ class NamedColumns:
                 f"{values.type} beyond at {rows(large)}"
             ) from None
 
+    def checked(self, role: str) -> Float:
+        """Return a column of numbers that its record in `INPUT_COLUMNS` accepts."""
+        values = self.numbers(role)
+        check = INPUT_COLUMNS[role].check
+        if check is not None:
+            values = check(values, f"column {self.names[role]!r}")
+        return values
+
     def factor(self, role: str) -> Factor | None:
         """Return a column of names, sorted; None where there is no such column.
 
@@ -209,8 +174,8 @@ class NamedColumns:
         check_limit(longest, "characters", f"column {column!r}: the length of a name")
         if any(name.endswith("\0") for name in names):  # numpy would drop the byte
             raise InputError(f"column {column!r} must hold names, got one that ends in a zero byte")
-        if role in ("label", "rater"):
-            what = {"label": "classes", "rater": "readers"}[role]
+        what = INPUT_COLUMNS[role].limit
+        if what:
             check_limit(len(names), what, f"column {column!r}: the number of {what}")
         place = {name: code for code, name in enumerate(names)}
         codes = np.array([place.get(name, -1) for name in written] + [-1], dtype=np.int64)
@@ -246,7 +211,7 @@ def check_headers(
     for role, name in (columns or {}).items():
         if role not in roles:
             raise InputError(f"unknown column role {role!r}. Known: {', '.join(roles)}")
-        if not any(_plays(role, name, column) for column in known):
+        if not any(plays(role, name, column) for column in known):
             with in_file(" and ".join(headers)):
                 raise _missing(name, f"named as the {role} column", known)
 
@@ -257,11 +222,15 @@ def open_columns(
     """Read those columns of a table file that play one of `roles`.
 
     `columns` maps a role to the name of its column; a role that is not there, or whose column is not
-    in this file, goes by its usual name (see `ROLES`).
+    in this file, goes by its usual name (see `scalecal.io.input_columns`).
     """
     empty, wanted = _name_columns(path, columns, roles)
-    factors = [empty.names[role] for role in FACTOR_ROLES if role in roles]
-    text = [empty.names["id"], empty.names["path"]]
+    text, factors = [], []
+    for role, column in INPUT_COLUMNS.items():
+        if column.kind == "id":
+            text.append(empty.names[role])
+        elif column.kind == "names" and role in roles:
+            factors.append(empty.names[role])
     table = read_arrow(path, text=text, factors=factors, keep=frozenset(wanted).__contains__)
     return replace(empty, table=table)
 
@@ -271,11 +240,11 @@ def iterate_columns(
 ) -> Iterator[NamedColumns]:
     """Yield what `open_columns` returns in pieces: for rows that do not fit into memory together."""
     piece, wanted = _name_columns(path, columns, roles)
-    numbers = {
-        column
-        for column in wanted
-        if any(_plays(role, piece.names[role], column) for role in NUMBER_ROLES)
-    }
+    numbers: set[str] = set()
+    for role, column in INPUT_COLUMNS.items():
+        if column.kind == "numbers":
+            name = piece.names[role]
+            numbers.update(header for header in wanted if plays(role, name, header))
     keep = frozenset(wanted).__contains__
     for table in iterate_arrow(path, keep=keep, numbers=numbers.__contains__):
         if table.num_rows:
@@ -293,18 +262,20 @@ def _name_columns(
     names = {
         role: name
         for role, name in (columns or {}).items()
-        if any(_plays(role, name, column) for column in header)
+        if any(plays(role, name, column) for column in header)
     }
-    names = {**ROLES, **names}
+    names = {**usual_names(), **names}
     wanted = tuple(
-        column for column in header if any(_plays(role, names[role], column) for role in roles)
+        column for column in header if any(plays(role, names[role], column) for role in roles)
     )
     if not wanted:
         with in_file(path.name):
-            # Of predictions the id may be missing, the probability may not.
+            # The id may be missing, the probability, the embeddings and the images may not.
             if "p" in roles:
                 raise _missing(names["p"], "the predicted probability", header, "p")
-            raise _missing(names[roles[0]], "needed", header)
+            for role in ("X", "path", roles[0]):
+                if role in roles:
+                    raise _missing(names[role], "needed", header)
     word, first = FIRST_ROW[table_kind(path)]
     lines = partial(line_numbers, path) if word == "line" else None
     return NamedColumns(
@@ -312,49 +283,15 @@ def _name_columns(
     ), wanted
 
 
-def _plays(role: str, name: str, column: str) -> bool:
-    if column == name:
-        return True
-    if role == "X":
-        return column.startswith(name) and column[len(name) :].isdigit()
-    if role == "p" and f"{column}_".startswith(f"{ROLES['p_reader']}_"):
-        return False  # a reader's probability, not that of a class called "reader"
-    if role == "p" and (column == "p_split" or column.startswith("p_votes_")):
-        return False  # of a panel's votes, as `scalecal predict` writes them
-    return role in SPREAD_ROLES and column.startswith(f"{name}_") and len(column) > len(name) + 1
-
-
-def as_option(role: str, column: str) -> str:
-    """How a column is named as a role's, on the command line and in Python.
-
-    Examples
-    --------
-    >>> as_option("group", "patient id")
-    "--group-column 'patient id' (in Python columns={'group': 'patient id'})"
-    """
-    option = f"--{role.replace('_', '-')}-column {shlex.quote(column)}"
-    return f"{option} (in Python columns={{{role!r}: {column!r}}})"
-
-
-def could_be(role: str, header: Iterable[str]) -> str | None:
-    """Return the column that goes by another common name of a role, or by its plural; None without one.
-
-    Examples
-    --------
-    >>> could_be("group", ["id", "Patient"]), could_be("label", ["labels"]), could_be("p", ["id"])
-    ('Patient', 'labels', None)
-    """
-    lower = {column.lower(): column for column in header}
-    likely = (*SYNONYMS.get(role, ()), f"{role}s")
-    return next((lower[name] for name in likely if name in lower), None)
-
-
 def _missing(name: str, use: str, header: Iterable[str], role: str | None = None) -> InputError:
     columns = list(header)
     lower = {column.lower(): column for column in reversed(columns)}
-    usual = next((r for r, own in ROLES.items() if name in (r, own, f"{own}0")), "")
-    other = could_be(usual, columns)
-    near = [] if other is None else [other.lower()]
+    near: list[str] = []
+    for usual, own in usual_names().items():
+        if name in (usual, own, f"{own}0"):
+            other = could_be(usual, columns)
+            near = [] if other is None else [other.lower()]
+            break
     near = near or difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
     near = near or [column for column in lower if column.startswith(name.lower())]
     meant = f" Did you mean {lower[near[0]]!r}?" if near else ""
