@@ -42,9 +42,6 @@ def embeddings(n=200):
 @pytest.fixture(scope="module")
 def evidence():
     cells = [cell(METHODS, n=250, n_seeds=2, encoder=e) for e in ("uni", "mine")]
-    few = {name: METHODS[name] for name in ("none", "scale")}
-    meta = {"dataset": {"shift": {"train": "40X", "test": "400X"}}}
-    cells.append(cell(few, n=80, n_seeds=1, dataset="breakhis", panel=False, meta=meta))
     return Evidence(cells, embeddings={("mhist", "uni"): embeddings()}, n_resamples=50)
 
 
@@ -66,12 +63,12 @@ def test_every_figure_says_why_where_it_cannot_be_drawn(name):
 
 @pytest.mark.usefixtures("drawn_figures")
 def test_files_are_written_and_repeat(evidence, tmp_path, monkeypatch):
-    kept = {name: FIGURES[name] for name in ("audit", "map")}
+    kept = {name: FIGURES[name] for name in ("audit", "overview")}
     monkeypatch.setattr("scalecal.paper.paper_figures.FIGURES", kept)
     for folder in ("a", "b"):
         write_figures(tmp_path / folder, evidence)
     listed = json.loads((tmp_path / "a" / "figures.json").read_text())
-    assert [one["name"] for one in listed] == ["audit", "map"]
+    assert [one["name"] for one in listed] == ["audit", "overview"]
     for one in listed:
         assert one["files"] == [f"{one['name']}.{kind}" for kind in ("svg", "png", "pdf")]
         for name in one["files"]:
@@ -91,29 +88,6 @@ def test_the_audit_shows_the_results(evidence):
         for metric in ("ece", "null"):
             values = [evidence.mean("mhist", e, "none", metric, stratum) for e in ("uni", "mine")]
             assert tuple(np.round(values, 12)) in drawn
-
-
-def test_the_frontier_has_a_mark_for_every_method_in_both_planes(evidence):
-    axes = FIGURES["frontier"](evidence)[0].axes
-    plain = [name for name in METHODS if "@" not in name]
-    for axis, metric in zip(axes, ("ece", "nll"), strict=True):
-        points = [
-            float(np.atleast_1d(line.get_xdata())[0])
-            for line in axis.lines
-            if len(np.atleast_1d(line.get_xdata())) == 1
-        ]
-        for method in plain:
-            value = np.mean([evidence.mean("mhist", e, method, metric) for e in ("uni", "mine")])
-            assert any(point == pytest.approx(value) for point in points)
-
-
-def test_the_frontier_explains_its_dots_and_names_temperatures_that_are_on_the_line(evidence):
-    figure, _ = FIGURES["frontier"](evidence)
-    assert "Grey dots without a name: the other methods" in FIGURES["frontier"].caption
-    for axis, metric in zip(figure.axes, ("ece", "nll"), strict=True):
-        value = np.mean([evidence.mean("mhist", e, "none", metric) for e in ("uni", "mine")])
-        told = [note.xy[0] for note in axis.texts if note.get_text() == "T = 1"]
-        assert told == [pytest.approx(value)]
 
 
 def test_the_references_of_a_sweep_have_its_seeds():
@@ -159,9 +133,3 @@ def test_labels_are_spread_and_keep_their_order(values, least):
     assert (np.diff(spread[order]) > 0).all()
     if len(values) == 1:
         assert spread[0] == values[0]
-
-
-def test_cells_without_votes_still_have_reliability():
-    made = cell({"none": sharp(2.0)}, n=150, dataset="pcam", panel=False)
-    figure, _ = FIGURES["reliability"](Evidence([made]))
-    assert len(figure.axes) == 2

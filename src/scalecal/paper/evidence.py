@@ -38,8 +38,8 @@ class Evidence:
 
     Attributes
     ----------
-    every : sequence of Cell
-        All cells, also those tested elsewhere than trained.
+    cells : sequence of Cell
+        Predictions of one encoder on one data set each.
     embeddings : mapping
         (data set, encoder) -> training embeddings with their anchors, where available.
     seconds : mapping
@@ -48,22 +48,12 @@ class Evidence:
         Whose workers score the cells; by default they are scored here.
     """
 
-    every: Sequence[Cell]
+    cells: Sequence[Cell]
     embeddings: Mapping[tuple[str, str], Embeddings] = field(default_factory=dict)
     seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     n_resamples: int = 1000
     engine: Engine | None = None
     _drawn: dict[str, Resampled] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def cells(self) -> list[Cell]:
-        """Cells trained and tested on the same kind of data."""
-        return [cell for cell in self.every if cell.shift is None]
-
-    @cached_property
-    def shifted(self) -> list[Cell]:
-        """Cells tested elsewhere than trained."""
-        return [cell for cell in self.every if cell.shift is not None]
 
     @cached_property
     def results(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The paper's figures and those it lacks, as functions of the evidence.
+"""The paper's figures, as functions of the evidence.
 
 `FIGURES` maps a figure's name to its caption and its function. A figure that cannot be drawn says why.
 """
@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.audits import audit_predictions
-from scalecal.auditing.plots import COLOURS, INK, QUIET, panels, reliability, save, style
+from scalecal.auditing.plots import COLOURS, INK, QUIET, panels, save, style
 from scalecal.checks import Float
 from scalecal.io.store import write_json
 from scalecal.paper.evidence import Evidence, MissingEvidence
-from scalecal.paper.paper_tables import TABLES
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import encoder_label, method_label
 from scalecal.runs.cells import Cell
-from scalecal.runs.frontier import frontier_curve
 from scalecal.smoothing import SMOOTHINGS
 
 if TYPE_CHECKING:
@@ -139,7 +135,7 @@ def spread_labels(values: Float, least: float) -> Float:
     return out
 
 
-# ---- encoders, methods, anchors and shifts side by side
+# ---- encoders, methods and anchors side by side
 
 _MAIN = ("none", "temperature", "vanilla-ls", "real-piecewise", "scale")
 
@@ -287,131 +283,10 @@ def figure_sensitivity(evidence: Evidence) -> Figure:
     return figure
 
 
-def figure_shift(evidence: Evidence) -> Figure:
-    """Overall ECE where the probe meets another kind of image than it was trained on."""
-    table = TABLES["shift"](evidence)
-    if not table.rows:
-        raise MissingEvidence(table.reason)
-    frame = table.frame
-    ways = list(dict.fromkeys(zip(frame["trained on"], frame["tested on"], strict=True)))
-    figure, axes = panels(1, (6.2, 1.2 + 0.3 * len(ways)))
-    axis = axes[0, 0]
-    means = frame.groupby(["method", "trained on", "tested on"])[["ECE", "floor"]].mean()
-    shown = [
-        m
-        for m in ("none", "temperature", "vanilla-ls", "scale", "scale-default")
-        if method_label(m) in means.index
-    ]
-    values = {m: [means["ECE"].get((method_label(m), *way), np.nan) for way in ways] for m in shown}
-    floor = [means["floor"].get((method_label("none"), *way), np.nan) for way in ways]
-    rows = [f"{a} → {b}" if a != b else f"{a}, no shift" for a, b in ways]
-    _strip(axis, rows, floor, values)
-    axis.set_xlabel("overall ECE")
-    return figure
-
-
-# ---- what a gain costs
-
-_PLANES = (
-    (("ece", "overall", "overall ECE"), ("ece", "low", "low-agreement ECE")),
-    (("nll", "overall", "label NLL"), ("vote_nll", "overall", "vote NLL")),
-)
-_CURVE = {("ece", "overall"): "ece", ("ece", "low"): "ece_hard"}
-
-
-def figure_frontier(evidence: Evidence) -> Figure:
-    """Every method against the curve that one temperature traces, in both planes."""
-    dataset = evidence.needs_strata()
-    cells = [c for c in evidence.of_dataset(dataset, "none") if c.cases.votes is not None]
-    if not cells:
-        raise MissingEvidence("no data set here has readers' votes")
-    curves = [frontier_curve(cell) for cell in cells]
-    temperature = curves[0]["temperature"].to_numpy()
-    methods = [m for m in evidence.methods(dataset) if all(m in c.methods for c in cells)]
-    encoders = [cell.encoder for cell in cells]
-    figure, axes = panels(2, (10.4, 4.6))
-    for axis, (across, up) in zip(axes[0], _PLANES, strict=True):
-        lines = []
-        for metric, stratum, title in (across, up):
-            key = _CURVE.get((metric, stratum), metric)
-            lines.append(np.mean([curve[key].to_numpy() for curve in curves], axis=0))
-            (axis.set_xlabel if (metric, stratum, title) == across else axis.set_ylabel)(title)
-        axis.plot(*lines, color=QUIET, lw=1.6, zorder=1)
-
-        def mean(method: str, metric: str, stratum: str, _: str) -> float:
-            values = [evidence.mean(dataset, e, method, metric, stratum) for e in encoders]
-            return float(np.mean(values))
-
-        _points(axis, {m: (mean(m, *across), mean(m, *up)) for m in methods})
-        _ticks(axis, temperature, lines)
-    axes[0, 0].set_title(f"{dataset}, {len(cells)} encoder{'s' if len(cells) > 1 else ''}")
-    return figure
-
-
-def _ticks(axis: Axes, temperature: Float, lines: list[Float]) -> None:
-    for wanted in (0.5, 1.0, 2.0, 5.0):
-        near = int(np.abs(np.log(temperature / wanted)).argmin())
-        x, y = lines[0][near], lines[1][near]
-        (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()
-        if not (left < x < right and low < y < high):
-            continue
-        axis.plot(x, y, ls="", marker="o", ms=3, color=QUIET, zorder=2)
-        axis.annotate(
-            f"T = {wanted:g}", (x, y), (4, -9), textcoords="offset points", fontsize=7, color=QUIET
-        )
-
-
-def _points(axis: Axes, points: dict[str, tuple[float, float]]) -> None:
-    """Draw the methods; those with a mark of their own are named in a column at the right."""
-    for method, (x, y) in points.items():
-        known = method in MARKS
-        axis.plot(x, y, ls="", zorder=3 + known, **mark_of(method).options(6.5 if known else 7))
-    # Named methods fill the plot; the curve and methods far off may leave it.
-    named = [m for m in points if m in MARKS and np.isfinite(points[m]).all()]
-    corners = np.array([points[m] for m in named])
-    (left, low), (right, high) = corners.min(axis=0), corners.max(axis=0)
-    width, height = max(right - left, 1e-3), max(high - low, 1e-3)
-    axis.set_xlim(left - 0.12 * width, right + 0.12 * width)
-    axis.set_ylim(low - 0.12 * height, high + 0.12 * height)
-    places = spread_labels(np.array([points[m][1] for m in named]), 0.056 * height)
-    # The column stays beside the plot where it is short enough for that.
-    over = max(0.0, places.max() - (high + 0.1 * height))
-    under = max(0.0, (low - 0.1 * height) - places.min())
-    places += under - over if over == 0 or under == 0 else 0.0
-    thin = {"arrowstyle": "-", "lw": 0.4, "color": "#c4c4c4", "shrinkA": 0, "shrinkB": 3}
-    text: dict[str, Any] = {"fontsize": 7.5, "color": INK, "va": "center", "arrowprops": thin}
-    for method, place in zip(named, places.tolist(), strict=True):
-        at = (right + 0.16 * width, place)
-        axis.annotate(method_label(method), points[method], at, annotation_clip=False, **text)
-
-
-def _reliability(evidence: Evidence, *, method: str) -> Figure:
-    """Reliability of a method, stratum by stratum."""
-    names = [evidence.primary] if evidence.primary else evidence.datasets
-    cells = [cell for name in names for cell in evidence.of_dataset(name, method)]
-    if not cells:
-        raise MissingEvidence(f"no encoder has predictions of {method}")
-    cell = cells[0]
-    seed = cell.seeds(method)[0]
-    figure = reliability(audit_predictions(cell.answers(method), n_resamples=200))
-    title = f"{method_label(method)}, {encoder_label(cell.encoder)} on {cell.dataset}, seed {seed}"
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    return figure
-
-
 # ---- the method itself, on real numbers
 
 _NEGATIVE, _POSITIVE = COLOURS[1], COLOURS[0]
 _MOST_POINTS = 2_000
-
-
-def _principal(X: Float, n: int) -> tuple[Float, Float, Float]:
-    """Mean, n principal axes and their shares of the variance."""
-    from sklearn.decomposition import PCA
-
-    solver = "full" if min(X.shape) <= n else "arpack"
-    pca = PCA(n_components=min(n, *X.shape), svd_solver=solver, random_state=0).fit(X)
-    return pca.mean_, pca.components_, pca.explained_variance_ratio_
 
 
 def _some(n: int) -> slice:
@@ -430,18 +305,21 @@ def _first(evidence: Evidence) -> tuple[Cell | None, Embeddings]:
 
 def _plane(data: Embeddings) -> tuple[Float, Float]:
     """Real and synthetic cases in the plane of the anchor axis and the main direction beside it."""
+    from sklearn.decomposition import PCA
+
     X = np.asarray(data.X, dtype=np.float64)
     start, way = data.axis
 
     def beside(rows: Float) -> Float:
         return np.asarray(rows - start - np.outer(data.position(rows), way))
 
-    mean, axes, _ = _principal(beside(X), 1)
-    real, made = (
-        np.column_stack([data.position(rows), (beside(rows) - mean) @ axes[0]])
-        for rows in (X, data.interpolates()[0])
-    )
-    return real, made
+    solver = "full" if min(X.shape) <= 1 else "arpack"
+    pca = PCA(n_components=1, svd_solver=solver, random_state=0).fit(beside(X))
+
+    def placed(rows: Float) -> Float:
+        return np.column_stack([data.position(rows), pca.transform(beside(rows))[:, 0]])
+
+    return placed(X), placed(data.interpolates()[0])
 
 
 def figure_overview(evidence: Evidence) -> Figure:
@@ -523,43 +401,6 @@ def figure_smoothing(evidence: Evidence) -> Figure:
     return figure
 
 
-def figure_map(evidence: Evidence) -> Figure:
-    """Map real cases, anchors and interpolates on the embeddings' two main axes."""
-    cell, data = _first(evidence)
-    X = np.asarray(data.X, dtype=np.float64)
-    mean, axes_, explained = _principal(X, 2)
-    if len(axes_) < 2:
-        raise MissingEvidence("the embeddings have one dimension only")
-    made, share = data.interpolates()
-    real, synthetic = (X - mean) @ axes_.T, (made - mean) @ axes_.T
-    total = data.counts.sum(axis=1)
-    colour = np.where(total > 0, data.counts[:, 1] / np.maximum(total, 1), data.y)
-    few = _some(len(real))
-    figure, axes = panels(2, (8.6, 3.7))
-    left, right = axes[0]
-    left.scatter(*real[few].T, c=colour[few], cmap="cividis", vmin=0, vmax=1, s=9, linewidths=0)
-    right.plot(*real[few].T, ls="", marker=".", ms=2.5, color="#d4d4d4", mew=0, zorder=0)
-    points = right.scatter(*synthetic.T, c=share, cmap="cividis", vmin=0, vmax=1, s=9, linewidths=0)
-    for label, shape, name in ((0, "s", "negative anchors"), (1, "o", "positive anchors")):
-        chosen = real[data.anchors[label]]
-        face = "#00224e" if label == 0 else "#fee838"
-        right.plot(*chosen.T, ls="", marker=shape, ms=6, mfc=face, mec=INK, mew=0.9, label=name)
-    right.legend(loc="best", fontsize=8)
-    left.set_title("real cases" + (f", {encoder_label(cell.encoder)}" if cell else ""))
-    right.set_title("interpolates")
-    for axis in (left, right):
-        axis.set_xlabel(f"first component ({100 * explained[0]:.0f} % of variance)")
-        axis.set_xticks([])
-        axis.set_yticks([])
-    left.set_ylabel(f"second component ({100 * explained[1]:.0f} %)")
-    right.sharex(left)
-    right.sharey(left)
-    bar = figure.colorbar(points, ax=axes[0].tolist(), shrink=0.85, aspect=30)
-    bar.set_label("share for the positive class")
-    bar.outline.set_visible(False)
-    return figure
-
-
 FIGURES: dict[str, Plate] = {
     "overview": Plate(
         "The method on real numbers. (a) Training embeddings along the line between the two classes' "
@@ -589,34 +430,6 @@ FIGURES: dict[str, Plate] = {
         "seeds. Dashed: no calibration; dotted: real agreement with piecewise smoothing; both over the same "
         "seeds.",
         figure_sensitivity,
-    ),
-    "reliability": Plate(
-        "Reliability of the uncalibrated probe by readers' agreement, one encoder and seed. Grey "
-        "bars hold nine of ten calibrated models' points; below, cases per bin.",
-        partial(_reliability, method="none"),
-    ),
-    "reliability_scale": Plate(
-        "Reliability after SCALE by readers' agreement, one encoder and seed. Grey "
-        "bars hold nine of ten calibrated models' points; below, cases per bin.",
-        partial(_reliability, method="scale"),
-    ),
-    "frontier": Plate(
-        "What softening alone buys: the line divides the uncalibrated logits by a temperature T from 0.5 to "
-        "5, named beside the line. A method left of and below the line does better than softening; methods "
-        "far off lie outside the plot. Grey dots without a name: the other methods of the run. Averages over "
-        "encoders and seeds.",
-        figure_frontier,
-    ),
-    "map": Plate(
-        "Principal components of the training embeddings. Left: real cases, coloured by the share of "
-        "readers for the positive class (by the label where nobody voted). Right: the anchors and the "
-        "interpolates between them, coloured by the share of votes they stand for.",
-        figure_map,
-    ),
-    "shift": Plate(
-        "Overall ECE under shift: trained on one kind of image, tested on another; mean over seeds and "
-        "encoders. Grey bars: noise floor of the uncalibrated probe.",
-        figure_shift,
     ),
 }
 """Name -> caption and function of the evidence."""

@@ -19,9 +19,8 @@ from scalecal.checks import Float
 from scalecal.io.store import write_csv, write_text
 from scalecal.io.text import latex_escape, latex_text, markdown_text
 from scalecal.paper import printed as paper
-from scalecal.paper.evidence import ENSEMBLE, Evidence
+from scalecal.paper.evidence import Evidence
 from scalecal.paper.printed import encoder_label, method_label, printed
-from scalecal.runs.scores import score_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -380,29 +379,6 @@ def _full_rows(
             yield row
 
 
-def _shift(evidence: Evidence) -> Iterator[Row]:
-    """Calibration where the test cases come from elsewhere than the training cases."""
-    for cell in evidence.shifted:
-        if cell.encoder == ENSEMBLE or cell.shift is None:
-            continue
-        scores = score_cell(cell, n_resamples=1)
-        scores = scores[scores["stratum"] == "overall"]
-        for method, part in scores.groupby("method", sort=False):
-            values = {str(name): frame["value"] for name, frame in part.groupby("metric")}
-            yield {
-                "data set": cell.dataset,
-                "encoder": encoder_label(cell.encoder),
-                "trained on": cell.shift[0],
-                "tested on": cell.shift[1],
-                "method": method_label(str(method)),
-                "n": round(float(values["n"].mean())),
-                **_mean_sd("ECE", values["ece"]),
-                "floor": float(part.loc[part["metric"] == "ece", "floor"].mean()),
-                **_mean_sd("NLL", values["nll"]),
-                **_mean_sd("AUC", values.get("auc", ()), 100),
-            }
-
-
 def _kinds(**columns: tuple[str, ...]) -> dict[str, str]:
     """Column -> kind, from kind -> columns."""
     return {name: kind.replace("_", " ") for kind, names in columns.items() for name in names}
@@ -515,14 +491,6 @@ TABLES: dict[str, Layout] = {
             stratum="low",
         ),
         "needs readers' votes and the methods vanilla-ls, scale-random, scale",
-    ),
-    "shift": Layout(
-        "Calibration under shift",
-        "Overall ECE, its floor, NLL and AUC where the probe was trained on one kind of image and tested "
-        "on another; mean ± sd over seeds.",
-        _shift,
-        "no cell here was tested elsewhere than trained",
-        _kinds(points=("AUC",)),
     ),
 }
 """Name -> layout; every name becomes a file in three formats."""

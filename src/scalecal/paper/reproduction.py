@@ -36,8 +36,6 @@ from scalecal.io.store import (
 from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
 from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
 from scalecal.paper.printed import SMOOTHINGS
-from scalecal.paper.shifts import SEEDS as SHIFT_SEEDS
-from scalecal.paper.shifts import slides, write_shifts
 from scalecal.paper.sources import Source, SourceError, skipped_images
 from scalecal.probes import Recipe
 from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, read_meta, write_cell
@@ -338,7 +336,7 @@ def reproduce(
     for source in sources:
         name, folder = f"{source.dataset}/{source.encoder}", cell_folder(out, source)
         try:
-            cell = train_cell(source, folder, training, command=command, progress=progress)
+            train_cell(source, folder, training, command=command, progress=progress)
         except MemoryError:
             missing[name] = "not enough memory"
         except SourceError as error:
@@ -346,37 +344,11 @@ def reproduce(
             progress(f"{name} is left out: {error}")
         else:
             trained += 1
-            _add_shifts(source, cell, folder, training, progress)
     if not trained:
         raise nothing_found(missing)
     return judge_run(
         out, left_out=missing, also=also, command=command, engine=engine, progress=progress
     )
-
-
-def _add_shifts(
-    source: Source, cell: Cell, folder: Path, training: Training, progress: Callable[[str], None]
-) -> None:
-    """Calibration under shift, once per cell: BreakHis by magnification, PatchCamelyon by slide."""
-    seeds = len(training.seeds)
-    most = seeds if source.dataset == "pcam" else min(SHIFT_SEEDS, seeds)
-    made = [read_cell(f) for f in sorted(folder.parent.glob(f"{source.encoder}@*"))]
-    if made and all(len({seed for _, seed in c.predictions}) >= most for c in made):
-        return
-    if source.dataset == "breakhis" and Path(source.where).is_dir():
-        write_shifts(
-            source.where,
-            folder.parent,
-            source.dataset,
-            source.encoder,
-            seeds=most,
-            progress=progress,
-            **training.options,
-        )
-    elif source.dataset == "pcam":
-        for part in slides(cell):
-            assert part.shift is not None
-            write_cell(folder.parent / f"{source.encoder}@slide-{part.shift[1]}", part)
 
 
 # ---- judging
@@ -404,12 +376,13 @@ def judge_run(
     if left_out is None and (out / "run.json").is_file():
         left_out = read_meta(out).get("left_out")
     folders = [file.parent for file in sorted((out / "cells").glob("*/*/predictions.parquet"))]
-    cells = [read_cell(folder) for folder in (*folders, *also)]
+    # Folders of 0.2.0 may hold cells tested elsewhere than trained, which the paper has not.
+    trained = [cell for cell in map(read_cell, folders) if cell.shift is None]
+    cells = [*trained, *map(read_cell, also)]
     if not cells:
         raise InputError(f"no cells in {out / 'cells'}. Run: scalecal reproduce --out {out}")
-    trained = [c for c in cells[: len(folders)] if c.shift is None]
     missing = {k: v for k, v in (left_out or {}).items() if not k.endswith(f"/{ENSEMBLE}")}
-    notes = run_notes(c for c in cells if c.shift is None)
+    notes = run_notes(cells)
     for dataset in dict.fromkeys(c.dataset for c in trained):
         members = [c for c in trained if c.dataset == dataset]
         joined, why = ensemble(members), contradiction(members)
