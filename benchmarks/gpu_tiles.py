@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,7 @@ def decoding(files: list[Path], n: int, workers: int) -> tuple[str, float]:
     from scalecal.features.encoding import EncodingOptions, _host_batches
 
     options, pin = EncodingOptions("cuda", "bf16", BATCH), torch.cuda.is_available()
-    encoder: Any = None  # of which reading needs nothing but what an exact resize would
+    encoder: Any = SimpleNamespace(preprocess=None)  # of which reading needs nothing else
     pace, used = Pace(), time.process_time()
     for batch in _host_batches(Tiles(files, n), [(0, n)], encoder, options, workers, False, pin):
         pace.count(batch.rows)

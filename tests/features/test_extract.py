@@ -72,12 +72,9 @@ def test_cases_come_back_from_the_folder(tiles: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("exact", [False, True])
-def test_embeddings_are_the_publishers(
-    tiles: Path, tmp_path: Path, device: str, exact: bool
-) -> None:
+def test_embeddings_are_the_publishers(tiles: Path, tmp_path: Path, device: str) -> None:
     images = open_tiles(tiles)
-    result = run(images, tmp_path / "f", device=device, exact=exact, dtype="float32")
+    result = run(images, tmp_path / "f", device=device, dtype="float32")
     features = load_features(result.path, verify=True)
     assert (result.n, result.n_skipped) == (23, 0)
     np.testing.assert_allclose(np.asarray(features.X), reference(images), atol=2e-6)
@@ -134,10 +131,9 @@ def make_pcam(folder: Path, n: int = 6) -> ImageSet:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("exact", [False, True])
-def test_arrays_are_read_in_blocks(tmp_path: Path, device: str, exact: bool) -> None:
+def test_arrays_are_read_in_blocks(tmp_path: Path, device: str) -> None:
     images = make_pcam(tmp_path)
-    result = run(images, tmp_path / "f", device=device, exact=exact, dtype="float32")
+    result = run(images, tmp_path / "f", device=device, dtype="float32")
     features = load_features(result.path)
     np.testing.assert_allclose(np.asarray(features.X), reference(images), atol=2e-6)
     assert features.table["split"].tolist() == ["train"] * 6 + ["val"] * 3 + ["test"] * 2

@@ -85,11 +85,11 @@ def test_no_resize_gives_the_same_pixels() -> None:
 
 
 @pytest.mark.parametrize("shape", [(96, 96), (64, 64), (70, 50)])
-def test_exact_is_bit_for_bit_the_publishers(shape: tuple[int, int]) -> None:
+def test_resized_pixels_are_bit_for_bit_the_publishers(shape: tuple[int, int]) -> None:
     preprocess = Preprocessing(64, 64, "bicubic")
     images = noise(3, *shape)
     pixels = np.stack([pillow_pixels(image, preprocess) for image in images])
-    found = DeviceTransform(preprocess, "cpu", exact=True)(torch.from_numpy(pixels)).numpy()
+    found = DeviceTransform(preprocess, "cpu", resized=True)(torch.from_numpy(pixels)).numpy()
     np.testing.assert_array_equal(found, reference(images, preprocess))
 
 
@@ -145,13 +145,13 @@ def test_short_products_leave_the_setting_as_it_was() -> None:
     assert torch.backends.cuda.matmul.allow_tf32 == before
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("resized", [False, True])
 @pytest.mark.parametrize("device", DEVICES)
-def test_channels_last_changes_the_layout_alone(exact: bool, device: str) -> None:
+def test_channels_last_changes_the_layout_alone(resized: bool, device: str) -> None:
     preprocess = Preprocessing(24, 24, "bicubic")
-    images = torch.from_numpy(noise(3, *((24, 24) if exact else (33, 40)))).to(device)
-    plain = DeviceTransform(preprocess, device, exact=exact)(images)
-    last = DeviceTransform(preprocess, device, exact=exact, channels_last=True)(images)
+    images = torch.from_numpy(noise(3, *((24, 24) if resized else (33, 40)))).to(device)
+    plain = DeviceTransform(preprocess, device, resized=resized)(images)
+    last = DeviceTransform(preprocess, device, resized=resized, channels_last=True)(images)
     assert plain.is_contiguous()
     assert last.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(plain, last)

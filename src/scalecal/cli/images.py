@@ -228,9 +228,6 @@ def extract(
             help="torch.compile: auto (on a card, where it pays for its start), on or off."
         ),
     ] = None,
-    exact: Annotated[
-        bool | None, typer.Option("--exact", help="Resize on the CPU, by Pillow, as published.")
-    ] = None,
     strict: Annotated[
         bool | None, typer.Option("--strict", help="Stop at the first image that cannot be read.")
     ] = None,

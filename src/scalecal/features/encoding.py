@@ -9,7 +9,7 @@ thread: whole batches side by side use the cores better than one batch with its 
 them, and nothing waits for anything.
 
 On an accelerator threads read, with a decoding process each where there are many cores and files
-(see `scalecal.features.readers`), one thread gathers batches in pinned memory, a side stream copies
+(see `scalecal.features.image_rows`), one thread gathers batches in pinned memory, a side stream copies
 them while the batch before is computed, and a shard's embeddings come back in one piece while the
 next shard is under way.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_choice, check_positive_int, library
 from scalecal.engines.local import cores
-from scalecal.features.readers import Piece, Readers, read_rows
+from scalecal.features.image_rows import Piece, RowPool, read_rows
 from scalecal.features.transforms import DeviceTransform, short_products
 from scalecal.io.feature_store import Skipped
 
@@ -58,8 +58,6 @@ class EncodingOptions:
         Numbers of the matrix products (autocast below fp32).
     batch_size : int
         Images per pass through the encoder; batches never cross the border of a shard.
-    exact : bool
-        Resize by Pillow on the CPU rather than on the device.
     compile : bool
         Use `torch.compile` (see `compiled`).
     """
@@ -67,18 +65,12 @@ class EncodingOptions:
     device: str
     precision: str
     batch_size: int
-    exact: bool = False
     compile: bool = False
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the encoder runs on the CPU, where Pillow resizes in any case."""
+        """Whether the encoder runs on the CPU, where Pillow resizes; elsewhere the device does."""
         return self.device == "cpu"
-
-    @property
-    def by_pillow(self) -> bool:
-        """Whether Pillow resizes, rather than the device."""
-        return self.exact or self.on_cpu
 
 
 def pick_device(device: str | None = None) -> str:
@@ -213,7 +205,7 @@ class Network:
         self.transform = DeviceTransform(
             encoder.preprocess,
             self.device,
-            exact=options.by_pillow,
+            resized=options.on_cpu,
             channels_last=self._channels_last,
         )
         self.module = compiled(module) if options.compile else module
@@ -364,7 +356,7 @@ class _HostBatch:
 
     rows: int
     ends: bool
-    groups: list[tuple[torch.Tensor, torch.Tensor | None]]
+    groups: Sequence[tuple[torch.Tensor, torch.Tensor | None]]
     n: int
     skipped: list[Skipped]
 
@@ -373,19 +365,8 @@ class _HostBatch:
         return sum(host.nbytes for host, _ in self.groups)
 
 
-def _one_shape(piece: Piece) -> tuple[int, ...] | None:
-    """Return the shape of the images of a piece, None if there is more than one, or none."""
-    if isinstance(piece.images, np.ndarray):
-        return piece.images.shape[1:]
-    shapes = {image.shape for image in piece.images}
-    return shapes.pop() if len(shapes) == 1 else None
-
-
 def _gather(pieces: Iterable[Piece], rows: int, ends: bool, pin: bool) -> _HostBatch:
-    """Copy pieces into one tensor per image size; no copy order can change a result.
-
-    Most sets have images of one size: those go to their place at once, and the pieces are free.
-    """
+    """Copy pieces into one tensor per image size; no copy order can change a result."""
     import torch
 
     skipped: list[Skipped] = []
@@ -395,33 +376,25 @@ def _gather(pieces: Iterable[Piece], rows: int, ends: bool, pin: bool) -> _HostB
     n = 0
     for piece in pieces:
         skipped += piece.skipped
-        shape = _one_shape(piece)
-        if main is None and n == 0 and shape is not None:
-            main = torch.empty((rows, *shape), dtype=torch.uint8, pin_memory=pin)
-        if main is not None and shape == tuple(main.shape[1:]):
-            done = len(main_places)
-            here = main.numpy()[done : done + len(piece.images)]
-            if isinstance(piece.images, np.ndarray):
-                here[...] = piece.images
+        for image in piece.images:
+            # Most sets have images of one size: those are copied at once, and their pieces freed.
+            if main is None:
+                main = torch.empty((rows, *image.shape), dtype=torch.uint8, pin_memory=pin)
+            if image.shape == main.shape[1:]:
+                main.numpy()[len(main_places)] = image
+                main_places.append(n)
             else:
-                np.stack(piece.images, out=here)
-            main_places += range(n, n + len(piece.images))
-        else:
-            for place, image in enumerate(piece.images, n):
-                others.setdefault(image.shape, []).append((place, image))
-        n += len(piece.images)
-    groups: list[tuple[torch.Tensor, torch.Tensor | None]] = []
-    if main is not None:
-        # Images of the first size that came among others belong to the same group.
-        for place, image in others.pop(tuple(main.shape[1:]), []):
-            main.numpy()[len(main_places)] = image
-            main_places.append(place)
-        whole = len(main_places) == n
-        groups.append((main[: len(main_places)], None if whole else torch.tensor(main_places)))
+                others.setdefault(image.shape, []).append((n, image))
+            n += 1
+    if main is None:
+        return _HostBatch(rows, ends, [], 0, skipped)
+    if not others:
+        return _HostBatch(rows, ends, [(main[:n], None)], n, skipped)
+    groups = [(main[: len(main_places)], torch.tensor(main_places))]
     for shape, placed in others.items():
         host = torch.empty((len(placed), *shape), dtype=torch.uint8, pin_memory=pin)
         np.stack([image for _, image in placed], out=host.numpy())
-        groups.append((host, None if len(placed) == n else torch.tensor([p for p, _ in placed])))
+        groups.append((host, torch.tensor([place for place, _ in placed])))
     return _HostBatch(rows, ends, groups, n, skipped)
 
 
@@ -437,7 +410,7 @@ def _host_batches(
     """Yield batches in order while later ones are being read; at most a few are in memory."""
     # An array is read in whole batches; anything that costs arithmetic is shared out.
     together = min(_MOST_TOGETHER, max(_FEWEST_TOGETHER, options.batch_size // workers))
-    if images.kind == "array" and not options.exact:
+    if images.kind == "array":
         together = options.batch_size
     rows = sum(stop - start for start, stop in ranges)
     waiting: deque[Future[_HostBatch]] = deque()
@@ -456,21 +429,14 @@ def _host_batches(
 
     with (
         ThreadPoolExecutor(1, "gatherer") as gatherer,
-        Readers(
-            images,
-            workers,
-            rows=rows,
-            preprocess=encoder.preprocess,
-            strict=strict,
-            resize=options.exact,
-        ) as readers,
+        RowPool(images, workers, rows=rows, preprocess=encoder.preprocess, strict=strict) as pool,
     ):
         try:
             for start, stop, ends in _batches(ranges, options.batch_size):
                 while len(waiting) >= ahead:
                     yield next_batch()
                 pieces = deque(
-                    readers.submit(a, min(a + together, stop)) for a in range(start, stop, together)
+                    pool.submit(a, min(a + together, stop)) for a in range(start, stop, together)
                 )
                 waiting.append(gatherer.submit(gather, pieces, stop - start, ends))
             while waiting:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,6 @@ from scalecal.features.distributed import Loader, ask_one, encode_on
 from scalecal.features.encoding import (
     COMPILE,
     PRECISIONS,
-    EncodedShard,
     EncodingOptions,
     Network,
     encode_shards,
@@ -33,7 +32,7 @@ from scalecal.features.encoding import (
     pick_device,
     pick_precision,
 )
-from scalecal.features.readers import read_rows
+from scalecal.features.image_rows import read_rows
 from scalecal.features.transforms import short_products
 from scalecal.io.feature_folder import MANIFEST, read_manifest
 from scalecal.io.feature_store import StoreWriter, holds_shards
@@ -67,7 +66,6 @@ def make_setup(
     images: ImageSet,
     precision: str,
     batch_size: int | None,
-    exact: bool,
     compile: str,
     n_images: int,
 ) -> ExtractionSetup:
@@ -77,7 +75,7 @@ def make_setup(
     """
     chosen = pick_precision(precision, encoder.device)
     compiles = pick_compile(compile, encoder, n_images)
-    options = EncodingOptions(encoder.device, chosen, 0, exact, compiles)
+    options = EncodingOptions(encoder.device, chosen, 0, compiles)
     if batch_size is None:
         batch_size = CPU_BATCH if options.on_cpu else _fitting_batch(images, encoder, options)
     options = replace(options, batch_size=batch_size)
@@ -87,7 +85,7 @@ def make_setup(
 
 def _fitting_batch(images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions) -> int:
     """Return the largest power of two of images that passes through the encoder."""
-    shape = _image_shape(images, encoder, options)
+    shape = _image_shape(images, encoder)
     size = LARGEST_BATCH
     while not _fits(size, shape, encoder, options):
         size = halved(size, encoder.record.name)
@@ -111,15 +109,12 @@ def _fits(
     return True
 
 
-def _image_shape(
-    images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions
-) -> tuple[int, ...]:
+def _image_shape(images: ImageSet, encoder: LoadedEncoder) -> tuple[int, ...]:
     """Return the shape of the first image that can be read, as it reaches the device."""
     for row in range(len(images)):
-        how = {"strict": False, "resize": options.exact}
-        readable = read_rows(images, row, row + 1, encoder.preprocess, **how).images
-        if len(readable):
-            return tuple(readable[0].shape)
+        piece = read_rows(images, row, row + 1, encoder.preprocess, strict=False, resize=False)
+        if len(piece.images):
+            return tuple(piece.images[0].shape)
     return (encoder.preprocess.crop, encoder.preprocess.crop, 3)
 
 
@@ -148,7 +143,7 @@ def _describe_machine(options: EncodingOptions) -> str:
 
 
 _TRUTH = ("label", "label_name", "votes", "n_raters")
-# Shards that may wait for the disk before the encoder does.
+# Shards that may wait for the disk before the encoder does: memory holds no more.
 _WRITES_AHEAD = 2
 
 
@@ -172,7 +167,6 @@ def extract(
     batch_size: int | None = None,
     workers: int | None = None,
     compile: str = "auto",
-    exact: bool = False,
     strict: bool = False,
     shard_rows: int | None = None,
     dtype: str | None = None,
@@ -217,9 +211,6 @@ def extract(
         Use `torch.compile`: slower to start, faster afterwards. ``"auto"``: on a CUDA card, where the
         operations of all images together pay for the start (`scalecal.features.encoding`). Kept in
         the folder and used by every later run.
-    exact : bool, default=False
-        Resize on the CPU by Pillow rather than on the card; see `scalecal.features.transforms`
-        for how close the card comes.
     strict : bool, default=False
         Stop at the first image that cannot be read. By default it is left out and listed in
         ``skipped.csv``.
@@ -281,7 +272,6 @@ def extract(
         images=images.take(_sample(len(images))),
         precision=precision,
         batch_size=_stored_batch(stored, batch_size),
-        exact=exact,
         compile=_stored_compile(stored, compile),
         n_images=len(images),
     )
@@ -361,7 +351,7 @@ def _settings(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
     return {
         "encoder": record,
         "weight_hash": setup.weight_hash,
-        "preprocessing": {**preprocess, "by": "pillow" if options.by_pillow else "torch"},
+        "preprocessing": {**preprocess, "by": "pillow" if options.on_cpu else "torch"},
         "device": options.device.partition(":")[0],
         "precision": options.precision,
         "compile": options.compile,
@@ -453,27 +443,12 @@ def _run(
         strict=strict,
         on_batch=bar.advance,
     )
-    numbers = iter(shard for shard, _, _ in missing)
-    with _writer(store) as write, contextlib.closing(encoded):
-        for shard in encoded:
-            write(next(numbers), shard)
-
-
-@contextlib.contextmanager
-def _writer(store: StoreWriter) -> Iterator[Any]:
-    """Give a function that writes shards behind the scenes; its errors surface at the next call."""
-    pool = ThreadPoolExecutor(1)
-    waiting: deque[Future[None]] = deque()
-
-    def write(number: int, shard: EncodedShard) -> None:
-        while waiting and (waiting[0].done() or len(waiting) >= _WRITES_AHEAD):
-            waiting.popleft().result()
-        waiting.append(pool.submit(store.write_shard, number, shard.features, shard.skipped))
-
-    try:
-        yield write
-        while waiting:
-            waiting.popleft().result()
-    finally:
-        # On the way out of an error too: a finished shard is worth keeping.
-        pool.shutdown()
+    writes: deque[Future[None]] = deque()
+    # Leaving the executor waits for it, after an error too: a finished shard is worth keeping.
+    with ThreadPoolExecutor(1) as disk, contextlib.closing(encoded):
+        for (number, _, _), shard in zip(missing, encoded, strict=True):
+            if len(writes) >= _WRITES_AHEAD:
+                writes.popleft().result()
+            writes.append(disk.submit(store.write_shard, number, shard.features, shard.skipped))
+        for write in writes:
+            write.result()

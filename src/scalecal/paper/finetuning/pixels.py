@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scalecal.checks import Float, Int, library
 from scalecal.encoders.record import Preprocessing
 from scalecal.engines.local import cores
-from scalecal.features.readers import read_rows
+from scalecal.features.image_rows import read_rows
 
 if TYPE_CHECKING:
     import torch

@@ -148,13 +148,11 @@ class LostProcess(Exception):
 class DecodingProcess:
     """One decoding process, as seen by the one thread that uses it; arguments as in `decode_rows`."""
 
-    def __init__(
-        self, preprocess: Preprocessing | None, strict: bool, *, resize: bool = True
-    ) -> None:
+    def __init__(self, preprocess: Preprocessing | None, strict: bool) -> None:
         settings = {(m, name): getattr(import_module(m), name) for m, name in _PILLOW_SETTINGS}
         # Quiet unless the user asked for warnings: 16 processes would say everything 16 times.
         warnings = [part for option in ("ignore", *sys.warnoptions) for part in ("-W", option)]
-        command = [sys.executable, "-P", *warnings, "-m", "scalecal.features.readers"]
+        command = [sys.executable, "-P", *warnings, "-m", "scalecal.features.image_rows"]
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         one = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
         self._process = subprocess.Popen(
@@ -171,19 +169,14 @@ class DecodingProcess:
         self._is_ready = False
         _widen(self._answers.fileno())
         with contextlib.suppress(BrokenPipeError):  # noticed when `ready` is called
-            self._send((settings, preprocess, strict, resize))
+            self._send((settings, preprocess, strict))
 
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
-
-    def ready(self, wait: float = 0.0) -> bool:
-        """Tell whether the process has started, after at most `wait` seconds."""
+    def ready(self) -> bool:
+        """Tell whether the process has started."""
         if not self._is_ready:
             poll = select.poll()
             poll.register(self._answers, select.POLLIN)
-            if not poll.poll(1000 * wait):
+            if not poll.poll(0):
                 return False
             if self._answers.read(1) != _READY:
                 raise self._loss()
@@ -237,10 +230,11 @@ class DecodingProcess:
 
 def _widen(pipe: int) -> None:
     """Let a pipe hold more, where the system lets us."""
-    with contextlib.suppress(ImportError, OSError):
+    if sys.platform == "linux":
         import fcntl
 
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _write(pipe: int, data: Any) -> None:
@@ -249,15 +243,13 @@ def _write(pipe: int, data: Any) -> None:
         rest = rest[os.write(pipe, rest) :]
 
 
-def _answer(
-    pipe: int, source: FileSource, preprocess: Preprocessing | None, strict: bool, resize: bool
-) -> None:
+def _answer(pipe: int, source: FileSource, preprocess: Preprocessing | None, strict: bool) -> None:
     images: list[UInt8] = []
     unread: list[Unread] = []
     error: Exception | None = None
     try:
         rows = range(len(source))
-        images, unread = decode_rows(source.read_one, rows, preprocess, strict, resize=resize)
+        images, unread = decode_rows(source.read_one, rows, preprocess, strict, resize=False)
     except Exception as raised:
         from scalecal.engines.local import sendable
 
@@ -288,15 +280,15 @@ _THREADS_SUFFICE = 4
 _ROWS_PER_PROCESS = 128
 
 
-class Readers:
+class RowPool:
     """Read rows of an image set, several ranges at a time; a context manager.
 
     With many workers and many image files, every thread has a process that decodes for it (see
-    `scalecal.features.readers`). The thread reads by itself until its process has
+    `scalecal.features.image_rows`). The thread reads by itself until its process has
     started, and again if the process is lost: who decodes changes the speed, never the result.
 
-    `workers` ranges are read at the same time, about `rows` rows in all; `preprocess`, `strict` and
-    `resize` as in `decode_rows`.
+    `workers` ranges are read at the same time, about `rows` rows in all; `preprocess` and `strict` as in
+    `decode_rows`, without resizing.
     """
 
     def __init__(
@@ -307,16 +299,14 @@ class Readers:
         rows: int,
         preprocess: Preprocessing | None = None,
         strict: bool = False,
-        resize: bool = True,
     ) -> None:
         self._images, self._preprocess, self._strict = images, preprocess, strict
-        self._resize = resize
         self._source = _files(images, workers, rows)
         self._own = threading.local()
         self._processes: list[DecodingProcess] = []
-        self._pool = ThreadPoolExecutor(workers, "reader", initializer=self._begin)
+        self._pool = ThreadPoolExecutor(workers, "rows", initializer=self._begin)
 
-    def __enter__(self) -> Readers:
+    def __enter__(self) -> RowPool:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -335,7 +325,7 @@ class Readers:
         if self._source is None:
             return
         try:
-            self._own.process = DecodingProcess(self._preprocess, self._strict, resize=self._resize)
+            self._own.process = DecodingProcess(self._preprocess, self._strict)
         except OSError as error:
             _warn(f"a decoding process could not be started ({error})")
         else:
@@ -353,8 +343,7 @@ class Readers:
             except LostProcess as loss:
                 self._own.process = None
                 _warn(str(loss))
-        how = self._preprocess, self._strict
-        return read_rows(self._images, start, stop, *how, resize=self._resize)
+        return read_rows(self._images, start, stop, self._preprocess, self._strict, resize=False)
 
 
 def _files(images: ImageSet, workers: int, rows: int) -> FileSource | None:

@@ -20,9 +20,9 @@ from scalecal.datasets.decoding import ImageError
 from scalecal.datasets.image_sets import ImageSet
 from scalecal.datasets.image_sources import FileSource
 from scalecal.encoders import Preprocessing
-from scalecal.features import encoding, readers
+from scalecal.features import encoding, image_rows
 from scalecal.features.encoding import EncodingOptions, _gather, encode_shards
-from scalecal.features.readers import DecodingProcess, LostProcess, Piece, Readers, read_rows
+from scalecal.features.image_rows import DecodingProcess, LostProcess, Piece, RowPool, read_rows
 from scalecal.io.feature_store import Skipped
 from tests.features.made import open_tiles, tiny_encoder, write_tiles
 
@@ -52,14 +52,21 @@ def in_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DecodingProce
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             made.append(self)
-            assert self.ready(wait=60)
+            wait_for(self)
 
-    monkeypatch.setattr(readers, "_THREADS_SUFFICE", 0)
-    monkeypatch.setattr(readers, "_ROWS_PER_PROCESS", 1)
-    monkeypatch.setattr(readers, "DecodingProcess", Ready)
+    monkeypatch.setattr(image_rows, "_THREADS_SUFFICE", 0)
+    monkeypatch.setattr(image_rows, "_ROWS_PER_PROCESS", 1)
+    monkeypatch.setattr(image_rows, "DecodingProcess", Ready)
     yield made
     for process in made:
-        assert not alive(process.pid)
+        assert not alive(process._process.pid)
+
+
+def wait_for(process: DecodingProcess) -> None:
+    end = time.monotonic() + 60
+    while not process.ready():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def alive(pid: int) -> bool:
@@ -70,7 +77,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-def all_pieces(pool: Readers, n: int, together: int = 4) -> tuple[list[Any], list[Skipped]]:
+def all_pieces(pool: RowPool, n: int, together: int = 4) -> tuple[list[Any], list[Skipped]]:
     futures = [pool.submit(a, min(a + together, n)) for a in range(0, n, together)]
     pieces = [future.result() for future in futures]
     return [i for p in pieces for i in p.images], [s for p in pieces for s in p.skipped]
@@ -80,9 +87,9 @@ def all_pieces(pool: Readers, n: int, together: int = 4) -> tuple[list[Any], lis
 def test_processes_give_what_threads_give(
     images: ImageSet, in_processes: list[DecodingProcess], preprocess: Preprocessing | None
 ) -> None:
-    expected = read_rows(images, 0, 23, preprocess, strict=False)
+    expected = read_rows(images, 0, 23, preprocess, strict=False, resize=False)
     assert [s.row for s in expected.skipped] == [3, 9, 10, 17]
-    with Readers(images, 2, rows=23, preprocess=preprocess) as pool:
+    with RowPool(images, 2, rows=23, preprocess=preprocess) as pool:
         found, skipped = all_pieces(pool, 23)
     assert in_processes
     assert skipped == expected.skipped
@@ -92,12 +99,11 @@ def test_processes_give_what_threads_give(
 
 
 @pytest.mark.parametrize("limit", [1, 1 << 31])
-@pytest.mark.parametrize("exact", [False, True])
 def test_embeddings_do_not_depend_on_who_decodes(
-    images: ImageSet, monkeypatch: pytest.MonkeyPatch, exact: bool, limit: int, request: Any
+    images: ImageSet, monkeypatch: pytest.MonkeyPatch, limit: int, request: Any
 ) -> None:
     def embed(workers: int) -> tuple[np.ndarray, list[Skipped]]:
-        options = EncodingOptions("cpu:0", "fp32", 5, exact=exact)
+        options = EncodingOptions("cpu:0", "fp32", 5)
         ranges = [(0, 12), (12, 23)]
         shards = list(encode_shards(images, ranges, tiny_encoder(), options, workers=workers))
         return np.concatenate([s.features for s in shards]), [k for s in shards for k in s.skipped]
@@ -130,7 +136,7 @@ def test_a_run_left_in_the_middle_ends_its_processes(
     options = EncodingOptions("cpu:0", "fp32", 2)
     run = encode_shards(images, [(0, 2), (2, 23)], tiny_encoder(), options, workers=2)
     next(run)
-    assert any(alive(process.pid) for process in in_processes)
+    assert any(alive(process._process.pid) for process in in_processes)
     run.close()
 
 
@@ -138,9 +144,9 @@ def test_a_lost_process_costs_speed_alone(
     images: ImageSet, in_processes: list[DecodingProcess]
 ) -> None:
     expected = read_rows(images, 0, 23, None, strict=False)
-    with Readers(images, 1, rows=23) as pool:
+    with RowPool(images, 1, rows=23) as pool:
         all_pieces(pool, 4)
-        os.kill(in_processes[0].pid, signal.SIGKILL)
+        os.kill(in_processes[0]._process.pid, signal.SIGKILL)
         with pytest.warns(RuntimeWarning, match=r"ended with code -9; its share is decoded by a"):
             found, skipped = all_pieces(pool, 23)
     assert skipped == expected.skipped
@@ -150,10 +156,10 @@ def test_a_lost_process_costs_speed_alone(
 def test_a_process_that_cannot_start(
     images: ImageSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(readers, "_THREADS_SUFFICE", 0)
+    monkeypatch.setattr(image_rows, "_THREADS_SUFFICE", 0)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     with (
-        Readers(images, 1, rows=1000) as pool,
+        RowPool(images, 1, rows=1000) as pool,
         pytest.warns(RuntimeWarning, match="could not be started"),
     ):
         found, _ = all_pieces(pool, 3)
@@ -163,22 +169,22 @@ def test_a_process_that_cannot_start(
 def test_until_its_process_is_ready_a_thread_reads_itself(
     images: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_THREADS_SUFFICE", 0)
+    monkeypatch.setattr(image_rows, "_THREADS_SUFFICE", 0)
     monkeypatch.setattr(DecodingProcess, "ready", lambda _: False)
-    with Readers(images, 1, rows=1000) as pool:
+    with RowPool(images, 1, rows=1000) as pool:
         found, _ = all_pieces(pool, 3)
     assert len(found) == 3
 
 
 def test_few_rows_archives_and_unknown_sets_are_read_by_threads(images: ImageSet) -> None:
-    assert readers._files(images, 16, 16 * 128) is images.source
-    assert readers._files(images, 16, 16 * 128 - 1) is None
-    assert readers._files(images, 4, 10**6) is None
+    assert image_rows._files(images, 16, 16 * 128) is images.source
+    assert image_rows._files(images, 16, 16 * 128 - 1) is None
+    assert image_rows._files(images, 4, 10**6) is None
 
     class Own:
         kind = "files"
 
-    assert readers._files(Own(), 16, 10**6) is None  # type: ignore[arg-type]
+    assert image_rows._files(Own(), 16, 10**6) is None  # type: ignore[arg-type]
 
 
 def test_pillows_settings_reach_the_process(
@@ -189,7 +195,7 @@ def test_pillows_settings_reach_the_process(
     cut = source.take(np.array([3]))
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     process = DecodingProcess(None, strict=False)
-    assert process.ready(wait=60)
+    wait_for(process)
     pixels, unread = process.read(cut)
     process.close()
     assert unread == []
@@ -208,7 +214,7 @@ class Faulty:
 
 def test_errors_of_the_program_are_raised_and_survived(images: ImageSet) -> None:
     process = DecodingProcess(None, strict=False)
-    assert process.ready(wait=60)
+    wait_for(process)
     with pytest.raises(RuntimeError, match="out of memory"):
         process.read(Faulty())  # type: ignore[arg-type]
     pixels, _ = process.read(images.source.take(np.array([0])))
@@ -227,7 +233,7 @@ class Talkative(FileSource):
 def test_what_a_library_prints_is_not_taken_for_pixels(images: ImageSet) -> None:
     assert isinstance(images.source, FileSource)
     process = DecodingProcess(None, strict=False)
-    assert process.ready(wait=60)
+    wait_for(process)
     pixels, _ = process.read(Talkative(images.source.root, images.source.paths[:1]))
     np.testing.assert_array_equal(pixels[0], images.read_one(0))
     process.close()
@@ -237,12 +243,12 @@ def test_a_process_that_ends_at_its_start_is_lost(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "executable", "/bin/false")
     process = DecodingProcess(None, strict=False)
     with pytest.raises(LostProcess, match="ended with code 1"):
-        process.ready(wait=60)
+        wait_for(process)
 
 
 def test_neither_torch_nor_pandas_is_imported() -> None:
     code = (
-        "import sys, scalecal.features.readers, scalecal.datasets.image_sources\n"
+        "import sys, scalecal.features.image_rows, scalecal.datasets.image_sources\n"
         "assert not {'torch', 'pandas', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -250,11 +256,11 @@ def test_neither_torch_nor_pandas_is_imported() -> None:
 
 def test_killed_caller_leaves_no_process() -> None:
     code = (
-        "from scalecal.features.readers import DecodingProcess\n"
+        "from scalecal.features.image_rows import DecodingProcess\n"
         "import time\n"
         "p = DecodingProcess(None, False)\n"
-        "assert p.ready(60)\n"
-        "print(p.pid, flush=True)\n"
+        "while not p.ready(): time.sleep(0.01)\n"
+        "print(p._process.pid, flush=True)\n"
         "time.sleep(60)"
     )
     caller = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -274,13 +280,13 @@ INTERRUPTED = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background
 from scalecal.datasets import open_dataset
-from scalecal.features import readers
-readers._THREADS_SUFFICE, readers._ROWS_PER_PROCESS = 0, 1
+from scalecal.features import image_rows
+image_rows._THREADS_SUFFICE, image_rows._ROWS_PER_PROCESS = 0, 1
 images = open_dataset("folder:" + sys.argv[1])
-with readers.Readers(images, 2, rows=23) as pool:
+with image_rows.RowPool(images, 2, rows=23) as pool:
     for row in range(20):
         pool.submit(row, row + 1).result()
-    print(*(process.pid for process in pool._processes), flush=True)
+    print(*(process._process.pid for process in pool._processes), flush=True)
     while True:
         pool.submit(0, 3).result()
 """
@@ -379,8 +385,8 @@ def test_large_images_are_read_one_batch_at_a_time(
 ) -> None:
     images = open_tiles(write_tiles(tmp_path, 8, ((16, 16),)))
     asked: list[int] = []
-    submit = Readers.submit
-    monkeypatch.setattr(Readers, "submit", lambda s, a, b: (asked.append(a), submit(s, a, b))[1])
+    submit = RowPool.submit
+    monkeypatch.setattr(RowPool, "submit", lambda s, a, b: (asked.append(a), submit(s, a, b))[1])
 
     def ahead_after_two(limit: int) -> int:
         monkeypatch.setattr(encoding, "_BYTES_AHEAD", limit)
