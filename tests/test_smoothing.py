@@ -46,7 +46,6 @@ def test_piecewise_is_the_printed_formula_for_odd_panels(n_raters, omega):
     expected = [printed_piecewise(n, n_raters, 2, omega) for n in range(n_raters + 1)]
     votes = range(n_raters + 1)
     np.testing.assert_allclose(piecewise(votes, n_raters, omega), expected, atol=1e-15)
-    np.testing.assert_allclose(piecewise(votes, n_raters, omega, form="paper"), expected)
 
 
 def test_piecewise_closes_the_hole_for_even_panels():
@@ -59,29 +58,6 @@ def test_piecewise_closes_the_hole_for_even_panels():
 def test_one_reader_is_the_hard_label():
     assert piecewise([0, 1], 1).tolist() == [0, 1]
     assert piecewise([0, 1], 1, n_classes=5).tolist() == [0, 1]
-    assert piecewise([0, 1], 1, symmetric=True).tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("n_raters", [2, 4, 10])
-def test_the_printed_form_raises_where_it_leaves_the_unit_interval(n_raters):
-    with pytest.raises(InputError, match=r'printed piecewise formula.*form="closed"'):
-        piecewise(range(n_raters + 1), n_raters, form="paper")
-
-
-def test_the_printed_form_answers_where_it_stays_inside():
-    np.testing.assert_allclose(piecewise([0, 1, 2], 4, form="paper"), [0, 0.4, 0.5])
-
-
-@given(panels, st.floats(0, 0.5))
-def test_symmetric_labels_of_the_two_classes_add_up(n_raters, omega):
-    label = piecewise(range(n_raters + 1), n_raters, omega, symmetric=True)
-    np.testing.assert_allclose(label + label[::-1], 1)
-    assert (np.diff(label) >= 0).all()
-
-
-def test_symmetric_needs_two_classes():
-    with pytest.raises(InputError, match="two classes, got 3"):
-        piecewise([1], 3, n_classes=3, symmetric=True)
 
 
 def test_linear_and_nonlinear_formulas():
@@ -155,9 +131,8 @@ def test_soft_labels_refuse_unread_cases_and_unknown_names():
 
 def test_vanilla_targets():
     np.testing.assert_allclose(vanilla([0, 1]), [0.05, 0.95])
-    np.testing.assert_allclose(vanilla([0, 1], spread="others"), [0.1, 0.9])
-    three = vanilla([0, 2], 0.3, n_classes=3, spread="others")
-    np.testing.assert_allclose(three, [[0.7, 0.15, 0.15], [0.15, 0.15, 0.7]])
+    three = vanilla([0, 2], 0.3, n_classes=3)
+    np.testing.assert_allclose(three, [[0.8, 0.1, 0.1], [0.1, 0.1, 0.8]])
     np.testing.assert_allclose(vanilla(np.eye(3)[[0, 2]], 0.3, n_classes=3).sum(axis=1), 1)
     np.testing.assert_allclose(vanilla([0.2], 0.0), [0.2])
 
@@ -174,7 +149,7 @@ def test_confidence_is_the_piecewise_limit_of_a_large_panel():
         (lambda: linear([1], 3, -0.1), "alpha must lie"),
         (lambda: nonlinear([1], 3, 0.0), "phi must be"),
         (lambda: vanilla([1], 2.0), "epsilon must lie"),
-        (lambda: piecewise([1], 3, form="print"), "form must be one of"),
+        (lambda: confidence([0.5], form="print"), "form must be one of"),
         (lambda: confidence([[0.5, 0.5]]), "1-d"),
     ],
 )

@@ -75,8 +75,6 @@ def piecewise(
     omega: float = 0.4,
     *,
     n_classes: int = 2,
-    form: Literal["closed", "paper"] = "closed",
-    symmetric: bool = False,
 ) -> Float:
     r"""Piecewise agreement-aware smoothing (Wei et al., 2022).
 
@@ -103,11 +101,6 @@ def piecewise(
         How far smoothing goes, in [0, 1]; the function is monotone up to 0.5.
     n_classes : int
         Number of classes readers could choose from.
-    form : {"closed", "paper"}
-        "paper" is the printed formula, and raises where that leaves [0, 1] or is undefined.
-    symmetric : bool
-        Make the two classes' labels add up to one, h(n) + h(N - n) = 1, by averaging h(n) with
-        1 - h(N - n). As published h(3) + h(4) = 0.9 for seven readers. Two classes only.
 
     Returns
     -------
@@ -118,51 +111,22 @@ def piecewise(
     --------
     >>> piecewise(range(8), 7).round(3).tolist()
     [0.0, 0.133, 0.267, 0.4, 0.5, 0.733, 0.867, 1.0]
-    >>> piecewise(range(8), 7, symmetric=True).round(3).tolist()
-    [0.0, 0.133, 0.267, 0.45, 0.55, 0.733, 0.867, 1.0]
     >>> piecewise(range(5), 4).round(3).tolist()
     [0.0, 0.4, 0.5, 0.8, 1.0]
-    >>> piecewise(range(5), 4, form="paper")
-    Traceback (most recent call last):
-        ...
-    scalecal.checks.InputError: the printed piecewise formula gives 1.4 for 4 of 4 readers ...
     """
     omega = check_unit(omega, "omega")
     n_classes = check_count(n_classes, "n_classes", "classes", least=2)
-    check_choice(form, ("closed", "paper"), "form")
-    check_choice(symmetric, (True, False), "symmetric")
     count, panel = _check_votes(votes, n_raters)
-    if symmetric and n_classes != 2:
-        raise InputError(f"symmetric piecewise smoothing needs two classes, got {n_classes}")
-    label = _piecewise(count, panel, omega, n_classes, paper=form == "paper")
-    if form == "paper":
-        bad = ~((label >= 0.0) & (label <= 1.0 + 1e-12))
-        if bad.any():
-            raise InputError(
-                f"the printed piecewise formula gives {label[bad][0]:.3g} for "
-                f"{count[bad][0]:g} of {panel[bad][0]:g} readers and {n_classes} classes, "
-                'which is not a probability. Use form="closed".'
-            )
-    if symmetric:
-        other = _piecewise(panel - count, panel, omega, n_classes, paper=form == "paper")
-        label = 0.5 * (label + 1.0 - other)
-    return np.clip(label, 0.0, 1.0)
-
-
-def _piecewise(count: Float, panel: Float, omega: float, n_classes: int, *, paper: bool) -> Float:
     least = np.ceil(panel / n_classes)
-    below = least - 1.0
-    above = below if paper else panel - least
     with np.errstate(divide="ignore", invalid="ignore"):
-        upper = (1.0 - omega) + omega * (count - least) / above
-        if not paper:  # the same, but exactly 1 where all readers agree
-            upper = 1.0 - omega * (panel - count) / above
-        lower = omega * count / below
-    if not paper:
-        lower = np.where(below == 0.0, 0.0, lower)
+        # Written from above, so that it is exactly 1 where all readers agree.
+        upper = 1.0 - omega * (panel - count) / (panel - least)
+        lower = omega * count / (least - 1.0)
+    lower = np.where(least == 1.0, 0.0, lower)
     label = np.where(count > least, upper, np.where(count == least, 0.5, lower))
     # A panel of one leaves nothing to smooth: its vote is the label.
-    return label if paper else np.where(panel == 1.0, count, label)
+    label = np.where(panel == 1.0, count, label)
+    return np.clip(label, 0.0, 1.0)
 
 
 def linear(
@@ -225,9 +189,10 @@ def vanilla(
     epsilon: float = 0.1,
     *,
     n_classes: int = 2,
-    spread: Literal["all", "others"] = "all",
 ) -> Float:
     r"""Uniform label smoothing (Szegedy et al., 2016), the same for every case.
+
+    The targets are :math:`(1 - \epsilon) y + \epsilon / C`, .95 and .05 for two classes.
 
     Parameters
     ----------
@@ -237,9 +202,6 @@ def vanilla(
         Mass taken from the label, in [0, 1].
     n_classes : int
         Number of classes C.
-    spread : {"all", "others"}
-        Over which classes the mass is spread: all of them, :math:`(1 - \epsilon) y + \epsilon / C`
-        (targets .95 / .05 for two classes), or the other ones (.9 / .1).
 
     Returns
     -------
@@ -250,18 +212,12 @@ def vanilla(
     --------
     >>> vanilla([0, 1]).round(3).tolist()
     [0.05, 0.95]
-    >>> vanilla([0, 1], spread="others").round(3).tolist()
-    [0.1, 0.9]
     >>> vanilla([2], n_classes=3).round(3).tolist()
     [[0.033, 0.033, 0.933]]
     """
     epsilon = check_unit(epsilon, "epsilon")
     n_classes = check_count(n_classes, "n_classes", "classes", least=2)
-    check_choice(spread, ("all", "others"), "spread")
-    target = check_targets(y, n_classes)
-    if spread == "all":
-        return (1.0 - epsilon) * target + epsilon / n_classes
-    return (1.0 - epsilon) * target + epsilon * (1.0 - target) / (n_classes - 1)
+    return (1.0 - epsilon) * check_targets(y, n_classes) + epsilon / n_classes
 
 
 def confidence(
@@ -326,7 +282,9 @@ _TAKES_CLASSES = (piecewise, linear)
 
 def as_smoothing(smoothing: str | Smoothing) -> Smoothing:
     """Return a smoothing function from its name in `SMOOTHINGS`, or as it is."""
-    return smoothing if callable(smoothing) else lookup(smoothing, SMOOTHINGS, "smoothing")
+    if callable(smoothing):
+        return smoothing
+    return lookup(smoothing, SMOOTHINGS, "smoothing")
 
 
 def soft_labels(

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from scalecal.checks import InputError
-from scalecal.datasets import simulate, simulate_paper, true_calibration_error
+from scalecal.datasets import simulate, simulate_paper
 from scalecal.datasets.simulated import vote_counts
 
 
@@ -176,24 +176,6 @@ def test_selection_makes_the_perfect_model_look_overconfident_on_low_agreement()
     assert y[sharp].mean() == pytest.approx(data.vote_probability[low][sharp].mean(), abs=0.03)
 
 
-def test_true_error_is_what_the_ece_of_many_labels_tends_to():
-    data = simulate(200_000, dim=2, unexplained=0.0, seed=3)
-    q = data.label_probability
-    p = sigmoid(1.5 * np.log(q / (1 - q)))
-    bin_of = np.minimum((p * 15).astype(int), 14)
-    seen = sum(abs((p - data.y)[bin_of == b].sum()) for b in range(15)) / len(p)
-    assert true_calibration_error(p, q) == pytest.approx(seen, abs=0.003)
-    assert true_calibration_error(p, q) <= true_calibration_error(p, q, n_bins=None) + 1e-15
-
-
-def test_true_error_of_a_shift_and_of_many_classes():
-    assert true_calibration_error([0.1, 0.5], [0.2, 0.4], n_bins=1) == pytest.approx(0.0)
-    assert true_calibration_error([0.1, 1.0], [0.2, 0.9]) == pytest.approx(0.1)
-    p = np.array([[0.2, 0.3, 0.5]])
-    q = np.array([[0.3, 0.3, 0.4]])
-    assert true_calibration_error(p, q) == pytest.approx(0.2 / 3)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -217,8 +199,6 @@ def test_bad_knobs_are_named(arguments, message):
         simulate(**arguments)
 
 
-def test_truth_of_another_shape_is_refused():
-    with pytest.raises(InputError, match="same number"):
-        true_calibration_error([0.1, 0.2], [0.1])
+def test_a_vote_count_has_a_law_for_two_classes_only():
     with pytest.raises(InputError, match="two classes"):
         simulate(10, n_classes=3).model.vote_distribution_at(np.zeros((1, 3)))

@@ -11,6 +11,7 @@ from scalecal import cli
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
 from scalecal.inference.paired import paired_t
+from scalecal.metrics import ece
 from studies import simulation
 from studies.simulation import (
     AIM,
@@ -28,6 +29,7 @@ from studies.simulation import (
     page,
     score_against_truth,
     summarise,
+    true_calibration_error,
     write_study,
 )
 
@@ -107,6 +109,14 @@ def test_scores_are_what_ever_more_labels_tend_to():
     drawn = -np.where(y, np.log(probs), np.log1p(-probs)).mean()
     assert scores["label_nll"] == pytest.approx(drawn, abs=0.002)
     assert scores["vote_distance"] == pytest.approx(np.abs(probs - vote).mean())
+
+
+def test_true_error_is_what_the_ece_of_many_labels_tends_to():
+    data = simulate(200_000, dim=2, unexplained=0.0, seed=3)
+    q = data.label_probability
+    p = q**1.5 / (q**1.5 + (1 - q) ** 1.5)
+    assert true_calibration_error(p, q) == pytest.approx(ece(data.y, p), abs=0.003)
+    assert true_calibration_error(p, q) <= np.abs(p - q).mean() + 1e-15
 
 
 def test_files_are_written_and_hold_every_score(written):

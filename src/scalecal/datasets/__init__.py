@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         SimulatedCases,
         simulate,
         simulate_paper,
-        true_calibration_error,
     )
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "open_dataset",
     "simulate",
     "simulate_paper",
-    "true_calibration_error",
 ]
 
 _HOME = {

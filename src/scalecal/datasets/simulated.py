@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
@@ -38,8 +38,6 @@ from scalecal.checks import (
     check_choice,
     check_number,
     check_positive_int,
-    check_probs,
-    check_same_length,
     check_unit,
 )
 from scalecal.limits import check_count, check_limit
@@ -330,7 +328,7 @@ def simulate(
 
     Examples
     --------
-    >>> from scalecal.datasets import simulate, true_calibration_error
+    >>> from scalecal.datasets import simulate
     >>> data = simulate(2000, auc=0.9, seed=0)
     >>> data.X.shape, int(data.votes.max())
     ((2000, 64), 7)
@@ -339,10 +337,8 @@ def simulate(
     a known amount:
 
     >>> q = data.label_probability
-    >>> true_calibration_error(q, q)
-    0.0
     >>> sharper = q**1.5 / (q**1.5 + (1 - q) ** 1.5)
-    >>> round(true_calibration_error(sharper, q), 3)
+    >>> round(float(np.abs(sharper - q).mean()), 3)
     0.051
     """
     n, dim = check_positive_int(n, "n"), check_positive_int(dim, "dim")
@@ -414,43 +410,6 @@ def simulate_paper(
         n_train=_PAPER_TRAIN,
         seed=seed,
     )
-
-
-def true_calibration_error(probs: ArrayLike, truth: ArrayLike, *, n_bins: int | None = 15) -> float:
-    """Calibration error of predictions whose true probabilities are known: no label noise in it.
-
-    With q the truth given the features, ``sum_b |sum_{i in b} (p_i - q_i)| / N`` over equal-width bins
-    of p: the paper's ECE with every label replaced by its expectation, which the ECE of ever more
-    cases tends to. For (n, C) predictions the mean over classes.
-
-    Parameters
-    ----------
-    probs : array of shape (n,) or (n, C)
-        Predictions.
-    truth : array of the same shape
-        For example `SimulatedCases.label_probability`.
-    n_bins : int or None
-        None: no bins, mean of ``|p - q|``. That is the calibration error only where p separates cases
-        as finely as q does; elsewhere it also counts what the model does not see.
-
-    Examples
-    --------
-    >>> true_calibration_error([0.25, 0.75], [0.5, 0.75], n_bins=None)
-    0.125
-    """
-    p, q = check_probs(probs), check_probs(truth, "truth")
-    check_same_length(probs=p, truth=q)
-    if p.shape != q.shape:
-        raise InputError(f"probs has shape {p.shape} but truth has shape {q.shape}")
-    columns = [(p, q)] if p.ndim == 1 else list(zip(p.T, q.T, strict=True))
-    if n_bins is None:
-        return float(np.mean([np.abs(a - b).mean() for a, b in columns]))
-    n_bins = check_count(n_bins, "n_bins", "bins")
-    errors = []
-    for a, b in columns:
-        bin_of = np.minimum((a * n_bins).astype(np.int64), n_bins - 1)
-        errors.append(np.abs(np.bincount(bin_of, a - b, n_bins)).sum() / len(a))
-    return float(np.mean(errors))
 
 
 def _make_model(
