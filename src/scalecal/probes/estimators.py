@@ -51,12 +51,14 @@ from scalecal.panel import (
 )
 from scalecal.probes.fitting import (
     CHUNK_ROWS,
-    FEWEST_TO_HOLD_OUT,
+    MIN_TO_HOLD_OUT,
     CrossFit,
     Job,
     Trained,
     fit_many,
     linear_logits,
+    n_columns,
+    predicted,
     probabilities,
     with_label,
 )
@@ -242,7 +244,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("rho needs the panel's size: give n_raters, the readers per label")
         about_readers = not (votes is None and kappa is None and self.rho is None)
         total = len(codes) if weights is None else float(weights.sum())
-        by_labels = self._calibrates_labels and total >= FEWEST_TO_HOLD_OUT
+        by_labels = self._calibrates_labels and total >= MIN_TO_HOLD_OUT
         if not (about_readers or by_labels):
             calibrator = None
         if counts is not None and calibrator is None and not job.recipe.needs_votes:
@@ -462,8 +464,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Embeddings.
         """
         logits = self.decision_function(X)
-        number = (logits > 0).astype(int) if logits.ndim == 1 else logits.argmax(axis=1)
-        return np.asarray(self.classes_[number])
+        return np.asarray(self.classes_[predicted(logits)])
 
     def save(self, folder: str | Path) -> None:
         """Write ``probe.safetensors`` (arrays) and ``probe.json`` (all else), both or neither.
@@ -557,7 +558,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_weights(self) -> None:
         """Fail where weights that were read do not fit the classes or are not finite."""
         check_positive_int(self.n_features_in_, "n_features_in_")
-        columns = 1 if len(self.classes_) == 2 else len(self.classes_)
+        columns = n_columns(len(self.classes_))
         shapes = {"coef_": (columns, self.n_features_in_), "intercept_": (columns,)}
         for name, shape in shapes.items():
             values = getattr(self, name)

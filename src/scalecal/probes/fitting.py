@@ -27,15 +27,11 @@ from scalecal.solvers.problem import same_content
 from scalecal.splits import folds, hold_out
 from scalecal.synthesis import SynthesisPlan, plan
 
-FEWEST_TO_HOLD_OUT = 50
+MIN_TO_HOLD_OUT = 50
 """Total weight below which nothing is held out: a validation part of four cases decides nothing."""
 CHUNK_ROWS = 8192
-TRAINING_LIMITS = (
-    "batch_size",
-    "max_epochs",
-    "min_steps",
-    "patience",
-)  # probes trained together share them
+TRAINING_LIMITS = ("batch_size", "max_epochs", "min_steps", "patience")
+"""What probes that are trained together share."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,6 +76,13 @@ class Job:
     validation: Int | None = None
     validation_y: Int | None = None
 
+    @property
+    def case_weights(self) -> Float:
+        """Weight of each case: `weights`, or ones."""
+        if self.weights is None:
+            return np.ones(len(self.rows))
+        return self.weights
+
 
 @dataclass(frozen=True, eq=False)
 class Trained:
@@ -123,29 +126,38 @@ def linear_logits(
     >>> linear_logits(np.eye(2), np.array([[3.0, -1.0]]), np.array([0.5]))
     array([ 3.5, -0.5])
     """
-    n = len(X) if rows is None else len(rows)
+    n = len(X)
+    if rows is not None:
+        n = len(rows)
     out = np.empty((n, len(coef)))
-    weights: Any = None
     for start in range(0, n, CHUNK_ROWS):
         block = slice(start, min(start + CHUNK_ROWS, n))
+        chosen: Int | slice = block
+        if rows is not None:
+            chosen = rows[block]
         # Rows in several files are no array; each chunk of them is one.
-        data = Matrix(_rows(X, block if rows is None else rows[block]))
-        part = data.X if data.X.dtype == data.dtype else data.xp.astype(data.X, data.dtype)
-        weights = data.array(coef.T) if weights is None else weights
-        product = part @ weights
+        data = Matrix(_rows(X, chosen))
+        part = data.X
+        if part.dtype != data.dtype:
+            part = data.xp.astype(part, data.dtype)
+        product = part @ data.array(coef.T)
         if unit:
             length = data.xp.sqrt(data.xp.sum(part * part, axis=1))[:, None]
             product = product / data.xp.where(length > 0, length, data.xp.ones_like(length))
         out[block] = to_host(product)
     out += intercept
-    return out[:, 0] if len(coef) == 1 else out
+    if len(coef) == 1:
+        return out[:, 0]
+    return out
 
 
 def _rows(X: Any, rows: Int | slice) -> Any:
     """Some rows of a numpy array, a torch tensor, or rows kept in several files."""
     if isinstance(X, np.ndarray) or not array_api_compat.is_array_api_obj(X):
         return np.asarray(X[rows])
-    return X[rows] if isinstance(rows, slice) else X[Matrix(X).index(rows)]
+    if isinstance(rows, slice):
+        return X[rows]
+    return X[Matrix(X).index(rows)]
 
 
 def host_rows(X: Any, rows: Int) -> Float:
@@ -166,6 +178,13 @@ def probabilities(logits: Float) -> Float:
         return np.asarray(softmax(logits, axis=1))
     positive = expit(logits)
     return np.column_stack([expit(-logits), positive])
+
+
+def predicted(logits: Float) -> Int:
+    """Number of the most probable class of each case, of logits (n,) or (n, C)."""
+    if logits.ndim == 2:
+        return np.asarray(logits.argmax(axis=1))
+    return (logits > 0).astype(np.int64)
 
 
 def class_weights(
@@ -307,10 +326,14 @@ class CrossFit:
         InputError
             Where a class has so few cases (or groups) that some part would be trained without it.
         """
-        present = np.arange(len(job.rows)) if job.weights is None else np.flatnonzero(job.weights)
+        present = np.flatnonzero(job.case_weights)
         y = job.y[present]
-        groups = None if job.groups is None else np.asarray(job.groups)[present]
-        units = np.arange(len(present)) if groups is None else groups
+        groups, units, what = None, present, "cases"
+        size = f"{len(present)} cases"
+        if job.groups is not None:
+            groups = units = np.asarray(job.groups)[present]
+            n, what = len(np.unique(groups)), "groups"
+            size += f" in {n} group{'s' * (n > 1)}"
         fewest = min(len(np.unique(units[y == c])) for c in np.unique(y))
         k = min(N_FOLDS, fewest)
         fold = np.full(len(job.rows), -1)
@@ -320,18 +343,17 @@ class CrossFit:
                 fold[present] = folds(y, k, groups=groups, seed=job.seed)
         jobs = [_without(job, (fold == j) | (fold < 0)) for j in range(k)]
         if k < 2 or any(len(np.unique(part.y)) < len(np.unique(y)) for part in jobs):
-            n, what = len(np.unique(units)), "cases" if groups is None else "groups"
-            among = "" if groups is None else f" in {n} group{'s' * (n > 1)}"
             raise InputError(
-                f"{len(present)} cases{among} are too few to calibrate on out-of-sample logits: with part "
+                f"{size} are too few to calibrate on out-of-sample logits: with part "
                 f"of the {what} held out every class must be left, and the rarest class has {fewest} of them"
             )
         return cls(job, jobs, fold)
 
     def logits(self, X: Any, trained: Sequence[Trained]) -> Float:
         """Out-of-sample logits of the job's cases, in their order; NaN for cases of weight 0."""
-        columns = () if self.job.n_classes == 2 else (self.job.n_classes,)
-        out = np.full((len(self.fold), *columns), np.nan)
+        out = np.full((len(self.fold), n_columns(self.job.n_classes)), np.nan)
+        if self.job.n_classes == 2:
+            out = out[:, 0]
         for j, probe in enumerate(trained):
             here = self.fold == j
             out[here] = probe.logits(X, self.job.rows[here])
@@ -355,7 +377,7 @@ class _Prepared:
     recipe: Recipe
     rows: Int
     y: Int
-    weights: Float | None
+    weights: Float
     validation_weights: Float | None
     train: Int  # positions among the job's cases
     held: Int | None
@@ -386,21 +408,29 @@ def _prepare_all(jobs: Sequence[Job]) -> list[_Prepared]:
 def _prepare(job: Job) -> _Prepared:
     """Hold out a job's validation part."""
     recipe = job.recipe
+    weights = job.case_weights
     # A case of weight 0 is absent: it must not be held out or become an anchor either.
-    present = np.arange(len(job.rows)) if job.weights is None else np.flatnonzero(job.weights)
+    present = np.flatnonzero(weights)
     seeds = np.random.SeedSequence(job.seed).generate_state(4).astype(np.int64)
     train_part, held = present, None
-    total = len(present) if job.weights is None else float(job.weights.sum())
-    if job.validation is None and recipe.validation_share > 0 and total >= FEWEST_TO_HOLD_OUT:
+    validation, validation_y, validation_weights = job.validation, job.validation_y, None
+    if validation_y is not None:
+        validation_weights = np.ones(len(validation_y))
+    elif recipe.validation_share > 0 and weights.sum() >= MIN_TO_HOLD_OUT:
         stratified = recipe.validation == "stratified"
+        groups = None
+        if stratified and job.groups is not None:
+            groups = job.groups[present]
         kept, out = hold_out(
             job.y[present],
             share=recipe.validation_share,
-            groups=job.groups[present] if stratified and job.groups is not None else None,
+            groups=groups,
             stratify=stratified,
             seed=int(seeds[0]),
         )
         train_part, held = present[kept], present[out]
+        validation, validation_y = job.rows[held], job.y[held]
+        validation_weights = weights[held]
     y = job.y[train_part]
     present_classes = np.unique(y)
     if len(present_classes) < 2:
@@ -408,40 +438,25 @@ def _prepare(job: Job) -> _Prepared:
             f"the training cases hold one class only (class number {present_classes[0]}): a probe needs at "
             "least two. Give more cases, or another split."
         )
-    each = class_weights(
-        job.class_weight,
-        job.y[present],
-        job.n_classes,
-        None if job.weights is None else job.weights[present],
-    )
-    validation_y = job.validation_y if held is None else job.y[held]
+    train_weights = weights[train_part]
+    each = class_weights(job.class_weight, job.y[present], job.n_classes, weights[present])
+    if each is not None:
+        train_weights = train_weights * each[y]
+        if validation_y is not None and validation_weights is not None:
+            validation_weights = validation_weights * each[validation_y]
     return _Prepared(
         job=job,
         recipe=recipe,
         rows=job.rows[train_part],
         y=y,
-        weights=_case_weights(job.weights, train_part, y, each),
-        validation_weights=(
-            None
-            if validation_y is None
-            else _case_weights(None if held is None else job.weights, held, validation_y, each)
-        ),
+        weights=train_weights,
+        validation_weights=validation_weights,
         train=train_part,
         held=held,
-        validation=job.validation if held is None else job.rows[held],
+        validation=validation,
         validation_y=validation_y,
         seeds=seeds,
     )
-
-
-def _case_weights(
-    weights: Float | None, part: Int | None, y: Int, each: Float | None
-) -> Float | None:
-    """Weights of a part of the cases, times those of their classes; None: all alike."""
-    own = None if weights is None or part is None else weights[part]
-    if each is None:
-        return own
-    return each[y] if own is None else own * each[y]
 
 
 class _Shared:
@@ -492,10 +507,13 @@ class _Shared:
             calls.setdefault(key, []).append(i)
         fits: dict[int, Fit] = {}
         for (own, *limits), members in calls.items():
+            X_validation = self.X_validation
+            if own:
+                X_validation = None
             solved = train(
                 self.X,
                 [built[i][0] for i in members],
-                X_validation=None if own else self.X_validation,
+                X_validation=X_validation,
                 memory=self.memory,
                 advance=partial(lambda n, share: count(n * share), len(members)),
                 **dict(zip(TRAINING_LIMITS, limits, strict=True)),
@@ -515,23 +533,22 @@ class _Shared:
         rows, weights = part.rows, part.weights
         goal = targets[part.train]
         if recipe.union:
-            rows, goal = np.tile(rows, 2), np.concatenate([plain[part.train], goal])
-            weights = None if weights is None else np.tile(weights, 2)
+            rows, weights = np.tile(rows, 2), np.tile(weights, 2)
+            goal = np.concatenate([plain[part.train], goal])
         synthetic = None
         if recipe.synthesis is not None and first is not None:
             synthetic = self._plan(part, first)
         validation_targets = None
-        if part.validation is not None and part.validation_y is not None:
-            own = recipe.stop_on == "targets" and part.held is not None
-            validation_targets = (
-                targets[part.held] if own else _onehot(part.validation_y, job.n_classes)
-            )
+        if part.held is not None and recipe.stop_on == "targets":
+            validation_targets = targets[part.held]
+        elif part.validation_y is not None:
+            validation_targets = _onehot(part.validation_y, job.n_classes)
         task = Task(
             rows=rows,
             targets=goal,
             validation=part.validation,
             validation_targets=validation_targets,
-            validation_weights=None if validation_targets is None else part.validation_weights,
+            validation_weights=part.validation_weights,
             weights=weights,
             mixtures=synthetic,
             initial=self._initial(part, first),
@@ -544,19 +561,20 @@ class _Shared:
         )
         return task, synthetic
 
-    def _scaling(self, rows: Int, weights: Float | None, name: str) -> Scaling:
+    def _scaling(self, rows: Int, weights: Float, name: str) -> Scaling:
         """How rows are scaled, from the training rows alone."""
         if name == "none":
             return Scaling()
         if name == "l2":
             return Scaling(unit=True)
-        share = np.ones(len(rows)) if weights is None else weights
-        total = float(share.sum())
+        total = float(weights.sum())
         if name == "rms":
-            squares = float(share @ self.row_sums[1][rows])
+            squares = float(weights @ self.row_sums[1][rows])
             root = float(np.sqrt(squares / (total * self.X.shape[1])))
-            return Scaling(scale=root if root > 0 else 1.0)
-        parts = partial(_parts, self.X, rows, share)
+            if root == 0:
+                return Scaling()
+            return Scaling(scale=root)
+        parts = partial(_parts, self.X, rows, weights)
         mean = np.sum([w @ part for part, w in parts()], axis=0) / total
         square = np.sum([w @ np.square(part - mean) for part, w in parts()], axis=0)
         deviation = np.sqrt(square / total)
@@ -567,7 +585,9 @@ class _Shared:
     def _targets(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float]:
         """Given and smoothed targets of all of a job's cases."""
         job, recipe = part.job, part.recipe
-        plain = _onehot(job.y, job.n_classes) if job.targets is None else job.targets
+        plain = job.targets
+        if plain is None:
+            plain = _onehot(job.y, job.n_classes)
         options = dict(recipe.smoothing_options or {})
         if recipe.smoothing is None:
             return plain, plain
@@ -588,15 +608,13 @@ class _Shared:
     def _plan(self, part: _Prepared, first: Trained) -> SynthesisPlan:
         """Plan synthetic cases, and number their rows as in the matrix."""
         options = dict(part.recipe.synthesis or {})
-        rows, y, weights = part.rows, part.y, part.weights
-        mass = options.get("mass")  # `plan` checks it, but takes it as a share of distinct rows
+        rows, y = part.rows, part.y
         logits = self._first_logits(first, rows)
         if part.recipe.distinct_anchors:
             distinct = _distinct(self.X, self.row_sums[0][rows], rows, y)
             rows, y, logits = rows[distinct], y[distinct], logits[distinct]
         if options.get("anchors", "confident") == "confident":
-            guess = (logits > 0).astype(np.int64) if logits.ndim == 1 else logits.argmax(axis=1)
-            unlearnt = np.setdiff1d(y, y[guess == y])
+            unlearnt = np.setdiff1d(y, y[predicted(logits) == y])
             if len(unlearnt):
                 warnings.warn(
                     f"the first probe gets no case of class number {unlearnt[0]} right: anchors are "
@@ -608,18 +626,21 @@ class _Shared:
         synthetic = plan(y, logits, seed=int(part.seeds[3]), **options)
         if part.recipe.shuffled:
             synthetic = synthetic.shuffled(int(part.seeds[3]))
-        total = len(part.rows) if weights is None else float(weights.sum())
+        weight = synthetic.weight
+        if options.get("mass") is not None:
+            # A share of all cases' weight; `plan` has checked it, but knows distinct cases only.
+            weight = float(options["mass"]) * float(part.weights.sum()) / len(synthetic)
         return replace(
             synthetic,
             first=rows[synthetic.first],
             second=rows[synthetic.second],
             anchors={c: rows[index] for c, index in synthetic.anchors.items()},
-            weight=synthetic.weight if mass is None else float(mass) * total / len(synthetic),
+            weight=weight,
         )
 
     def _initial(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float] | None:
         """Initial weights for scaled rows; None for zeros."""
-        d, c = self.X.shape[1], 1 if part.job.n_classes == 2 else part.job.n_classes
+        d, c = self.X.shape[1], n_columns(part.job.n_classes)
         if part.recipe.warm_start and first is not None:
             return first.fit.weights, first.fit.intercept
         if part.recipe.initial == "zero":
@@ -634,13 +655,16 @@ def _trained(part: _Prepared, task: Task, fit: Fit, synthetic: SynthesisPlan | N
     coef, intercept = task.scaling.unscale(
         fit.weights.astype(np.float64), fit.intercept.astype(np.float64)
     )
+    validation = None
+    if part.held is not None:
+        validation = part.validation
     return Trained(
         coef=coef,
         intercept=intercept,
         unit=task.scaling.unit,
         fit=fit,
         rows=part.rows,
-        validation=part.validation if part.held is not None else None,
+        validation=validation,
         plan=synthetic,
     )
 
@@ -657,7 +681,16 @@ def with_label(counts: Int, y: Int) -> Int:
 
 def _onehot(y: Int, n_classes: int) -> Float:
     """Hard labels as targets: (n,) for two classes, (n, C) for more."""
-    return y.astype(np.float64) if n_classes == 2 else np.eye(n_classes)[y]
+    if n_classes == 2:
+        return y.astype(np.float64)
+    return np.eye(n_classes)[y]
+
+
+def n_columns(n_classes: int) -> int:
+    """Columns of a probe's weights: one for two classes, one per class for more."""
+    if n_classes == 2:
+        return 1
+    return n_classes
 
 
 def _parts(X: Any, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:

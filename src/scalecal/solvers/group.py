@@ -217,7 +217,8 @@ def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]
         if rows is None:
             source, rows, own = data, mine[0].rows, [t.weights for t in mine]
         weights = None
-        if any(each is not None for each in own):
+        # Equal weights change nothing, and an array of them is as large as all losses.
+        if any(each is not None and (each != each[0]).any() for each in own):
             raw = np.stack([np.ones(len(rows)) if each is None else each for each in own])
             weights = data.array(raw / raw.mean(axis=1, keepdims=True))
         index = source.index(rows)
