@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, logit, ndtr, rel_entr
 from scipy.stats import binomtest, chi2, ncx2
 
-from scalecal.checks import Float, InputError, as_rng, check_choice, check_list, check_unit
+from scalecal.checks import Float, InputError, as_rng, check_list, check_unit
 from scalecal.datasets.simulated import simulate
 from scalecal.inference.units import NORMAL_95
 from scalecal.limits import check_count
@@ -30,19 +30,11 @@ from scalecal.panel import (
     reader_logit,
     vote_log_pmf,
 )
-from scalecal.votes import strata
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ERRORS", "Plan", "VotePlan", "plan", "plan_votes"]
-
-ERRORS: dict[str, Callable[[Float, float], Float]] = {
-    "overconfident": lambda z, g: z * np.exp(g),
-    "underconfident": lambda z, g: z * np.exp(-g),
-    "shifted": lambda z, g: z + g,
-}
-"""Kinds of calibration error: how true logits z are bent by an amount g >= 0."""
+__all__ = ["Plan", "VotePlan", "plan", "plan_votes"]
 
 _SCORES = np.linspace(-5.5, 5.5, 2201)  # scores at which the truth is tabulated
 _GRID = np.geomspace(0.4, 2.5, 7)  # studies simulated, around the size theory expects
@@ -111,16 +103,15 @@ class _Stratum(NamedTuple):
 def plan(
     excess: float = 0.05,
     *,
-    stratum_share: float | None = 0.17,
+    stratum_share: float = 0.17,
     power: float = 0.8,
     n_raters: Sequence[int] = (3, 5, 7),
     n_cases: Sequence[int] | None = None,
     level: float = 0.05,
-    error: Literal["overconfident", "underconfident", "shifted"] = "overconfident",
     n_simulations: int = 400,
     seed: int | np.random.Generator | None = 0,
 ) -> Plan:
-    """Find how many cases, read by how many readers, detect a calibration error of size `excess`.
+    """Find how many cases, read by how many readers, detect over-confidence of size `excess`.
 
     By Cox's test, the strongest on few cases; cases and readers are those of `simulate`.
 
@@ -128,11 +119,11 @@ def plan(
     ----------
     excess : float
         True calibration error of the model in the stratum: the mean of abs(p - q), q the label's
-        true probability given the features (beyond what selection does, see Notes).
-    stratum_share : float or None
+        true probability given the features. The model's logits are the true ones times what gives
+        this error.
+    stratum_share : float
         Share of the cases in the stratum: the hardest by the features, those whose label is
-        nearest to a coin toss. None: the panel's own low-agreement stratum, whose share follows
-        from the readers (column ``stratum_share`` of the answer); odd panels only.
+        nearest to a coin toss.
     power : float
         Desired power: the chance that the test rejects.
     n_raters : sequence of int
@@ -142,8 +133,6 @@ def plan(
         expects to be needed.
     level : float
         Level of the test in this stratum (divide it by the number of strata for Holm's first step).
-    error : {"overconfident", "underconfident", "shifted"}
-        How predictions are wrong: true logits stretched, shrunk or shifted, by what makes `excess`.
     n_simulations : int
         Studies per row.
     seed : int, Generator or None
@@ -151,14 +140,8 @@ def plan(
 
     Notes
     -----
-    More readers change three things. The label of the *same* case gets less noisy, since
-    P(Bin(m, P) > m/2) is nearer to 0 or 1 than P, so each case is more informative. An agreement stratum
-    gets another share: one reader short of changing sides is common among three readers and rare
-    among seven. And in such a stratum labels were selected by the very votes that made them: even
-    a calibrated model looks over-confident there. With ``stratum_share=None`` the simulated audit
-    knows that effect exactly: predictions p are compared after the map p -> P(label = 1 | low
-    agreement) that holds for a calibrated model, `excess` is the mean error left, and the power is
-    the most that an audit allowing for selection can have.
+    With more readers the label of the same case gets less noisy, since P(Bin(m, P) > m/2) is nearer to
+    0 or 1 than P, so each case is more informative.
 
     The needed number of cases comes from a fit to all rows of one panel: Cox's statistic has the
     non-central chi-square law with 2 degrees of freedom, whose non-centrality is proportional to n
@@ -183,11 +166,10 @@ def plan(
             raise InputError(f"{name} must lie strictly between 0 and 1, got {value:g}")
     if power <= level:
         raise InputError(f"power must exceed the level {level:g}, got {power:g}")
-    check_choice(error, ERRORS, "error")
     n_simulations = check_count(n_simulations, "n_simulations", "resamples", least=20)
     rng = as_rng(seed)
     panels = [check_count(m, "n_raters", "readers") for m in check_list(n_raters, "n_raters")]
-    parts = {m: _stratum(m, stratum_share, excess, error) for m in panels}
+    parts = {m: _stratum(m, stratum_share, excess) for m in panels}
     if n_cases is None:
         expected = [_expected_cases(part, level, power) for part in parts.values()]
         sizes = _round_sizes(min(expected), max(expected))
@@ -207,44 +189,27 @@ def plan(
             for m, rows in table.groupby("n_raters", sort=False)
         ]
     )
-    where = (
-        "the low-agreement stratum"
-        if stratum_share is None
-        else f"{100 * stratum_share:.0f} % of cases"
-    )
     title = (
-        f"Detecting a calibration error of {excess:g} ({error}) in {where}: "
+        f"Detecting a calibration error of {excess:g} (overconfident) in "
+        f"{100 * stratum_share:.0f} % of cases: "
         f"Cox's test at level {level:g}, {n_simulations} simulated studies per line"
     )
     return Plan(table, needed, float(power), title)
 
 
-def _stratum(m: int, share: float | None, excess: float, error: str) -> _Stratum:
-    """Tabulate a panel's stratum and predictions that are wrong by `excess` in it."""
+def _stratum(m: int, share: float, excess: float) -> _Stratum:
+    """Tabulate a panel's stratum and predictions that are over-confident by `excess` in it."""
+    if not check_unit(share, "stratum_share") > 0.0:
+        raise InputError("stratum_share must be above 0")
     model = simulate(1, dim=1, n_raters=m).model
-    law = model.vote_distribution_at(_SCORES)
-    q = _inside(model.label_probability_at(_SCORES))
+    truth = _inside(model.label_probability_at(_SCORES))
     density = np.exp(-0.5 * _SCORES**2)
-    if share is None:
-        if m < 2:
-            raise InputError("one reader has no agreement: give stratum_share, or more readers")
-        if m % 2 == 0:
-            raise InputError(
-                f"low agreement among {m} readers is an even split, whose label is a coin toss: "
-                "give stratum_share, or an odd number of readers"
-            )
-        inside, truth = _low_agreement(law, m)
-    else:
-        if not check_unit(share, "stratum_share") > 0.0:
-            raise InputError("stratum_share must be above 0")
-        inside, truth = _hardest(q, share), q
-    mass = density * inside
+    mass = density * _hardest(truth, share)
     weights = mass / mass.sum()
-    z, z_truth = logit(q), logit(truth)
+    z = logit(truth)
 
     def claim(g: float) -> Float:
-        bent = ERRORS[error](z, g)
-        return np.asarray(expit(np.interp(bent, z, z_truth) if share is None else bent))
+        return np.asarray(expit(z * np.exp(g)))
 
     def off(g: float) -> float:
         return float(weights @ np.abs(claim(g) - truth)) - excess
@@ -252,7 +217,7 @@ def _stratum(m: int, share: float | None, excess: float, error: str) -> _Stratum
     most = off(6.0) + excess
     if most <= excess:
         raise InputError(
-            f"a model can be {error} by at most {most:.3f} in this stratum of {m} readers, "
+            f"a model can be overconfident by at most {most:.3f} in this stratum of {m} readers, "
             f"got excess {excess:g}: ask for less"
         )
     bent = claim(float(brentq(off, 0.0, 6.0, xtol=1e-10)))
@@ -274,14 +239,6 @@ def _hardest(q: Float, share: float) -> Float:
     step = _SCORES[1] - _SCORES[0]
     # The cells at both borders count in part, so that the share is exact.
     return np.asarray(np.clip((reach - np.abs(_SCORES - middle)) / step + 0.5, 0.0, 1.0))
-
-
-def _low_agreement(law: Float, m: int) -> tuple[Float, Float]:
-    """P(low agreement | score), and P(label = 1 | score, low agreement), for odd m."""
-    votes = np.arange(m + 1)
-    low = strata(votes, m) == "low"
-    inside = law[:, low].sum(axis=1)
-    return inside, _inside(law[:, low & (2 * votes > m)].sum(axis=1) / inside)
 
 
 def _expected_cases(part: _Stratum, level: float, power: float) -> float:

@@ -141,12 +141,11 @@ def test_the_papers_set_up():
     assert (data.y == (data.votes >= 4)).all()
 
 
-def test_the_truth_holds_for_new_features_and_any_scale_of_noise():
-    data = simulate(50, dim=6, noise=5.0)
+def test_the_truth_holds_for_new_features():
+    data = simulate(50, dim=6)
     np.testing.assert_allclose(
         data.model.label_probability(data.X), data.label_probability, atol=1e-12
     )
-    assert np.std(data.X) > 3.0
 
 
 def test_same_seed_same_bytes_and_groups_stay_whole():
@@ -185,7 +184,6 @@ def test_selection_makes_the_perfect_model_look_overconfident_on_low_agreement()
         ({"auc": 0.99, "unexplained": 0.2}, "the most that can be had"),
         ({"auc": 0.5}, "auc must lie between"),
         ({"spread": 0.0}, "spread must be"),
-        ({"noise": -1.0}, "noise must be"),
         ({"prevalence": 0.0}, "strictly between 0 and 1"),
         ({"readers": "tired"}, "must be one of"),
         ({"n_classes": 3, "auc": 0.9}, "for two classes"),

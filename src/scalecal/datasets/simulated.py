@@ -36,7 +36,6 @@ from scalecal.checks import (
     as_rng,
     check_above,
     check_choice,
-    check_number,
     check_positive_int,
     check_unit,
 )
@@ -270,7 +269,6 @@ def simulate(
     auc: float | None = None,
     unexplained: float = 0.05,
     prevalence: float | None = None,
-    noise: float = 1.0,
     readers: Literal["alike", "unequal"] = "alike",
     correlation: float = 0.0,
     n_train: int | None = None,
@@ -305,8 +303,6 @@ def simulate(
         Share of the vote logit's variance that the features do not show, in [0, 1).
     prevalence : float, optional
         Share of class 1 among labels (two classes). Default: classes equally frequent.
-    noise : float
-        Standard deviation of the nuisance directions; the informative one has 1.
     readers : {"alike", "unequal"}
         Unequal readers differ in bias (normal, sd 0.7 on the logit) and acuity (log-normal slope,
         sd 0.3). Two classes only.
@@ -356,10 +352,8 @@ def simulate(
         correlation=correlation,
         rng=rng,
     )
-    if check_number(noise, "noise", "be a number >= 0") < 0.0:
-        raise InputError(f"noise must be a number >= 0, got {noise}")
     groups = _draw_groups(n, n_groups, rng)
-    X = _draw_features(groups, model.directions, noise, rng)
+    X = _draw_features(groups, dim, rng)
     vote_probability, votes = _draw_votes(model, model.scores(X), rng)
     counts = votes if votes.ndim == 2 else np.column_stack([model.n_raters - votes, votes])
     cases = Cases(
@@ -489,15 +483,14 @@ def _draw_groups(n: int, n_groups: int | None, rng: np.random.Generator) -> Int:
     return np.sort(np.concatenate([np.arange(n_groups), extra]))
 
 
-def _draw_features(groups: Int, directions: Float, noise: float, rng: np.random.Generator) -> Float:
-    """Embeddings with standard normal scores along `directions`, nuisance across them."""
-    n, dim = len(groups), directions.shape[0]
+def _draw_features(groups: Int, dim: int, rng: np.random.Generator) -> Float:
+    """Embeddings, standard normal in every direction; cases of a group have a part in common."""
+    n = len(groups)
     x = rng.standard_normal((n, dim))
     if groups[-1] + 1 < n:
         centre = rng.standard_normal((groups[-1] + 1, dim))
         x = np.sqrt(1.0 - _GROUP_SHARE) * x + np.sqrt(_GROUP_SHARE) * centre[groups]
-    along = x @ directions
-    return np.asarray(noise * x + (1.0 - noise) * along @ directions.T)
+    return x
 
 
 def _draw_votes(model: ReaderModel, t: Float, rng: np.random.Generator) -> tuple[Float, Int]:
