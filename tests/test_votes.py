@@ -102,7 +102,7 @@ def test_majority_policies():
 )
 def test_bad_votes_are_named(votes, n_raters, message):
     with pytest.raises(InputError, match=message):
-        v.agreement(votes, n_raters)
+        v.strata(votes, n_raters)
 
 
 def slow_fleiss(counts):

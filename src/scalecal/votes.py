@@ -29,7 +29,6 @@ __all__ = [
     "STRATA",
     "TIES",
     "Majority",
-    "agreement",
     "check_sides",
     "clear_majority",
     "fleiss_kappa",
@@ -216,17 +215,6 @@ def tied_error(tied: NDArray[np.bool_], where: str) -> InputError:
         f"{int(tied.sum())} of {len(tied)} cases are tied ({where}). "
         "Choose what a tie means: ties= (--ties) 'first', 'last', 'random' or 'drop'"
     )
-
-
-def agreement(votes: ArrayLike, n_raters: ArrayLike | None = None) -> Int:
-    """Number of readers who voted with the majority (half of them in an even split).
-
-    Examples
-    --------
-    >>> agreement([0, 3, 4, 7], 7).tolist()
-    [7, 4, 4, 7]
-    """
-    return np.asarray(check_counts(votes, n_raters).max(axis=1))
 
 
 def strata(votes: ArrayLike, n_raters: ArrayLike | None = None) -> NDArray[np.str_]:

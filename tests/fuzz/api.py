@@ -204,7 +204,6 @@ def _targets() -> dict[str, Callable[..., Any]]:
         if inspect.isfunction(getattr(metrics, name))
     }
     for name in (
-        "agreement",
         "fleiss_kappa",
         "krippendorff_alpha",
         "majority",

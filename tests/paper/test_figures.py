@@ -5,15 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.paper_figures import (
     FIGURES,
     MARKS,
     STRATUM_MARKS,
-    spread_labels,
     write_figures,
 )
 from scalecal.paper.premise import Embeddings
@@ -120,16 +117,3 @@ def test_interpolates_are_those_of_the_synthesis():
     reference = {tuple(np.round(row, 9)) for row in planned.interpolate(data.X)}
     assert {tuple(np.round(row, 9)) for row in made} == reference
     assert sorted(set(np.round(share, 9))) == pytest.approx(np.arange(1, 7) / 7)
-
-
-@given(st.lists(st.floats(-5, 5), min_size=1, max_size=20), st.floats(0.01, 1))
-@settings(max_examples=50, deadline=None)
-def test_labels_are_spread_and_keep_their_order(values, least):
-    places = np.array(values)
-    spread = spread_labels(places, least)
-    gaps = np.diff(np.sort(spread))
-    assert (gaps >= least - 1e-9).all()
-    order = np.argsort(places, kind="stable")
-    assert (np.diff(spread[order]) > 0).all()
-    if len(values) == 1:
-        assert spread[0] == values[0]

@@ -102,7 +102,7 @@ def test_processes_are_used_where_they_pay_and_have_room(monkeypatch):
     assert worth_spreading(few) == 6, "no more than there are tasks"
     assert worth_spreading(many) == 16
     assert worth_spreading(dict.fromkeys(sources, 0)) == 1, "nothing is left to train"
-    monkeypatch.setattr(reproduction, "_memory", lambda: 10 * 4 * 400 * 5)
+    monkeypatch.setattr(reproduction, "LIMITS", {"memory": 10 * 4 * 400 * 5})
     assert worth_spreading(many) == 5, "half the memory holds five"
     monkeypatch.setattr(reproduction, "cores", lambda: 1)
     assert worth_spreading(many) == 1

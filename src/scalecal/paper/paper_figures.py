@@ -118,23 +118,6 @@ def legend_above(axis: Axes, handles: Sequence[Any], labels: Sequence[str], colu
     )
 
 
-def spread_labels(values: Float, least: float) -> Float:
-    """Move places apart until neighbours are at least `least` apart, as little as can be.
-
-    Examples
-    --------
-    >>> spread_labels(np.array([0.0, 0.1, 5.0]), 1.0).round(2).tolist()
-    [-0.45, 0.55, 5.0]
-    """
-    from sklearn.isotonic import isotonic_regression
-
-    order = np.argsort(values, kind="stable")
-    steps = least * np.arange(len(values))
-    out = np.empty(len(values))
-    out[order] = isotonic_regression(values[order] - steps) + steps
-    return out
-
-
 # ---- encoders, methods and anchors side by side
 
 _MAIN = ("none", "temperature", "vanilla-ls", "real-piecewise", "scale")
@@ -259,22 +242,17 @@ def figure_sensitivity(evidence: Evidence) -> Figure:
         mark, dashes = SMOOTHING_MARKS[smoothing]
         places = [ticks.index(k) for k in names]
         axis.plot(places, values, ls=dashes, lw=1.3, label=smoothing, **mark.options())
-    levels = {}
     for method, line in (("none", "--"), ("real-piecewise", ":")):
         having = evidence.encoders(dataset, "none", method)
-        by_seed = drawn.averaged(having, method, "low").by_seed if having else {}
+        if not having:
+            continue
+        by_seed = drawn.averaged(having, method, "low").by_seed
         same = [value for seed, value in by_seed.items() if seed in swept]
         if same:
-            levels[method] = float(np.mean(same))
-            axis.axhline(levels[method], color=MARKS[method].colour, ls=line, lw=1.4)
-    top = max(1.05 * axis.get_ylim()[1], 1e-3)
-    axis.set_ylim(0, top)
+            colour, label = MARKS[method].colour, method_label(method)
+            axis.axhline(float(np.mean(same)), color=colour, ls=line, lw=1.4, label=label)
+    axis.set_ylim(0, max(1.05 * axis.get_ylim()[1], 1e-3))
     axis.set_xlim(-0.3, len(ticks) - 0.7)
-    heights = spread_labels(np.array(list(levels.values())), 0.06 * top)
-    for method, place in zip(levels, heights.tolist(), strict=True):
-        axis.text(
-            len(ticks) - 0.62, place, method_label(method), va="center", fontsize=8, color=INK
-        )
     axis.set_xticks(range(len(ticks)), ticks)
     axis.set_xlabel(f"anchors per class, K ({len(swept)} seed{'s' * (len(swept) > 1)})")
     axis.set_ylabel(f"low-agreement ECE on {dataset}")

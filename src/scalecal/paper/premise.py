@@ -142,7 +142,7 @@ def read_anchors(folder: str | Path) -> Embeddings | None:
         )
 
 
-def _bootstrap(statistic: Callable[[Float], float], n: int, n_resamples: int = 500) -> Float:
+def _bootstrap(statistic: Callable[[Float], float], n: int, n_resamples: int) -> Float:
     """A statistic of weighted cases on resamples of the n cases."""
     rng = np.random.default_rng(0)
     drawn = [
@@ -154,36 +154,25 @@ def _bootstrap(statistic: Callable[[Float], float], n: int, n_resamples: int = 5
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """A number that the premise is judged by, of `n` real cases, with its bootstrap over cases."""
+    """A number that the premise is judged by, of `n` real cases, with its bootstrap over cases.
+
+    `more` is what a reader should know beside it.
+    """
 
     value: float
     samples: Float
     n: int
+    more: str = ""
 
-    def interval(self, outside: float = 0.05) -> tuple[float, float]:
+    def interval(self, outside: float) -> tuple[float, float]:
         """Interval that the number is outside of in a share `outside` of the samples, half each way."""
         return interval(self.samples, 1 - outside)
 
     @property
     def text(self) -> str:
-        """The number with its 95 % interval."""
-        low, high = self.interval()
-        return f"{self.value:+.2f} ({low:+.2f} to {high:+.2f})"
-
-
-@dataclass(frozen=True, eq=False)
-class AxisCheck(Checked):
-    """Rank correlation of votes with position on the anchor axis.
-
-    `value` is what remains inside the classes; `overall` includes the label's part.
-    """
-
-    overall: float
-
-    @property
-    def text(self) -> str:
-        """The correlation within classes with its interval, and the overall one."""
-        return f"{super().text}, {self.overall:+.2f} overall"
+        """The number with its 95 % interval, and `more`."""
+        low, high = self.interval(0.05)
+        return f"{self.value:+.2f} ({low:+.2f} to {high:+.2f}){self.more}"
 
 
 def _within(ranks: Float, y: Int, weight: Float) -> Float:
@@ -198,7 +187,7 @@ def _correlation(a: Float, b: Float, weight: Float) -> float:
     return float((weight * a * b).sum() / scale) if scale > 0 else float("nan")
 
 
-def check_axis(data: Embeddings, *, n_resamples: int = 500) -> AxisCheck:
+def check_axis(data: Embeddings, *, n_resamples: int = 500) -> Checked:
     """Check whether votes follow the position between the anchors, without the anchors themselves.
 
     Spearman's correlation of the vote share with `Embeddings.position`, over all cases and within classes:
@@ -223,7 +212,7 @@ def check_axis(data: Embeddings, *, n_resamples: int = 500) -> AxisCheck:
     label = check_labels(np.asarray(data.y).astype(np.int64))[kept]
     n = len(t)
     if n < 3:
-        return AxisCheck(float("nan"), np.full(1, np.nan), n, float("nan"))
+        return Checked(float("nan"), np.full(1, np.nan), n)
     one = np.ones(n)
     a, b = rankdata(t), rankdata(share)
     overall = _correlation(a - a.mean(), b - b.mean(), one)
@@ -237,36 +226,15 @@ def check_axis(data: Embeddings, *, n_resamples: int = 500) -> AxisCheck:
             _within(inner_a, label, weight), _within(inner_b, label, weight), weight
         )
 
-    return AxisCheck(within(one), _bootstrap(within, n, n_resamples), n, overall)
+    return Checked(within(one), _bootstrap(within, n, n_resamples), n, f", {overall:+.2f} overall")
 
 
-@dataclass(frozen=True, eq=False)
-class NeighbourCheck(Checked):
-    """Vote share of the real cases nearest to each interpolate, against the share it stands for.
-
-    `value` is the slope of the neighbours' vote share on the interpolate's own (1: they agree; 0: it
-    says nothing). `levels` and `shares` are its means by level; `disagreement` the neighbours' mean
-    4 f (1 - f) there: near zero in the middle means that clear cases of both kinds are mixed, not that
-    the neighbours are hard cases.
-    """
-
-    levels: Float
-    shares: Float
-    disagreement: Float
-
-    @property
-    def text(self) -> str:
-        """The slope with its interval, and how contested the neighbours are."""
-        middle = float(self.disagreement[len(self.levels) // 2])
-        ends = float((self.disagreement[0] + self.disagreement[-1]) / 2)
-        return (
-            f"{super().text}; neighbours' disagreement {middle:.2f} in the middle, "
-            f"{ends:.2f} at the ends"
-        )
-
-
-def check_neighbours(data: Embeddings, *, n_resamples: int = 500) -> NeighbourCheck:
+def check_neighbours(data: Embeddings, *, n_resamples: int = 500) -> Checked:
     """Check whether the real cases next to an interpolate are as contested as it is said to be.
+
+    The number is the slope of the neighbours' vote share on the interpolate's own (1: they agree; 0: it
+    says nothing). Beside it stands the neighbours' mean disagreement 4 f (1 - f): near zero in the middle
+    means that clear cases of both kinds are mixed, not that the neighbours are hard cases.
 
     All pairs of anchors at the levels k / n_raters; the `NEIGHBOURS` nearest by Euclidean distance
     among the cases with votes that are no anchors.
@@ -275,10 +243,8 @@ def check_neighbours(data: Embeddings, *, n_resamples: int = 500) -> NeighbourCh
 
     kept, share = data.voted
     n = len(share)
-    levels = np.arange(1, data.n_raters) / data.n_raters
     if n < NEIGHBOURS:
-        empty = np.full(len(levels), np.nan)
-        return NeighbourCheck(float("nan"), np.full(1, np.nan), n, levels, empty, empty)
+        return Checked(float("nan"), np.full(1, np.nan), n)
     made, level = data.interpolates()
     search = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(as_float(data.X, "X")[kept])
     near: NDArray[np.int64] = search.kneighbors(made, return_distance=False)
@@ -293,10 +259,12 @@ def check_neighbours(data: Embeddings, *, n_resamples: int = 500) -> NeighbourCh
         return float(x @ mean / (x @ x))
 
     code = np.rint(level * data.n_raters).astype(np.int64) - 1
-    means, disagreement = (
-        np.bincount(code, values[near].mean(axis=1)) / np.bincount(code)
-        for values in (share, 4 * share * (1 - share))
-    )
-    return NeighbourCheck(
-        slope(np.ones(n)), _bootstrap(slope, n, n_resamples), n, levels, means, disagreement
+    disagreement = (4 * share * (1 - share))[near].mean(axis=1)
+    by_level = np.bincount(code, disagreement) / np.bincount(code)
+    middle, ends = by_level[len(by_level) // 2], (by_level[0] + by_level[-1]) / 2
+    return Checked(
+        slope(np.ones(n)),
+        _bootstrap(slope, n, n_resamples),
+        n,
+        f"; neighbours' disagreement {middle:.2f} in the middle, {ends:.2f} at the ends",
     )

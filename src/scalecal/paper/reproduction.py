@@ -7,7 +7,6 @@ continues where it was. Tables, figures and claims are made from what is on disk
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 import warnings
@@ -33,6 +32,7 @@ from scalecal.io.store import (
     write_csv,
     write_json,
 )
+from scalecal.limits import LIMITS
 from scalecal.paper.evidence import ENSEMBLE, Evidence, contradiction, ensemble
 from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
 from scalecal.paper.printed import SMOOTHINGS
@@ -531,12 +531,4 @@ def worth_spreading(left: Mapping[Source, int], preset: str | None = None) -> in
     if seconds < WORTH_SECONDS or cores() == 1:
         return 1
     largest = max(4 * rows * width for rows, width, _ in map(_shape, work))
-    return max(1, min(cores(), sum(work.values()), int(MEMORY_SHARE * _memory() / largest)))
-
-
-def _memory() -> int:
-    """Bytes of memory of this machine; where it does not tell, little."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError):
-        return 4 << 30
+    return max(1, min(cores(), sum(work.values()), int(MEMORY_SHARE * LIMITS["memory"] / largest)))
