@@ -1,11 +1,8 @@
-"""Encoders by specification: files, timm, transformers and open_clip."""
+"""Encoders by specification: timm, transformers and open_clip."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +14,7 @@ timm = pytest.importorskip("timm")
 from safetensors.torch import save_file  # noqa: E402
 
 from scalecal.checks import InputError  # noqa: E402
-from scalecal.encoders import get_encoder, load_encoder, weights_here  # noqa: E402
-
-OPTIONS = "?size=32&mean=0.5&std=0.5"
+from scalecal.encoders import get_encoder, load_encoder  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -30,144 +25,10 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return cache
 
 
-class Small(torch.nn.Module):  # type: ignore[misc]
-    """Three channel means of an affine picture, then a projection to five."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = torch.nn.Conv2d(3, 4, 3, stride=2)
-        self.out = torch.nn.Linear(4, 5)
-
-    def forward(self, images: Any) -> Any:
-        return self.out(self.conv(images).relu().mean((2, 3)))
-
-
-@pytest.fixture
-def small() -> Small:
-    torch.manual_seed(0)
-    return Small().eval()
-
-
-def write_torchscript(model: Any, path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch advises torch.export
-        torch.jit.trace(model, torch.zeros(2, 3, 32, 32)).save(str(path))
-
-
-def write_export(model: Any, path: Path) -> None:
-    batch = torch.export.Dim("batch", min=1, max=64)
-    example = (torch.zeros(2, 3, 32, 32),)
-    program = torch.export.export(model, example, dynamic_shapes={"images": {0: batch}})
-    torch.export.save(program, path)
-
-
-def write_onnx(model: Any, path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    from onnx import TensorProto, helper, numpy_helper
-
-    state = {k: v.numpy() for k, v in model.state_dict().items()}
-    nodes = [
-        helper.make_node("Conv", ["x", "conv.weight", "conv.bias"], ["c"], strides=[2, 2]),
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("GlobalAveragePool", ["r"], ["g"]),
-        helper.make_node("Flatten", ["g"], ["f"]),
-        helper.make_node("Gemm", ["f", "out.weight", "out.bias"], ["y"], transB=1),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 32, 32])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])],
-        [numpy_helper.from_array(value, key) for key, value in state.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, path)
-
-
-WRITERS = {"model.pt": write_torchscript, "model.pt2": write_export, "model.onnx": write_onnx}
-
-
-@pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("form", ["file:{}", "{}"])
-def test_model_files(name: str, form: str, small: Small, tmp_path: Path) -> None:
-    path = tmp_path / name
-    WRITERS[name](small, path)
-    encoder = get_encoder(form.format(path) + OPTIONS)
-    assert (encoder.dim, encoder.crop, encoder.preprocess.mean) == (5, 32, (0.5, 0.5, 0.5))
-    loaded = load_encoder(encoder)
-    batch = torch.randn(3, 3, 32, 32)
-    with torch.inference_mode():
-        torch.testing.assert_close(loaded.embed(batch), small(batch))
-    assert loaded.weight_hash == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert weights_here(encoder) == path
-
-
-def test_preprocessing_from_a_file_beside_the_model(small: Small, tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    write_onnx(small, path)
-    with pytest.raises(InputError, match=r"give size, mean, std, as in file:model.onnx"):
-        get_encoder(str(path))
-    stored = {"size": 32, "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "resize": 40, "dim": 5}
-    (tmp_path / "model.onnx.json").write_text(json.dumps(stored))
-    encoder = get_encoder(str(path) + "?resize=36&interpolation=bilinear")
-    assert (encoder.preprocess.resize, encoder.crop, encoder.preprocess.interpolation) == (
-        36,
-        32,
-        "bilinear",
-    )
-    assert encoder.preprocess.std == (0.4, 0.5, 0.6)
-
-
-@pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model.pt2"])
-def test_broken_model_files_say_so(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(b"not a model")
-    with pytest.raises(InputError, match="model"):
-        get_encoder(f"file:{tmp_path / name}{OPTIONS}")
-
-
-def test_a_pickled_module_is_no_torchscript(small: Small, tmp_path: Path) -> None:
-    torch.save(small.state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match="cannot be read as TorchScript"):
-        get_encoder(f"file:{tmp_path / 'model.pt'}{OPTIONS}")
-
-
-def test_pickles_inside_an_export_archive_never_run(small: Small, tmp_path: Path) -> None:
-    import io
-    import pickle
-    import zipfile
-
-    mark = tmp_path / "ran"
-
-    class Trap:
-        def __reduce__(self) -> Any:
-            return (Path.touch, (mark,))
-
-    path = tmp_path / "model.pt2"
-    write_export(small, path)
-    buffer = io.BytesIO()
-    torch.save(Trap(), buffer)
-    for poison, member in (
-        (buffer.getvalue(), "sample_inputs"),
-        (pickle.dumps(Trap()), "custom_obj_0"),
-    ):
-        evil = tmp_path / f"{member}.pt2"
-        with zipfile.ZipFile(path) as source, zipfile.ZipFile(evil, "w") as target:
-            names = source.namelist()
-            for name in names:
-                target.writestr(name, poison if member in name else source.read(name))
-            if not any(member in name for name in names):
-                root = names[0].split("/")[0]
-                target.writestr(f"{root}/data/constants/{member}", poison)
-        with pytest.raises(InputError):
-            get_encoder(f"file:{evil}{OPTIONS}")
-        assert not mark.exists()
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("file:missing.onnx" + OPTIONS, "no file at missing.onnx"),
+        ("file:model.onnx", "bring the embeddings in with scalecal import"),
         ("uni?size=two", "option size of an encoder cannot be 'two'"),
         ("uni?colour=red", "unknown option 'colour'"),
         ("timm:no_such_network", "timm has no model 'no_such_network'"),
@@ -180,12 +41,6 @@ def test_specs_that_cannot_be(spec: str, message: str) -> None:
         pytest.importorskip("open_clip")
     with pytest.raises(InputError, match=message):
         get_encoder(spec)
-
-
-def test_weights_given_as_a_model_are_redirected(tmp_path: Path) -> None:
-    (tmp_path / "weights.pth").write_bytes(b"")
-    with pytest.raises(InputError, match="--weights FILE"):
-        get_encoder(f"file:{tmp_path / 'weights.pth'}{OPTIONS}")
 
 
 def test_options_change_a_built_in_record() -> None:
@@ -336,7 +191,7 @@ def test_transformers_models_not_to_be_had() -> None:
 
 
 def test_remote_transform_that_changed_is_noticed() -> None:
-    from scalecal.encoders.foreign import check_transform
+    from scalecal.encoders.transformers_models import check_transform
 
     transforms = pytest.importorskip("torchvision.transforms")
     encoder = get_encoder("conch-v1.5")
@@ -372,33 +227,3 @@ def test_open_clip_models(own_cache: Path, tmp_path: Path, monkeypatch: pytest.M
     batch = torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
         torch.testing.assert_close(loaded.embed(batch), published.encode_image(batch))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            '{"size": "large"}',
-            r"model\.onnx\.json: Expected `int \| null`, got `str` - at `\$\.size`",
-        ),
-        ('{"size": 0}', r"Expected `int` >= 1 - at `\$\.size`"),
-        ('{"mean": [0.5, "x"]}', r"Expected `float`, got `str` - at `\$\.mean\[1\]`"),
-        ('{"colour": 1}', "unknown field `colour`"),
-        ('{"size": 4, "mean": [0.5, 0.5], "std": 1}', "mean must be three finite numbers"),
-        ("[1]", "Expected `object`, got `array`"),
-        ("{", "not a JSON file"),
-        ("[" * 10**5, "Expected `object`"),
-    ],
-)
-def test_sidecars_that_cannot_be_used(tmp_path: Path, text: str, says: str) -> None:
-    (tmp_path / "model.onnx").write_bytes(b"")
-    (tmp_path / "model.onnx.json").write_text(text)
-    with pytest.raises(InputError, match=says):
-        get_encoder(str(tmp_path / "model.onnx"))
-
-
-@pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model.pt2"])
-def test_pipes_are_no_model_files(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(InputError, match="is a named pipe, expected a model file"):
-        get_encoder(f"{tmp_path / name}{OPTIONS}")

@@ -33,4 +33,4 @@ class Troubled(TinyNetwork):
 def troubled_encoder(folder: Path, mishap: str, after: int = 3) -> LoadedEncoder:
     calm = tiny_encoder()
     module = Troubled(folder, mishap, after).eval().requires_grad_(False)
-    return LoadedEncoder(calm.record, module, calm.weight_hash, "made", "cpu", "float32")
+    return LoadedEncoder(calm.record, module, calm.weight_hash, "made", "cpu")

@@ -60,7 +60,7 @@ def tiny_encoder(name: str = "tiny", **network: Any) -> LoadedEncoder:
         pooling="mean",
     )
     module = TinyNetwork(**network).eval().requires_grad_(False)
-    return LoadedEncoder(record, module, "0" * 64, "made", "cpu", "float32")
+    return LoadedEncoder(record, module, "0" * 64, "made", "cpu")
 
 
 def contents(path: Path) -> dict[str, bytes]:

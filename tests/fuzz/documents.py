@@ -122,10 +122,6 @@ def _prepare_documents(folder: Path) -> dict[str, Any]:
     }
     for file in _calibrators(folder):
         places[f"calibrator {file.stem}"] = (folder, file.name, _load_calibrator)
-    (folder / "model.onnx").write_bytes(b"not a model")
-    sidecar = folder / "model.onnx.json"
-    sidecar.write_text(json.dumps({"size": 8, "mean": [0.5] * 3, "std": [0.5] * 3, "dim": 4}))
-    places["encoder sidecar"] = (folder, sidecar.name, _load_sidecar)
     texts = {name: (home / file).read_text("utf-8") for name, (home, file, _) in places.items()}
     return {"places": places, "texts": texts, "names": list(places), "folder": folder}
 
@@ -183,12 +179,6 @@ def _load_calibrator(_: Random, file: Path, _seeds: Path, _out: Path) -> Callabl
     return lambda: Recalibrator.load(file).predict([0.2, 0.5, 1.0])
 
 
-def _load_sidecar(_: Random, file: Path, _seeds: Path, _out: Path) -> Callable[[], object]:
-    from scalecal.encoders import get_encoder
-
-    return lambda: get_encoder(f"file:{file.with_name('model.onnx')}")
-
-
 def _draw_document(rng: Random, seeds: Any, folder: Path) -> Case:
     chosen = rng.choice(seeds["names"])
     if chosen == "facts.json" and rng.random() < 0.7:  # they are slow: computed again where wrong
@@ -204,10 +194,7 @@ def _draw_document(rng: Random, seeds: Any, folder: Path) -> Case:
     if home == seeds["folder"]:
         file = folder / name
         file.write_bytes(data)
-        (folder / "model.onnx").touch()
-        return Case(
-            reader(rng, file, seeds["folder"], folder / "out"), (name, "model.onnx"), chosen
-        )
+        return Case(reader(rng, file, seeds["folder"], folder / "out"), (name,), chosen)
     place = folder / "given"
     copy_folder(home, place)
     (place / name).write_bytes(data)

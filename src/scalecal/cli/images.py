@@ -184,10 +184,7 @@ def encoders(
             for text in (record.page, record.notes):
                 if text:
                     say(f"    {text}")
-    say(
-        "\nAlso: timm:NAME, hf:ORG/NAME, open_clip:NAME[:TAG], or file:PATH of a TorchScript, "
-        "torch.export or ONNX model."
-    )
+    say("\nAlso: timm:NAME, hf:ORG/NAME, open_clip:NAME[:TAG].")
 
 
 @command(

@@ -1,44 +1,36 @@
-"""Encoders by specification: other people's registries, and files.
+"""Encoders by specification: other people's registries.
 
 ========================================  =====================================================
 ``uni``                                   a name in `ENCODERS`, or one an installed package adds
 ``timm:vit_small_patch16_224``            any timm model with weights on the Hub
 ``hf:facebook/dinov2-small``              any image model of transformers
 ``open_clip:ViT-B-32:laion2b_s34b_b79k``  any open_clip model, with the tag of its weights
-``file:model.onnx?size=224&mean=...``     TorchScript (``.pt``, ``.ts``), ``torch.export``
-                                          (``.pt2``) or ONNX; the ``file:`` may be left out
 ========================================  =====================================================
 
 After a ``?``, options as in a web address change the record: ``size``, ``resize``, ``crop``,
 ``interpolation``, ``mean``, ``std`` (three numbers with commas), ``resize_mode``, ``pooling``,
-``dim``. A file knows nothing of its preprocessing, so ``size``, ``mean`` and ``std`` must be given
-there, or in a JSON file beside it with the same keys (``model.onnx.json``).
+``dim``. Embeddings of any other network come in by `scalecal.features.import_features`.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-import numpy as np
 
-from scalecal.checks import InputError, in_file, library, lookup
+from scalecal.checks import InputError, library, lookup
 from scalecal.encoders.record import CLIP, Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS
 from scalecal.encoders.weights import need_hub
-from scalecal.io.boundary import check_file
 from scalecal.io.documents import read_document
 
 T = TypeVar("T")
 ENTRY_POINTS = "scalecal.encoders"
-FORMATS = {".onnx": "onnx", ".pt2": "export", ".pt": "torchscript", ".ts": "torchscript"}
 _INTEGERS = ("size", "resize", "crop", "dim")
 _TRIPLES = ("mean", "std")
 _WORDS = ("interpolation", "resize_mode", "pooling")
@@ -73,9 +65,10 @@ def get_encoder(spec: str, *, offline: bool = False, token: str | None = None) -
     if colon and kind in _KINDS:
         return _changed(_KINDS[kind](name, offline, token), options)
     if colon and kind == "file":
-        return _from_file(name, options)
-    if Path(body).suffix in FORMATS:
-        return _from_file(body, options)
+        raise InputError(
+            f"{spec}: networks are not read from files: embed the images by your own program, then bring "
+            "the embeddings in with scalecal import"
+        )
     return _changed(lookup(body, all_encoders(), "encoder"), options)
 
 
@@ -99,18 +92,19 @@ def all_encoders() -> dict[str, Encoder]:
     return records
 
 
-def _parse_option(key: str, value: Any) -> Any:
+def _parse_option(key: str, text: str) -> Any:
     try:
         if key in _INTEGERS:
-            return int(value)
+            return int(text)
         if key in _TRIPLES:
-            parts = value.split(",") if isinstance(value, str) else np.ravel(value)
-            numbers = tuple(float(part) for part in parts)
-            return numbers * 3 if len(numbers) == 1 else numbers
-    except (TypeError, ValueError):
-        raise InputError(f"option {key} of an encoder cannot be {repr(value)[:60]}") from None
+            numbers = tuple(float(part) for part in text.split(","))
+            if len(numbers) == 1:
+                return numbers * 3
+            return numbers
+    except ValueError:
+        raise InputError(f"option {key} of an encoder cannot be {text[:60]!r}") from None
     if key in _WORDS:
-        return value
+        return text
     known = ", ".join((*_INTEGERS, *_TRIPLES, *_WORDS))
     raise InputError(f"unknown option {key!r} of an encoder. Known: {known}")
 
@@ -124,77 +118,6 @@ def _changed(encoder: Encoder, options: Mapping[str, Any]) -> Encoder:
         images = {"resize": options["size"], "crop": options["size"], **images}
     rest = {k: options[k] for k in ("pooling", "dim") if k in options}
     return replace(encoder.with_preprocessing(**images), **rest)
-
-
-Edge = Annotated[int, msgspec.Meta(ge=1)]
-Channels = float | list[float]
-
-
-class Sidecar(msgspec.Struct, forbid_unknown_fields=True):
-    """The JSON file beside a model file: how its images are prepared."""
-
-    size: Edge | None = None
-    resize: Edge | None = None
-    crop: Edge | None = None
-    dim: Edge | None = None
-    mean: Channels | None = None
-    std: Channels | None = None
-    interpolation: str | None = None
-    resize_mode: str | None = None
-    pooling: str | None = None
-
-
-def _from_file(name: str, options: dict[str, Any]) -> Encoder:
-    path = check_file(Path(os.path.expanduser(name)), "a model file")
-    if path.suffix not in FORMATS:
-        raise InputError(
-            f"{path.name} is no model file: expected {', '.join(FORMATS)}. For the weights of a "
-            "known encoder give its name and --weights FILE"
-        )
-    sidecar = path.with_name(path.name + ".json")
-    if os.path.lexists(sidecar):
-        stored = msgspec.structs.asdict(read_document(sidecar, Sidecar))
-        stored = {k: _parse_option(k, v) for k, v in stored.items() if v is not None}
-        options = {**stored, **options}
-    lacking = [key for key in ("size", "mean", "std") if key not in options]
-    if lacking:
-        raise InputError(
-            f"{path.name} does not say how images must be prepared: give {', '.join(lacking)}, as "
-            f"in file:{path.name}?size=224&mean=0.485,0.456,0.406&std=0.229,0.224,0.225, or in "
-            f"{sidecar.name}"
-        )
-    with in_file(str(sidecar if os.path.lexists(sidecar) else path)):
-        preprocess = Preprocessing(
-            resize=options.get("resize", options["size"]),
-            crop=options.get("crop", options["size"]),
-            interpolation=options.get("interpolation", "bicubic"),
-            mean=options["mean"],
-            std=options["std"],
-            resize_mode=options.get("resize_mode", "shortest"),
-        )
-    record = Encoder(
-        name=path.name,
-        dim=options.get("dim", 1),
-        architecture="exported",
-        preprocess=preprocess,
-        pooling="model",
-        source="file",
-        options={"path": str(path), "format": FORMATS[path.suffix]},
-        filenames=(),
-        notes="A file of the user's.",
-    )
-    return record if "dim" in options else replace(record, dim=_measured_dim(record))
-
-
-def _measured_dim(record: Encoder) -> int:
-    """Run one blank image to learn the length of an embedding."""
-    import torch
-
-    from scalecal.encoders.loading import load_encoder
-
-    module = load_encoder(record).module
-    with torch.inference_mode():
-        return int(module(torch.zeros(1, 3, record.crop, record.crop)).shape[1])
 
 
 def _from_timm(name: str, _offline: bool, _token: str | None) -> Encoder:
@@ -287,6 +210,7 @@ def _from_open_clip(name: str, _offline: bool, _token: str | None) -> Encoder:
     )
 
 
+Edge = Annotated[int, msgspec.Meta(ge=1)]
 Size = Edge | dict[str, Edge | None] | None
 
 
@@ -317,14 +241,18 @@ def _from_transformers(name: str, offline: bool, token: str | None) -> Encoder:
     sizes = [config.hidden_size] if config.hidden_size else (config.hidden_sizes or [])
     dim = config.projection_dim if paired else next(reversed(sizes), None)
     if dim is None:
-        raise InputError(f"hf:{name}: config.json names no hidden_size; add ?dim=...&pooling=...")
+        raise InputError(
+            f"hf:{name}: config.json names no hidden_size, so the length of its embeddings is unknown"
+        )
     size = images.size
     crop = images.crop_size if images.do_center_crop else None
     resize = _edge(size)
     edge = _edge(crop) or resize
     mean, std = images.image_mean, images.image_std
     if resize is None or edge is None or mean is None or std is None:
-        raise InputError(f"hf:{name}: preprocessor_config.json is incomplete; add ?size=...")
+        raise InputError(
+            f"hf:{name}: preprocessor_config.json does not say how images are prepared"
+        )
     filters = {2: "bilinear", 3: "bicubic"}
     # Both edges named and no crop: the image is pressed into that shape.
     squash = isinstance(size, Mapping) and "height" in size and crop is None

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalecal.checks import InputError, check_choice, library, lookup
-from scalecal.encoders.record import DTYPES, Encoder, Preprocessing
+from scalecal.checks import InputError, library, lookup
+from scalecal.encoders.record import Encoder, Preprocessing
 from scalecal.encoders.weights import check_hash, find_weights, read_state_dict
 from scalecal.io.store import file_hash
 
@@ -35,8 +35,8 @@ class LoadedEncoder:
         SHA-256 of the weight file (of the tensors where there is no one file), or ``"random"``.
     weights : str
         Where the weights came from.
-    device, dtype : str
-        Where the module lies and in which numbers.
+    device : str
+        Where the module lies.
     """
 
     record: Encoder
@@ -44,7 +44,6 @@ class LoadedEncoder:
     weight_hash: str
     weights: str
     device: str
-    dtype: str
 
     @property
     def preprocess(self) -> Preprocessing:
@@ -56,9 +55,7 @@ class LoadedEncoder:
         import torch
 
         with torch.inference_mode():
-            first = next(self.module.parameters(), None)
-            images = batch.to(self.device, first.dtype if first is not None else None)
-            return self.checked(self.module(images), len(batch))
+            return self.checked(self.module(batch.to(self.device)), len(batch))
 
     def checked(self, embeddings: torch.Tensor, n: int) -> torch.Tensor:
         """Return the embeddings of `n` images if they have the shape the record promises."""
@@ -100,7 +97,6 @@ def load_encoder(
     *,
     weights: str | os.PathLike[str] | None = None,
     device: str | torch.device = "cpu",
-    dtype: str | None = None,
     offline: bool = False,
     allow_remote_code: bool = False,
     token: str | None = None,
@@ -116,8 +112,6 @@ def load_encoder(
         only; None looks into the local cache, then asks the Hub.
     device : str or torch.device
         Where the module goes.
-    dtype : {"float32", "bfloat16", "float16"}, optional
-        Numbers of the weights; float32 unless given (autocast is the caller's choice).
     offline : bool
         Never touch the network.
     allow_remote_code : bool
@@ -130,34 +124,34 @@ def load_encoder(
     InputError
         If the weights cannot be had, are another encoder's, or do not fit the network exactly.
     """
-    torch = library("torch", f"encoder {encoder.name!r}")
-    from scalecal.encoders.foreign import LOADERS
-
-    if dtype is not None:
-        check_choice(dtype, DTYPES, "dtype")
+    library("torch", f"encoder {encoder.name!r}")
     if encoder.remote_code and not allow_remote_code:
         raise InputError(
             f"{encoder.name!r} runs Python code from {encoder.page}. Read it, then allow it with "
             "--allow-remote-code (allow_remote_code=True)"
         )
     if isinstance(weights, str) and weights == RANDOM:
-        module, digest, where = build_encoder(encoder, device=device), RANDOM, RANDOM
-    elif encoder.architecture in LOADERS:
+        module = build_encoder(encoder, device=device)
+        digest = where = RANDOM
+    elif encoder.architecture == "transformers":
+        from scalecal.encoders.transformers_models import load_transformers
+
         if weights is not None:
             raise InputError(
                 f"{encoder.name!r} is loaded by its own library: a weight file cannot be given"
             )
-        options = {"offline": offline, "token": token, "allow_remote_code": allow_remote_code}
-        module, digest, where = LOADERS[encoder.architecture](encoder, options, str(device))
+        module, digest = load_transformers(
+            encoder, offline=offline, token=token, allow_remote_code=allow_remote_code
+        )
+        where = str(encoder.hub_id)
     else:
         path = find_weights(encoder, weights, offline=offline, token=token)
         digest, where = file_hash(path), str(path)
         check_hash(encoder, digest, chosen_by_user=weights is not None)
         module = _filled(encoder, path)
     # One cast for all, whatever numbers the file holds.
-    module = module.to(device=device, dtype=getattr(torch, dtype or "float32"))
-    module = module.eval().requires_grad_(False)
-    return LoadedEncoder(encoder, module, digest, where, str(device), dtype or "float32")
+    module = module.to(device=device).float().eval().requires_grad_(False)
+    return LoadedEncoder(encoder, module, digest, where, str(device))
 
 
 def _filled(encoder: Encoder, path: Path) -> torch.nn.Module:
@@ -190,7 +184,7 @@ def _check_fit(
         if key in state and state[key].shape != value.shape
     ]
     problems = [
-        f"{len(keys)} {what}: {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}"
+        f"{len(keys)} {what}: {', '.join(keys[:5])}"
         for keys, what in (
             (missing, "missing"),
             (unexpected, "unexpected"),

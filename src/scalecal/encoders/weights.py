@@ -30,8 +30,7 @@ def weights_here(encoder: Encoder) -> Path | None:
     True
     """
     if encoder.source == "file":
-        named = encoder.options.get("path")
-        return Path(named) if named and Path(named).is_file() else None
+        return None
     if encoder.source == "package":
         return _package_file(encoder)
     if encoder.source == "url":
