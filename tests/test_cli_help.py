@@ -30,7 +30,6 @@ NO_DEFAULT = {
     "apply": "a calibrator is fitted",
     "images": "no thumbnails",
     "export": "no figures",
-    "cache": "beside the files",
     "classes": "in alphabetical order",
     "data": "not needed by all data sets",
     "features": "the embedded data",

@@ -50,16 +50,6 @@ def test_slide_13412_is_one_group_under_two_subtypes(tree: Path) -> None:
     assert facts["groups"] == len(BREAKHIS_SLIDES) - 1
 
 
-@pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")  # nine slides are few
-@pytest.mark.parametrize("seed", range(5))
-def test_no_split_parts_a_patient(tree: Path, seed: int) -> None:
-    table = open_dataset("breakhis", tree, partial=True, split_seed=seed).table
-    assert set(table["split"]) <= {"train", "val", "test"}
-    assert (table.groupby("group")["split"].nunique() == 1).all()
-    again = open_dataset("breakhis", tree, partial=True, split_seed=seed).table
-    assert table.equals(again)
-
-
 def test_root_or_its_parent(tree: Path, tmp_path: Path) -> None:
     at_parent = open_dataset("breakhis", tree, partial=True)
     at_root = open_dataset("breakhis", tree / "BreaKHis_v1", partial=True)

@@ -188,23 +188,6 @@ def test_wrong_columns_and_values(tmp_path: Path) -> None:
             open_dataset("mhist", tmp_path, partial=True)
 
 
-def test_md5sums(tmp_path: Path) -> None:
-    make_mhist(tmp_path, md5=True)
-    open_dataset("mhist", tmp_path, partial=True, verify=True)
-    Image.fromarray(picture(99)).save(tmp_path / "images" / "MHIST_aab.png")
-    with pytest.raises(InputError, match=r"1 problems: MHIST_aab\.png: MD5 .* MD5SUMs\.txt says"):
-        open_dataset("mhist", tmp_path, partial=True, verify=True)
-    sums = tmp_path / "MD5SUMs.txt"
-    lines = [line.split() for line in sums.read_text().splitlines()]
-    sums.write_text("\n".join(f"MD5 ({name}) = {md5.upper()}" for md5, name in lines))
-    assert len(open_dataset("mhist", tmp_path, partial=True).verify()) == 1
-
-
-def test_md5sums_of_zipped_images(tmp_path: Path) -> None:
-    make_mhist(tmp_path, md5=True, zipped=True)
-    assert open_dataset("mhist", tmp_path, partial=True).verify() == ()
-
-
 def test_broken_images_open_but_do_not_verify(tmp_path: Path) -> None:
     make_mhist(tmp_path)
     cut = tmp_path / "images" / "MHIST_aab.png"

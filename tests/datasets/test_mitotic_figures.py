@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from scalecal.checks import InputError
 from scalecal.cli import app
-from scalecal.datasets import DATASETS, ami_br, atnorm_md, open_dataset
+from scalecal.datasets import DATASETS, mitotic_figures, open_dataset
 from tests.datasets.trees import make_ami_br, make_atnorm_md, picture
 
 MADE = {"atnorm-md": make_atnorm_md, "ami-br": make_ami_br}
@@ -61,9 +61,9 @@ def test_the_published_counts_are_required(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_a_partial_download_is_said_and_usable(tmp_path: Path, name: str, monkeypatch) -> None:
     """The table is whole, images are missing: an error with both numbers, or what is there."""
-    module = {"atnorm-md": atnorm_md, "ami-br": ami_br}[name]
+    counts = {"atnorm-md": "ATNORM_MD_COUNTS", "ami-br": "AMI_BR_COUNTS"}[name]
     made = {"atnorm-md": (1,) * 6, "ami-br": (1,) * 4}[name]
-    monkeypatch.setattr(module, "PUBLISHED", made)
+    monkeypatch.setattr(mitotic_figures, counts, made)
     root = MADE[name](tmp_path)
     assert open_dataset(name, root).warnings == (), "all is there"
     first = next(iter(sorted(root.rglob("*.png"))))
@@ -92,7 +92,7 @@ def test_check_says_how_much_is_there(tmp_path: Path) -> None:
 
 def test_published_totals() -> None:
     assert DATASETS["atnorm-md"].n == 2107
-    assert sum(atnorm_md.PUBLISHED[3:]) == 219
+    assert sum(mitotic_figures.ATNORM_MD_COUNTS[3:]) == 219
     assert DATASETS["ami-br"].n == 3720
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -212,40 +211,6 @@ def test_missing_files(data: Path) -> None:
 def test_one_image_named_by_two_rows_is_noted(data: Path) -> None:
     result = opened(data, "path,label,id\na.png,0,x\na.png,1,y\n")
     assert result.warnings == ("1 rows name an image that another row names too",)
-
-
-def test_arrays_in_hdf5(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    one, two = (rng.integers(0, 256, (n, 8, 10, 3), dtype=np.uint8) for n in (4, 3))
-    (tmp_path / "data").mkdir()
-    for name, images in (("one.h5", one), ("two.hdf5", two)):
-        with h5py.File(tmp_path / "data" / name, "w") as file:
-            file["tiles"] = images
-    text = "path,row,label\ntwo.hdf5,2,0\none.h5,0,1\none.h5,3,1\ntwo.hdf5,0,0\n"
-    result = opened(tmp_path / "data", text, key="tiles")
-    assert result.kind == "array"
-    assert result.table["id"].tolist()[0] == "two.hdf5#2"
-    expected = np.stack([two[2], one[0], one[3], two[0]])
-    np.testing.assert_array_equal(result.read_block(0, 4), expected)
-    np.testing.assert_array_equal(result.read_one(2), one[3])
-    assert result.verify() == ()
-    other = opened(tmp_path / "data", text.replace("one.h5,3", "one.h5,2"), key="tiles")
-    assert other.fingerprint() != result.fingerprint()
-    for change, message in (
-        (("one.h5,3", "one.h5,4"), r"row 4 of one\.h5 does not exist: it holds 4 images \(row 2 "),
-        (("one.h5,3", "one.h5,"), "'row' must hold whole numbers.* line 4"),
-        (("path,row", "path,place"), "no column 'row'"),
-        (("one.h5,3,1", "a.png,,1"), r"both HDF5 files and image files \(a\.png\)"),
-    ):
-        make_folder(tmp_path / "data", ["a.png"])
-        with pytest.raises(InputError, match=message):
-            opened(tmp_path / "data", text.replace(*change), key="tiles")
-    with pytest.raises(InputError, match=r"no array 'x'\. It has: tiles"):
-        opened(tmp_path / "data", text)
-    with h5py.File(tmp_path / "data" / "low.h5", "w") as file:
-        file["tiles"] = two[:, :4]
-    with pytest.raises(InputError, match="must have one size"):
-        opened(tmp_path / "data", text.replace("one.h5,3", "low.h5,0"), key="tiles")
 
 
 def test_no_table(tmp_path: Path) -> None:

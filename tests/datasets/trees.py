@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import shutil
 import zipfile
 from collections.abc import Sequence
@@ -41,10 +40,8 @@ def save_picture(path: Path, seed: int, width: int = 224, height: int = 224) -> 
     return path
 
 
-def make_mhist(
-    root: Path, n: int = 16, *, zipped: bool = False, md5: bool = False, seed: int = 0
-) -> Path:
-    """`annotations.csv`, `images/MHIST_aaa.png` ... (or `images.zip`), `MD5SUMs.txt` by choice."""
+def make_mhist(root: Path, n: int = 16, *, zipped: bool = False, seed: int = 0) -> Path:
+    """`annotations.csv`, `images/MHIST_aaa.png` ... (or `images.zip`)."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     names = [f"MHIST_a{letters[i // 26]}{letters[i % 26]}.png" for i in range(n)]
     for i, name in enumerate(names):
@@ -57,10 +54,6 @@ def make_mhist(
             votes = i % 8
             partition = "train" if i < 2 * n // 3 else "test"
             writer.writerow([name, "SSA" if votes >= 4 else "HP", votes, partition])
-    if md5:
-        files = [root / "annotations.csv", *(root / "images" / name for name in names)]
-        lines = [f"{hashlib.md5(f.read_bytes()).hexdigest()}  {f.name}" for f in files]
-        (root / "MD5SUMs.txt").write_text("\n".join(lines) + "\n")
     if zipped:
         with zipfile.ZipFile(root / "images.zip", "w") as archive:
             for name in names:

@@ -64,11 +64,6 @@ def open_images(
         str | None,
         typer.Option(help="table: label of a tied vote: error, first, last, random or drop."),
     ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="PatchCamelyon: where .gz files are unpacked."),
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="table: name of the array in HDF5 files.")] = None,
     group_regex: GroupRegex = None,
 ) -> ImageSet:
     """Open a data set with the options the user gave; warnings go to standard error."""
@@ -82,8 +77,6 @@ def open_images(
             magnification=magnification,
             classes=split_list(classes, "--classes"),
             ties=ties,
-            cache=cache,
-            key=key,
             group_regex=group_regex,
         ),
     )

@@ -18,7 +18,6 @@ from scalecal.checks import InputError, check_choice
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import FileSource, data_folder, image_files
 from scalecal.io.named_columns import some
-from scalecal.splits import split
 
 CLASSES = ("benign", "malignant")
 SUBTYPES = {
@@ -67,7 +66,6 @@ def open_breakhis(
     data: str | Path | None = None,
     *,
     magnification: int | str = "all",
-    split_seed: int | None = None,
     partial: bool = False,
 ) -> ImageSet:
     """Open a copy of BreakHis; malignant is class 1.
@@ -78,16 +76,14 @@ def open_breakhis(
         `BreaKHis_v1` or the folder that holds it.
     magnification : {"all", 40, 100, 200, 400}
         Which images to take.
-    split_seed : int, optional
-        Draw a split by patient, 70 / 10 / 20 per cent, with this seed. By default there is none: the
-        publisher provides no split, and experiments draw one per seed.
     partial : bool
         Take a part of the data set: differences from what was published become warnings.
 
     Returns
     -------
     ImageSet
-        `group` is the patient; `subtype`, `magnification` are further columns.
+        `group` is the patient; `subtype`, `magnification` are further columns. There is no split: none is
+        published, and experiments draw one per seed.
 
     References
     ----------
@@ -128,7 +124,6 @@ def open_breakhis(
             f"slide {some(shared, 5)} lies under more than one subtype; all its images are one group"
         )
     scales = np.array([name.magnification for _, name in kept])
-    parts = None if split_seed is None else split(label, groups=group, seed=split_seed)
     paths = [path for path, _ in kept]
     cases = Cases(
         n=len(kept),
@@ -136,7 +131,6 @@ def open_breakhis(
         ids=image_ids([Path(path).stem for path in paths]),
         y=label,
         groups=Factor.of(group),
-        split=None if parts is None else Factor.of(parts),
         paths=np.array(paths, dtype=object),
         notes=tuple(findings.warnings),
     )

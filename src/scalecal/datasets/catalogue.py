@@ -10,13 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 from scalecal.checks import InputError, lookup
-from scalecal.datasets.ami_br import AMI_BR
-from scalecal.datasets.atnorm_md import ATNORM_MD
 from scalecal.datasets.breakhis import BREAKHIS
 from scalecal.datasets.class_folders import FOLDER
 from scalecal.datasets.image_sets import Dataset, ImageSet
 from scalecal.datasets.image_table import TABLE
 from scalecal.datasets.mhist import MHIST
+from scalecal.datasets.mitotic_figures import AMI_BR, ATNORM_MD
 from scalecal.datasets.pcam import PCAM
 
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
@@ -41,7 +40,7 @@ def open_dataset(
     data : path, optional
         Folder of the data.
     verify : bool
-        Also read every image and compare checksums where they are known; any problem is an error.
+        Also read every image; any problem is an error.
     group_regex : str, optional
         Take groups from the ids by this regular expression (`scalecal.cases.Cases.grouped_by`).
     **options

@@ -174,8 +174,6 @@ class ImageSet:
         More to say in `describe`, by name.
     image_size : (width, height) or None
         Size every image must have, where the publisher says so.
-    checks : tuple of functions
-        Slow checks that `verify` runs; each returns problems, one line each.
     """
 
     about: Dataset
@@ -184,7 +182,6 @@ class ImageSet:
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     image_size: tuple[int, int] | None = None
-    checks: tuple[Callable[[], list[str]], ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.cases) != len(self.source):
@@ -274,8 +271,8 @@ class ImageSet:
 
         `workers` threads decode at a time; by default one per core, eight at most.
         """
-        problems = [line for check in self.checks for line in check()]
         if isinstance(self.source, ArraySource):
+            problems = []
             for start in range(0, len(self), 4096):
                 try:
                     self.read_block(start, start + 4096)
@@ -286,7 +283,7 @@ class ImageSet:
 
         with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
             lines = pool.map(self._problem, range(len(self)))
-            return (*problems, *(line for line in lines if line))
+            return tuple(line for line in lines if line)
 
     def _problem(self, row: int) -> str:
         try:

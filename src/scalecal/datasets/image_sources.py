@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -24,7 +24,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, library, rows
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, library
 from scalecal.datasets.decoding import IMAGE_SUFFIXES, ImageError, decode_image
 from scalecal.io.arrays import check_cases, need_array, open_hdf5
 from scalecal.io.store import as_utf8
@@ -32,8 +32,6 @@ from scalecal.limits import check_limit
 
 UInt8 = NDArray[np.uint8]
 Rows = NDArray[np.int64]
-
-HDF5_SUFFIXES = frozenset({".h5", ".hdf5", ".hdf"})
 
 # Above this many bytes a fingerprint reads the ends of each file instead of all of it.
 FULL_HASH_LIMIT = 1 << 30
@@ -342,28 +340,6 @@ def image_block(path: Path, key: str) -> Block:
     return Block(path, key, shape[0], (shape[1], shape[2], shape[3]))
 
 
-def rows_of_files(root: Path, paths: Sequence[str], inside: Rows, key: str) -> ArraySource:
-    """Source of images that lie at row `inside[i]` of the array `key` of the file `paths[i]`."""
-    names, of = np.unique(np.asarray(paths, dtype=object), return_inverse=True)
-    blocks = tuple(image_block(root / str(name), key) for name in names)
-    odd = [block for block in blocks if block.shape != blocks[0].shape]
-    if odd:
-        raise InputError(
-            f"images of one data set must have one size, got {blocks[0].shape} in "
-            f"{blocks[0].path.name} and {odd[0].shape} in {odd[0].path.name}"
-        )
-    length = np.array([block.n for block in blocks], dtype=np.int64)
-    beyond = inside >= length[of]
-    if beyond.any():
-        first = int(np.flatnonzero(beyond)[0])
-        raise InputError(
-            f"row {inside[first]} of {paths[first]} does not exist: it holds "
-            f"{length[of][first]} images ({rows(beyond)} of the table)"
-        )
-    start = np.concatenate([[0], np.cumsum(length)[:-1]])
-    return ArraySource(blocks, start[of] + inside)
-
-
 # Two letters at least, so that a Windows drive is no protocol. A path object swallows one slash.
 _PROTOCOL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/{1,2}(?=[^/]|/)")
 
@@ -503,9 +479,3 @@ def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
             stacklevel=2,
         )
     return sorted(images, key=lambda path: normalize("NFC", path)), others
-
-
-def md5_of(handle: Any) -> str:
-    """MD5 of an open file, as publishers list it; a check against damage, not against malice."""
-    digest = partial(hashlib.md5, usedforsecurity=False)
-    return hashlib.file_digest(handle, digest).hexdigest()

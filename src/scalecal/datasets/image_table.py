@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial as bind
 from pathlib import Path
-from typing import Any
 from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Factor
-from scalecal.checks import InputError, Int, rows
+from scalecal.checks import InputError, rows
 from scalecal.datasets.class_folders import SPLIT_NAMES
 from scalecal.datasets.image_sets import (
     UNLABELLED,
@@ -25,13 +24,11 @@ from scalecal.datasets.image_sets import (
     image_ids,
 )
 from scalecal.datasets.image_sources import (
-    HDF5_SUFFIXES,
     FileSource,
     RemoteSource,
     data_folder,
     list_names,
     remote_url,
-    rows_of_files,
 )
 from scalecal.io.case_tables import CaseReader, without_empty_columns
 from scalecal.io.features import choose_classes
@@ -46,7 +43,6 @@ def open_table(
     *,
     classes: Sequence[str] | None = None,
     ties: Ties = "error",
-    key: str = "x",
     partial: bool = False,
 ) -> ImageSet:
     """Open images listed in a CSV, TSV, Parquet, Excel or JSON Lines file.
@@ -55,9 +51,6 @@ def open_table(
     class with `n_raters`, or as one column `votes_<class>` per class; optionally `id` (else the
     path), `group` and `split` (train, val, test or empty). Other columns are ignored. Images with
     neither labels nor votes are new cases: they can be embedded and predicted, not learned from.
-
-    Images kept as arrays in HDF5 are listed with the file as `path` and their zero-based place in the
-    array as `row`; all of a table must then be of that kind.
 
     Class names are sorted, numbers by value, unless `classes` gives their order. Without `label`, the
     label is the majority of the votes.
@@ -73,8 +66,6 @@ def open_table(
         Class names in the order of their labels.
     ties : {"error", "drop", "first", "last", "random"}
         Label of a case whose votes are tied, where there is no `label`; "drop" leaves it empty.
-    key : str
-        Name of the array of images in HDF5 files.
     partial : bool
         Leave out rows whose file is missing, with a warning, instead of failing.
     """
@@ -88,11 +79,9 @@ def open_table(
     findings = Findings(str(file), partial, "Correct the table or bring the files.")
     with table.messages():
         paths, missing = _present(root, _paths(table, root))
-        places = _array_rows(table, paths)
-        shown = paths if places is None else _numbered(paths, places)
         ids = table.ids()
         if ids is None:
-            ids = image_ids([normalize("NFC", path) for path in shown])
+            ids = image_ids([normalize("NFC", path) for path in paths])
         reader = CaseReader(ties=ties)
         cases = reader.read(table, ids, bind(choose_classes, classes=classes))
         split = _split(table, cases.split)
@@ -105,23 +94,17 @@ def open_table(
     notes = reader.notes
     if cases.votes is None and (cases.y is None or (cases.y < 0).all()):
         cases, notes = replace(cases, y=None, classes=tuple(classes or ())), (UNLABELLED,)
-    cases = cases.take(~missing)
-    paths = [path for path, gone in zip(paths, missing, strict=True) if not gone]
-    again = len(shown) - len(set(shown))
+    again = len(paths) - len(set(paths))
     if again:
         findings.note(f"{again} rows name an image that another row names too")
-    extra: dict[str, NDArray[Any]] = {}
+    cases = cases.take(~missing)
+    present = tuple(path for path, gone in zip(paths, missing, strict=True) if not gone)
     source: ImageSource
-    if places is None:
-        plain = tuple(paths)
-        source = RemoteSource(root, plain) if isinstance(root, str) else FileSource(root, plain)
-    elif isinstance(root, str):
-        raise InputError(f"{file} lists HDF5 files, which must lie on this machine, not at {root}")
+    if isinstance(root, str):
+        source = RemoteSource(root, present)
     else:
-        places = places[~missing]
-        extra = {"path": np.array(paths, dtype=object), "row": places}
-        source = rows_of_files(root, paths, places, key)
-    return ImageSet(TABLE, cases.note(*notes, *findings.warnings), source, extra)
+        source = FileSource(root, present)
+    return ImageSet(TABLE, cases.note(*notes, *findings.warnings), source)
 
 
 def _paths(table: NamedColumns, root: Path | str) -> list[str]:
@@ -163,28 +146,6 @@ def _present(root: Path | str, paths: list[str]) -> tuple[list[str], NDArray[np.
         missing[i] = here is None
         present.append(path if here is None else here)
     return present, missing
-
-
-def _array_rows(table: NamedColumns, paths: list[str]) -> Int | None:
-    """Place of every image in its HDF5 array; None where the paths name image files."""
-    arrays = [Path(path).suffix.lower() in HDF5_SUFFIXES for path in paths]
-    if not any(arrays):
-        return None
-    if not all(arrays):
-        raise InputError(
-            f"both HDF5 files and image files ({paths[arrays.index(False)]}) are listed: "
-            "make a table of each"
-        )
-    table.need("row", "the place of an image in its HDF5 array")
-    places = table.numbers("row")
-    bad = ~(places >= 0) | (places != np.floor(places))
-    if bad.any():
-        raise InputError(f"column 'row' must hold whole numbers >= 0, not so at {rows(bad)}")
-    return places.astype(np.int64)
-
-
-def _numbered(paths: list[str], places: Int) -> list[str]:
-    return [f"{path}#{place}" for path, place in zip(paths, places.tolist(), strict=True)]
 
 
 def _split(table: NamedColumns, split: Factor | None) -> Factor | None:

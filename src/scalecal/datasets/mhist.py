@@ -6,10 +6,8 @@ folder holds `annotations.csv` and `images/` or `images.zip`, which is read in p
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import partial as bind
-from io import BytesIO
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
@@ -18,7 +16,7 @@ import numpy as np
 from scalecal.cases import Cases
 from scalecal.checks import InputError
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, check_sizes, image_ids
-from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, md5_of, safe_members
+from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, safe_members
 from scalecal.io.case_tables import CaseReader, resolve_classes
 from scalecal.io.named_columns import check_headers, open_columns, some
 from scalecal.io.tables import column_names
@@ -38,10 +36,6 @@ _PAGE = "https://bmirds.github.io/MHIST/"
 _HOLDS = (
     "the folder with annotations.csv and images/ (or images.zip). "
     f"MHIST is free for research after a form: {_PAGE}"
-)
-
-_MD5_LINE = re.compile(
-    r"\s*(?:([0-9a-fA-F]{32})\s+\*?(.+?)|MD5 ?\((.+)\) ?= ?([0-9a-fA-F]{32}))\s*"
 )
 
 
@@ -87,13 +81,7 @@ def open_mhist(data: str | Path | None = None, *, partial: bool = False) -> Imag
     check_sizes(source, SIZE, findings)
     if not len(cases):
         raise InputError(f"{folder}: none of the annotated images is there. mhist needs {_HOLDS}")
-    return ImageSet(
-        MHIST,
-        cases.note(*findings.warnings),
-        source,
-        image_size=SIZE,
-        checks=(bind(check_md5sums, folder, source),),
-    )
+    return ImageSet(MHIST, cases.note(*findings.warnings), source, image_size=SIZE)
 
 
 def _read_annotations(file: Path) -> tuple[list[str], Cases]:
@@ -157,33 +145,6 @@ def _find_images(
     if images.is_dir():
         return FileSource(folder, paths), missing
     return ZipSource(archive, tuple(here[name] for name in present), paths), missing
-
-
-def check_md5sums(folder: Path, source: FileSource | ZipSource) -> list[str]:
-    """Compare every file listed in MD5SUMs.txt that is here; return the ones that differ.
-
-    Both common forms are read: `md5  name` and `MD5 (name) = md5`.
-    """
-    listing = folder / "MD5SUMs.txt"
-    if not listing.is_file():
-        return []
-    rows = {Path(path).name: row for row, path in enumerate(source.paths)}
-    problems = []
-    for line in listing.read_text(encoding="utf-8-sig", errors="replace").splitlines():
-        entry = _MD5_LINE.fullmatch(line)
-        if entry is None:
-            continue
-        expected, name = (entry[1] or entry[4]).lower(), Path(entry[2] or entry[3]).name
-        if name in rows:
-            digest = md5_of(BytesIO(source.read_bytes(rows[name])))
-        elif (folder / name).is_file():
-            with (folder / name).open("rb") as handle:
-                digest = md5_of(handle)
-        else:
-            continue
-        if digest != expected:
-            problems.append(f"{name}: MD5 {digest}, MD5SUMs.txt says {expected}")
-    return problems
 
 
 MHIST = Dataset(

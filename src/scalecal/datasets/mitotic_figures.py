@@ -1,7 +1,9 @@
-"""What AtNorM-MD and AMi-Br share: a table with a column per pathologist, patches by majority label.
+"""Mitotic figures that several pathologists called normal or atypical: AtNorM-MD and AMi-Br.
 
-Both lie in a folder as cloned or downloaded: the table at its top, one PNG of 128 x 128 pixels per mitotic
-figure in the folder of its majority label.
+Each lies in a folder as cloned or downloaded: at its top a table with a column per pathologist, and one PNG
+of 128 x 128 pixels per mitotic figure in the folder of its majority label. Embeddings of AtNorM-MD come with
+the package: `scalecal.datasets.load_atnorm_md`. The publisher of AMi-Br states no licence: nothing of it is
+shipped here.
 """
 
 from __future__ import annotations
@@ -22,14 +24,20 @@ from scalecal.io.tables import column_names, read_table
 CLASSES = ("Normal", "Atypical")
 SIZE = (128, 128)
 
+ATNORM_MD_COUNTS = (1407, 364, 117, 83, 77, 59)
+"""Published figures of AtNorM-MD that 0, 1, ... 5 pathologists called atypical."""
+AMI_BR_COUNTS = (2496, 392, 420, 412)
+"""Published figures of AMi-Br that 0, 1, 2 and 3 pathologists called atypical."""
+
 Calls = NDArray[np.bool_]
 
 
-def find_table(data: str | Path | None, table: str, name: str, holds: str) -> Path:
-    """Return the table of a data set in its folder; `holds` says what the folder should hold."""
-    file = data_folder(data, name, holds) / table
+def find_table(data: str | Path | None, table: str, about: Dataset, images: str) -> Path:
+    """Return the table of a data set in its folder, where the folder `images` should be too."""
+    holds = f"the folder with {table} and {images}, from {about.page}"
+    file = data_folder(data, about.name, holds) / table
     if not file.is_file():
-        raise InputError(f"no {table} in {file.parent}. {name} needs {holds}")
+        raise InputError(f"no {table} in {file.parent}. {about.name} needs {holds}")
     return file
 
 
@@ -141,3 +149,103 @@ def open_figures(
         facts={"votes for Atypical": tally},
         image_size=SIZE,
     )
+
+
+def open_atnorm_md(data: str | Path | None = None, *, partial: bool = False) -> ImageSet:
+    """Open a copy of AtNorM-MD; Atypical is class 1.
+
+    Parameters
+    ----------
+    data : path
+        Folder with `AtNorM-MD_expert_votes.csv` and `AtNorM-MD/`.
+    partial : bool
+        Take a part of the data set: differences from what was published become warnings, and figures
+        without an image are left out.
+
+    Returns
+    -------
+    ImageSet
+        `votes` of `n_raters` = 5 for Atypical; no groups, because the slides are not published, and no
+        split.
+
+    References
+    ----------
+    S. Banerjee et al., "Benchmarking Deep Learning and Vision Foundation Models for Atypical vs. Normal
+    Mitosis Classification with Cross-Dataset Evaluation", arXiv 2506.21444, 2025.
+    """
+    file = find_table(data, "AtNorM-MD_expert_votes.csv", ATNORM_MD, "AtNorM-MD/")
+    experts = tuple(f"Expert_{k}" for k in range(1, 6))
+    known, calls = read_calls(file, ("Filename",), experts, "Majority", ("Normal", "Atypical"))
+    return open_figures(
+        ATNORM_MD,
+        file.parent,
+        names=[name.removesuffix(".png") for name in known["Filename"]],
+        homes=("AtNorM-MD/Normal", "AtNorM-MD/Atypical"),
+        calls=calls,
+        published=ATNORM_MD_COUNTS,
+        partial=partial,
+    )
+
+
+def open_ami_br(data: str | Path | None = None, *, partial: bool = False) -> ImageSet:
+    """Open a copy of AMi-Br; Atypical is class 1.
+
+    Parameters
+    ----------
+    data : path
+        Folder with `AMI-BR.csv` and `patches/`.
+    partial : bool
+        Take a part of the data set: differences from what was published become warnings, and figures
+        without an image are left out.
+
+    Returns
+    -------
+    ImageSet
+        `votes` of `n_raters` = 3 for Atypical. `group` is the source with the slide, such as
+        `TUPAC16/012.tif`: the two sources number their slides alike. No split is published.
+
+    References
+    ----------
+    C. A. Bertram et al., "Histologic Dataset of Normal and Atypical Mitotic Figures on Human Breast Cancer
+    (AMi-Br)", Bildverarbeitung für die Medizin, 2025.
+    """
+    file = find_table(data, "AMI-BR.csv", AMI_BR, "patches/")
+    keys = ("dataset", "slide", "uid")
+    experts = tuple(f"expert{k}_atypical" for k in range(1, 4))
+    known, calls = read_calls(file, keys, experts, "majority_atypical", ("False", "True"))
+    source, slide, uid = (known[key] for key in keys)
+    return open_figures(
+        AMI_BR,
+        file.parent,
+        names=[f"{a}_{b}" for a, b in zip(source, uid, strict=True)],
+        homes=("patches/normal", "patches/atypical"),
+        calls=calls,
+        published=AMI_BR_COUNTS,
+        partial=partial,
+        groups=[f"{a}/{b}" for a, b in zip(source, slide, strict=True)],
+    )
+
+
+ATNORM_MD = Dataset(
+    name="atnorm-md",
+    form="atnorm-md",
+    title="AtNorM-MD, mitotic figures, five readers",
+    load=open_atnorm_md,
+    licence="MIT",
+    terms="Free; keep the copyright notice and cite.",
+    page="https://github.com/DeepMicroscopy/AMi-Br_Benchmark",
+    credit="Banerjee et al., arXiv 2506.21444, 2025; cut from MIDOG++, Aubreville et al., 2023",
+    n=sum(ATNORM_MD_COUNTS),
+)
+
+AMI_BR = Dataset(
+    name="ami-br",
+    form="ami-br",
+    title="AMi-Br, mitotic figures of breast cancer, three readers",
+    load=open_ami_br,
+    licence="none stated",
+    terms="Ask the publisher before passing it on.",
+    page="https://github.com/DeepMicroscopy/AMi-Br",
+    credit="Bertram et al., Histologic Dataset of Normal and Atypical Mitotic Figures (AMi-Br), 2025",
+    n=sum(AMI_BR_COUNTS),
+)

@@ -1,18 +1,11 @@
 """PatchCamelyon: 327,680 lymph node patches of 96 pixels in HDF5 (Veeling et al. 2018).
 
-A patch is positive if its centre of 32 x 32 pixels holds tumour. Compressed files (`.h5.gz`) are
-unpacked once, beside themselves or into a cache folder, and again where a newer one takes their place.
+A patch is positive if its centre of 32 x 32 pixels holds tumour. The files are published compressed
+(`.h5.gz`) and must be unpacked.
 """
 
 from __future__ import annotations
 
-import gzip
-import os
-import shutil
-import time
-import zlib
-from collections.abc import Sequence
-from functools import partial as bind
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +15,7 @@ from numpy.typing import NDArray
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
-from scalecal.datasets.image_sources import (
-    ArraySource,
-    Block,
-    data_folder,
-    image_block,
-    md5_of,
-)
+from scalecal.datasets.image_sources import ArraySource, Block, data_folder, image_block
 from scalecal.io.arrays import need_array, open_hdf5, read_hdf5
 from scalecal.io.named_columns import check_headers, open_columns
 from scalecal.io.tables import column_names
@@ -38,41 +25,21 @@ SHAPE = (96, 96, 3)
 # Name in the files -> name here, published number of patches.
 PARTS = {"train": ("train", 262_144), "valid": ("val", 32_768), "test": ("test", 32_768)}
 
-# MD5 of the files as they are distributed. The publisher's own page lists those of valid and test
-# the other way round (basveeling/pcam issues 1 and 4; pytorch/vision pull request 6644).
-PUBLISHED_MD5 = {
-    "train_x.h5.gz": "1571f514728f59376b705fc836ff4b63",
-    "train_y.h5.gz": "35c2d7259d906cfc8143347bb8e05be7",
-    "train_meta.csv": "5a3dd671e465cfd74b5b822125e65b0a",
-    "valid_x.h5.gz": "d5b63470df7cfa627aeec8b9dc0c066e",
-    "valid_y.h5.gz": "2b85f58b927af9964a4c15b8f7e8f179",
-    "valid_meta.csv": "67589e00a4a37ec317f2d1932c7502ca",
-    "test_x.h5.gz": "d8c2d60d490dbd479f8199bdfa0cf6ec",
-    "test_y.h5.gz": "60a7035772fbdb7f34eb86d4420cf66a",
-    "test_meta.csv": "3455fd69135b66734e1008f3af684566",
-}
-
 _PREFIX = "camelyonpatch_level_2_split_"
 _PAGE = "https://github.com/basveeling/pcam"
-_HOLDS = f"the folder with {_PREFIX}{{train,valid,test}}_{{x,y}}.h5 or .h5.gz, from {_PAGE}"
-# A writer touches its file all the time; one left alone this long was killed.
-_STALE_SECONDS = 600.0
+_HOLDS = f"the folder with {_PREFIX}{{train,valid,test}}_{{x,y}}.h5, from {_PAGE}, unpacked (gunzip *.h5.gz)"
 
 
-def open_pcam(
-    data: str | Path | None = None, *, partial: bool = False, cache: str | Path | None = None
-) -> ImageSet:
+def open_pcam(data: str | Path | None = None, *, partial: bool = False) -> ImageSet:
     """Open a copy of PatchCamelyon; tumour is class 1.
 
     Parameters
     ----------
     data : path
-        Folder with the HDF5 files, plain or gzipped, and the `_meta.csv` files where there are any.
+        Folder with the HDF5 files, unpacked, and the `_meta.csv` files where there are any.
     partial : bool
         Take what is there: other counts than the published ones, or splits that are missing, become
         warnings.
-    cache : path, optional
-        Where to unpack `.gz` files; beside them by default.
 
     Returns
     -------
@@ -84,29 +51,22 @@ def open_pcam(
     B. S. Veeling et al., "Rotation Equivariant CNNs for Digital Pathology", MICCAI 2018.
     """
     folder = data_folder(data, "pcam", _HOLDS)
-    findings = Findings(str(folder), partial, f"Get the whole data set at {_PAGE}.")
+    findings = Findings(
+        str(folder), partial, f"Get the whole data set at {_PAGE} and unpack it (gunzip *.h5.gz)."
+    )
     blocks: list[Block] = []
     labels: list[NDArray[np.int64]] = []
     groups: list[Any] = []
     part_of: list[str] = []
-    whole: list[str] = []
-    files: list[Path] = []
     for part, (_, published) in PARTS.items():
-        x, y = (_plain_file(folder, f"{part}_{key}", cache) for key in "xy")
-        if x is None or y is None:
-            lacks = " and ".join(
-                f"{_PREFIX}{part}_{key}.h5[.gz]"
-                for key, file in (("x", x), ("y", y))
-                if file is None
-            )
-            findings.differ(f"{lacks} missing, so there is no {part} split")
+        x, y = (folder / f"{_PREFIX}{part}_{key}.h5" for key in "xy")
+        missing = [file.name for file in (x, y) if not file.is_file()]
+        if missing:
+            findings.differ(f"{' and '.join(missing)} missing, so there is no {part} split")
             continue
         block, label = _open_part(x, y)
         findings.count(f"{part} patches", block.n, published)
-        if block.n == published:
-            whole.append(part)
         blocks.append(block)
-        files += [x, y]
         labels.append(label)
         groups.append(_slides(folder, part, label, findings))
         part_of += [part] * block.n
@@ -129,62 +89,7 @@ def open_pcam(
         ArraySource(tuple(blocks), np.arange(len(row), dtype=np.int64)),
         {"block": np.repeat([block.path.name for block in blocks], sizes), "row": row},
         facts={"label": "tumour in the centre of 32 x 32 pixels"},
-        checks=(
-            bind(check_published_md5, folder, tuple(whole)),
-            bind(check_unpacked, folder, tuple(files)),
-        ),
     )
-
-
-def _plain_file(folder: Path, name: str, cache: str | Path | None) -> Path | None:
-    """Path of an HDF5 file, unpacked first where its .gz is all there is, or is newer; else None."""
-    plain = folder / f"{_PREFIX}{name}.h5"
-    packed = plain.with_name(plain.name + ".gz")
-    if not packed.is_file():
-        return plain if plain.is_file() else None
-    home = folder if cache is None else Path(os.path.expanduser(cache))
-    target = home / plain.name
-    stamp = packed.stat().st_mtime_ns
-    for file in (plain, target):
-        # An older one was unpacked from a .gz that has been replaced since.
-        if file.is_file() and file.stat().st_mtime_ns >= stamp:
-            return file
-    return unpack(packed, target)
-
-
-def unpack(packed: Path, target: Path) -> Path:
-    """Unpack a .gz so that `target` is either whole or not there at all, even after a kill.
-
-    The content goes to a hidden file first, is flushed to disk, then renamed; hidden files that a
-    killed run left behind are removed.
-    """
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(f".{target.name}.*.tmp"):
-            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
-                left.unlink(missing_ok=True)
-        growing = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            with gzip.open(packed, "rb") as source, growing.open("wb") as sink:
-                shutil.copyfileobj(source, sink, 1 << 22)
-                sink.flush()
-                os.fsync(sink.fileno())
-            # By a clock that runs ahead the .gz would stay the newer one.
-            stamp = max(growing.stat().st_mtime_ns, packed.stat().st_mtime_ns)
-            os.utime(growing, ns=(stamp, stamp))
-            os.replace(growing, target)
-        finally:
-            growing.unlink(missing_ok=True)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(
-            f"{packed} is damaged or cut short ({error}). Download it again."
-        ) from None
-    except OSError as error:
-        raise InputError(
-            f"cannot unpack {packed} to {target}: {error.strerror or error}. "
-            "Make room, or name another folder: cache=DIR (--cache DIR)"
-        ) from None
-    return target
 
 
 def _open_part(x: Path, y: Path) -> tuple[Block, NDArray[np.int64]]:
@@ -226,46 +131,6 @@ def _slides(
     if against:
         findings.note(f"{file.name} contradicts {against:,} labels: is it of another split?")
     return slide.values
-
-
-def check_published_md5(folder: Path, parts: Sequence[str]) -> list[str]:
-    """Compare distributed files of these splits that are here with their MD5; return what differs."""
-    problems = []
-    for name, expected in PUBLISHED_MD5.items():
-        path = folder / f"{_PREFIX}{name}"
-        if name.partition("_")[0] not in parts or not path.is_file():
-            continue
-        with path.open("rb") as handle:
-            digest = md5_of(handle)
-        if digest == expected:
-            continue
-        twin = next((other for other, known in PUBLISHED_MD5.items() if known == digest), None)
-        problems.append(
-            f"{path.name}: this is the published {_PREFIX}{twin} under another name"
-            if twin
-            else f"{path.name}: MD5 {digest}, published {expected}. Download it again"
-        )
-    return problems
-
-
-def check_unpacked(folder: Path, files: Sequence[Path]) -> list[str]:
-    """Compare the files that are read with their .gz, whose MD5 is published; return what differs."""
-    problems = []
-    for file in files:
-        packed = folder / f"{file.name}.gz"
-        if not packed.is_file():
-            continue
-        try:
-            with gzip.open(packed, "rb") as source, file.open("rb") as handle:
-                same = md5_of(source) == md5_of(handle)
-        except (EOFError, OSError, zlib.error) as error:
-            problems.append(f"{packed.name} is damaged or cut short ({error}). Download it again")
-            continue
-        if not same:
-            problems.append(
-                f"{file} is read, but is not what {packed.name} holds: remove the one that is wrong"
-            )
-    return problems
 
 
 PCAM = Dataset(

@@ -196,12 +196,6 @@ INPUT_COLUMNS: dict[str, InputColumn] = {
             used_by=("images",),
             kind="id",
         ),
-        InputColumn(
-            role="row",
-            holds="the place of an image in an HDF5 file",
-            used_by=("images",),
-            kind="numbers",
-        ),
     )
 }
 
