@@ -119,7 +119,7 @@ def main() -> None:
         )
         facts = compare_cell(grid.cell, voted=grid.voted).facts
         rows = {r["method"]: r for r in facts["rows"] if r["stratum"] == "overall"}
-        rho = {m: np.mean([grid.cell.predictions[m, s].rho for s in range(SEEDS)]) for m in rows}
+        rho = {m: np.mean([grid.cell.answers[m, s].rho for s in range(SEEDS)]) for m in rows}
         print(f"### {name}\n")
         lines = []
         for method, row in rows.items():

@@ -29,6 +29,7 @@ import numpy as np
 
 from scalecal import __version__, metrics
 from scalecal.auditing.plots import INK, QUIET, panels, save, style
+from scalecal.cases import BASELINE
 from scalecal.checks import Float, InputError, ScalecalWarning
 from scalecal.datasets import simulate
 from scalecal.datasets.simulated import SimulatedCases
@@ -37,7 +38,6 @@ from scalecal.io.store import Store, output_folder, write_csv, write_json, write
 from scalecal.io.text import markdown_text
 from scalecal.limits import check_count
 from scalecal.paper.paper_figures import mark_of
-from scalecal.runs.cells import BASELINE
 from scalecal.runs.frontier import equal_entropy, soften
 from scalecal.runs.grid import run_grid
 from scalecal.runs.methods import METHODS, find_method
@@ -237,7 +237,7 @@ def measure_setting(
         test = np.flatnonzero(data.split == "test")
         assert data.y is not None
         vote, label = data.expected_vote_probability[test], data.label_probability[test]
-        answers = {m: (part.p, part.vote_p) for (m, _), part in grid.cell.predictions.items()}
+        answers = {m: (part.p, part.vote_p) for (m, _), part in grid.cell.answers.items()}
         baseline = answers[BASELINE][0]
         answers |= {"true-label": (label, label), "true-vote": (vote, vote)}
         for method, (probs, reader) in answers.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -59,7 +61,9 @@ def test_every_column_is_cut_alike(rows):
             cut, values = cut.values, values.values
         np.testing.assert_array_equal(cut, values[index], err_msg=name)
     p, X = np.linspace(0, 1, 10), np.eye(10)
-    predictions = Predictions(cases, p, 1 - p, 0.2, {"p.csv": "0" * 64}).take(rows)
+    predictions = replace(
+        Predictions.single(cases, p, 1 - p, rho=0.2), sources={"p.csv": "0" * 64}
+    ).take(rows)
     np.testing.assert_array_equal(predictions.p, p[index])
     np.testing.assert_array_equal(predictions.p_reader, 1 - p[index])
     assert predictions.rho == 0.2
@@ -75,7 +79,7 @@ def test_cases_without_a_label_are_left_out_of_all_records():
     kept = cases.y >= 0
     left = [
         cases.labelled(),
-        Predictions(cases, np.full(10, 0.5)).labelled().cases,
+        Predictions.single(cases, np.full(10, 0.5)).labelled().cases,
         Features(np.eye(10), cases).labelled().cases,
     ]
     for part in left:
@@ -92,7 +96,7 @@ def test_columns_of_another_length_are_refused():
     with pytest.raises(InputError, match="y has 2 rows"):
         Cases(n=3, y=np.zeros(2, dtype=int))
     with pytest.raises(InputError, match="p has 2 rows"):
-        Predictions(Cases(n=3), np.zeros(2))
+        Predictions.single(Cases(n=3), np.zeros(2))
     with pytest.raises(InputError, match="X has 2 rows"):
         Features(np.eye(2), Cases(n=3))
 

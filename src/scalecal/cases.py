@@ -1,7 +1,7 @@
-"""The one record of cases, and what stands beside it: embeddings (`Features`), answers (`Predictions`).
+"""The one record of cases, and what stands beside it: embeddings (`Features`), answers (`Answers`).
 
 Every reader makes one, every writer and the page take one, and `Cases.take` is the only way to get
-some of the cases: a column cannot be cut without the others, nor a code lose its name.
+some of the cases: columns are subset together, and codes keep their names.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from scalecal.checks import Float, InputError, Int, as_names, in_file
 from scalecal.votes import STRATA, stratum_codes
 
 __all__ = [
+    "Answers",
     "Cases",
     "Factor",
     "Features",
@@ -103,9 +104,6 @@ class Cases:
         Difficulty strata, easiest first.
     agreement
         Whether the strata were made from these votes (`scalecal.votes.strata`).
-    p_split
-        (n,) predicted difficulty: the probability that a case's readers split, by whatever model, but not
-        from these votes; else None.
     split
         "train", "val" or "test".
     paths
@@ -132,7 +130,6 @@ class Cases:
     groups: Factor | None = None
     strata: Factor | None = None
     agreement: bool = False
-    p_split: Float | None = None
     split: Factor | None = None
     paths: NDArray[np.str_] | None = None
     notes: tuple[str, ...] = ()
@@ -349,61 +346,293 @@ def leakage_note(cases: Cases) -> str:
 
 
 @dataclass(frozen=True, eq=False)
+class Answers:
+    """What one method answers on some cases.
+
+    Attributes
+    ----------
+    p
+        Probability of the label: (n,) of the second class, or (n, C).
+    p_reader
+        Probability that one reader votes so, in the same form; None where the method gives none.
+    rho
+        Correlation of two readers' votes on a case in the law of votes around `p_reader`
+        (`scalecal.panel`); 0: votes are independent given the probability.
+    p_split
+        (n,) predicted difficulty: the probability that a case's readers split, by whatever model, but not
+        from these votes; else None.
+    rows
+        Row numbers of the cases that were answered; None: all cases, in their order.
+
+    Examples
+    --------
+    >>> answers = Answers(np.array([0.2, 0.9]), p_reader=np.array([0.3, 0.8]))
+    >>> answers.take(np.array([False, True])).vote_p.tolist()
+    [0.8]
+    """
+
+    p: Float
+    p_reader: Float | None = None
+    rho: float = 0.0
+    p_split: Float | None = None
+    rows: Int | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in self._columns().items():
+            if len(values) != len(self.p):
+                raise InputError(f"{name} has {len(values)} rows, but p has {len(self.p)}")
+
+    def _columns(self) -> dict[str, Any]:
+        """Columns that are there, by name."""
+        columns: dict[str, Any] = {"p": self.p, "p_reader": self.p_reader}
+        columns |= {"p_split": self.p_split, "rows": self.rows}
+        return {name: values for name, values in columns.items() if values is not None}
+
+    def __len__(self) -> int:
+        return len(self.p)
+
+    @property
+    def index(self) -> Int:
+        """Row numbers of the cases that were answered."""
+        if self.rows is None:
+            return np.arange(len(self.p))
+        return self.rows
+
+    @property
+    def vote_p(self) -> Float:
+        """What votes judge: `p_reader`, or `p` where there is none."""
+        if self.p_reader is None:
+            return self.p
+        return self.p_reader
+
+    def take(self, keep: Rows) -> Answers:
+        """Return some of the answers."""
+        cut = {name: values[keep] for name, values in self._columns().items()}
+        return replace(self, **cut)
+
+    def renumbered(self, place: Int) -> Answers:
+        """Return the same answers where case i is now number `place[i]`."""
+        return replace(self, rows=place[self.index])
+
+    def aligned(self) -> bool:
+        """Whether the i-th answer is of the i-th case."""
+        return self.rows is None or np.array_equal(self.rows, np.arange(len(self.p)))
+
+
+ALONE = ("model", 0)
+"""Method and seed of answers that came without a name."""
+
+BASELINE = "none"
+"""Name of the method that leaves a probe, or predictions, as they are."""
+
+
+@dataclass(frozen=True, eq=False)
 class Predictions:
-    """One model's answers on some cases.
+    """Cases, and the answers of one or several methods on them.
 
     Attributes
     ----------
     cases
-        The cases.
-    p
-        Probability of the label: (n,) of the second class, or (n, C).
-    p_reader
-        Probability that one reader votes so, in the same form; None where the model gives none.
-    rho
-        Correlation of two readers' votes on a case in the law of votes around `p_reader`
-        (`scalecal.panel`); 0: votes are independent given the probability.
+        All cases that some method answered.
+    answers
+        (method, seed) -> answers. Test sets may differ between seeds.
+    dataset, encoder
+        Names of the data and of the encoder behind the embeddings, where there are any.
+    meta
+        What `run.json` says.
     sources
         SHA-256 of each file they were read from, by file name.
+
+    Examples
+    --------
+    >>> predictions = Predictions.single(Cases(n=2, y=np.array([0, -1])), np.array([0.1, 0.6]))
+    >>> predictions.labelled().only.p.tolist()
+    [0.1]
     """
 
     cases: Cases
-    p: Float
-    p_reader: Float | None = None
-    rho: float = 0.0
+    answers: Mapping[tuple[str, int], Answers]
+    dataset: str = ""
+    encoder: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, values in (("p", self.p), ("p_reader", self.p_reader)):
-            if values is not None and len(values) != self.cases.n:
-                raise InputError(
-                    f"{name} has {len(values)} rows, but there are {self.cases.n} cases"
-                )
+        # Answers that are taken apart must still know their cases.
+        numbered = {k: replace(own, rows=own.index) for k, own in self.answers.items()}
+        object.__setattr__(self, "answers", numbered)
+
+    @classmethod
+    def single(cls, cases: Cases, p: Float, p_reader: Float | None = None, **more: Any) -> Self:
+        """Return one method's answers on all cases; `more` is the rest of `Answers`."""
+        if len(p) != cases.n:
+            raise InputError(f"p has {len(p)} rows, but there are {cases.n} cases")
+        return cls(cases, {ALONE: Answers(p, p_reader, **more)})
 
     def __len__(self) -> int:
         return self.cases.n
 
     def messages(self) -> AbstractContextManager[None]:
         """Begin messages raised inside with the files they were read from, where there are any."""
-        return in_file(" and ".join(self.sources)) if self.sources else nullcontext()
+        if not self.sources:
+            return nullcontext()
+        return in_file(" and ".join(self.sources))
 
     @property
-    def vote_p(self) -> Float:
-        """What votes judge: `p_reader`, or `p` where there is none."""
-        return self.p if self.p_reader is None else self.p_reader
+    def name(self) -> str:
+        """``dataset/encoder``."""
+        return f"{self.dataset}/{self.encoder}"
+
+    @property
+    def y(self) -> Int:
+        """Labels of all cases."""
+        if self.cases.y is None:
+            raise InputError(f"{self.name}: the cases have no labels")
+        return self.cases.y
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods, in the order they came."""
+        return list(dict.fromkeys(method for method, _ in self.answers))
+
+    @property
+    def baseline(self) -> str:
+        """What the others are compared with: the uncalibrated probe, or the first method."""
+        if BASELINE in self.methods:
+            return BASELINE
+        return self.methods[0]
+
+    def seeds(self, method: str) -> list[int]:
+        """Return the seeds a method was run with, ascending."""
+        return sorted(seed for name, seed in self.answers if name == method)
+
+    def first(self, method: str) -> Answers:
+        """Return a method's answers of its first seed: those that are audited."""
+        return self.answers[method, self.seeds(method)[0]]
+
+    @property
+    def only(self) -> Answers:
+        """The answers of the first method, where there is no other."""
+        return self.first(self.methods[0])
+
+    @property
+    def p(self) -> Float:
+        """Probabilities of the label, of the first method."""
+        return self.only.p
+
+    @property
+    def p_reader(self) -> Float | None:
+        """Probabilities of a reader's vote, of the first method."""
+        return self.only.p_reader
+
+    @property
+    def rho(self) -> float:
+        """Correlation of two votes around `p_reader`, of the first method."""
+        return self.only.rho
+
+    def of(self, method: str, seed: int | None = None) -> Predictions:
+        """Return one method's answers with their cases; of the first seed, unless named."""
+        if seed is None:
+            seed = self.seeds(method)[0]
+        own = self.answers[method, seed]
+        cases = self.cases
+        if len(own) != cases.n or not own.aligned():
+            cases = cases.take(own.index)
+        if cases.groups is not None:
+            # In the order of their names: resampling is the same before and after the disk.
+            cases = replace(cases, groups=Factor.of(cases.groups.values))
+        return replace(self, cases=cases, answers={(method, seed): replace(own, rows=None)})
+
+    def with_answers(self, more: Mapping[tuple[str, int], Answers]) -> Predictions:
+        """Return the same with further answers beside its own."""
+        return replace(self, answers={**self.answers, **more})
+
+    def take(self, rows: Rows) -> Predictions:
+        """Return the answers on some of the cases, in this order."""
+        index = np.arange(self.cases.n)[rows]
+        place = np.full(self.cases.n, -1)
+        place[index] = np.arange(len(index))
+        answers = {}
+        for key, own in self.answers.items():
+            if len(own) == self.cases.n and own.aligned():
+                answers[key] = replace(own.take(index), rows=None)
+            else:
+                answers[key] = own.take(place[own.index] >= 0).renumbered(place)
+        return replace(self, cases=self.cases.take(index), answers=answers)
 
     def labelled(self) -> Predictions:
         """Return the answers on the cases that have a label; the same object where all have."""
         cases = self.cases.labelled()
         if cases is self.cases:
             return self
-        assert self.cases.y is not None
-        return replace(self.take(self.cases.y >= 0), cases=cases)
+        return replace(self.take(self.y >= 0), cases=cases)
 
-    def take(self, rows: Rows) -> Predictions:
-        """Return the answers on some of the cases."""
-        reader = None if self.p_reader is None else self.p_reader[rows]
-        return replace(self, cases=self.cases.take(rows), p=self.p[rows], p_reader=reader)
+    @cached_property
+    def stratum_names(self) -> tuple[str, ...]:
+        """Names of the strata that have cases, easiest first; no "overall"."""
+        if self.cases.strata is None:
+            return ()
+        present = np.unique(self.cases.strata.codes)
+        return tuple(self.cases.strata.names[code] for code in present if code >= 0)
+
+    @cached_property
+    def codes(self) -> Int:
+        """Number of each case's stratum in `stratum_names`, -1 for none."""
+        if self.cases.strata is None:
+            return np.full(self.cases.n, -1)
+        place = {name: j for j, name in enumerate(self.stratum_names)}
+        numbers = np.array([*(place.get(name, -1) for name in self.cases.strata.names), -1])
+        return np.asarray(numbers[self.cases.strata.codes])
+
+    @property
+    def hardest(self) -> str | None:
+        """The stratum whose cases are hardest: low agreement, or the last one."""
+        if not self.stratum_names:
+            return None
+        if "low" in self.stratum_names:
+            return "low"
+        return self.stratum_names[-1]
+
+    def inside(self, index: Int, stratum: str) -> NDArray[np.intp] | slice:
+        """Which of the cases at `index` belong to a stratum; all of them for "overall"."""
+        if stratum == "overall":
+            return slice(None)
+        if stratum not in self.stratum_names:
+            return np.zeros(0, dtype=np.intp)
+        return np.flatnonzero(self.codes[index] == self.stratum_names.index(stratum))
+
+    def groups_of(self, index: Int) -> Int | None:
+        """Return the groups of the cases at `index` as codes, or None without groups."""
+        codes = self.cases.group_codes
+        if codes is None:
+            return None
+        return codes[index]
+
+    @property
+    def variants(self) -> Mapping[str, str]:
+        """Method -> the method it is another setting of, where it is one: the points of a sweep."""
+        return dict(self.meta.get("variants") or {})
+
+    @property
+    def calibration(self) -> Mapping[str, Any]:
+        """What `scalecal calibrate` did: `after`, the method set beside the baseline, and more; or empty."""
+        return dict(self.meta.get("calibration") or {})
+
+    @property
+    def prevalence(self) -> float | None:
+        """Share of positives in the population that numbers are of, where a run has one; else None."""
+        value = (self.meta.get("options") or {}).get("prevalence")
+        if value is None:
+            return None
+        return float(value)
+
+    @property
+    def shift(self) -> tuple[str, str] | None:
+        """Where the model was trained and tested, if these differ: for example ("40X", "400X")."""
+        shift = self.meta.get("dataset", {}).get("shift")
+        if not shift:
+            return None
+        return str(shift["train"]), str(shift["test"])
 
 
 @dataclass(frozen=True, eq=False)

@@ -243,12 +243,12 @@ def test_a_file_with_both_columns_in_pieces(tmp_path):
 
 def with_readers(made, factor=0.5, rho=0.0):
     """The cell with a reader's probability beside each method's own."""
-    odds = {k: np.log(part.p) - np.log1p(-part.p) for k, part in made.predictions.items()}
+    odds = {k: np.log(part.p) - np.log1p(-part.p) for k, part in made.answers.items()}
     own = {
         k: replace(part, p_reader=1 / (1 + np.exp(-factor * odds[k])), rho=rho)
-        for k, part in made.predictions.items()
+        for k, part in made.answers.items()
     }
-    return replace(made, predictions=own)
+    return replace(made, answers=own)
 
 
 @pytest.mark.parametrize("groups", [None, 40])
@@ -257,8 +257,8 @@ def test_results_of_methods_judge_both_answers(groups):
     both = with_readers(plain, rho=0.2)
     only = replace(
         both,
-        predictions={
-            k: replace(part, p=part.p_reader, p_reader=None) for k, part in both.predictions.items()
+        answers={
+            k: replace(part, p=part.p_reader, p_reader=None) for k, part in both.answers.items()
         },
     )
     tables = [
@@ -271,7 +271,7 @@ def test_results_of_methods_judge_both_answers(groups):
         assert value == pytest.approx(source[key], nan_ok=True), key
     splits = tables[0].xs("split_auc", level="metric")
     assert set(splits.index.get_level_values("stratum")) == {"overall"}
-    part, votes = both.predictions["scale", 1], both.cases.votes
+    part, votes = both.answers["scale", 1], both.cases.votes
     for name in ("count_log_score", "split_auc", "split_ece"):
         expected = getattr(metrics, name)(votes, part.p_reader, rho=0.2)
         assert tables[0]["scale", 1, "overall", name] == pytest.approx(expected)

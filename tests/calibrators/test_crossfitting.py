@@ -24,7 +24,7 @@ from tests.calibrators.made import three_classes, two_classes
 def test_a_fold_has_the_answers_of_a_fit_to_the_others(name, made):
     z, y = made(200)
     fold = fold_numbers(y)
-    out = crossfit(CALIBRATORS[name](), z, y, fold)
+    out, _ = crossfit(CALIBRATORS[name](), z, y, fold)
     here = fold == 3
     by_hand = CALIBRATORS[name]().fit(z[~here], y[~here]).predict_proba(z[here])
     np.testing.assert_array_equal(out.p[here], by_hand[:, 1] if z.ndim == 1 else by_hand)
@@ -38,14 +38,15 @@ def test_the_panel_gets_votes_and_gives_a_readers_answer():
     votes, y, size = np.column_stack([5 - k, k]), (k >= 3).astype(int), np.full(300, 5)
     fold = fold_numbers(y)
     for calibrator in (PanelCalibrator(), ReaderOnTop(PlattScaling())):
-        out = crossfit(calibrator, z, y, fold, votes=votes, panel_size=size)
+        out, by_fold = crossfit(calibrator, z, y, fold, votes=votes, panel_size=size)
         here = fold == 1
         by_hand = calibrator.fit(z[~here], y[~here], votes=votes[~here], panel_size=5)
         np.testing.assert_allclose(
             out.p_reader[here], by_hand.predict_reader_proba(z[here])[:, 1], rtol=1e-9
         )
-        assert out.rho[1] == pytest.approx(by_hand.panel_.rho)
-        assert (out.rho > 0).all()
+        assert by_fold[1] == pytest.approx(by_hand.panel_.rho)
+        assert (by_fold > 0).all()
+        assert out.rho == pytest.approx(by_fold.mean())
 
 
 def test_votes_of_many_cases_are_thinned(monkeypatch):

@@ -56,16 +56,17 @@ def make_features(folder: Path) -> Path:
 
 def make_run(folder: Path) -> Path:
     """A run folder of a small audit: its cases, facts and record."""
+    from scalecal.cases import Answers, Predictions
     from scalecal.io import read_predictions
-    from scalecal.runs.cells import Cell, Prediction, write_cell
+    from scalecal.runs.cells import write_cell
     from scalecal.runs.folder import run_meta, store_facts
     from tests.fuzz.tables import RESAMPLES, texts
 
     file = folder.parent / "full.csv"
     file.write_text(texts()["full"], encoding="utf-8")
     read = read_predictions(file)
-    answers = Prediction(np.arange(len(read)), read.p, read.p_reader, read.rho)
-    cell = Cell("full", "model", read.cases, {("model", 0): answers})
+    answers = Answers(read.p, read.p_reader, read.rho, rows=np.arange(len(read)))
+    cell = Predictions(read.cases, {("model", 0): answers}, "full", "model")
     meta = run_meta(
         cell,
         kind="audit",

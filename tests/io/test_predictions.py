@@ -464,7 +464,7 @@ def test_what_predict_writes_is_what_audit_reads(tmp_path):
         if n_classes == 2:
             p, q = p[:, 1], q[:, 1]
         path = tmp_path / f"p{suffix}"
-        write_table(predictions_table(Predictions(cases, p, q if reader else None)), path)
+        write_table(predictions_table(Predictions.single(cases, p, q if reader else None)), path)
         found = read_predictions(path)
         np.testing.assert_array_equal(found.p, p)
         if reader:
@@ -482,8 +482,8 @@ def test_what_predict_writes_is_what_audit_reads(tmp_path):
 
 def test_predicted_difficulty_is_read_beside_p(read):
     found = read("p,p_split,label\n0.2,0.1,0\n0.9,0.4,\n0.6,0.7,1\n")
-    assert found.cases.p_split.tolist() == [0.1, 0.7]
-    assert read("p,hard,label\n0.2,0.1,0\n", columns={"p_split": "hard"}).cases.p_split == [0.1]
-    assert read("p,label\n0.2,0\n").cases.p_split is None
+    assert found.only.p_split.tolist() == [0.1, 0.7]
+    assert read("p,hard,label\n0.2,0.1,0\n", columns={"p_split": "hard"}).only.p_split == [0.1]
+    assert read("p,label\n0.2,0\n").only.p_split is None
     with pytest.raises(InputError, match="'p_split'"):
         read("p,p_split,label\n0.2,1.5,0\n")

@@ -20,14 +20,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtr, expit
 
-from scalecal.cases import Cases, Factor
+from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.inference.selection import selection_null
 from scalecal.paper import decisions
 from scalecal.paper.claims import CLAIMS
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import REPLICATION, SMOOTHINGS
-from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.frontier import equal_entropy, soften
 from scalecal.runs.scores import entropy
 
@@ -121,14 +120,14 @@ class World:
         for encoder, methods in models.items():
             own = seen + BLUR * rng.normal(size=self.n)
             predictions = {
-                (method, s): Prediction(
-                    np.arange(self.n), expit(self.logits(model, own, hidden, rng))
+                (method, s): Answers(
+                    expit(self.logits(model, own, hidden, rng)), rows=np.arange(self.n)
                 )
                 for method, model in methods.items()
                 for s in range(self.n_seeds)
             }
             meta = {"variants": {m: m.partition("@")[0] for m in methods if "@" in m}}
-            cells.append(Cell(self.dataset, encoder, cases, predictions, meta))
+            cells.append(Predictions(cases, predictions, self.dataset, encoder, meta))
         return Evidence(cells, n_resamples=300)
 
     def expected(self, model: Model, metric="ece", stratum="overall") -> float:
@@ -199,14 +198,14 @@ class StrataWorld:
         ids = np.array([f"c{i:05d}" for i in range(n)])
         cases = Cases(n=n, classes=("a", "b"), ids=ids, y=y, votes=votes).stratified()
         cells = [
-            Cell(
-                "mhist",
-                encoder,
+            Predictions(
                 cases,
                 {
-                    ("none", s): Prediction(np.arange(n), self._p(z, rng))
+                    ("none", s): Answers(self._p(z, rng), rows=np.arange(n))
                     for s in range(self.n_seeds)
                 },
+                "mhist",
+                encoder,
             )
             for encoder in models
         ]

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from scalecal.cases import Cases
+from scalecal.cases import Answers, Cases, Predictions
 from scalecal.io.store import write_json
 from scalecal.paper.claims import CLAIMS, MAIN, claims_json, claims_table, judge
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict
-from scalecal.runs.cells import Cell, Prediction
 from tests.runs.made import cell, sharp, votes
 
 ENCODERS = ("uni", "plip")
@@ -213,9 +212,9 @@ def stratified(n_low, n_high, overconfidence, rng):
         n=len(z), classes=("a", "b"), y=y, votes=np.column_stack([7 - positive, positive])
     )
     seeds = {
-        ("none", s): Prediction(rows, expit(z + 0.02 * rng.normal(size=len(z)))) for s in range(3)
+        ("none", s): Answers(expit(z + 0.02 * rng.normal(size=len(z))), rows=rows) for s in range(3)
     }
-    return Cell("made", "one", cases.stratified(), seeds)
+    return Predictions(cases.stratified(), seeds, "made", "one")
 
 
 def test_a_gap_is_refuted_where_the_data_exclude_one_that_matters():

@@ -89,8 +89,8 @@ def test_the_audit_shows_the_results(evidence):
 
 def test_the_references_of_a_sweep_have_its_seeds():
     made = cell(METHODS, n=250, n_seeds=4)
-    kept = {k: v for k, v in made.predictions.items() if "@" not in k[0] or k[1] < 2}
-    made = replace(made, predictions=kept)
+    kept = {k: v for k, v in made.answers.items() if "@" not in k[0] or k[1] < 2}
+    made = replace(made, answers=kept)
     found = Evidence([made], n_resamples=50)
     axis = FIGURES["sensitivity"](found)[0].axes[0]
     assert "(2 seeds)" in axis.get_xlabel()

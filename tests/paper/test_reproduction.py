@@ -67,9 +67,9 @@ def test_seeds_are_kept_and_a_killed_run_goes_on(tmp_path):
     whole = train(source(), tmp_path / "whole", seeds=[0, 1], **options)
     train(source(), tmp_path / "cut", seeds=[0], **options)
     again = train(source(), tmp_path / "cut", seeds=[0, 1], **options)
-    for key, part in whole.predictions.items():
-        np.testing.assert_array_equal(again.predictions[key].rows, part.rows)
-        np.testing.assert_array_equal(again.predictions[key].p, part.p)
+    for key, part in whole.answers.items():
+        np.testing.assert_array_equal(again.answers[key].rows, part.rows)
+        np.testing.assert_array_equal(again.answers[key].p, part.p)
     for name in ("cases.parquet", "predictions.parquet"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     said = []
@@ -110,8 +110,8 @@ def test_encoders_join_to_an_ensemble():
     assert joined is not None
     assert joined.encoder == "ensemble"
     key = ("none", 0)
-    parts = [c.predictions[key].p for c in cells]
-    np.testing.assert_allclose(joined.predictions[key].p, parts[0])  # the same twice
+    parts = [c.answers[key].p for c in cells]
+    np.testing.assert_allclose(joined.answers[key].p, parts[0])  # the same twice
     assert ensemble(cells[:1]) is None
 
 
@@ -184,7 +184,7 @@ def test_joined_seeds_keep_every_case_once():
     joined = joined_cell(drawn)
     assert len(np.unique(joined.cases.names)) == joined.cases.n
     for seed, cell in enumerate(drawn):
-        part, own = (c.predictions["none", seed] for c in (joined, cell))
+        part, own = (c.answers["none", seed] for c in (joined, cell))
         np.testing.assert_array_equal(joined.cases.names[part.rows], cell.cases.names[own.rows])
         np.testing.assert_array_equal(part.p, own.p)
 
@@ -382,7 +382,7 @@ def test_a_fine_tuned_network_leaves_the_ensemble_of_encoders_alone(tmp_path):
     options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     sources = [source("mhist", "a"), source("mhist", "b", seed=0)]
     network = train(source("mhist", "resnet18"), tmp_path / "ft", seeds=[0], **options)
-    renamed = {("resnet-hard", 0): network.predictions["none", 0]}
-    write_cell(tmp_path / "net", replace(network, predictions=renamed))
+    renamed = {("resnet-hard", 0): network.answers["none", 0]}
+    write_cell(tmp_path / "net", replace(network, answers=renamed))
     outcome = run(sources, tmp_path / "r", seeds=[0], also=[tmp_path / "net"], **options)
     assert {c.encoder for c in outcome.evidence.cells} == {"a", "b", "resnet18", "ensemble"}

@@ -39,10 +39,10 @@ def test_a_comparison_spread_over_workers_is_the_same(workers):
     with open_engine("local", workers=workers) as engine:
         spread = run_grid_on(engine, small, seeds=3, **options)
     assert spread.cell.cases.names.tolist() == alone.cell.cases.names.tolist()
-    assert set(spread.cell.predictions) == set(alone.cell.predictions)
-    for key, part in alone.cell.predictions.items():
-        np.testing.assert_array_equal(spread.cell.predictions[key].rows, part.rows)
-        np.testing.assert_allclose(spread.cell.predictions[key].p, part.p, atol=1e-6)
+    assert set(spread.cell.answers) == set(alone.cell.answers)
+    for key, part in alone.cell.answers.items():
+        np.testing.assert_array_equal(spread.cell.answers[key].rows, part.rows)
+        np.testing.assert_allclose(spread.cell.answers[key].p, part.p, atol=1e-6)
     assert spread.left_out == alone.left_out
     assert spread.chosen == alone.chosen
     np.testing.assert_array_equal(spread.cell.codes, alone.cell.codes)
@@ -63,9 +63,9 @@ def test_seeds_trained_elsewhere_are_found_done(tmp_path: Path):
     found = train_cell(source, tmp_path / "b", training, progress=said.append)
     assert said == []
     assert found.cases.names.tolist() == alone.cases.names.tolist()
-    for key, part in alone.predictions.items():
-        np.testing.assert_array_equal(found.predictions[key].rows, part.rows)
-        np.testing.assert_allclose(found.predictions[key].p, part.p, atol=1e-12)
+    for key, part in alone.answers.items():
+        np.testing.assert_array_equal(found.answers[key].rows, part.rows)
+        np.testing.assert_allclose(found.answers[key].p, part.p, atol=1e-12)
 
 
 def test_cells_scored_by_workers_give_the_same_files(tmp_path: Path):

@@ -92,7 +92,7 @@ def test_slider_computes_what_python_computes(open_page, pages, runs):
         slide(page, n_bins)
         assert page.locator("output").first.inner_text() == str(n_bins)
         for i, method in enumerate((before, after)):
-            rows, p = data.predictions[method, 0].rows, data.predictions[method, 0].p
+            rows, p = data.answers[method, 0].rows, data.answers[method, 0].p
             y = data.y[rows]
             for stratum in ("overall", "high", "medium", "low"):
                 inside = data.inside(rows, stratum)
@@ -104,12 +104,12 @@ def test_slider_computes_what_python_computes(open_page, pages, runs):
             error = 4 * null[:, 2].std() / np.sqrt(300)
             assert shown(page, i, "low", "null") == pytest.approx(null[:, 2].mean(), abs=error)
         dots = page.locator("figure.reliability").first.locator(".panel").first.locator("circle")
-        filled = (metrics.bins(y, data.predictions[before, 0].p, n_bins=n_bins).n > 0).sum()
+        filled = (metrics.bins(y, data.answers[before, 0].p, n_bins=n_bins).n > 0).sum()
         assert dots.count() == filled
     page.locator(".reset").first.click()
     assert [shown(page, 0, s, "ece") for s in ("overall", "low")] == start
     page.locator("select.method").nth(1).select_option("vanilla-ls")
-    chosen = data.predictions["vanilla-ls", 0]
+    chosen = data.answers["vanilla-ls", 0]
     assert shown(page, 1, "overall", "ece") == pytest.approx(
         metrics.ece(data.y[chosen.rows], chosen.p), abs=5.1e-4
     )
@@ -414,7 +414,7 @@ def test_more_cases_than_a_page_holds(open_page, tmp_path):
     assert f"n = {n:,}" in page.locator("figure.reliability").first.inner_text()
     slide(page, 30)
     cell = read_cell(run)
-    found = cell.predictions["none", 0]
+    found = cell.answers["none", 0]
     assert shown(page, 0, "overall", "ece") == pytest.approx(
         metrics.ece(cell.y[found.rows], found.p, n_bins=30), abs=0.01
     )

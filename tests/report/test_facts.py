@@ -86,7 +86,7 @@ def test_nulls_beside_means_over_seeds_are_means_over_seeds(tmp_path):
     cell = read_cell(run)
     by_seed = []
     for seed in cell.seeds("none"):
-        alone = replace(cell, predictions={("none", seed): cell.predictions["none", seed]})
+        alone = replace(cell, answers={("none", seed): cell.answers["none", seed]})
         by_seed.append(draw_nulls(alone, "none", n_resamples=334)[seed])  # 1,000 shared by three
     rows = report_facts([run])["cells"][0]["rows"]
     for row in (r for r in rows if r["method"] == "none"):
@@ -224,7 +224,7 @@ def test_referral_counts_by_hand(tmp_path):
     run = make_run(tmp_path / "run", n=150, kind="audit")
     cell = report_facts([run])["cells"][0]
     data = read_cell(run)
-    p = data.predictions["model", 0].p
+    p = data.answers["model", 0].p
     wrong = (p >= 0.5) != (data.y == 1)
     panel = next(q for q in cell["referral"] if q["stratum"] == "overall")
     method = panel["methods"][0]
@@ -239,7 +239,7 @@ def test_most_overconfident_cases_by_hand(tmp_path):
     run = make_run(tmp_path / "run", n=150, kind="audit")
     listed = report_facts([run])["cells"][0]["cases"]
     data = read_cell(run)
-    p = data.predictions["model", 0].p
+    p = data.answers["model", 0].p
     votes = data.cases.votes
     share = votes[:, 1] / votes.sum(axis=1)
     excess = np.where(p >= 0.5, p - share, share - p)
@@ -385,12 +385,12 @@ def test_a_case_without_votes_has_the_usual_panel_and_an_untested_one_is_not_lis
     few = 9
     made = cell({"none": sharp(2), "panel-votes": sharp(1)}, n=400, n_seeds=1)
     votes = np.where(np.arange(400)[:, None] < 100, made.cases.votes, 0)  # most have none
-    none, own = (made.predictions[name, 0] for name in ("none", "panel-votes"))
+    none, own = (made.answers[name, 0] for name in ("none", "panel-votes"))
     own = replace(own, p_reader=0.3 + 0.4 * own.p, rho=0.1).take(np.arange(200, 200 + few))
     some = replace(
         made,
         cases=replace(made.cases, votes=votes),
-        predictions={("none", 0): none, ("panel-votes", 0): own},
+        answers={("none", 0): none, ("panel-votes", 0): own},
     )
     listed = compare_cell(some, n_resamples=50).facts["splits"]
     assert [case["id"] for case in listed] == [

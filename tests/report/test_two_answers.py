@@ -50,7 +50,7 @@ def test_diagrams_against_votes_are_those_of_the_audit(compared, runs, pages):
     cell, stored = compared, read_cell(runs["compare"])
     assert list(cell["vote_reliability"]) == cell["shown"]
     for method, panels in cell["vote_reliability"].items():
-        expected = vote_reliability(audit_predictions(stored.answers(method)))
+        expected = vote_reliability(audit_predictions(stored.of(method)))
         assert [p["ece"] for p in panels] == pytest.approx([p["ece"] for p in expected])
         two = stored.first(method).p_reader is not None
         assert {p["judges"] for p in panels} == {"p_reader" if two else "p"}
@@ -96,7 +96,7 @@ def test_laws_of_listed_cases_by_hand(compared, runs):
         two, i = case["two"], names.index(case["id"])
         laws, labels = [], []
         for seed in (0, 1):
-            part = stored.predictions[method, seed]
+            part = stored.answers[method, seed]
             mu, rho = part.p_reader[i], part.rho
             a, b = mu * (1 - rho) / (rho or 1), (1 - mu) * (1 - rho) / (rho or 1)
             law = betabinom(7, a, b) if rho else binom(7, mu)
@@ -162,7 +162,7 @@ def test_answers_in_words():
 
 def test_cases_most_likely_to_split_by_hand(compared, runs, pages):
     cell, stored = compared, read_cell(runs["compare"])
-    parts = [stored.predictions[cell["two_answers"], seed] for seed in (0, 1)]
+    parts = [stored.answers[cell["two_answers"], seed] for seed in (0, 1)]
     chance = np.mean([split_probability(logit(p.p_reader), p.rho, 7) for p in parts], axis=0)
     order = np.argsort(-chance, kind="stable")[:12]
     assert [c["id"] for c in cell["splits"]] == stored.cases.names[order].tolist()

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scalecal.cases import Cases, Factor
-from scalecal.runs.cells import Cell, Prediction
+from scalecal.cases import Answers, Cases, Factor, Predictions
 
 
 def sigmoid(z):
@@ -48,8 +47,8 @@ def cell(
     for name, recipe in methods.items():
         for s in range(n_seeds):
             logits = recipe(seen, hidden, y, np.random.default_rng(s)) + shared[s]
-            predictions[name, s] = Prediction(np.arange(n), sigmoid(logits))
-    return Cell(
+            predictions[name, s] = Answers(sigmoid(logits), rows=np.arange(n))
+    return Predictions(
         dataset=dataset,
         encoder=encoder,
         cases=Cases(
@@ -60,7 +59,7 @@ def cell(
             votes=counts if panel else None,
             groups=None if groups is None else Factor.of([f"g{i % groups:03d}" for i in range(n)]),
         ).stratified(),
-        predictions=predictions,
+        answers=predictions,
         meta={"variants": {m: m.partition("@")[0] for m in methods if "@" in m}, **(meta or {})},
     )
 

@@ -7,12 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from scalecal import metrics
-from scalecal.cases import Cases, Factor
+from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.runs.cells import (
-    Cell,
-    Prediction,
     cell_of_seed,
+    check_cell,
     joined_cell,
     read_cell,
     write_cell,
@@ -21,24 +20,27 @@ from scalecal.runs.scores import RESULT_COLUMNS, Resampled, entropy, score_cell
 from tests.runs.made import cell, sharp
 
 
-def same(a: Cell, b: Cell) -> None:
+def same(a: Predictions, b: Predictions) -> None:
     assert (a.dataset, a.encoder) == (b.dataset, b.encoder)
     assert (a.cases.classes, a.cases.agreement) == (b.cases.classes, b.cases.agreement)
-    for name in ("names", "y", "votes", "groups", "strata", "p_split", "paths"):
+    for name in ("names", "y", "votes", "groups", "strata", "paths"):
         left, right = (getattr(c.cases, name) for c in (a, b))
         assert (left is None) == (right is None)
         if left is not None:
             left, right = (f.values if isinstance(f, Factor) else f for f in (left, right))
             np.testing.assert_array_equal(left, right)
-    assert list(a.predictions) == list(b.predictions)
-    for key, part in a.predictions.items():
-        again = b.predictions[key]
-        np.testing.assert_array_equal(part.rows, again.rows)
+    assert list(a.answers) == list(b.answers)
+    for key, part in a.answers.items():
+        again = b.answers[key]
+        np.testing.assert_array_equal(part.index, again.index)
         np.testing.assert_array_equal(part.p, again.p)
         assert (part.p_reader is None) == (again.p_reader is None)
         if part.p_reader is not None:
             np.testing.assert_array_equal(part.p_reader, again.p_reader)
         assert part.rho == again.rho
+        assert (part.p_split is None) == (again.p_split is None)
+        if part.p_split is not None:
+            np.testing.assert_array_equal(part.p_split, again.p_split)
 
 
 @pytest.mark.parametrize("groups", [None, 7])
@@ -69,15 +71,15 @@ def test_several_classes_and_test_sets_that_differ(tmp_path):
         strata=Factor.of(["low", "high"] * 5),
         paths=np.array([f"{i}.png" for i in range(10)]),
     )
-    made = Cell(
-        "three",
-        "raw",
+    made = Predictions(
         cases,
         {
-            ("none", 3): Prediction(np.array([9, 0, 4]), probs[:3]),
-            ("none", 1): Prediction(np.arange(6), probs[:6]),
-            ("scale", 1): Prediction(np.arange(6), probs[4:], probs[:6], 0.25),
+            ("none", 3): Answers(probs[:3], rows=np.array([9, 0, 4])),
+            ("none", 1): Answers(probs[:6], rows=np.arange(6)),
+            ("scale", 1): Answers(probs[4:], probs[:6], 0.25, rows=np.arange(6)),
         },
+        "three",
+        "raw",
         {"kind": "reproduce", "dataset": {"shift": {"train": "40X", "test": "400X"}}},
     )
     write_cell(tmp_path, made)
@@ -97,22 +99,23 @@ def test_the_correlation_of_votes_is_kept(tmp_path):
         key: replace(
             part, p_reader=part.p / 2, rho=0.1 * (key[1] + 1) if key[0] == "scale" else 0.0
         )
-        for key, part in made.predictions.items()
+        for key, part in made.answers.items()
     }
-    made = replace(made, predictions=own)
+    made = replace(made, answers=own)
     write_cell(tmp_path / "with", made)
     back = read_cell(tmp_path / "with")
     same(made, back)
-    assert back.answers("scale").rho == 0.1
+    assert back.of("scale").rho == 0.1
     part = cell_of_seed(back, 1)
-    assert part.predictions["scale", 1].rho == 0.2
+    assert part.answers["scale", 1].rho == 0.2
     same(made, joined_cell([cell_of_seed(made, 0), cell_of_seed(made, 1)]))
 
 
 def test_predicted_difficulty_is_kept(tmp_path):
     made = cell({"none": sharp(1.0)})
     split = np.random.default_rng(0).random(made.cases.n)
-    made = replace(made, cases=replace(made.cases, p_split=split))
+    own = {key: replace(answers, p_split=split) for key, answers in made.answers.items()}
+    made = replace(made, answers=own)
     write_cell(tmp_path / "cell", made)
     same(read_cell(tmp_path / "cell"), made)
 
@@ -121,11 +124,11 @@ def test_what_is_wrong_is_said(tmp_path):
     with pytest.raises(InputError, match=r"run.json is missing"):
         read_cell(tmp_path)
     with pytest.raises(InputError, match="distinct"):
-        Cell("d", "e", Cases(n=2, ids=np.array(["a", "a"]), y=np.zeros(2, int)), {})
+        check_cell(Predictions(Cases(n=2, ids=np.array(["a", "a"]), y=np.zeros(2, int)), {}))
     with pytest.raises(InputError, match="no labels"):
-        Cell("d", "e", Cases(n=2, ids=np.array(["a", "b"])), {})
-    with pytest.raises(InputError, match="2 row numbers, but 1 predictions"):
-        Prediction(np.arange(2), np.ones(1))
+        check_cell(Predictions(Cases(n=2, ids=np.array(["a", "b"])), {}))
+    with pytest.raises(InputError, match="rows has 2 rows, but p has 1"):
+        Answers(np.ones(1), rows=np.arange(2))
 
 
 def test_scores_are_those_of_the_metrics():
@@ -134,7 +137,7 @@ def test_scores_are_those_of_the_metrics():
     assert tuple(results.columns) == RESULT_COLUMNS
     table = results.set_index(["method", "seed", "stratum", "metric"]).sort_index()
     for stratum in ("overall", "high", "medium", "low"):
-        probs = made.predictions["scale", 1].p
+        probs = made.answers["scale", 1].p
         inside = np.arange(300)[made.inside(np.arange(300), stratum)]
         y, p, votes = made.y[inside], probs[inside], made.cases.votes[inside]
         expected = {
@@ -176,7 +179,7 @@ def test_resampled_differences_of_a_mean_are_those_of_the_plain_bootstrap():
     found = drawn.contrast("scale", "none", metric="nll")
     losses = []
     for method in ("none", "scale"):
-        p = made.predictions[method, 0].p
+        p = made.answers[method, 0].p
         losses.append(-np.log(np.where(made.y == 1, p, 1 - p)))
     loss = losses[1] - losses[0]
     assert found.difference == pytest.approx(loss.mean())
@@ -194,8 +197,8 @@ def test_encoders_of_one_data_set_are_resampled_together():
     turn = np.random.default_rng(0).permutation(200)
     place = np.argsort(turn)
     other = made[1]
-    moved = {key: part.renumbered(place) for key, part in other.predictions.items()}
-    shuffled = Cell(other.dataset, other.encoder, other.cases.take(turn), moved)
+    moved = {key: part.renumbered(place) for key, part in other.answers.items()}
+    shuffled = replace(other, cases=other.cases.take(turn), answers=moved)
     for stratum in ("overall", "low"):
         a = Resampled(made).contrast("scale", "none", stratum=stratum)
         b = Resampled([made[0], shuffled]).contrast("scale", "none", stratum=stratum)
@@ -207,9 +210,9 @@ def test_test_sets_that_differ_between_seeds_still_pair():
     rng = np.random.default_rng(1)
     parts = {s: np.sort(rng.choice(500, 150, replace=False)) for s in range(3)}
     predictions = {
-        (m, s): made.predictions[m, s].take(parts[s]) for m in ("none", "scale") for s in range(3)
+        (m, s): made.answers[m, s].take(parts[s]) for m in ("none", "scale") for s in range(3)
     }
-    part = Cell("d", "e", made.cases, predictions)
+    part = Predictions(made.cases, predictions, "d", "e")
     found = Resampled([part]).contrast("scale", "none", metric="nll")
     per_seed = [
         metrics.nll(made.y[parts[s]], predictions["scale", s].p)

@@ -1,4 +1,4 @@
-"""Prediction files side by side: one computation behind Python, terminal, folder and page."""
+"""Answers files side by side: one computation behind Python, terminal, folder and page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from scalecal import audit, compare_audits, metrics
-from scalecal.cases import Cases, Factor, Predictions
+from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.inference.units import two_sided_p
@@ -74,9 +74,9 @@ def test_terminal_folder_and_python_have_the_same_numbers(files, written):
             p_reader=own.p_reader,
             n_resamples=300,
         )
-        for own in both.values()
+        for own in map(both.of, both.methods)
     ]
-    direct = compare_audits(*audits, names=list(both), n_resamples=300)
+    direct = compare_audits(*audits, names=both.methods, n_resamples=300)
     pd.testing.assert_frame_equal(direct[table.columns], table, check_dtype=False, rtol=1e-12)
     # The page's paired changes are the same draws.
     row = next(r for r in facts["rows"] if (r["method"], r["stratum"]) == ("soft.csv", "low"))
@@ -86,7 +86,7 @@ def test_terminal_folder_and_python_have_the_same_numbers(files, written):
 
 def test_every_difference_is_that_of_the_plain_metrics(files):
     both = read_common_predictions(files)
-    first, second, _ = both.values()
+    first, second, _ = map(both.of, both.methods)
     table = pd.DataFrame(compare_files(both, n_resamples=50).facts["differences"])
     table = table.set_index(["model", "stratum", "metric"])["difference"]
     y, votes = first.cases.y, first.cases.votes
@@ -194,7 +194,7 @@ def pair(n=200, classes=2, seed=0, groups=None, one_class=False):
         y[:] = 0
     factor = None if groups is None else Factor.of(np.arange(n) % groups)
     cases = Cases(n=n, classes=tuple(map(str, range(classes))), y=y, groups=factor)
-    return {name: Predictions(cases, own) for name, own in zip(("a", "b"), p, strict=True)}
+    return Predictions(cases, {("a", 0): Answers(p[0]), ("b", 0): Answers(p[1])})
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal import metrics
-from scalecal.cases import Cases
+from scalecal.cases import Answers, Cases, Predictions
 from scalecal.checks import InputError
-from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.frontier import (
     TEMPERATURES,
     equal_entropy,
@@ -50,7 +49,7 @@ def test_the_curve_passes_through_the_baseline():
     made = cell({"none": sharp(2.0)}, n=300)
     curve = frontier_curve(made, temperatures=np.array([0.5, 1.0, 2.0]))
     at_one = curve[curve["temperature"] == 1.0].iloc[0]
-    errors = [metrics.ece(made.y, made.predictions["none", s].p) for s in range(4)]
+    errors = [metrics.ece(made.y, made.answers["none", s].p) for s in range(4)]
     assert at_one["ece"] == pytest.approx(np.mean(errors))
     assert np.all(np.diff(curve["entropy"]) > 0)
     with pytest.raises(InputError, match="no predictions of platt"):
@@ -80,15 +79,15 @@ def test_matched_predictions_have_equal_entropy_seed_by_seed():
     made = cell({"none": sharp(2.2), "scale": sharp(1.0)}, n=200)
     both = with_softened(made, ["scale"])
     for seed in range(4):
-        a = entropy(both.predictions["scale", seed].p).mean()
-        b = entropy(both.predictions[softened_name("scale"), seed].p).mean()
+        a = entropy(both.answers["scale", seed].p).mean()
+        b = entropy(both.answers[softened_name("scale"), seed].p).mean()
         assert a == pytest.approx(b, abs=1e-6)
 
 
 def test_other_test_cases_are_refused():
     made = cell({"none": sharp(2.2)}, n=50, n_seeds=1)
-    plain = made.predictions["none", 0]
-    wrong = made.with_predictions({("scale", 0): Prediction(plain.rows[::-1].copy(), plain.p)})
+    plain = made.answers["none", 0]
+    wrong = made.with_answers({("scale", 0): Answers(plain.p, rows=plain.rows[::-1].copy())})
     with pytest.raises(InputError, match="other test cases"):
         with_softened(wrong, ["scale"])
 
@@ -104,6 +103,6 @@ def test_no_votes_leave_the_vote_planes_empty():
 def test_a_certain_baseline_can_be_softened():
     rows = np.arange(4)
     cases = Cases(n=4, classes=("n", "y"), y=np.array([0, 1, 1, 0]))
-    certain = Prediction(rows, np.array([0.0, 1.0, 1.0, 0.0]))
-    made = Cell("d", "e", cases, {("none", 0): certain})
+    certain = Answers(np.array([0.0, 1.0, 1.0, 0.0]), rows=rows)
+    made = Predictions(cases, {("none", 0): certain}, "d", "e")
     assert np.isfinite(frontier_curve(made)["nll"]).all()

@@ -81,7 +81,7 @@ def test_papers_methods_train_by_the_papers_preset():
 
 def test_every_applicable_method_predicts_every_test_case(grid, data):
     assert set(grid.cell.methods) | set(grid.left_out) == set(METHODS)
-    for (method, seed), part in grid.cell.predictions.items():
+    for (method, seed), part in grid.cell.answers.items():
         test = parts(data, seed)[2]
         np.testing.assert_array_equal(grid.cell.cases.names[part.rows], data.cases.names[test])
         assert part.p.shape == (len(test),), method
@@ -90,12 +90,10 @@ def test_every_applicable_method_predicts_every_test_case(grid, data):
 
 def test_seeds_are_paired_and_differ(grid):
     for seed in (0, 1):
-        first = grid.cell.predictions["none", seed].rows
+        first = grid.cell.answers["none", seed].rows
         for method in grid.cell.methods:
-            np.testing.assert_array_equal(grid.cell.predictions[method, seed].rows, first)
-    assert not np.array_equal(
-        grid.cell.predictions["none", 0].rows, grid.cell.predictions["none", 1].rows
-    )
+            np.testing.assert_array_equal(grid.cell.answers[method, seed].rows, first)
+    assert not np.array_equal(grid.cell.answers["none", 0].rows, grid.cell.answers["none", 1].rows)
 
 
 def test_groups_are_never_on_two_sides(data):
@@ -113,17 +111,17 @@ def test_the_grid_equals_the_estimators(data):
     X, y, test = data.X[:300], data.y[:300], data.X[300:]
     plain = LinearProbe(random_state=3).fit(X, y)
     np.testing.assert_allclose(
-        grid.cell.predictions["none-default", 3].p, plain.predict_proba(test)[:, 1], atol=1e-6
+        grid.cell.answers["none-default", 3].p, plain.predict_proba(test)[:, 1], atol=1e-6
     )
     smooth = LinearProbe(smoothing="vanilla", preset="paper", random_state=3).fit(X, y)
     np.testing.assert_allclose(
-        grid.cell.predictions["vanilla-ls", 3].p, smooth.predict_proba(test)[:, 1], atol=1e-6
+        grid.cell.answers["vanilla-ls", 3].p, smooth.predict_proba(test)[:, 1], atol=1e-6
     )
     scale = ScaleProbe(
         n_anchors=10, n_synthetic=None, mass=None, preset="paper", random_state=3
     ).fit(X, y)
     np.testing.assert_allclose(
-        grid.cell.predictions["scale", 3].p, scale.predict_proba(test)[:, 1], atol=1e-6
+        grid.cell.answers["scale", 3].p, scale.predict_proba(test)[:, 1], atol=1e-6
     )
 
 
@@ -135,7 +133,7 @@ def test_scale_default_is_the_estimator(data):
     probe = ScaleProbe(random_state=1).fit(
         data.X[:300], data.y[:300], n_raters=7, kappa=kappa, vote_share=share[1]
     )
-    found, test = grid.cell.predictions["scale-default", 1], data.X[300:]
+    found, test = grid.cell.answers["scale-default", 1], data.X[300:]
     np.testing.assert_allclose(found.p, probe.predict_proba(test)[:, 1], atol=1e-6)
     np.testing.assert_allclose(found.p_reader, probe.predict_reader_proba(test)[:, 1], atol=1e-6)
     assert found.rho == pytest.approx(probe.panel_.rho, abs=1e-6)
@@ -166,7 +164,7 @@ def test_more_than_two_classes():
         data, methods=["none", "temperature", "scale", "vote-fraction", "confidence-ls"], seeds=1
     )
     assert grid.left_out == {"confidence-ls": "it is for two classes"}
-    for part in grid.cell.predictions.values():
+    for part in grid.cell.answers.values():
         np.testing.assert_allclose(part.p.sum(axis=1), 1.0)
     table = compare_cell(grid.cell, n_resamples=50).table
     assert table["nll"].notna().all()
@@ -213,14 +211,14 @@ def test_comparison_numbers_are_the_means_over_seeds(grid):
 def test_a_negative_control_is_never_recommended(grid):
     assert METHODS["scale-shuffled"].control
     kept = {"none", "temperature", "scale", "scale-shuffled", "vote-fraction", "real-piecewise"}
-    some = {key: part for key, part in grid.cell.predictions.items() if key[0] in kept}
-    cell = replace(grid.cell, predictions=some)
+    some = {key: part for key, part in grid.cell.answers.items() if key[0] in kept}
+    cell = replace(grid.cell, answers=some)
     comparison = compare_cell(cell, n_resamples=50)
     for barred in ("scale-shuffled", "vote-fraction", "real-piecewise"):
         lucky = {key: part for key, part in some.items() if key[0] != "scale"}
         truth = [np.where(cell.y[lucky[barred, s].rows] == 1, 0.9, 0.1) for s in (0, 1)]
         lucky |= {(barred, s): replace(lucky[barred, s], p=truth[s]) for s in (0, 1)}
-        again = compare_cell(replace(cell, predictions=lucky), n_resamples=50)
+        again = compare_cell(replace(cell, answers=lucky), n_resamples=50)
         assert again.best != barred
     text = " ".join(comparison.sentences)
     assert "negative control" in text or "labels matter" in text

@@ -23,7 +23,7 @@ def grouped(count):
 
 def test_floors_and_nulls_of_a_cell_respect_groups():
     here = grouped(20)
-    part = here.predictions["none", 0]
+    part = here.answers["none", 0]
     groups = here.cases.groups.codes[part.rows]
     table = score_cell(here, n_resamples=40).set_index(["method", "seed", "stratum", "metric"])
     found = table.loc[("none", 0, "overall", "ece"), "floor"]

@@ -1,6 +1,7 @@
 """Mending predictions: honest before and after, one calibrator for new cases, two answers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -141,7 +142,9 @@ def test_votes_give_a_readers_answer_that_foresees_votes_better():
     # Also on fresh cases, against the same model with one number.
     fresh_y, fresh_p, fresh_votes = read(4000, seed=1)
     cases = Cases(n=4000, classes=("0", "1"), y=fresh_y)
-    new = apply_recalibrator(Predictions(cases, fresh_p), result.recalibrator, **FEW).predictions
+    new = apply_recalibrator(
+        Predictions.single(cases, fresh_p), result.recalibrator, **FEW
+    ).predictions
     assert judge(fresh_votes, new.p_reader) < judge(fresh_votes, new.p)
 
 
@@ -206,7 +209,9 @@ def test_every_calibrator_by_name(name, voted):
     assert (result.predictions.p_reader is not None) is voted
     again = Recalibrator.from_json(result.recalibrator.to_json())
     cases = Cases(n=len(p), classes=("0", "1"))
-    one, two = (made_by.apply(Predictions(cases, p)) for made_by in (result.recalibrator, again))
+    one, two = (
+        made_by.apply(Predictions.single(cases, p)) for made_by in (result.recalibrator, again)
+    )
     np.testing.assert_array_equal(one.p, two.p)
     if voted:
         np.testing.assert_array_equal(one.p_reader, two.p_reader)
@@ -241,7 +246,7 @@ def test_cases_without_a_label_are_mended_by_the_kept_calibrator():
     y, p, _ = made(300)
     y[200:] = -1
     cases = Cases(n=300, classes=("0", "1"), y=y)
-    result = calibrate_predictions(Predictions(cases, p), method="platt", **FEW)
+    result = calibrate_predictions(Predictions.single(cases, p), method="platt", **FEW)
     np.testing.assert_allclose(result.predictions.p[200:], result.recalibrator.predict(p[200:]))
     np.testing.assert_allclose(
         result.predictions.p[:200], calibrate(y[:200], p[:200], method="platt").predictions.p
@@ -259,7 +264,7 @@ def test_eight_cases_and_too_few():
     with pytest.raises(InputError, match="only one class has two cases or more"):
         calibrate([0, 1, 1, 1], [0.1, 0.2, 0.3, 0.4])
     with pytest.raises(InputError, match="there are no labels"):
-        calibrate_predictions(Predictions(Cases(n=8, classes=("0", "1")), p))
+        calibrate_predictions(Predictions.single(Cases(n=8, classes=("0", "1")), p))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +294,9 @@ def test_votes_of_single_readers_judge_and_give_no_answer():
 def test_a_reader_answer_that_was_there_is_kept_where_nothing_replaces_it():
     y, p, truth = made(200)
     cases = Cases(n=200, classes=("0", "1"), y=y)
-    result = calibrate_predictions(Predictions(cases, p, truth, 0.1), method="platt", **FEW)
+    result = calibrate_predictions(
+        Predictions.single(cases, p, truth, rho=0.1), method="platt", **FEW
+    )
     np.testing.assert_array_equal(result.predictions.p_reader, truth)
     assert result.predictions.rho == 0.1
 
@@ -349,7 +356,7 @@ def test_the_audit_of_the_mended_predictions_is_the_one_reported():
 def test_the_file_it_was_fitted_to_is_recognised():
     y, p, _ = made(60)
     cases = Cases(n=60, classes=("0", "1"), y=y)
-    own = Predictions(cases, p, sources={"p.csv": "abc"})
+    own = replace(Predictions.single(cases, p), sources={"p.csv": "abc"})
     result = calibrate_predictions(own, n_resamples=20)
     with pytest.warns(ScalecalWarning, match="fitted to this very file"):
         apply_recalibrator(own, result.recalibrator, n_resamples=20)

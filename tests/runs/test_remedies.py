@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from scalecal.cases import Cases
+from scalecal.cases import Answers, Cases, Predictions
 from scalecal.report.views import _best_text
-from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.facts import _softening, compare_cell
 from scalecal.runs.frontier import soften
 
@@ -20,8 +19,8 @@ def audited(seed=0, *, shift=1.65, slope=0.9, n=500, m=8, unread=0.0, votes=True
     counts = np.column_stack([m - positive, positive])
     counts[rng.random(n) < unread] = 0
     cases = Cases(n=n, classes=("0", "1"), y=y, votes=counts if votes else None)
-    own = Prediction(np.arange(n), expit(slope * z + shift))
-    return Cell("made", "model", cases.stratified(), {("model", 0): own})
+    own = Answers(expit(slope * z + shift), rows=np.arange(n))
+    return Predictions(cases.stratified(), {("model", 0): own}, "made", "model")
 
 
 @pytest.mark.parametrize("options", [{}, {"unread": 0.2}, {"votes": False}])
@@ -53,7 +52,7 @@ def test_a_calibrated_model_is_left_alone():
     p = np.random.default_rng(0).beta(0.8, 0.8, size=600)
     y = (np.random.default_rng(1).random(600) < p).astype(int)
     cases = Cases(n=600, classes=("0", "1"), y=y)
-    cell = Cell("made", "model", cases, {("model", 0): Prediction(np.arange(600), p)})
+    cell = Predictions(cases, {("model", 0): Answers(p, rows=np.arange(600))})
     facts = compare_cell(cell, n_resamples=200).facts
     assert facts["recommended"] is None
     assert "Doing nothing may be as good" in facts["details"][-1]
@@ -87,9 +86,9 @@ def test_a_temperature_is_no_better_than_softening_whatever_its_rounding():
     plain = cell.first("model")
     softer = {
         ("none", 0): plain,
-        ("temperature", 0): Prediction(plain.rows, soften(plain.p, 2.0 + 1e-9)),
+        ("temperature", 0): Answers(soften(plain.p, 2.0 + 1e-9), rows=plain.rows),
     }
-    cell = Cell("made", "model", cell.cases, softer)
+    cell = Predictions(cell.cases, softer, "made", "model")
     comparison = compare_cell(cell, n_resamples=200)
     assert comparison.facts["softening"]["temperature"]["better"] is False
     assert "\ntemperature * " in str(comparison)

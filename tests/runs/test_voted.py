@@ -89,7 +89,7 @@ def test_all_votes_are_the_limit_of_the_curve(data):
     few = data.take(np.arange(300))
     marked = few.with_cases(split=Factor.of(["train"] * 200 + ["test"] * 100))
     grid = run_grid(marked, methods=["none"], seeds=1, voted=[200], preset="default")
-    by_method = grid.cell.predictions["panel-votes", 0]
+    by_method = grid.cell.answers["panel-votes", 0]
     losses = case_losses(grid.cell.y, by_method, grid.cell.cases.votes)
     np.testing.assert_allclose(grid.voted.losses[200, "panel"][0]["vote_nll"], losses["vote_nll"])
 
@@ -149,7 +149,7 @@ def test_kappa_and_share_as_published(data):
                     methods=["none", "panel-published", "panel-votes"], seeds=1, readers=told,
                     preset="default")  # fmt: skip
     assert grid.left_out == {"panel-votes": "it needs readers' votes"}
-    part = grid.cell.predictions["panel-published", 0]
+    part = grid.cell.answers["panel-published", 0]
     assert part.p_reader.mean() == pytest.approx(0.4, abs=0.05)
     assert part.rho > 0
     bare = data.with_cases(votes=None, n_raters=np.full(800, 7))
@@ -175,7 +175,7 @@ def test_a_wrong_kappa_is_the_published_panel_told_of_it(data):
         )
         assert row["vote_nll"] == pytest.approx(expected["vote_nll"], rel=1e-9)
         assert row["nll"] == pytest.approx(expected["nll"], rel=1e-9)
-        assert row["rho"] == pytest.approx(other.predictions["panel-published", 0].rho)
+        assert row["rho"] == pytest.approx(other.answers["panel-published", 0].rho)
     assert told[0]["rho"] < told[1]["rho"] < told[2]["rho"]
     published = facts["recovered"]["panel-published"]
     assert told[1]["share"] == pytest.approx(published["share"])

@@ -144,7 +144,7 @@ class Audit:
         """All cases with the weights of their classes; None where they stand for themselves."""
         if self.units.importance is None:
             return None
-        y, p = labels_of(self.predictions.cases), self.predictions.p
+        y, p = labels_of(self.predictions.cases), self.predictions.only.p
         return Reweighted(y, p, self.meta["prevalence"], self.units.group)
 
     def drawn_ece(self) -> Float:
@@ -152,7 +152,7 @@ class Audit:
         options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
         if self.reweighted is not None:
             return self.reweighted.drawn_ece(**options)
-        event = read_hard_event(labels_of(self.predictions.cases), self.predictions.p)
+        event = read_hard_event(labels_of(self.predictions.cases), self.predictions.only.p)
         groups = self.predictions.cases.group_codes
         return metrics.resampled_ece(event.p, y=event.y, groups=groups, **options)
 
@@ -165,7 +165,7 @@ class Audit:
             agreement=self.meta["strata"] == "agreement",
             reader=self.meta.get("votes_judge") == "p_reader",
             n_raters=self.meta.get("n_raters", ()),
-            foreseen=self.predictions.cases.p_split is not None,
+            foreseen=self.predictions.only.p_split is not None,
         )
 
     @property
@@ -177,7 +177,7 @@ class Audit:
             agreement=self.meta["strata"] == "agreement",
             classes=self.meta["classes"],
             reader=self.meta.get("votes_judge") == "p_reader",
-            foreseen=self.predictions.cases.p_split is not None,
+            foreseen=self.predictions.only.p_split is not None,
             population=None if self.reweighted is None else self.meta,
         )
 
@@ -268,13 +268,14 @@ class Audit:
         cases, and in a stratum the selection null.
         """
         inside = self.predictions.cases.within(stratum)
-        here, n_bins = self.predictions.take(inside), self.meta["n_bins"]
+        cases, n_bins = self.predictions.cases.take(inside), self.meta["n_bins"]
+        p = self.predictions.only.p[inside]
         w, weights = self.times, self.units.within(inside).weights
         w = None if w is None else w[inside]
-        y, groups = labels_of(here.cases), here.cases.group_codes
-        table = metrics.bins(y, here.p, n_bins=n_bins, sample_weight=weights)
+        y, groups = labels_of(cases), cases.group_codes
+        table = metrics.bins(y, p, n_bins=n_bins, sample_weight=weights)
         if self.reweighted is not None:
-            table = replace(table, n=metrics.bins(y, here.p, n_bins=n_bins).n)
+            table = replace(table, n=metrics.bins(y, p, n_bins=n_bins).n)
         if stratum != "overall":
             low, high = self.null_bars.get(stratum, np.full((2, n_bins), np.nan))
             ends = (np.clip(table.mean_p - end, 0.0, 1.0) for end in (high, low))
@@ -282,9 +283,7 @@ class Audit:
         options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
         if self.reweighted is not None:
             return table, self.reweighted.consistency_bars(inside, **options)
-        return table, metrics.consistency_bars(
-            here.p, y=y, groups=groups, sample_weight=w, **options
-        )
+        return table, metrics.consistency_bars(p, y=y, groups=groups, sample_weight=w, **options)
 
     def decision_curve(self, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
         """Return the net benefit of acting on the probabilities, one row per threshold.
@@ -385,12 +384,11 @@ def audit(
     >>> result["low"]["floor"] > result["overall"]["floor"]
     True
     """
-    cases, p = cases_of(
-        y, probs, votes=votes, n_raters=n_raters, strata=strata, groups=groups, p_split=p_split
-    )
+    cases, p = cases_of(y, probs, votes=votes, n_raters=n_raters, strata=strata, groups=groups)
     reader = None if p_reader is None else check_probs(p_reader, "p_reader")
+    split = None if p_split is None else check_probs(p_split, "p_split")
     return audit_predictions(
-        Predictions(cases, p, reader, rho),
+        Predictions.single(cases, p, reader, rho=rho, p_split=split),
         prevalence=prevalence,
         n_bins=n_bins,
         n_resamples=n_resamples,
@@ -406,7 +404,6 @@ def cases_of(
     n_raters: ArrayLike | None = None,
     strata: Strata | None = None,
     groups: ArrayLike | None = None,
-    p_split: ArrayLike | None = None,
 ) -> tuple[Cases, Float]:
     """Return arrays, as `audit` takes them, as cases and probabilities."""
     p = check_probs(probs)
@@ -422,7 +419,6 @@ def cases_of(
         votes=counts,
         groups=None if groups is None or codes is None else _named_groups(groups, codes),
         strata=None if strata is None else _strata(strata, labels, p, counts),
-        p_split=None if p_split is None else check_probs(p_split, "p_split"),
     )
     return cases, p
 
@@ -484,8 +480,8 @@ def audit_predictions(
     check_count(n_bins, "n_bins", "bins")
     check_count(n_resamples, "n_resamples", "resamples", least=20)
     predictions = _checked(predictions)
-    cases, p = predictions.cases, predictions.p
-    y = labels_of(cases)
+    cases, own = predictions.cases, predictions.only
+    p, y = own.p, labels_of(cases)
     if cases.votes is not None:
         check_sides(y, cases.votes, sample_weight=sample_weight)
     units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)
@@ -504,14 +500,14 @@ def audit_predictions(
         if len(y[inside]) == 0:
             rows.append({"name": name, "n": 0, "reason": "no case in this stratum"})
             continue
-        reader = None if predictions.p_reader is None else predictions.p_reader[inside]
+        reader = None if own.p_reader is None else own.p_reader[inside]
         numbers = score(
             y[inside],
             p[inside],
             votes,
             units=units.within(inside),
             reader=reader,
-            rho=predictions.rho,
+            rho=own.rho,
             selected=cases.agreement and name != "overall",
             test=None if reweighted is None else partial(reweighted.test, rows=inside),
             **options,
@@ -522,8 +518,8 @@ def audit_predictions(
     if cases.votes is not None:
         rows[0] |= split_scores(
             cases.votes,
-            predictions.vote_p,
-            rho=predictions.rho,
+            own.vote_p,
+            rho=own.rho,
             n_bins=n_bins,
             groups=units.group,
             sample_weight=units.times,
@@ -559,17 +555,17 @@ def audit_predictions(
 def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Reweighted | None:
     """All cases with the weights of their classes; None where the sample has the prevalence already."""
     check_prevalence(prevalence)
-    if predictions.p.ndim != 1:
+    if predictions.only.p.ndim != 1:
         with predictions.messages():
             raise InputError(
-                f"a prevalence is of one of two classes, but there are {predictions.p.shape[1]}"
+                f"a prevalence is of one of two classes, but there are {predictions.only.p.shape[1]}"
             )
     if units.times is not None:
         raise InputError(
             "a streamed audit keeps counts, which cannot be reweighted to a prevalence"
         )
     y = labels_of(predictions.cases)
-    return Reweighted.of(y, predictions.p, float(prevalence), units.group)
+    return Reweighted.of(y, predictions.only.p, float(prevalence), units.group)
 
 
 def _about_prevalence(y: Int, units: Units, prevalence: float) -> dict[str, Any]:
@@ -593,19 +589,20 @@ def _prevalence_note(meta: dict[str, Any], n: int) -> str:
 def _checked(predictions: Predictions) -> Predictions:
     """Return the predictions on labelled, stratified cases, (n,) for two classes."""
     predictions = predictions.labelled()
-    cases, p = predictions.cases.stratified(), check_probs(predictions.p)
+    own, cases = predictions.only, predictions.cases.stratified()
+    p = check_probs(own.p)
     if "overall" in cases.stratum_names:
         raise InputError("a stratum may not be called 'overall': that row holds all cases")
     if cases.votes is not None:
         check_same_classes(cases.votes, p)
-    reader = predictions.p_reader
+    reader = own.p_reader
     if reader is not None:
         reader = check_probs(reader, "p_reader")
         if reader.shape != p.shape:
             raise InputError(f"p_reader must have the shape of p, {p.shape}, got {reader.shape}")
         reader = of_two(reader)
-    rho = check_rho(predictions.rho)
-    return replace(predictions, cases=cases, p=of_two(p), p_reader=reader, rho=rho)
+    own = replace(own, p=of_two(p), p_reader=reader, rho=check_rho(own.rho))
+    return replace(predictions, cases=cases, answers={next(iter(predictions.answers)): own})
 
 
 def of_two(p: Float) -> Float:
@@ -649,7 +646,7 @@ def _add_null(
     strata, bars = predictions.cases.strata, {}
     if strata is None:
         return {}
-    event = read_hard_event(labels_of(predictions.cases), predictions.p)
+    event = read_hard_event(labels_of(predictions.cases), predictions.only.p)
     weights = None if reweighted is None else reweighted.weights
     drawn = selection_draws(
         event.y,
@@ -684,10 +681,10 @@ def _by_difficulty(
     assert cases.votes is not None
     found = votes_by_difficulty(
         cases.votes,
-        predictions.vote_p,
-        of_label=predictions.p_reader is None,
+        predictions.only.vote_p,
+        of_label=predictions.only.p_reader is None,
         y=cases.y,
-        p_split=cases.p_split,
+        p_split=predictions.only.p_split,
         groups=units.group,
         n_resamples=n_resamples,
         seed=seed,
@@ -699,7 +696,7 @@ def _by_difficulty(
 
 def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
     """Score two predictors that know nothing, on the same strata: 1 / C, and the prevalence."""
-    cases, p = predictions.cases, predictions.p
+    cases, p = predictions.cases, predictions.only.p
     y = labels_of(cases)
     n_classes = 2 if p.ndim == 1 else p.shape[1]
     share = np.bincount(y, units.weights, n_classes) / units.n
@@ -734,9 +731,9 @@ def _constant_scores(constant: Float, counts: NDArray[Any]) -> dict[str, float]:
 
 
 def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
-    cases, p = predictions.cases, predictions.p
+    cases, p = predictions.cases, predictions.only.p
     digest = hashlib.sha256()
-    for array in (cases.y, p, cases.votes, predictions.p_reader):
+    for array in (cases.y, p, cases.votes, predictions.only.p_reader):
         if array is not None:
             digest.update(np.ascontiguousarray(array).data)
     meta: dict[str, Any] = {
@@ -756,8 +753,8 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
         size = cases.votes.sum(axis=1)
         meta |= {
             "n_raters": [int(m) for m in np.unique(size)],
-            "votes_judge": "p" if predictions.p_reader is None else "p_reader",
-            "rho": predictions.rho,
+            "votes_judge": "p" if predictions.only.p_reader is None else "p_reader",
+            "rho": predictions.only.rho,
             "fleiss_kappa": fleiss_kappa(cases.votes, sample_weight=units.weights),
             "krippendorff_alpha": krippendorff_alpha(cases.votes, sample_weight=units.weights),
         }
@@ -766,7 +763,7 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
 
 def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -> list[str]:
     notes = []
-    cases, p = predictions.cases, predictions.p
+    cases, p = predictions.cases, predictions.only.p
     n = units.n
     if cases.strata is not None and (none := units.within(cases.strata.codes < 0).n):
         why = " (they have fewer than two votes)" if cases.agreement else ""
@@ -791,7 +788,7 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
             f"AUC is {rows[0]['auc']:.3f}, below chance: p looks like the probability of the other class. "
             "Name the class it is of with --positive (in Python positive=), or give 1 - p."
         )
-    if predictions.p_reader is not None and cases.votes is None:
+    if predictions.only.p_reader is not None and cases.votes is None:
         notes.append("There are no votes, so p_reader is not judged.")
     if units.group is not None and not too_few(units.group):
         notes.append(

@@ -376,7 +376,7 @@ class Counts:
             strata=Factor(of("stratum"), strata) if strata else None,
             agreement=agreement,
         )
-        return Predictions(cases, p), times[row, cell].astype(np.float64)
+        return Predictions.single(cases, p), times[row, cell].astype(np.float64)
 
 
 def _losses(y: NDArray[np.generic], table: Float) -> tuple[Float, Float, Float, Float]:

@@ -128,12 +128,12 @@ def decision_rows(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> list[dict
     for judge, probability, source in judges:
         cases = source.predictions.cases
         if judge == "labels":
-            outcome, p = np.asarray(cases.y, dtype=np.float64), source.predictions.p
+            outcome, p = np.asarray(cases.y, dtype=np.float64), source.predictions.only.p
         else:
             assert cases.votes is not None
             readers = cases.votes.sum(axis=1)
             outcome = np.where(readers > 0, cases.votes[:, 1] / np.maximum(readers, 1), np.nan)
-            p = source.predictions.vote_p
+            p = source.predictions.only.vote_p
         for stratum in ("overall", *audit.shown_strata):
             inside = cases.within(stratum)
             here, own = source.units.within(inside), outcome[inside]

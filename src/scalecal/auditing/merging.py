@@ -43,25 +43,28 @@ def merge_audits(audits: Sequence[Audit]) -> Audit:
             one, two = first.meta.get(key), other.meta.get(key)
             if one != two:
                 raise InputError(f"audits with different {key} cannot be merged: {one} and {two}")
-        for what, name in (("votes", "cases.votes"), ("p_reader", "p_reader")):
+        for what, name in (("votes", "cases.votes"), ("p_reader", "only.p_reader")):
             missing = [attrgetter(name)(a.predictions) is None for a in (first, other)]
             if missing[0] != missing[1]:
                 raise InputError(f"audits with and without {what} cannot be merged")
-        if other.predictions.rho != first.predictions.rho:
+        if other.predictions.only.rho != first.predictions.only.rho:
             raise InputError(
                 "audits with different rho cannot be merged: "
-                f"{first.predictions.rho:g} and {other.predictions.rho:g}"
+                f"{first.predictions.only.rho:g} and {other.predictions.only.rho:g}"
             )
     cases = Cases.concat([_own_groups(a.predictions.cases, k) for k, a in enumerate(audits)])
     if cases.strata is not None:
         cases = replace(cases, strata=in_order(cases.strata))
-    readers = [a.predictions.p_reader for a in audits if a.predictions.p_reader is not None]
+    parts = [a.predictions.only for a in audits]
+    readers = [part.p_reader for part in parts if part.p_reader is not None]
+    splits = [part.p_split for part in parts if part.p_split is not None]
     return audit_predictions(
-        Predictions(
+        Predictions.single(
             cases,
-            np.concatenate([a.predictions.p for a in audits]),
+            np.concatenate([part.p for part in parts]),
             np.concatenate(readers) if readers else None,
-            first.predictions.rho,
+            rho=parts[0].rho,
+            p_split=np.concatenate(splits) if len(splits) == len(parts) else None,
         ),
         prevalence=first.meta.get("prevalence"),
         **{key: first.meta[key] for key in ("n_bins", "n_resamples", "seed")},

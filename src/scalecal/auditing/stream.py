@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal.auditing.audits import Audit, audit_predictions, in_order, labels_of
 from scalecal.auditing.compression import Cells, Counts
+from scalecal.cases import ALONE
 from scalecal.checks import InputError, check_probs, in_file
 from scalecal.inference.units import NORMAL_95
 from scalecal.io.arrays import open_npz
@@ -295,13 +296,11 @@ class StreamingAudit:
         cases = predictions.cases
         if cases.strata is not None:
             cases = replace(cases, strata=in_order(cases.strata))
+        own = predictions.only
+        if reader:
+            own = replace(own, p_reader=own.p)
         return audit_predictions(
-            replace(
-                predictions,
-                cases=cases,
-                rho=self.rho,
-                p_reader=predictions.p if reader else predictions.p_reader,
-            ),
+            replace(predictions, cases=cases, answers={ALONE: replace(own, rho=self.rho)}),
             sample_weight=times,
             n_bins=self.n_bins,
             n_resamples=self.n_resamples,
@@ -372,13 +371,14 @@ def stream_file(
     stream = StreamingAudit(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     for piece in file.pieces():
         cases = piece.cases
-        stream.rho = piece.rho
+        own = piece.only
+        stream.rho = own.rho
         if cases.n:
             stream.update(
                 labels_of(cases),
-                piece.p,
+                own.p,
                 votes=cases.votes,
-                p_reader=piece.p_reader,
+                p_reader=own.p_reader,
                 strata=None if cases.strata is None else cases.strata.codes,
                 names=None if cases.strata is None else cases.strata.names,
             )

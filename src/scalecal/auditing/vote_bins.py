@@ -168,7 +168,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
             continue
         made = vote_bins(
             votes,
-            predictions.vote_p[inside],
+            predictions.only.vote_p[inside],
             groups=None if cases.group_codes is None else cases.group_codes[inside],
             n_bins=meta["n_bins"],
             n_resamples=meta["n_resamples"],

@@ -6,7 +6,6 @@ calibrator fitted to the others. What is measured on them is honest for a calibr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,23 +13,12 @@ from sklearn.base import clone
 
 from scalecal.calibrators.base import Calibrator
 from scalecal.calibrators.panels import PanelCalibrator
+from scalecal.cases import Answers
 from scalecal.checks import Float, InputError, Int
 from scalecal.splits import folds
 
 MOST_VOTED = 5_000
 """Cases whose votes a panel is fitted to at most: three numbers are known well enough then."""
-
-
-@dataclass(frozen=True, eq=False)
-class Crossfitted:
-    """Out-of-fold answers of a calibrator, in the form of the logits: (n,) or (n, C).
-
-    `p_reader` is None for a calibrator that has no reader's answer; `rho` is of each fold, 0 then.
-    """
-
-    p: Float
-    p_reader: Float | None
-    rho: Float
 
 
 def crossfit(
@@ -41,7 +29,7 @@ def crossfit(
     *,
     votes: Int | None = None,
     panel_size: Int | None = None,
-) -> Crossfitted:
+) -> tuple[Answers, Float]:
     """Return a calibrator's answers on every fold, fitted to the other folds.
 
     Parameters
@@ -55,11 +43,16 @@ def crossfit(
     votes, panel_size
         (n, C) votes and (n,) readers behind each label, which the panel alone looks at.
 
+    Returns
+    -------
+    The out-of-fold answers, in the form of the logits, whose `rho` is the mean over folds; and the rho of
+    each fold.
+
     Examples
     --------
     >>> from scalecal.calibrators import PlattScaling
     >>> z, y = np.array([-2.0, -1.0, 1.0, 2.0] * 10), np.array([0, 1, 0, 1] * 10)
-    >>> crossfit(PlattScaling(), z, y, fold_numbers(y)).p.shape
+    >>> crossfit(PlattScaling(), z, y, fold_numbers(y))[0].p.shape
     (40,)
     """
     column = 1 if logits.ndim == 1 else slice(None)
@@ -82,7 +75,7 @@ def crossfit(
         if answered:
             reader[here] = fitted.predict_reader_proba(logits[here])[:, column]
             rho[k] = fitted.panel_.rho
-    return Crossfitted(p, reader if answered else None, rho)
+    return Answers(p, reader if answered else None, float(rho.mean())), rho
 
 
 def fit_with_readers(

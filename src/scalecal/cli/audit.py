@@ -181,7 +181,7 @@ def audit(
             result = audit_predictions(predictions, advance=advance, **options)
     else:
         several = read_common_predictions(files, **reading)
-        check_strata(conditions, next(iter(several.values())).cases)
+        check_strata(conditions, several.cases)
         with showing("comparing") as advance:
             result = compare_files(several, advance=advance, **options)
     failed = result.failures(conditions)

@@ -37,7 +37,7 @@ def cross_validated(data: Features) -> Predictions:
     probe = LogisticRegression(tol=1e-8, max_iter=10_000)
     X = data.X.astype("float64")
     p = cross_val_predict(probe, X, data.y, cv=list(folds), method="predict_proba")
-    return Predictions(data.cases, p[:, 1])
+    return Predictions.single(data.cases, p[:, 1])
 
 
 def mend(data: Features, advance: Callable[[float], object] = lambda _: None) -> Calibration:

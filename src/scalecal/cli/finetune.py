@@ -12,7 +12,7 @@ from scalecal.cli.help import Work
 from scalecal.cli.images import IMAGES_WORK, with_images
 
 if TYPE_CHECKING:
-    from scalecal.runs.cells import Cell
+    from scalecal.cases import Predictions
 
 _Strength = Annotated[
     float | None, typer.Option(help="Strength of this part of the colour jitter.")
@@ -115,7 +115,7 @@ def _three(text: str | None, option: str) -> tuple[float, ...] | None:
     return None if values is None else tuple(values)
 
 
-def _table(cell: Cell) -> list[str]:
+def _table(cell: Predictions) -> list[str]:
     """AUC and ECE of every method, mean and spread over the seeds, with n and the floor."""
     import numpy as np
 
@@ -123,10 +123,10 @@ def _table(cell: Cell) -> list[str]:
 
     lines = [f"{'method':20} {'seeds':>5} {'n':>6} {'AUC':>15} {'ECE':>15} {'floor':>6}"]
     for method in cell.methods:
-        answers = [cell.predictions[method, seed] for seed in cell.seeds(method)]
+        answers = [cell.answers[method, seed] for seed in cell.seeds(method)]
         values = np.array(
             [
-                (auc(cell.y[a.rows], a.p), ece(cell.y[a.rows], a.p), noise_floor(a.p))
+                (auc(cell.y[a.index], a.p), ece(cell.y[a.index], a.p), noise_floor(a.p))
                 for a in answers
             ]
         )
@@ -136,7 +136,7 @@ def _table(cell: Cell) -> list[str]:
         )
         shown = [f"{mean[k]:.3f}{spread[k]}" for k in (0, 1)]
         lines.append(
-            f"{method:20} {len(answers):5} {len(answers[0].rows):6} {shown[0]:>15} {shown[1]:>15} "
+            f"{method:20} {len(answers):5} {len(answers[0]):6} {shown[0]:>15} {shown[1]:>15} "
             f"{mean[2]:6.3f}"
         )
     return lines

@@ -258,10 +258,10 @@ class PredictionFile:
             cases = replace(cases, classes=self._classes, n_raters=readers)
         if self._n_raters is not None and cases.votes is None and not self._keep_unlabelled:
             raise table.missing(table.names["votes"], "n_raters was given, but there are no votes")
-        cases = replace(cases, **per_case_numbers(table))
+        answers = replace(answers, **per_case_numbers(table))
         return answers.on(cases)
 
-    def answers(self, table: NamedColumns, ids: Ids) -> Answers:
+    def answers(self, table: NamedColumns, ids: Ids) -> Predicted:
         """Return what a table or a piece of it predicts, whatever is known of its cases."""
         p, named = self._probabilities(table, "p", ids)
         reader = None
@@ -275,7 +275,7 @@ class PredictionFile:
             if named is not None and other is not None:
                 reader = reader[:, _places(named, other)]
         rho = self._correlation(table) if table.has("rho") else 0.0
-        return Answers(p, reader, rho, named)
+        return Predicted(p, reader, rho, named)
 
     def _check_classes(self, table: NamedColumns, named: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return the classes known beforehand, if the columns of probabilities are of these."""
@@ -344,7 +344,7 @@ class PredictionFile:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class Predicted:
     """What a table predicts, before it is known which classes its cases have.
 
     `classes` name the columns of `p` and `p_reader`; None where they are (n,) of the positive class.
@@ -354,6 +354,7 @@ class Answers:
     p_reader: Float | None
     rho: float
     classes: tuple[str, ...] | None
+    p_split: Float | None = None
 
     def on(self, cases: Cases, rows: Rows = slice(None)) -> Predictions:
         """Return some rows as the predictions on these cases, in the order of their classes."""
@@ -362,7 +363,8 @@ class Answers:
             for probs in (self.p, self.p_reader)
         )
         assert p is not None
-        return Predictions(cases, p, reader, self.rho)
+        split = None if self.p_split is None else self.p_split[rows]
+        return Predictions.single(cases, p, reader, rho=self.rho, p_split=split)
 
 
 def _in_order(probs: Float, named: Sequence[str] | None, classes: Sequence[str]) -> Float:

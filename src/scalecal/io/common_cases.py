@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import Predictions
+from scalecal.cases import Answers, Predictions
 from scalecal.checks import InputError, Int, in_file
 from scalecal.io.boundary import check_file
 from scalecal.io.case_tables import (
-    Answers,
     CaseReader,
+    Predicted,
     PredictionFile,
     choose_cases,
     per_case_numbers,
@@ -46,7 +46,7 @@ def read_common_predictions(
     split: str | None = None,
     group_regex: str | None = None,
     allow_leakage: bool = False,
-) -> dict[str, Predictions]:
+) -> Predictions:
     """Read several models' predictions of the same cases: name of the file -> predictions.
 
     The cases are those that every file has, in the order of the first, and the same for all: each
@@ -100,7 +100,7 @@ def read_common_predictions(
         cases = reader.read(joined, ids, choose)
         if cases.y is None:
             raise joined.missing("label", "in one of the files; or votes", role="label")
-        cases = replace(cases, **per_case_numbers(joined))
+        numbers = per_case_numbers(joined)
         kept, cases = choose_cases(
             joined,
             cases,
@@ -112,10 +112,12 @@ def read_common_predictions(
     sources = {name: file_hash(path) for name, path in files.items()}
     if votes is not None:
         sources[Path(votes).name] = file_hash(votes)
-    return {
-        name: replace(own.on(cases, places[name][kept]), sources=sources)
-        for name, own in answers.items()
-    }
+    found: dict[tuple[str, int], Answers] = {}
+    for name, predicted in answers.items():
+        on_cases = predicted.on(cases, places[name][kept]).only
+        shared = {field: values[kept] for field, values in numbers.items()}
+        found[name, 0] = replace(on_cases, **shared)
+    return Predictions(cases, found, sources=sources)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -137,7 +139,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _open(
     path: Path, columns: Mapping[str, str] | None, name: str
-) -> tuple[NamedColumns, Answers, tuple[str, ...]]:
+) -> tuple[NamedColumns, Predicted, tuple[str, ...]]:
     """Return a file's columns, what it predicts, and notes on that."""
     table = replace(open_columns(path, columns, roles_of("predictions")), file=name)
     with table.messages():
@@ -270,7 +272,9 @@ def _check_same(
         )
 
 
-def _class_columns(answers: Mapping[str, Answers], positive: str | None) -> tuple[str, ...] | None:
+def _class_columns(
+    answers: Mapping[str, Predicted], positive: str | None
+) -> tuple[str, ...] | None:
     """Classes of the columns p_<class>, the same in all files; None where each has one column p."""
     named = {name: own.classes for name, own in answers.items() if own.classes is not None}
     if not named:

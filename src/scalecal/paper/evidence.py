@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import expit, logit
 
+from scalecal.cases import Answers, Predictions
 from scalecal.checks import Float
 from scalecal.engines import Engine
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import SMOOTHINGS
-from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.scores import Resampled, score_cells
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Evidence:
 
     Attributes
     ----------
-    cells : sequence of Cell
-        Predictions of one encoder on one data set each.
+    cells : sequence of Predictions
+        Answers with one encoder on one data set each.
     embeddings : mapping
         (data set, encoder) -> training embeddings with their anchors, where available.
     seconds : mapping
@@ -48,7 +48,7 @@ class Evidence:
         Whose workers score the cells; by default they are scored here.
     """
 
-    cells: Sequence[Cell]
+    cells: Sequence[Predictions]
     embeddings: Mapping[tuple[str, str], Embeddings] = field(default_factory=dict)
     seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     n_resamples: int = 1000
@@ -65,7 +65,7 @@ class Evidence:
         """Names of the data sets, in the order they came."""
         return list(dict.fromkeys(cell.dataset for cell in self.cells))
 
-    def of_dataset(self, dataset: str, *methods: str) -> list[Cell]:
+    def of_dataset(self, dataset: str, *methods: str) -> list[Predictions]:
         """Cells of a data set that hold all these methods, without the ensemble."""
         return [
             cell
@@ -164,7 +164,7 @@ class Evidence:
         return out
 
 
-def contradiction(cells: Sequence[Cell]) -> str | None:
+def contradiction(cells: Sequence[Predictions]) -> str | None:
     """Say where two encoders of one data set disagree about the same case; None: nowhere.
 
     Cases are the same by their ids. Votes are compared where both encoders have them.
@@ -187,7 +187,7 @@ def contradiction(cells: Sequence[Cell]) -> str | None:
     return None
 
 
-def ensemble(cells: Sequence[Cell]) -> Cell | None:
+def ensemble(cells: Sequence[Predictions]) -> Predictions | None:
     """Join the encoders of one data set: mean logit per method and case; None for one encoder.
 
     Two classes; cases must be the same for all encoders: ids, labels and votes.
@@ -199,14 +199,14 @@ def ensemble(cells: Sequence[Cell]) -> Cell | None:
     names = first.cases.names
     if any(not np.array_equal(c.cases.names, names) for c in cells) or contradiction(cells):
         return None
-    joined: dict[tuple[str, int], Prediction] = {}
-    for key in first.predictions:
-        if key[0] in first.variants or any(key not in c.predictions for c in cells):
+    joined: dict[tuple[str, int], Answers] = {}
+    for key in first.answers:
+        if key[0] in first.variants or any(key not in c.answers for c in cells):
             continue
-        parts = [c.predictions[key] for c in cells]
-        index = first.predictions[key].rows
-        if any(not np.array_equal(part.rows, index) for part in parts):
+        parts = [c.answers[key] for c in cells]
+        index = first.answers[key].index
+        if any(not np.array_equal(part.index, index) for part in parts):
             continue
         logits = [logit(np.clip(part.p, 1e-9, 1 - 1e-9)) for part in parts]
-        joined[key] = Prediction(index, np.asarray(expit(np.mean(logits, axis=0))))
-    return replace(first, encoder=ENSEMBLE, predictions=joined, meta={}) if joined else None
+        joined[key] = Answers(np.asarray(expit(np.mean(logits, axis=0))), rows=index)
+    return replace(first, encoder=ENSEMBLE, answers=joined, meta={}) if joined else None

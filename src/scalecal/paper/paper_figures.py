@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal.auditing.plots import COLOURS, INK, QUIET, panels, save, style
+from scalecal.cases import Predictions
 from scalecal.checks import Float
 from scalecal.io.store import write_json
 from scalecal.paper.evidence import Evidence, MissingEvidence
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import encoder_label, method_label
-from scalecal.runs.cells import Cell
 from scalecal.smoothing import SMOOTHINGS
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def _some(n: int) -> slice:
     return slice(None, None, max(1, n // _MOST_POINTS))
 
 
-def _first(evidence: Evidence) -> tuple[Cell | None, Embeddings]:
+def _first(evidence: Evidence) -> tuple[Predictions | None, Embeddings]:
     """Embeddings of the primary data set's first encoder that has any, with its cell."""
     if not evidence.embeddings:
         raise MissingEvidence("needs the embeddings of a cell's training cases with their anchors")
@@ -346,15 +346,15 @@ def _soft_labels(axis: Axes, n_raters: int) -> None:
     axis.scatter(share, target, c=share, cmap="cividis", s=30, zorder=3, ec=INK, lw=0.6)
 
 
-def _before_after(axis: Axes, cell: Cell | None) -> None:
+def _before_after(axis: Axes, cell: Predictions | None) -> None:
     _unit_square(axis, "before", "after")
     seeds = [] if cell is None or len(cell.cases.classes) != 2 else cell.seeds("scale")
-    seeds = [s for s in seeds if cell is not None and ("none", s) in cell.predictions]
+    seeds = [s for s in seeds if cell is not None and ("none", s) in cell.answers]
     if cell is None or not seeds:
         axis.text(0.5, 0.5, "no predictions", ha="center", va="center", color=QUIET)
         return
-    rows = cell.predictions["none", seeds[0]].rows
-    before, after = (cell.predictions[method, seeds[0]].p for method in ("none", "scale"))
+    rows = cell.answers["none", seeds[0]].index
+    before, after = (cell.answers[method, seeds[0]].p for method in ("none", "scale"))
     few = _some(len(rows))
     points: dict[str, Any] = {"ls": "", "marker": ".", "ms": 4, "alpha": 0.5, "mew": 0}
     for label, colour in ((0, _NEGATIVE), (1, _POSITIVE)):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from scalecal.cases import Features
+from scalecal.cases import Features, Predictions
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
@@ -38,7 +38,7 @@ from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings
 from scalecal.paper.printed import SMOOTHINGS
 from scalecal.paper.sources import Source, SourceError, skipped_images
 from scalecal.probes import Recipe
-from scalecal.runs.cells import Cell, cell_of_seed, joined_cell, read_cell, read_meta, write_cell
+from scalecal.runs.cells import cell_of_seed, joined_cell, read_cell, read_meta, write_cell
 from scalecal.runs.folder import run_meta
 from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
 from scalecal.runs.methods import METHODS, Method
@@ -154,7 +154,7 @@ def _open_once(task: _Task, device: str) -> Features:
     return _opened[key]
 
 
-def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Cell], Embeddings | None, float]:
+def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Predictions], Embeddings | None, float]:
     """Train the seeds of a task: a cell for each, the first seed's embeddings, and the seconds."""
     training = task.training
     device = worker.device_for(training.device)
@@ -245,7 +245,7 @@ def train_cell(
     *,
     command: Sequence[str] = ("scalecal",),
     progress: Callable[[str], None] = print,
-) -> Cell:
+) -> Predictions:
     """Train one cell and write it; seeds that are on disk already are not trained again."""
     folder = Path(folder)
     data = source.open().labelled()
@@ -428,7 +428,7 @@ def _timings(out: Path) -> dict[tuple[str, str], float]:
 # ---- notes
 
 
-def _cell_notes(cell: Cell, seeds: Sequence[Cell], source: Source) -> list[str]:
+def _cell_notes(cell: Predictions, seeds: Sequence[Predictions], source: Source) -> list[str]:
     """What a reader should know of a cell: of all its seeds together."""
     skipped = skipped_images(source)
     capped: dict[str, int] = {}
@@ -442,7 +442,7 @@ def _cell_notes(cell: Cell, seeds: Sequence[Cell], source: Source) -> list[str]:
     return notes if skipped is None else [skipped, *notes]
 
 
-def run_notes(cells: Iterable[Cell]) -> list[str]:
+def run_notes(cells: Iterable[Predictions]) -> list[str]:
     """Put the notes of many cells together: the same words once, with the cells they are of."""
     methods: dict[tuple[str, str], list[str]] = {}
     said: dict[str, list[str]] = {}

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from scalecal.cases import Predictions
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
 from scalecal.io.store import check_output_file, write_file, written_by
@@ -23,7 +24,6 @@ from scalecal.report.figures import PANEL
 from scalecal.report.svg import COLOURS
 from scalecal.report.templates import asset, template
 from scalecal.report.views import cell_view, data_uri, page_view
-from scalecal.runs.cells import Cell
 from scalecal.runs.folder import mean_results, read_runs, results_of, side_by_side
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def write_report(
 
 
 def _images(
-    facts: Mapping[str, Any], cells: Sequence[Cell], out: Path, images: Path | None
+    facts: Mapping[str, Any], cells: Sequence[Predictions], out: Path, images: Path | None
 ) -> tuple[dict[str, str], int]:
     room, notes = MOST_WITH_IMAGES - MOST_BYTES, {}
     start = room
@@ -124,7 +124,7 @@ def _images(
 
 def _page(
     facts: Mapping[str, Any],
-    cells: Sequence[Cell],
+    cells: Sequence[Predictions],
     tidy: pd.DataFrame,
     detail: Detail,
     image_notes: Mapping[str, str],
@@ -209,7 +209,7 @@ def _packed(values: Any, kind: str) -> str:
 
 
 def case_arrays(
-    cell: Cell, methods: Sequence[str], *, most_bytes: int
+    cell: Predictions, methods: Sequence[str], *, most_bytes: int
 ) -> tuple[dict[str, Any] | None, str]:
     """Pack p, label and stratum of the first seed's cases, for as many methods as there is room.
 
@@ -219,10 +219,12 @@ def case_arrays(
     and a sentence on what was left out ("" if nothing).
     """
     base = cell.first(methods[0])
-    rows, note = base.rows, ""
+    rows, note = base.index, ""
     if len(rows) > MOST_CASES:
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_CASES, replace=False))
-        note = f"The slider works on a random sample of {MOST_CASES:,} of {len(base.rows):,} cases."
+        note = (
+            f"The slider works on a random sample of {MOST_CASES:,} of {len(base.index):,} cases."
+        )
     per_method = len(rows) * 9 * 4 // 3
     room = (most_bytes - len(rows) * 4 // 3) // max(per_method, 1)
     if room < 1:
@@ -236,7 +238,7 @@ def case_arrays(
     for method in methods[:room]:
         part = cell.first(method)
         place[:] = -1
-        place[part.rows] = np.arange(len(part.rows))
+        place[part.index] = np.arange(len(part.index))
         if (place[rows] < 0).any():
             continue  # tested on other cases, so it cannot share their labels and strata
         event = read_hard_event(cell.y[rows], part.p[place[rows]])

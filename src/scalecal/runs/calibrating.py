@@ -11,13 +11,12 @@ from sklearn.base import clone
 
 from scalecal import metrics
 from scalecal.calibrators import Calibrator, PanelCalibrator
-from scalecal.cases import Cases, Features
+from scalecal.cases import Answers, Cases, Features
 from scalecal.checks import Float, InputError, Int, check_number
 from scalecal.inference.units import NORMAL_95
 from scalecal.limits import check_count
 from scalecal.panel import vote_moments
 from scalecal.probes import CrossFit, Trained, probabilities
-from scalecal.runs.cells import Prediction
 from scalecal.runs.methods import Method
 
 
@@ -137,15 +136,15 @@ def out_of_sample(
 
 def answers(
     logits: Float, calibrator: Calibrator | None, n_raters: Int | None, rows: Int
-) -> Prediction:
+) -> Answers:
     """Both answers of a method: the label's probability, and a reader's where it has one."""
     if calibrator is None:
-        return Prediction(rows, _form(probabilities(logits)))
+        return Answers(_form(probabilities(logits)), rows=rows)
     p = _form(calibrator.predict_proba(logits, n_raters=n_raters))
     if not (isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers):
-        return Prediction(rows, p)
+        return Answers(p, rows=rows)
     reader = _form(calibrator.predict_reader_proba(logits))
-    return Prediction(rows, p, reader, rho=calibrator.panel_.rho)
+    return Answers(p, reader, calibrator.panel_.rho, rows=rows)
 
 
 def _form(probs: Float) -> Float:

@@ -6,10 +6,9 @@ from the files of the cells alone, without training.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import Cases, Factor, Predictions, Rows
+from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
 from scalecal.io.boundary import reading
 from scalecal.io.documents import check_document, read_document
@@ -30,208 +29,46 @@ from scalecal.votes import STRATA, stratum_codes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BASELINE = "none"
-"""Name of the method that leaves a probe as it is."""
 PUBLISHED, VOTED = "panel-published", "panel-votes"
 """The panel without a vote, and with those of some cases."""
 
 _AGAIN = "Make the run again, or copy it again"
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """One method's answers in one seed's test set.
-
-    `rows` number the cell's cases; `p`, `p_reader` and `rho` are as in `scalecal.cases.Predictions`.
-    """
-
-    rows: Int
-    p: Float
-    p_reader: Float | None = None
-    rho: float = 0.0
-
-    def __post_init__(self) -> None:
-        for values in (self.p, self.p_reader):
-            if values is not None and len(values) != len(self.rows):
-                raise InputError(
-                    f"{len(self.rows)} row numbers, but {len(values)} predictions for them"
-                )
-
-    @property
-    def vote_p(self) -> Float:
-        """What votes judge: `p_reader`, or `p` where there is none."""
-        return self.p if self.p_reader is None else self.p_reader
-
-    def take(self, keep: Rows) -> Prediction:
-        """Return some of the answers."""
-        reader = None if self.p_reader is None else self.p_reader[keep]
-        return replace(self, rows=self.rows[keep], p=self.p[keep], p_reader=reader)
-
-    def renumbered(self, place: Int) -> Prediction:
-        """Return the same answers where case i is now number `place[i]`."""
-        return replace(self, rows=place[self.rows])
+def reweighted(predictions: Predictions, own: Answers) -> Reweighted | None:
+    """The cases of a test set with the weights of their classes; None where these are all one."""
+    if predictions.prevalence is None:
+        return None
+    groups = predictions.groups_of(own.index)
+    return Reweighted.of(predictions.y[own.index], own.p, predictions.prevalence, groups)
 
 
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """One data set with one encoder.
-
-    Attributes
-    ----------
-    dataset, encoder : str
-    cases : Cases
-        All cases that are in any seed's test set, with ids and labels; a name occurs once.
-    predictions : dict
-        (method, seed) -> `Prediction`. Test sets may differ between seeds.
-    meta : mapping
-        What `run.json` says.
-    """
-
-    dataset: str
-    encoder: str
-    cases: Cases
-    predictions: Mapping[tuple[str, int], Prediction]
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.cases.y is None:
-            raise InputError(f"cell {self.name}: the cases have no labels")
-        if len(np.unique(self.cases.names)) != self.cases.n:
-            raise InputError(f"cell {self.name}: case ids must be distinct")
-
-    @property
-    def name(self) -> str:
-        """``dataset/encoder``."""
-        return f"{self.dataset}/{self.encoder}"
-
-    @property
-    def y(self) -> Int:
-        """Labels of all cases."""
-        assert self.cases.y is not None
-        return self.cases.y
-
-    @property
-    def methods(self) -> list[str]:
-        """Names of the methods, in the order they came."""
-        return list(dict.fromkeys(method for method, _ in self.predictions))
-
-    @property
-    def variants(self) -> Mapping[str, str]:
-        """Method -> the method it is another setting of, where it is one: the points of a sweep."""
-        return dict(self.meta.get("variants") or {})
-
-    @property
-    def calibration(self) -> Mapping[str, Any]:
-        """What `scalecal calibrate` did: `after`, the method set beside the baseline, and more; or empty."""
-        return dict(self.meta.get("calibration") or {})
-
-    @property
-    def prevalence(self) -> float | None:
-        """Share of positives in the population that numbers are of, where a run has one; else None."""
-        value = (self.meta.get("options") or {}).get("prevalence")
-        return None if value is None else float(value)
-
-    def reweighted(self, part: Prediction) -> Reweighted | None:
-        """The cases of a test set with the weights of their classes; None where these are all one."""
-        if self.prevalence is None:
-            return None
-        groups = self.groups_of(part.rows)
-        return Reweighted.of(self.y[part.rows], part.p, self.prevalence, groups)
-
-    def weights_of(self, part: Prediction) -> Float | None:
-        """The importance weight of each case of a test set; None where these are all one."""
-        weighted = self.reweighted(part)
-        return None if weighted is None else weighted.weights.by_label(weighted.y)
-
-    @property
-    def baseline(self) -> str:
-        """What the others are compared with: the uncalibrated probe, or the first method."""
-        return BASELINE if BASELINE in self.methods else self.methods[0]
-
-    def seeds(self, method: str) -> list[int]:
-        """Return the seeds a method was run with, ascending."""
-        return sorted(seed for name, seed in self.predictions if name == method)
-
-    def first(self, method: str) -> Prediction:
-        """Return a method's predictions of its first seed: those that are audited."""
-        return self.predictions[method, self.seeds(method)[0]]
-
-    @cached_property
-    def stratum_names(self) -> tuple[str, ...]:
-        """Names of the strata that have cases, easiest first; no "overall"."""
-        if self.cases.strata is None:
-            return ()
-        present = np.unique(self.cases.strata.codes)
-        return tuple(self.cases.strata.names[code] for code in present if code >= 0)
-
-    @cached_property
-    def codes(self) -> Int:
-        """Number of each case's stratum in `stratum_names`, -1 for none."""
-        if self.cases.strata is None:
-            return np.full(self.cases.n, -1)
-        place = {name: j for j, name in enumerate(self.stratum_names)}
-        numbers = np.array([*(place.get(name, -1) for name in self.cases.strata.names), -1])
-        return np.asarray(numbers[self.cases.strata.codes])
-
-    def groups_of(self, index: Int) -> Int | None:
-        """Return the groups of the cases at `index` as codes, or None without groups."""
-        codes = self.cases.group_codes
-        return None if codes is None else codes[index]
-
-    @property
-    def hardest(self) -> str | None:
-        """The stratum whose cases are hardest: low agreement, or the last one."""
-        if not self.stratum_names:
-            return None
-        return "low" if "low" in self.stratum_names else self.stratum_names[-1]
-
-    def inside(self, index: Int, stratum: str) -> NDArray[np.intp] | slice:
-        """Which of the cases at `index` belong to a stratum; all of them for "overall"."""
-        if stratum == "overall":
-            return slice(None)
-        if stratum not in self.stratum_names:
-            return np.zeros(0, dtype=np.intp)
-        return np.flatnonzero(self.codes[index] == self.stratum_names.index(stratum))
-
-    def answers(self, method: str, seed: int | None = None) -> Predictions:
-        """Return one method's predictions with their cases; of the first seed, unless named."""
-        chosen = self.first(method) if seed is None else self.predictions[method, seed]
-        cases = self.cases.take(chosen.rows)
-        if cases.groups is not None:
-            # In the order of their names: resampling is the same before and after the disk.
-            cases = replace(cases, groups=Factor.of(cases.groups.values))
-        return Predictions(cases, chosen.p, chosen.p_reader, chosen.rho)
-
-    @property
-    def shift(self) -> tuple[str, str] | None:
-        """Where the model was trained and tested, if these differ: for example ("40X", "400X")."""
-        shift = self.meta.get("dataset", {}).get("shift")
-        return None if not shift else (str(shift["train"]), str(shift["test"]))
-
-    def with_predictions(self, more: Mapping[tuple[str, int], Prediction]) -> Cell:
-        """Return the cell with further predictions beside its own."""
-        return replace(self, predictions={**self.predictions, **more})
+def weights_of(predictions: Predictions, own: Answers) -> Float | None:
+    """The importance weight of each case of a test set; None where these are all one."""
+    weighted = reweighted(predictions, own)
+    if weighted is None:
+        return None
+    return weighted.weights.by_label(weighted.y)
 
 
-def part_of_cell(cell: Cell, keep: NDArray[np.bool_]) -> Cell:
-    """Return the part of a cell with some of its cases."""
-    place = np.where(keep, np.cumsum(keep) - 1, -1)
-    predictions = {
-        key: part.take(keep[part.rows]).renumbered(place) for key, part in cell.predictions.items()
-    }
-    return replace(cell, cases=cell.cases.take(keep), predictions=predictions)
+def check_cell(predictions: Predictions) -> None:
+    """Fail where cases have no labels, or share an id, by which methods are matched."""
+    if predictions.cases.y is None:
+        raise InputError(f"cell {predictions.name}: the cases have no labels")
+    if len(np.unique(predictions.cases.names)) != predictions.cases.n:
+        raise InputError(f"cell {predictions.name}: case ids must be distinct")
 
 
-def cell_of_seed(cell: Cell, seed: int) -> Cell:
-    """Return one seed of a cell: its test cases and its predictions alone."""
-    own = {key: part for key, part in cell.predictions.items() if key[1] == seed}
+def cell_of_seed(cell: Predictions, seed: int) -> Predictions:
+    """Return one seed of a cell: its test cases and its answers alone."""
+    own = {key: answers for key, answers in cell.answers.items() if key[1] == seed}
     tested = np.zeros(cell.cases.n, dtype=bool)
-    for part in own.values():
-        tested[part.rows] = True
-    return part_of_cell(replace(cell, predictions=own), tested)
+    for answers in own.values():
+        tested[answers.index] = True
+    return replace(cell, answers=own).take(tested)
 
 
-def joined_cell(cells: Sequence[Cell], order: Iterable[str] = ()) -> Cell:
+def joined_cell(cells: Sequence[Predictions], order: Iterable[str] = ()) -> Predictions:
     """One cell of several seeds, with the cases of all of them.
 
     Cases are in the order of these ids; those that are not named follow as they first appear.
@@ -242,16 +79,18 @@ def joined_cell(cells: Sequence[Cell], order: Iterable[str] = ()) -> Cell:
     known = dict.fromkeys([*(name for name in order if name in present), *names])
     place = {name: i for i, name in enumerate(known)}
     first = np.unique([place[name] for name in names], return_index=True)[1]
-    predictions: dict[tuple[str, int], Prediction] = {}
+    answers: dict[tuple[str, int], Answers] = {}
     for cell in cells:
         moved = np.array([place[name] for name in cell.cases.names.tolist()])
-        for key, part in cell.predictions.items():
-            predictions[key] = part.renumbered(moved)
+        for key, own in cell.answers.items():
+            answers[key] = own.renumbered(moved)
     methods = list(dict.fromkeys(name for cell in cells for name in cell.methods))
-    ordered = {key: predictions[key] for m in methods for key in sorted(predictions) if key[0] == m}
+    ordered = {key: answers[key] for m in methods for key in sorted(answers) if key[0] == m}
     variants = {name: of for cell in cells for name, of in cell.variants.items()}
-    meta = {**cells[0].meta, **({"variants": variants} if variants else {})}
-    return replace(cells[0], cases=every.take(first), predictions=ordered, meta=meta)
+    meta = {**cells[0].meta}
+    if variants:
+        meta["variants"] = variants
+    return replace(cells[0], cases=every.take(first), answers=ordered, meta=meta)
 
 
 def _columns(prefix: str, n_classes: int) -> list[str]:
@@ -277,21 +116,19 @@ def _cases_table(cases: Cases) -> pa.Table:
         columns["group"] = pa.array(cases.groups.values.tolist(), pa.string())
     strata = [""] * cases.n if cases.strata is None else cases.strata.values.tolist()
     columns["stratum"] = pa.array(strata, pa.string())
-    if cases.p_split is not None:
-        columns["p_split"] = pa.array(cases.p_split)
     if cases.paths is not None:
         columns["path"] = pa.array(cases.paths.tolist(), pa.string())
     return pa.table(columns)
 
 
-def _predictions_table(cell: Cell) -> pa.Table:
+def _predictions_table(cell: Predictions) -> pa.Table:
     import pyarrow as pa
 
-    parts = list(cell.predictions.items())
-    sizes = [len(part.rows) for _, part in parts]
+    parts = list(cell.answers.items())
+    sizes = [len(part) for _, part in parts]
     names = cell.methods
     method = np.repeat([names.index(name) for (name, _), _ in parts], sizes)
-    index = np.concatenate([np.zeros(0, np.int64), *(part.rows for _, part in parts)])
+    index = np.concatenate([np.zeros(0, np.int64), *(part.index for _, part in parts)])
     columns: dict[str, Any] = {
         "method": pa.DictionaryArray.from_arrays(
             pa.array(method.astype(np.int32)), pa.array(names, pa.string())
@@ -317,10 +154,13 @@ def _predictions_table(cell: Cell) -> pa.Table:
         }
     if any(part.rho for _, part in parts):
         columns["rho"] = pa.array(np.repeat([part.rho for _, part in parts], sizes))
+    if any(part.p_split is not None for _, part in parts):
+        split = [np.full(len(p), np.nan) if p.p_split is None else p.p_split for _, p in parts]
+        columns["p_split"] = pa.array(np.concatenate(split))
     return pa.table(columns)
 
 
-def write_cell(folder: str | Path, cell: Cell, *, kind: str = "reproduce") -> None:
+def write_cell(folder: str | Path, cell: Predictions, *, kind: str = "reproduce") -> None:
     """Write ``run.json``, ``cases.parquet`` and ``predictions.parquet``, all of them or none.
 
     `kind` is the command that writes; see `scalecal.io.store.output_folder`.
@@ -357,7 +197,7 @@ def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
     return values[:, 0] if n_classes == 2 else values
 
 
-def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Prediction]:
+def _read_answers(path: Path, cases: Cases) -> dict[tuple[str, int], Answers]:
     table = read_parquet(path, factors=["method", "id"])
     table = table.unify_dictionaries().combine_chunks()
     if table.num_rows == 0:
@@ -377,6 +217,7 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
             f"{path} has predictions for cases that cases.parquet lacks: {rows(index < 0)}"
         )
     rho = np.zeros(len(index)) if "rho" not in table.column_names else table["rho"].to_numpy()
+    split = table["p_split"].to_numpy() if "p_split" in table.column_names else None
     names = method.dictionary.to_pylist()
     seed = table["seed"].to_numpy().astype(np.int64)
     code = method.indices.to_numpy().astype(np.int64)
@@ -386,14 +227,22 @@ def _read_predictions(path: Path, cases: Cases) -> dict[tuple[str, int], Predict
     parts = np.split(order, change)
     parts.sort(key=lambda part: int(part.min()))
     return {
-        (str(names[code[part[0]]]), int(seed[part[0]])): Prediction(
-            index[part],
+        (str(names[code[part[0]]]), int(seed[part[0]])): Answers(
             probs[part],
-            None if reader is None or np.isnan(reader[part]).all() else reader[part],
+            _known(reader, part),
             check_rho(rho[part[0]]),
+            _known(split, part),
+            rows=index[part],
         )
         for part in parts
     }
+
+
+def _known(values: Float | None, part: Int) -> Float | None:
+    """Return some rows of a column, or None where it holds nothing there."""
+    if values is None or np.isnan(values[part]).all():
+        return None
+    return values[part]
 
 
 def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
@@ -412,7 +261,6 @@ def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
         y=check_labels(table["label"].to_numpy(), len(classes), "label"),
         votes=votes,
         groups=None if groups is None else Factor.of(groups),
-        p_split=table["p_split"].to_numpy() if "p_split" in table.column_names else None,
         paths=_strings(table, "path"),
     )
     if strata is None or not (strata != "").any():
@@ -424,7 +272,7 @@ def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
     return replace(cases, strata=factor, agreement=agreement)
 
 
-def read_cell(folder: str | Path) -> Cell:
+def read_cell(folder: str | Path) -> Predictions:
     """Read a cell's folder (see `write_cell`)."""
     folder = Path(folder)
     for name in ("run.json", "cases.parquet", "predictions.parquet"):
@@ -439,15 +287,17 @@ def read_cell(folder: str | Path) -> Cell:
     with _part(folder / "cases.parquet", "the cases of a run") as path:
         cases = _read_cases(path, classes)
     with _part(folder / "predictions.parquet", "the predictions of a run") as path:
-        predictions = _read_predictions(path, cases)
+        answers = _read_answers(path, cases)
+    cell = Predictions(
+        cases,
+        answers,
+        dataset=dataset.get("name", folder.name),
+        encoder=encoder.get("name", ""),
+        meta=meta,
+    )
     with in_file(str(folder)):
-        return Cell(
-            dataset=dataset.get("name", folder.name),
-            encoder=encoder.get("name", ""),
-            cases=cases,
-            predictions=predictions,
-            meta=meta,
-        )
+        check_cell(cell)
+    return cell
 
 
 @contextmanager

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from scalecal.auditing.audits import Audit
 from scalecal.auditing.rows import INTERVALS
 from scalecal.auditing.sentences import LEVEL, lay_out, p_value, short_names
-from scalecal.cases import Cases, Factor
+from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import Float, InputError
 from scalecal.inference.paired import contrast_of
 from scalecal.inference.units import student_error
 from scalecal.io.text import change_text, is_known, listed, number
 from scalecal.metrics import COLUMNS, holm
-from scalecal.runs.cells import Cell, Prediction
 from scalecal.runs.scores import Resampled
 
 if TYPE_CHECKING:
@@ -87,21 +86,20 @@ def compare_audits(
     return pd.DataFrame(differences(cell, drawn))
 
 
-def cell_of_audits(audits: Mapping[str, Audit], **about: Any) -> Cell:
+def cell_of_audits(audits: Mapping[str, Audit], **about: Any) -> Predictions:
     """Return one cell of several models audited on the same cases; the first is the baseline.
 
-    `about` is what `Cell` takes besides: data set, encoder, meta.
+    `about` is what `Predictions` takes besides: data set, encoder, meta.
     """
     first, *others = audits.values()
     for other in others:
         _check_same_cases(first, other)
     made = {}
     for name, audit in audits.items():
-        own = audit.predictions
-        made[name, 0] = Prediction(np.arange(len(own)), own.p, own.p_reader, own.rho)
+        made[name, 0] = audit.predictions.only
     fields: dict[str, Any] = {"dataset": "", "encoder": "", "meta": {}, **about}
     fields["meta"] = {**fields["meta"], "options": {"prevalence": first.meta.get("prevalence")}}
-    return Cell(**fields, cases=first.predictions.cases, predictions=made)
+    return Predictions(first.predictions.cases, made, **fields)
 
 
 def _check_same_cases(a: Audit, b: Audit) -> None:
@@ -130,7 +128,7 @@ def _values(cases: Cases, name: str) -> NDArray[Any]:
     return column.values if isinstance(column, Factor) else np.asarray(column)
 
 
-def differences(cell: Cell, drawn: Resampled) -> list[Row]:
+def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
     """Differences of all models to the baseline, by stratum and metric; see `compare_audits`."""
     base = cell.baseline
     out: list[Row] = []

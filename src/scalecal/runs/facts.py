@@ -32,7 +32,7 @@ from scalecal.calibrators import (
 )
 from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fold_numbers
-from scalecal.cases import Predictions
+from scalecal.cases import BASELINE, Predictions
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.inference.units import student_error
@@ -41,7 +41,7 @@ from scalecal.io.text import listed
 from scalecal.metrics.arguments import as_table, read_hard_event
 from scalecal.panel import PRIOR_SD_SHIFTED, split_probability, vote_log_pmf
 from scalecal.runs import wording
-from scalecal.runs.cells import BASELINE, PUBLISHED, VOTED, Cell, Prediction
+from scalecal.runs.cells import PUBLISHED, VOTED, check_cell, reweighted, weights_of
 from scalecal.runs.differences import cell_of_audits, differences, differences_text
 from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
 from scalecal.runs.methods import METHODS
@@ -90,7 +90,7 @@ class Comparison:
 
     Attributes
     ----------
-    cell : Cell
+    cell : Predictions
         The cell, with the remedies that were tried on predictions alone.
     facts : dict
         Everything any display shows, as ``facts.json`` holds it; undefined numbers are None.
@@ -100,7 +100,7 @@ class Comparison:
         Audits of the methods that are shown side by side: the baseline and the best.
     """
 
-    cell: Cell
+    cell: Predictions
     facts: dict[str, Any]
     results: pd.DataFrame
     audits: Mapping[str, Audit]
@@ -158,7 +158,7 @@ class Comparison:
 
 
 def compare_cell(
-    cell: Cell,
+    cell: Predictions,
     *,
     n_bins: int = 15,
     n_resamples: int = 1000,
@@ -191,12 +191,13 @@ def compare_cell(
     >>> compare_cell(grid.cell).table["method"].tolist()
     ['none', 'temperature']
     """
+    check_cell(cell)
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     whole, derived = with_remedies(_main_methods(cell))
     base = whole.baseline
 
     def audited(method: str) -> Audit:
-        answers = whole.answers(method)
+        answers = whole.of(method)
         return audit_predictions(answers, prevalence=whole.prevalence, **options)
 
     made = dict(audits or {})
@@ -234,7 +235,7 @@ def compare_cell(
         "classes": list(cell.cases.classes),
         "event": "positive class" if first.p.ndim == 1 else "top class is right",
         "n": cell.cases.n,
-        "n_test": len(first.rows),
+        "n_test": len(first),
         "seed": cell.seeds(base)[0],
         "n_seeds": len(cell.seeds(base)),
         **options,
@@ -284,7 +285,7 @@ def compare_cell(
 
 
 def compare_files(
-    predictions: Mapping[str, Predictions],
+    predictions: Predictions,
     *,
     n_bins: int = 15,
     n_resamples: int = 1000,
@@ -297,7 +298,7 @@ def compare_files(
     Parameters
     ----------
     predictions
-        Name of the file -> predictions, as `scalecal.io.read_common_predictions` returns them.
+        As `scalecal.io.read_common_predictions` returns them: methods are called by their files.
     prevalence
         Share of positives in the population that numbers are of, where it is not that of the cases.
     n_bins, n_resamples, seed, advance
@@ -305,29 +306,26 @@ def compare_files(
 
     Examples
     --------
-    >>> from scalecal.cases import Cases
+    >>> from scalecal.cases import Answers, Cases
     >>> p = np.random.default_rng(0).uniform(size=300)
     >>> y = (np.random.default_rng(1).uniform(size=300) < p).astype(int)
     >>> cases = Cases(n=300, classes=("0", "1"), y=y)
-    >>> both = {"a.csv": Predictions(cases, p), "b.csv": Predictions(cases, 0.5 + 0 * p)}
-    >>> compare_files(both, n_resamples=200).facts["lead"][2]["text"]
+    >>> both = {("a.csv", 0): Answers(p), ("b.csv", 0): Answers(0.5 + 0 * p)}
+    >>> compare_files(Predictions(cases, both), n_resamples=200).facts["lead"][2]["text"]
     'b.csv has higher label NLL than a.csv, by 0.210 [0.158, 0.271], ...; no clear difference in ECE.'
     """
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-    names = list(predictions)
-    two = [name for name in names if predictions[name].p_reader is not None]
+    names = predictions.methods
+    two = [name for name in names if predictions.first(name).p_reader is not None]
     judged = f"Votes judge p_reader where a file has one ({', '.join(two)}), and p of the others."
+    if 0 < len(two) < len(names):
+        predictions = replace(predictions, cases=predictions.cases.note(judged))
     audits = {
-        name: audit_predictions(
-            replace(own, cases=own.cases.note(judged)) if 0 < len(two) < len(names) else own,
-            prevalence=prevalence,
-            **options,
-        )
-        for name, own in predictions.items()
+        name: audit_predictions(predictions.of(name), prevalence=prevalence, **options)
+        for name in names
     }
     called = listed(names if len(names) < 4 else [names[0], f"{len(names) - 1} others"])
-    sources = next(iter(predictions.values())).sources
-    meta = {"files": sources or dict.fromkeys(names)}
+    meta = {"files": dict(predictions.sources) or dict.fromkeys(names)}
     cell = cell_of_audits(audits, dataset=called, meta=meta)
     return compare_cell(cell, audits=audits, advance=advance, **options)
 
@@ -348,7 +346,7 @@ def _tidy(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:
     return pd.concat([tidy, curve[tidy.columns].astype(whole)], ignore_index=True)
 
 
-def _name(cell: Cell) -> str:
+def _name(cell: Predictions) -> str:
     """Data set and encoder, and where a model was tested elsewhere than trained."""
     parts = [part for part in (cell.dataset, cell.encoder) if part]
     if cell.shift is not None:
@@ -356,11 +354,11 @@ def _name(cell: Cell) -> str:
     return ", ".join(parts)
 
 
-def _main_methods(cell: Cell) -> Cell:
+def _main_methods(cell: Predictions) -> Predictions:
     """Leave out other settings of a method that is there itself: tables hold those."""
     settings = {m for m, of in cell.variants.items() if of in cell.methods}
-    kept = {key: part for key, part in cell.predictions.items() if key[0] not in settings}
-    return replace(cell, predictions=kept)
+    kept = {key: part for key, part in cell.answers.items() if key[0] not in settings}
+    return replace(cell, answers=kept)
 
 
 def _audit_facts(audit: Audit) -> dict[str, Any]:
@@ -371,13 +369,13 @@ def _audit_facts(audit: Audit) -> dict[str, Any]:
     return {"rows": rows, **whole, "references": references, "notes": audit.shown_notes}
 
 
-def _about(cell: Cell, derived: Mapping[str, str]) -> dict[str, str]:
+def _about(cell: Predictions, derived: Mapping[str, str]) -> dict[str, str]:
     """What each method does, in a sentence, where it is known."""
     known = {m: METHODS[m].about for m in cell.methods if m in METHODS}
     return {**known, **derived}
 
 
-def _preset(cell: Cell, method: str) -> str | None:
+def _preset(cell: Predictions, method: str) -> str | None:
     """Preset a method was trained by in this run."""
     own = METHODS[method if method in METHODS else BASELINE].preset
     return str(cell.meta.get("preset") or own)
@@ -387,7 +385,7 @@ def _preset(cell: Cell, method: str) -> str | None:
 
 
 def _rows(
-    cell: Cell, results: pd.DataFrame, nulls: Mapping[str, Nulls], changes: Changes
+    cell: Predictions, results: pd.DataFrame, nulls: Mapping[str, Nulls], changes: Changes
 ) -> list[Row]:
     """One row per method and stratum: means over seeds, floor, null band, changes."""
     grouped = results.groupby(["method", "stratum", "metric"], sort=False)
@@ -396,7 +394,7 @@ def _rows(
     over_seeds: dict[Any, float] = grouped["value"].std(ddof=1).to_dict()
     out = []
     for method in cell.methods:
-        index = cell.first(method).rows
+        index = cell.first(method).index
         for stratum in ("overall", *cell.stratum_names):
             at = (method, stratum, "ece")
             if at not in mean:
@@ -430,7 +428,7 @@ def _bands(by_seed: Sequence[Float | None]) -> dict[str, float]:
     return {"null": middle, "null_low": float(ends[0]), "null_high": float(ends[1])}
 
 
-def _changes(cell: Cell, drawn: Resampled) -> Changes:
+def _changes(cell: Predictions, drawn: Resampled) -> Changes:
     """Every method's changes against the baseline: cases (or groups) resampled, means over seeds.
 
     `p` is the larger p-value of both kinds of noise, `sd` the change's spread over resamples, `units` what
@@ -459,7 +457,7 @@ def _changes(cell: Cell, drawn: Resampled) -> Changes:
     return out
 
 
-def _recovered(cell: Cell, drawn: Resampled, method: str) -> dict[str, Any]:
+def _recovered(cell: Predictions, drawn: Resampled, method: str) -> dict[str, Any]:
     """Share of the gain of training on the votes that a method recovers, or why it has none."""
     why = ""
     if cell.cases.votes is None:
@@ -474,7 +472,7 @@ def _recovered(cell: Cell, drawn: Resampled, method: str) -> dict[str, Any]:
     return {"share": share.share, "low": share.low, "high": share.high, "reason": share.reason}
 
 
-def _voted(cell: Cell, drawn: Resampled, curve: VotedCurve) -> dict[str, Any]:
+def _voted(cell: Predictions, drawn: Resampled, curve: VotedCurve) -> dict[str, Any]:
     """Share recovered and change of label NLL by number of voted cases and kind of reads.
 
     Intervals are over test cases, of means over seeds and draws; `draws_low` and `draws_high` are the
@@ -508,12 +506,12 @@ def _voted(cell: Cell, drawn: Resampled, curve: VotedCurve) -> dict[str, Any]:
     return {**out, "published": _recovered(cell, drawn, PUBLISHED)}
 
 
-def _gains(cell: Cell, drawn: Resampled, by_seed: Mapping[int, Losses]) -> Row:
+def _gains(cell: Predictions, drawn: Resampled, by_seed: Mapping[int, Losses]) -> Row:
     """Share recovered, and changes against the baseline, of given losses of the test cases by seed."""
     own = {
         metric: drawn.mean_of(
             cell.encoder,
-            {s: (cell.predictions[VOTED, s].rows, kept[metric]) for s, kept in by_seed.items()},
+            {s: (cell.answers[VOTED, s].index, kept[metric]) for s, kept in by_seed.items()},
         )
         for metric in ("nll", "vote_nll")
     }
@@ -529,7 +527,7 @@ def _gains(cell: Cell, drawn: Resampled, by_seed: Mapping[int, Losses]) -> Row:
     }
 
 
-def _kappa_sensitivity(cell: Cell, drawn: Resampled, curve: VotedCurve) -> list[Row] | None:
+def _kappa_sensitivity(cell: Predictions, drawn: Resampled, curve: VotedCurve) -> list[Row] | None:
     """What an error of the published kappa costs: `panel-published` at each multiple of it.
 
     Kappa and rho are means over seeds, where these have their own.
@@ -551,7 +549,7 @@ def _change(change: Contrast) -> dict[str, float]:
     }
 
 
-def _contrasts(cell: Cell, drawn: Resampled) -> dict[str, Any]:
+def _contrasts(cell: Predictions, drawn: Resampled) -> dict[str, Any]:
     """SCALE against plain label smoothing, and against its negative control, where both were run."""
     metric = "nll" if cell.cases.votes is None else "vote_nll"
     out = {}
@@ -565,7 +563,7 @@ def _contrasts(cell: Cell, drawn: Resampled) -> dict[str, Any]:
 # What may be recommended
 
 
-def _candidates(cell: Cell) -> set[str]:
+def _candidates(cell: Predictions) -> set[str]:
     """Methods that may be recommended: no negative control, and none trained on readers' votes."""
     return {
         m
@@ -662,7 +660,7 @@ def best_method(
     }
 
 
-def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
+def with_remedies(cell: Predictions) -> tuple[Predictions, dict[str, str]]:
     """Add what could be done to predictions alone, where they are all there is: an audit's one model.
 
     A temperature, a line through the logits (Platt), a quadratic, beta calibration, and with votes at
@@ -675,15 +673,15 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
     if cell.methods == [BASELINE] or len(cell.methods) != 1:
         return cell, {}
     base = cell.first(cell.baseline)
-    if cell.reweighted(base) is not None:
+    if reweighted(cell, base) is not None:
         return cell, {}
-    y, logits = cell.y[base.rows], as_logits(base.p)
+    y, logits = cell.y[base.index], as_logits(base.p)
     if not np.isfinite(logits).all():
         return cell, {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ScalecalWarning)
-            fold = fold_numbers(y, groups=cell.groups_of(base.rows))
+            fold = fold_numbers(y, groups=cell.groups_of(base.index))
     except (InputError, ScalecalWarning):
         return cell, {}
     if min(np.bincount(fold, minlength=5)) < 10:
@@ -696,16 +694,16 @@ def with_remedies(cell: Cell) -> tuple[Cell, dict[str, str]]:
             size = cell.cases.panel_sizes(cell.cases.usual_readers)
             if cell.cases.votes is None or size is None or base.p_reader is not None:
                 continue
-            options = {"votes": cell.cases.votes[base.rows], "panel_size": size[base.rows]}
+            options = {"votes": cell.cases.votes[base.index], "panel_size": size[base.index]}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", ScalecalWarning)
-                out = crossfit(remedy, logits, y, fold, **options)
+                out, _ = crossfit(remedy, logits, y, fold, **options)
         except (InputError, ScalecalWarning):
             continue  # it is not defined in some fold, so it is not offered
-        added[name, seed] = Prediction(base.rows, out.p, out.p_reader, float(out.rho.mean()))
+        added[name, seed] = replace(out, rows=base.index)
         words[name] = f"{text}, fitted on four fifths of the cases and used on the fifth"
-    return cell.with_predictions(added), words
+    return cell.with_answers(added), words
 
 
 REMEDIES: dict[str, tuple[Calibrator, str]] = {
@@ -750,7 +748,7 @@ def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
     return panels
 
 
-def _frontier(cell: Cell, rows: Sequence[Row], options: Mapping[str, Any]) -> dict[str, Any]:
+def _frontier(cell: Predictions, rows: Sequence[Row], options: Mapping[str, Any]) -> dict[str, Any]:
     """The softening curve of the baseline, every method's place, and its difference to softening.
 
     A point's interval is that of its paired change against the baseline, set beside the baseline's
@@ -802,7 +800,7 @@ def _softening(beyond: Sequence[Row], metric: str) -> dict[str, Row]:
     return out
 
 
-def _referral(cell: Cell, methods: Sequence[str]) -> list[Row]:
+def _referral(cell: Predictions, methods: Sequence[str]) -> list[Row]:
     """Errors avoided per case sent to a second reader, least confident first, by stratum.
 
     The second reader is taken to settle a case as the label does. The curve is the error rate among
@@ -814,13 +812,15 @@ def _referral(cell: Cell, methods: Sequence[str]) -> list[Row]:
         panel: Row = {"stratum": stratum, "methods": []}
         for method in methods:
             part = cell.first(method)
-            w, inside = cell.weights_of(part), cell.inside(part.rows, stratum)
+            w, inside = weights_of(cell, part), cell.inside(part.index, stratum)
             part = part.take(inside)
-            if len(part.rows) == 0:
+            if len(part.index) == 0:
                 continue
-            panel["n"] = len(part.rows)
-            own = np.ones(len(part.rows)) if w is None else w[inside] * panel["n"] / w[inside].sum()
-            panel["methods"].append({"method": method, **_yield(cell.y[part.rows], part.p, own)})
+            panel["n"] = len(part.index)
+            own = (
+                np.ones(len(part.index)) if w is None else w[inside] * panel["n"] / w[inside].sum()
+            )
+            panel["methods"].append({"method": method, **_yield(cell.y[part.index], part.p, own)})
         if panel["methods"]:
             out.append(panel)
     return out
@@ -909,13 +909,13 @@ def _decision(audits: Mapping[str, Audit]) -> list[Row]:
 # Cases to look at
 
 
-def _mean_probs(cell: Cell, method: str) -> Float:
+def _mean_probs(cell: Predictions, method: str) -> Float:
     """Mean over the seeds of each case's probabilities, (n, C); NaN where it was in no test set."""
-    parts = [cell.predictions[method, seed] for seed in cell.seeds(method)]
-    return _means(cell, [(part.rows, as_table(part.p)) for part in parts])
+    parts = [cell.answers[method, seed] for seed in cell.seeds(method)]
+    return _means(cell, [(part.index, as_table(part.p)) for part in parts])
 
 
-def _means(cell: Cell, values: Sequence[tuple[Int, Float]]) -> Float:
+def _means(cell: Predictions, values: Sequence[tuple[Int, Float]]) -> Float:
     """Mean over seeds of each case's numbers, NaN where it has none; (case numbers, numbers) by seed."""
     total: Float = np.zeros((cell.cases.n, *values[0][1].shape[1:]))
     count = np.zeros(cell.cases.n)
@@ -926,14 +926,14 @@ def _means(cell: Cell, values: Sequence[tuple[Int, Float]]) -> Float:
     return np.asarray((total.T / count).T)
 
 
-def _two_answers(cell: Cell, shown: Sequence[str]) -> str | None:
+def _two_answers(cell: Predictions, shown: Sequence[str]) -> str | None:
     """The method whose two answers are shown case by case: the best one that has them, or None."""
     likely = [*reversed(shown), PUBLISHED, VOTED]
     having = [m for m in likely if m in cell.methods and cell.first(m).p_reader is not None]
     return having[0] if having else None
 
 
-def _law_of_votes(cell: Cell, method: str, i: int, c: int) -> Row | None:
+def _law_of_votes(cell: Predictions, method: str, i: int, c: int) -> Row | None:
     """What a method expects of one case: the label, one reader, and the votes of its panel.
 
     Means over the seeds that tested the case; probabilities and votes are of class `c`. `low` to `high`
@@ -943,8 +943,8 @@ def _law_of_votes(cell: Cell, method: str, i: int, c: int) -> Row | None:
     m = 0 if size is None else int(size[i]) or cell.cases.usual_readers or 0
     label, reader, laws, split = [], [], [], []
     for seed in cell.seeds(method):
-        part = cell.predictions[method, seed]
-        at = np.flatnonzero(part.rows == i)
+        part = cell.answers[method, seed]
+        at = np.flatnonzero(part.index == i)
         if len(at) == 0 or part.p_reader is None:
             continue
         p, q = part.p[at], part.p_reader[at]
@@ -983,18 +983,18 @@ def _span(law: Float, mass: float = 0.8) -> tuple[int, int]:
     return 0, len(law) - 1
 
 
-def _likely_splits(cell: Cell, method: str) -> list[Row]:
+def _likely_splits(cell: Predictions, method: str) -> list[Row]:
     """The cases whose panel is most likely to split, by a method's two answers."""
     size = cell.cases.panel_sizes(cell.cases.usual_readers)
     if size is None:
         return []
     values = []
     for seed in cell.seeds(method):
-        part = cell.predictions[method, seed]
+        part = cell.answers[method, seed]
         if part.p_reader is None:
             return []
         values.append(
-            (part.rows, split_probability(as_logits(part.p_reader), part.rho, size[part.rows]))
+            (part.index, split_probability(as_logits(part.p_reader), part.rho, size[part.index]))
         )
     chance = _means(cell, values)
     likely = np.argsort(-chance, kind="stable")[: np.isfinite(chance).sum()]  # NaN comes last
@@ -1015,7 +1015,7 @@ def _likely_splits(cell: Cell, method: str) -> list[Row]:
     return out
 
 
-def _excess(cell: Cell, table: Float) -> tuple[Int, Float]:
+def _excess(cell: Predictions, table: Float) -> tuple[Int, Float]:
     """Class that each case is predicted to be, and by how much surer of it the model is than the readers.
 
     Than the label, where a case has no votes; -inf where it has no prediction.
@@ -1030,11 +1030,11 @@ def _excess(cell: Cell, table: Float) -> tuple[Int, Float]:
     return top, np.where(np.isfinite(table[:, 0]), filled[each, top] - share, -np.inf)
 
 
-def _surest(cell: Cell, method: str) -> list[Row]:
+def _surest(cell: Predictions, method: str) -> list[Row]:
     """Cases of the audited seed that the model is surest of against the readers, or the label."""
     part = cell.first(method)
     table = np.full((cell.cases.n, len(cell.cases.classes)), np.nan)
-    table[part.rows] = as_table(part.p)
+    table[part.index] = as_table(part.p)
     top, excess = _excess(cell, table)
     votes, paths = cell.cases.votes, cell.cases.paths
     first = np.argsort(-excess, kind="stable")[:SUREST_LISTED]
@@ -1054,7 +1054,9 @@ def _surest(cell: Cell, method: str) -> list[Row]:
     ]
 
 
-def _overconfident(cell: Cell, before: str, after: str | None, both: str | None) -> list[Row]:
+def _overconfident(
+    cell: Predictions, before: str, after: str | None, both: str | None
+) -> list[Row]:
     """Most over-confident cases of each stratum: id, votes, label, prediction before and after.
 
     Over-confidence is the probability of the predicted class less the share of readers who chose

@@ -197,8 +197,8 @@ def predict_features(probe: LinearProbe | ScaleProbe, data: Features) -> Predict
         for values in (labels, votes)
     )
     if panel is None:
-        return Predictions(cases, p)
-    return Predictions(cases, p, reader, rho=panel.rho)
+        return Predictions.single(cases, p)
+    return Predictions.single(cases, p, reader, rho=panel.rho)
 
 
 def readers_behind(cases: Cases, probe: LinearProbe | ScaleProbe) -> Int | None:
@@ -224,12 +224,13 @@ def predictions_table(
     """
     import pandas as pd
 
-    cases, probs, reader = predictions.cases, predictions.p, predictions.p_reader
+    cases, own = predictions.cases, predictions.only
+    probs, reader = own.p, own.p_reader
     table: dict[str, Any] = {"id": cases.names, **_by_class("p", probs, cases.classes)}
     if reader is not None:
-        logits, rho = as_logits(reader), predictions.rho
+        logits, rho = as_logits(reader), own.rho
         table |= {**_by_class("p_reader", reader, cases.classes), "rho": np.full(cases.n, rho)}
-        if n_raters is not None and cases.p_split is None:
+        if n_raters is not None and own.p_split is None:
             table["p_split"] = split_probability(logits, rho, n_raters)
         if votes_law is not None:
             law = np.exp(vote_log_pmf(logits, rho, votes_law))
@@ -241,8 +242,8 @@ def predictions_table(
             for name, values in named.items():
                 between = f"{name}_" if name else ""
                 table |= {f"p_votes_{between}{k}": column for k, column in enumerate(values.T)}
-    if cases.p_split is not None:
-        table["p_split"] = cases.p_split
+    if own.p_split is not None:
+        table["p_split"] = own.p_split
     if cases.y is not None and (cases.y >= 0).any():
         names = np.array([*cases.classes, None], dtype=object)
         # One probability goes with labels 0 and 1; the class names are in the probe's own file.

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from scalecal import __version__
 from scalecal.auditing.audits import Audit
+from scalecal.cases import Predictions
 from scalecal.checks import InputError, in_file
 from scalecal.io.boundary import reading
 from scalecal.io.documents import check_document, read_document
@@ -35,7 +35,7 @@ from scalecal.io.store import (
     written_by,
 )
 from scalecal.runs import wording
-from scalecal.runs.cells import Cell, Prediction, read_cell, read_meta, write_cell
+from scalecal.runs.cells import read_cell, read_meta, write_cell
 from scalecal.runs.facts import Comparison, compare_cell, with_remedies
 from scalecal.votes import STRATA
 
@@ -61,7 +61,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
 
 
 def run_meta(
-    cell: Cell,
+    cell: Predictions,
     *,
     kind: str,
     title: str,
@@ -74,7 +74,7 @@ def run_meta(
 
     The one exception is the folder of the images, where the run knows it: the report links to them.
     """
-    seeds = sorted({seed for _, seed in cell.predictions})
+    seeds = sorted({seed for _, seed in cell.answers})
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
     images = dict(cell.meta.get("dataset") or {}).get("data")
     where = {} if images is None else {"data": images}
@@ -163,10 +163,8 @@ def write_audit_run(
         write_csv(audit.to_frame(), folder / "audit.csv")
         write_csv(audit.decision_curve(), folder / "decision.csv")
         save(audit.plot(), folder / "reliability")
-        answers = audit.predictions
-        if audit.times is None and len(answers) <= MOST_KEPT:
-            own = Prediction(np.arange(len(answers)), answers.p, answers.p_reader, answers.rho)
-            cell = Cell(dataset, "model", answers.cases, {("model", 0): own})
+        if audit.times is None and len(audit.predictions) <= MOST_KEPT:
+            cell = replace(audit.predictions, dataset=dataset, encoder="model")
             meta = run_meta(
                 cell,
                 kind="audit",
@@ -249,7 +247,7 @@ def _stored_facts(folder: Path) -> dict[str, Any] | None:
     return facts
 
 
-def _facts_of(folder: Path, cell: Cell) -> dict[str, Any]:
+def _facts_of(folder: Path, cell: Predictions) -> dict[str, Any]:
     """Return a cell's facts: stored, or computed as the run would have."""
     facts = _stored_facts(folder)
     if facts is None:
@@ -277,7 +275,7 @@ class Run:
 
     folder: Path
     info: Mapping[str, Any]
-    cells: tuple[Cell, ...]
+    cells: tuple[Predictions, ...]
     facts: tuple[dict[str, Any], ...]
     places: tuple[Path, ...]
     claims: Sequence[Mapping[str, Any]]
@@ -330,7 +328,7 @@ def _read_run(folder: Path) -> Run:
         )
     every = [(place, read_cell(place)) for place in places]
     for place, cell in every:
-        if not cell.predictions:
+        if not cell.answers:
             raise InputError(f"{place / 'predictions.parquet'} holds no prediction")
     shown = [(place, cell) for place, cell in every if cell.shift is None] or every
     # Data with strata first: they are what a reader comes for.

@@ -14,8 +14,9 @@ import numpy as np
 from scipy.special import expit
 
 from scalecal import metrics
+from scalecal.cases import Answers, Predictions
 from scalecal.checks import Float, InputError
-from scalecal.runs.cells import Cell, Prediction
+from scalecal.runs.cells import weights_of
 from scalecal.runs.scores import Resampled, entropy
 
 if TYPE_CHECKING:
@@ -80,17 +81,19 @@ def softened_name(method: str) -> str:
     return f"softened to {method}"
 
 
-def _pairs(cell: Cell, method: str, baseline: str) -> dict[int, tuple[Prediction, Prediction]]:
+def _pairs(cell: Predictions, method: str, baseline: str) -> dict[int, tuple[Answers, Answers]]:
     """Seed -> predictions of a method and of the baseline, where both have that seed."""
-    seeds = [s for s in cell.seeds(method) if (baseline, s) in cell.predictions]
-    return {s: (cell.predictions[method, s], cell.predictions[baseline, s]) for s in seeds}
+    seeds = [s for s in cell.seeds(method) if (baseline, s) in cell.answers]
+    return {s: (cell.answers[method, s], cell.answers[baseline, s]) for s in seeds}
 
 
-def _same_cases(pairs: Mapping[int, tuple[Prediction, Prediction]]) -> bool:
-    return all(np.array_equal(own.rows, plain.rows) for own, plain in pairs.values())
+def _same_cases(pairs: Mapping[int, tuple[Answers, Answers]]) -> bool:
+    return all(np.array_equal(own.index, plain.index) for own, plain in pairs.values())
 
 
-def _matched(cell: Cell, methods: Iterable[str], baseline: str) -> dict[tuple[str, int], float]:
+def _matched(
+    cell: Predictions, methods: Iterable[str], baseline: str
+) -> dict[tuple[str, int], float]:
     """(method, seed) -> temperature of equal entropy, where the baseline has that seed too."""
     out = {}
     for method in methods:
@@ -102,29 +105,33 @@ def _matched(cell: Cell, methods: Iterable[str], baseline: str) -> dict[tuple[st
     return out
 
 
-def _softened(cell: Cell, matched: dict[tuple[str, int], float], baseline: str) -> Cell:
-    more: dict[tuple[str, int], Prediction] = {}
+def _softened(
+    cell: Predictions, matched: dict[tuple[str, int], float], baseline: str
+) -> Predictions:
+    more: dict[tuple[str, int], Answers] = {}
     for (method, seed), temperature in matched.items():
-        own, plain = cell.predictions[method, seed], cell.predictions[baseline, seed]
+        own, plain = cell.answers[method, seed], cell.answers[baseline, seed]
         reader = None
         if own.p_reader is not None:  # each answer beside softening to its own entropy
             reader = soften(plain.p, equal_entropy(plain.p, float(entropy(own.p_reader).mean())))
-        softened = Prediction(plain.rows, soften(plain.p, temperature), reader)
+        softened = Answers(soften(plain.p, temperature), reader, rows=plain.index)
         more[softened_name(method), seed] = softened
-    return cell.with_predictions(more)
+    return cell.with_answers(more)
 
 
-def with_softened(cell: Cell, methods: Iterable[str], *, baseline: str = "none") -> Cell:
+def with_softened(
+    cell: Predictions, methods: Iterable[str], *, baseline: str = "none"
+) -> Predictions:
     """Return the cell with the baseline softened to each method's mean entropy, seed by seed."""
     return _softened(cell, _matched(cell, methods, baseline), baseline)
 
 
-def _place(cell: Cell, part: Prediction, n_bins: int) -> dict[str, float]:
+def _place(cell: Predictions, part: Answers, n_bins: int) -> dict[str, float]:
     """Where predictions lie in both planes."""
-    cases, probs = cell.cases.take(part.rows), part.p
-    y, votes = cell.y[part.rows], cases.votes
-    hard = cell.inside(part.rows, cell.hardest or "none of them")
-    nan, w = float("nan"), cell.weights_of(part)
+    cases, probs = cell.cases.take(part.index), part.p
+    y, votes = cell.y[part.index], cases.votes
+    hard = cell.inside(part.index, cell.hardest or "none of them")
+    nan, w = float("nan"), weights_of(cell, part)
     own = None if w is None else w[hard]
     return {
         "ece": metrics.ece(y, probs, n_bins=n_bins, sample_weight=w),
@@ -142,7 +149,11 @@ def _mean(places: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def frontier_curve(
-    cell: Cell, *, baseline: str = "none", temperatures: Float = TEMPERATURES, n_bins: int = 15
+    cell: Predictions,
+    *,
+    baseline: str = "none",
+    temperatures: Float = TEMPERATURES,
+    n_bins: int = 15,
 ) -> pd.DataFrame:
     """Return the curve that softening the baseline traces, averaged over seeds.
 
@@ -159,15 +170,15 @@ def frontier_curve(
     for temperature in temperatures.tolist():
         places = []
         for seed in seeds:
-            plain = cell.predictions[baseline, seed]
-            softened = Prediction(plain.rows, soften(plain.p, temperature))
+            plain = cell.answers[baseline, seed]
+            softened = Answers(soften(plain.p, temperature), rows=plain.index)
             places.append(_place(cell, softened, n_bins))
         rows.append({"temperature": temperature, **_mean(places)})
     return pd.DataFrame(rows)
 
 
 def frontier_methods(
-    cell: Cell,
+    cell: Predictions,
     *,
     baseline: str = "none",
     n_bins: int = 15,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.cases import Features, leakage_note
+from scalecal.cases import Answers, Features, Predictions, leakage_note
 from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, library
 from scalecal.engines import Engine, Worker
 from scalecal.limits import check_count
@@ -24,7 +24,7 @@ from scalecal.runs.calibrating import (
     out_of_sample,
     why_not,
 )
-from scalecal.runs.cells import VOTED, Cell, Prediction, joined_cell
+from scalecal.runs.cells import VOTED, joined_cell
 from scalecal.runs.methods import METHODS, Method, find_method
 from scalecal.runs.voted import NEEDED, VotedCurve, voted_curve
 from scalecal.splits import split
@@ -52,7 +52,7 @@ class Grid:
     better than chance.
     """
 
-    cell: Cell
+    cell: Predictions
     left_out: dict[str, str]
     capped: dict[str, int]
     chosen: dict[tuple[str, int], int]
@@ -203,7 +203,7 @@ def run_grid(
     >>> from scalecal.datasets import simulate
     >>> data = simulate(300, dim=8, seed=0)
     >>> grid = run_grid(data, methods=["none", "scale"], seeds=2)
-    >>> sorted(grid.cell.predictions)
+    >>> sorted(grid.cell.answers)
     [('none', 0), ('none', 1), ('scale', 0), ('scale', 1)]
     """
     data = data.labelled()
@@ -259,7 +259,7 @@ def run_grid(
         raise InputError("memory is a limit for training on the CPU: give no device")
     trained = fit_many(data.X, jobs, memory=memory, advance=advance)
     seconds = time.perf_counter() - start
-    predictions: dict[tuple[str, int], Prediction] = {}
+    predictions: dict[tuple[str, int], Answers] = {}
     capped: Counter[str] = Counter()
     best: dict[tuple[str, int], int] = {}
     probes: dict[tuple[str, int], Trained] = {}
@@ -311,7 +311,7 @@ def run_grid(
     if told and known.kappa is None and data.cases.votes is not None:
         meta["stand_in"] = sorted(told)
     tested_cases = data.cases.take(cases).stratified()
-    cell = Cell(dataset, data.encoder or "embeddings", tested_cases, order, meta)
+    cell = Predictions(tested_cases, order, dataset, data.encoder or "embeddings", meta)
     curve = None
     if voted and VOTED not in left_out:
         say(f"fitting the panel to the votes of {', '.join(map(str, voted))} training cases")
@@ -406,9 +406,9 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
     )
     curves = [g.voted for g in grids if g.voted is not None and VOTED not in left_out]
     # Methods are compared over the same seeds: what one worker left out is left out of all.
-    kept = {key: value for key, value in cell.predictions.items() if key[0] not in left_out}
+    kept = {key: value for key, value in cell.answers.items() if key[0] not in left_out}
     return Grid(
-        replace(cell, predictions=kept),
+        replace(cell, answers=kept),
         left_out,
         dict(capped),
         {key: value for grid in grids for key, value in grid.chosen.items()},

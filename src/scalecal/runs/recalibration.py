@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from scalecal import __version__, metrics
-from scalecal.auditing.audits import Audit, Strata, audit_predictions, cases_of, of_two
+from scalecal.auditing.audits import Audit, Strata, cases_of, of_two
 from scalecal.auditing.sentences import lay_out
 from scalecal.calibrators import (
     CALIBRATORS,
@@ -34,8 +34,8 @@ from scalecal.calibrators import (
     from_dict,
 )
 from scalecal.calibrators.base import as_logits
-from scalecal.calibrators.crossfitting import Crossfitted, crossfit, fit_with_readers, fold_numbers
-from scalecal.cases import Cases, Predictions, left_out_note
+from scalecal.calibrators.crossfitting import crossfit, fit_with_readers, fold_numbers
+from scalecal.cases import BASELINE, Answers, Cases, Predictions, left_out_note
 from scalecal.checks import (
     Float,
     InputError,
@@ -52,7 +52,6 @@ from scalecal.metrics.arguments import as_table
 from scalecal.panel import PRIOR_SD_SHIFTED, check_sizes, split_probability
 from scalecal.runs import wording
 from scalecal.runs.calibrating import Readers
-from scalecal.runs.cells import BASELINE, Cell, Prediction
 from scalecal.runs.facts import REMEDIES, Comparison, compare_cell
 from scalecal.votes import check_sides
 
@@ -123,7 +122,7 @@ class Recalibrator:
 
     def predict(self, probs: ArrayLike) -> Float:
         """Return calibrated probabilities of the label, in the form given: (n,) or (n, C)."""
-        return self.apply(_of_cases(probs, self.classes)).p
+        return self.apply(_of_cases(probs, self.classes)).only.p
 
     def apply(self, predictions: Predictions) -> Predictions:
         """Return the predictions mended: `p`, and `p_reader` and `rho` where readers are known."""
@@ -132,17 +131,20 @@ class Recalibrator:
                 f"the predictions are of {list(predictions.cases.classes)}, but the calibrator was fitted "
                 f"to {list(self.classes)}: give the same classes in the same order"
             )
-        logits = as_logits(predictions.p)
+        key, own = next(iter(predictions.answers.items()))
+        logits = as_logits(own.p)
         column = 1 if logits.ndim == 1 else slice(None)
         if not isinstance(self.calibrator, PanelCalibrator):
-            return replace(predictions, p=self.calibrator.predict_proba(logits)[:, column])
+            own = replace(own, p=self.calibrator.predict_proba(logits)[:, column])
+            return replace(predictions, answers={key: own})
         panel = self.calibrator.panel_
         size = predictions.cases.panel_sizes(panel.panel_size)
         p = self.calibrator.predict_proba(logits, n_raters=size)[:, column]
-        if not panel.knows_readers:
-            return replace(predictions, p=p)
-        reader = self.calibrator.predict_reader_proba(logits)[:, column]
-        return replace(predictions, p=p, p_reader=reader, rho=panel.rho)
+        own = replace(own, p=p)
+        if panel.knows_readers:
+            reader = self.calibrator.predict_reader_proba(logits)[:, column]
+            own = replace(own, p_reader=reader, rho=panel.rho)
+        return replace(predictions, answers={key: own})
 
     def panel_sizes(self, cases: Cases) -> Int | None:
         """Readers of the panel whose split is predicted, (n,); None without a reader's answer."""
@@ -342,7 +344,7 @@ def calibrate(
     if votes is None and n_raters is not None:
         cases = replace(cases, n_raters=check_sizes(n_raters, cases.n))
     return calibrate_predictions(
-        Predictions(cases, of_two(p)),
+        Predictions.single(cases, of_two(p)),
         method=method,
         readers=Readers(kappa=kappa, vote_share=vote_share, panel_size=panel_size),
         n_folds=n_folds,
@@ -389,12 +391,13 @@ def calibrate_predictions(
     with _noted() as notes, labelled.messages():
         fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
     candidates = _candidates(method, data)
-    out: dict[str, Crossfitted] = {}
+    out: dict[str, Answers] = {}
+    rhos: dict[str, Float] = {}
     # Fitting, choosing and comparing take about as long.
     for name, candidate in candidates.items():
         advance(0.3 / len(candidates))
         try:
-            out[name] = data.crossfit(candidate, fold, strict=method == AUTO)
+            out[name], rhos[name] = data.crossfit(candidate, fold, strict=method == AUTO)
         except (InputError, ScalecalWarning) as error:
             if method != AUTO:
                 raise
@@ -411,7 +414,7 @@ def calibrate_predictions(
     else:
         advance(0.3)
     if method == AUTO:
-        after, out[AUTO] = AUTO, _stitched(out, picked, fold)
+        after, out[AUTO] = AUTO, _stitched(out, rhos, picked, fold)
     about = {
         "after": after,
         "method": method,
@@ -443,12 +446,12 @@ def calibrate_predictions(
         },
     )
     mended, rows = recalibrator.apply(predictions), np.arange(len(labelled))
-    before = Prediction(rows, labelled.p, labelled.p_reader, labelled.rho)
+    before = replace(labelled.only, rows=rows)
     answers = {(BASELINE, 0): before} | {
-        (m, 0): _prediction(rows, own, before) for m, own in out.items() if m != BASELINE
+        (m, 0): _answers(own, before) for m, own in out.items() if m != BASELINE
     }
     mended = _with_answers(mended, answers[after, 0])
-    cell = Cell(dataset, "model", data.cases, answers, {"calibration": about})
+    cell = Predictions(data.cases, answers, dataset, "model", {"calibration": about})
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     comparison = _compared(cell, recalibrator, options, lambda done: advance(0.4 * done))
     left_out = left_out_note(len(predictions) - len(labelled), len(predictions))
@@ -516,10 +519,11 @@ def apply_recalibrator(
         "about": {name: f"{name}, fitted to {other} cases"},
     }
     answers = {
-        (BASELINE, 0): Prediction(rows, before.p, before.p_reader, before.rho),
-        (name, 0): Prediction(rows, after.p, after.p_reader, after.rho),
+        (BASELINE, 0): replace(before.only, rows=rows),
+        (name, 0): replace(after.only, rows=rows),
     }
-    cell = Cell(dataset, "model", before.cases.stratified(), answers, {"calibration": about})
+    cases = before.cases.stratified()
+    cell = Predictions(cases, answers, dataset, "model", {"calibration": about})
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     comparison = _compared(cell, recalibrator, options, advance)
     return Calibration(mended, recalibrator, comparison, tuple(comparison.audits[name].notes))
@@ -571,10 +575,9 @@ class _Data:
         elif cases.votes is not None:
             source, votes = "votes", cases.votes
         groups = cases.group_codes
-        logits = as_logits(labelled.p)
-        data = cls(
-            cases, labelled.p, logits, cases.y, groups, readers, votes, sizes, source, tuple(notes)
-        )
+        p = labelled.only.p
+        logits = as_logits(p)
+        data = cls(cases, p, logits, cases.y, groups, readers, votes, sizes, source, tuple(notes))
         if source == "votes" and method != "panel":
             try:
                 data.fit(data.panel(Identity()), interval=False)
@@ -612,12 +615,12 @@ class _Data:
         own = {k: cut(getattr(self, k)) for k in _ROWS}
         return replace(self, cases=self.cases.take(rows), **own)
 
-    def crossfit(self, candidate: Calibrator, fold: Int, *, strict: bool) -> Crossfitted:
+    def crossfit(self, candidate: Calibrator, fold: Int, *, strict: bool) -> tuple[Answers, Float]:
         """Return a candidate's out-of-fold answers; with `strict` a warning is an error."""
         with warnings.catch_warnings():
             if strict:
                 warnings.simplefilter("error", ScalecalWarning)
-            out = crossfit(
+            out, rho = crossfit(
                 candidate,
                 self.logits,
                 self.y,
@@ -625,7 +628,9 @@ class _Data:
                 votes=self.votes,
                 panel_size=self.panel_size,
             )
-        return replace(out, p=self.p) if isinstance(_label_of(candidate), Identity) else out
+        if isinstance(_label_of(candidate), Identity):
+            out = replace(out, p=self.p)
+        return out, rho
 
 
 _ROWS = ("p", "logits", "y", "groups", "votes", "panel_size")
@@ -674,12 +679,14 @@ def _choose(rest: _Data, candidates: Mapping[str, Calibrator], *, n_folds: int, 
             return nothing
     for name, candidate in candidates.items():
         with contextlib.suppress(InputError, ScalecalWarning):
-            own = rest.crossfit(_label_of(candidate), inner, strict=True)
+            own, _ = rest.crossfit(_label_of(candidate), inner, strict=True)
             losses[name] = _log_loss(rest.y, own.p)
     return _lowest(losses)
 
 
-def _stitched(out: Mapping[str, Crossfitted], picked: Sequence[str], fold: Int) -> Crossfitted:
+def _stitched(
+    out: Mapping[str, Answers], rhos: Mapping[str, Float], picked: Sequence[str], fold: Int
+) -> Answers:
     """Each fold's answers from the candidate picked for it."""
     parts = [out[name] for name in picked]
     p = np.empty_like(parts[0].p)
@@ -688,43 +695,46 @@ def _stitched(out: Mapping[str, Crossfitted], picked: Sequence[str], fold: Int) 
         p[fold == k] = part.p[fold == k]
         if reader is not None and part.p_reader is not None:
             reader[fold == k] = part.p_reader[fold == k]
-    return Crossfitted(p, reader, np.array([part.rho[k] for k, part in enumerate(parts)]))
+    rho = float(np.mean([rhos[name][k] for k, name in enumerate(picked)]))
+    return Answers(p, reader, rho)
 
 
-def _prediction(rows: Int, out: Crossfitted, before: Prediction) -> Prediction:
+def _answers(out: Answers, before: Answers) -> Answers:
     """Out-of-fold answers; without a reader's answer of their own they keep the one that was there."""
     if out.p_reader is None:
-        return Prediction(rows, out.p, before.p_reader, before.rho)
-    return Prediction(rows, out.p, out.p_reader, float(out.rho.mean()))
+        return replace(before, p=out.p)
+    return replace(before, p=out.p, p_reader=out.p_reader, rho=out.rho)
 
 
-def _with_answers(mended: Predictions, own: Prediction) -> Predictions:
+def _with_answers(mended: Predictions, own: Answers) -> Predictions:
     """Put the out-of-fold answers of the labelled cases in the place of the final calibrator's."""
     assert mended.cases.y is not None
     here = mended.cases.y >= 0
-    p, reader = mended.p.copy(), mended.p_reader
+    key, kept = next(iter(mended.answers.items()))
+    p, reader = kept.p.copy(), kept.p_reader
     p[here] = own.p
     if reader is not None and own.p_reader is not None:
         reader = reader.copy()
         reader[here] = own.p_reader
-    return replace(mended, p=p, p_reader=reader, rho=own.rho)
+    kept = replace(kept, p=p, p_reader=reader, rho=own.rho)
+    return replace(mended, answers={key: kept})
 
 
 def _compared(
-    cell: Cell,
+    cell: Predictions,
     recalibrator: Recalibrator,
     options: Mapping[str, Any],
     advance: Callable[[float], object],
 ) -> Comparison:
     """Compare a cell's methods; its `after` is audited as the file that is written will be."""
     after = str(cell.calibration["after"])
-    answers = cell.answers(after)
-    sizes = recalibrator.panel_sizes(answers.cases)
-    if sizes is not None and answers.p_reader is not None and answers.cases.p_split is None:
-        split = split_probability(as_logits(answers.p_reader), answers.rho, sizes)
-        answers = replace(answers, cases=replace(answers.cases, p_split=split))
-    audits = {after: audit_predictions(answers, **options)}
-    return compare_cell(cell, audits=audits, advance=advance, **options)
+    own = cell.first(after)
+    sizes = recalibrator.panel_sizes(cell.cases)
+    if sizes is not None and own.p_reader is not None and own.p_split is None:
+        split = split_probability(as_logits(own.p_reader), own.rho, sizes)
+        seed = cell.seeds(after)[0]
+        cell = cell.with_answers({(after, seed): replace(own, p_split=split)})
+    return compare_cell(cell, advance=advance, **options)
 
 
 @contextlib.contextmanager
@@ -741,7 +751,7 @@ def _noted() -> Iterator[list[str]]:
 
 def _of_cases(probs: ArrayLike, classes: tuple[str, ...]) -> Predictions:
     p = check_probs(probs)
-    return Predictions(Cases(n=len(p), classes=classes), p)
+    return Predictions.single(Cases(n=len(p), classes=classes), p)
 
 
 # Words

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from scalecal import metrics
 from scalecal.auditing.rows import case_sums, split_scores, sum_values
+from scalecal.cases import BASELINE, Answers, Predictions
 from scalecal.checks import Float, InputError, Int
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess
@@ -26,7 +27,7 @@ from scalecal.inference.selection import selection_null
 from scalecal.inference.units import Importance, Units, stretched
 from scalecal.inference.units import weights as bootstrap_weights
 from scalecal.metrics.arguments import read_hard_event
-from scalecal.runs.cells import BASELINE, Cell, Prediction
+from scalecal.runs.cells import reweighted, weights_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,7 @@ def entropy(probs: Float) -> Float:
 
 def score(
     y: Int,
-    part: Prediction,
+    part: Answers,
     votes: Int | None,
     *,
     groups: Int | None = None,
@@ -105,7 +106,7 @@ def score(
 
 
 def draw_nulls(
-    cell: Cell, method: str, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0
+    cell: Predictions, method: str, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0
 ) -> Nulls:
     """Draw the ECEs of a calibrated model, overall and by stratum, for every seed of a method.
 
@@ -118,17 +119,17 @@ def draw_nulls(
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": share, "seed": seed}
     out = {}
     for trained in seeds:
-        part = cell.predictions[method, trained]
-        event = read_hard_event(cell.y[part.rows], part.p)
-        own = options | {"groups": cell.groups_of(part.rows)}
-        weighted = cell.reweighted(part)
+        part = cell.answers[method, trained]
+        event = read_hard_event(cell.y[part.index], part.p)
+        own = options | {"groups": cell.groups_of(part.index)}
+        weighted = reweighted(cell, part)
         if weighted is None:
             out[trained] = {"overall": metrics.resampled_ece(event.p, y=event.y, **own)}
         else:
             out[trained] = {"overall": weighted.drawn_ece(**options)}
             own["weights"] = weighted.weights
         if names:
-            codes = cell.codes[part.rows]
+            codes = cell.codes[part.index]
             drawn = selection_null(event.y, event.p, codes, n_strata=len(names), **own)
             out[trained] |= {
                 name: column[np.isfinite(column)]
@@ -139,7 +140,7 @@ def draw_nulls(
 
 
 def score_cell(
-    cell: Cell,
+    cell: Predictions,
     *,
     n_bins: int = 15,
     n_resamples: int = 1000,
@@ -165,24 +166,24 @@ def score_cell(
         nulls = draw_nulls(cell, BASELINE, n_bins=n_bins, n_resamples=n_resamples)
     lines: list[tuple[Any, ...]] = []
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-    for (method, trained), part in cell.predictions.items():
+    for (method, trained), part in cell.answers.items():
         head = (cell.dataset, cell.encoder, method, trained)
-        advance(1 / len(cell.predictions))
+        advance(1 / len(cell.answers))
         errors = {}
-        weighted, weights = cell.reweighted(part), cell.weights_of(part)
+        weighted, weights = reweighted(cell, part), weights_of(cell, part)
         for stratum in ("overall", *cell.stratum_names):
-            rows = cell.inside(part.rows, stratum)
+            rows = cell.inside(part.index, stratum)
             inside = part.take(rows)
-            if len(inside.rows) == 0:
+            if len(inside.index) == 0:
                 continue
-            votes = None if cell.cases.votes is None else cell.cases.votes[inside.rows]
+            votes = None if cell.cases.votes is None else cell.cases.votes[inside.index]
             # Points of a sweep need no more than sums over cases.
             brief = method in cell.variants
             scores = score(
-                cell.y[inside.rows],
+                cell.y[inside.index],
                 inside,
                 votes,
-                groups=cell.groups_of(inside.rows),
+                groups=cell.groups_of(inside.index),
                 n_bins=n_bins,
                 brief=brief,
                 splits=stratum == "overall",
@@ -208,11 +209,11 @@ def _null_rows(
             yield stratum, "p_null", p, nan
 
 
-def _score_task(worker: Worker, cell: Cell) -> pd.DataFrame:  # noqa: ARG001
+def _score_task(worker: Worker, cell: Predictions) -> pd.DataFrame:  # noqa: ARG001
     return score_cell(cell)
 
 
-def score_cells(cells: Sequence[Cell], engine: Engine | None = None) -> pd.DataFrame:
+def score_cells(cells: Sequence[Predictions], engine: Engine | None = None) -> pd.DataFrame:
     """Score several cells into one frame, on the workers of an engine, or here."""
     import pandas as pd
 
@@ -229,7 +230,12 @@ class Resampled:
     """
 
     def __init__(
-        self, cells: Sequence[Cell], *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0
+        self,
+        cells: Sequence[Predictions],
+        *,
+        n_bins: int = 15,
+        n_resamples: int = 1000,
+        seed: int = 0,
     ) -> None:
         datasets = sorted({cell.dataset for cell in cells})
         if len(datasets) != 1:
@@ -277,18 +283,18 @@ class Resampled:
 
     def _draw(self, encoder: str, method: str, stratum: str) -> dict[str, Drawn]:
         cell, place = self.cells[encoder], self._rows[encoder]
-        tested: dict[bytes, list[tuple[int, Prediction]]] = {}
+        tested: dict[bytes, list[tuple[int, Answers]]] = {}
         for seed in cell.seeds(method):
-            part = cell.predictions[method, seed]
-            if len(part.rows[cell.inside(part.rows, stratum)]):
-                tested.setdefault(part.rows.tobytes(), []).append((seed, part))
+            part = cell.answers[method, seed]
+            if len(part.index[cell.inside(part.index, stratum)]):
+                tested.setdefault(part.index.tobytes(), []).append((seed, part))
         by_seed: dict[str, dict[int, float]] = {}
         samples: dict[str, list[Float]] = {}
         cases: set[int] = set()
         used: set[int] = set()
         # Seeds with the same test cases share one matrix product.
         for parts in tested.values():
-            rows = parts[0][1].rows
+            rows = parts[0][1].index
             inside = cell.inside(rows, stratum)
             here = rows[inside]
             present, units = self._units_in(cell, place[rows], parts[0][1], inside)
@@ -325,13 +331,13 @@ class Resampled:
         }
 
     def _units_in(
-        self, cell: Cell, place: Int, part: Prediction, inside: Any
+        self, cell: Predictions, place: Int, part: Answers, inside: Any
     ) -> tuple[NDArray[np.intp], Units]:
         """Units of a stratum's cases, and which of all they are.
 
         With importance weights, units of other test cases stay too: all cases of a class share its weight.
         """
-        weighted = cell.reweighted(part)
+        weighted = reweighted(cell, part)
         code = self._units.code[place if weighted is not None else place[inside]]
         present, own = np.unique(code, return_inverse=True)
         units = Units(own.astype(np.int64), len(present))

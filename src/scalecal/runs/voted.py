@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalecal.cases import Features
+from scalecal.cases import Answers, Features
 from scalecal.checks import Float, InputError, Int
 from scalecal.metrics.arguments import as_table
 from scalecal.metrics.proper import EPS
 from scalecal.probes import CrossFit, Trained
 from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample
-from scalecal.runs.cells import PUBLISHED, VOTED, Prediction
+from scalecal.runs.cells import PUBLISHED, VOTED
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import score
 
@@ -202,7 +202,7 @@ def wrong_kappas(
     return out
 
 
-def case_losses(y: Int, part: Prediction, counts: Int) -> Losses:
+def case_losses(y: Int, part: Answers, counts: Int) -> Losses:
     """Label NLL by p, and vote NLL by p_reader, of each case; NaN where a case has no votes."""
 
     def table(p: Float) -> Float:

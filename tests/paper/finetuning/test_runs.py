@@ -33,7 +33,7 @@ from tests.paper.finetuning.made import NO_JITTER, SMALL  # noqa: E402
 def test_learns_an_easy_task(images: ImageSet, tmp_path: Path) -> None:
     options = {**SMALL, **NO_JITTER, "epochs": 6}
     cell = finetune(images, tmp_path / "run", labels=["hard"], seeds=1, **options).cell
-    found = cell.predictions["resnet-hard", 0]
+    found = cell.answers["resnet-hard", 0]
     assert auc(cell.y[found.rows], found.p) > 0.95
 
 
@@ -47,7 +47,7 @@ def test_folder_of_a_run(images: ImageSet, whole: Path) -> None:
     np.testing.assert_array_equal(cell.cases.votes[:, 1], test["votes"].to_numpy(dtype=int))
     assert cell.cases.paths is not None
     assert cell.cases.paths[0].startswith("images/")
-    for part in cell.predictions.values():
+    for part in cell.answers.values():
         np.testing.assert_array_equal(part.rows, np.arange(len(test)))
         assert ((part.p >= 0) & (part.p <= 1)).all()
     told = json.loads((whole / "run.json").read_text())
@@ -94,11 +94,11 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
 def test_finished_networks_are_kept_and_others_may_be_added(
     images: ImageSet, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = read_cell(whole).predictions
+    before = read_cell(whole).answers
     monkeypatch.setattr(Training, "run_epoch", lambda *_: pytest.fail("trained again"))
     again = finetune(images, whole, labels=["hard"], seeds=1, **SMALL).cell
     assert again.methods == ["resnet-hard", "resnet-piecewise"]
-    for key, part in again.predictions.items():
+    for key, part in again.answers.items():
         np.testing.assert_array_equal(part.p, before[key].p)
 
 

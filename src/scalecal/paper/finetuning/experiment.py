@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal import __version__
-from scalecal.cases import Cases
+from scalecal.cases import Answers, Cases, Predictions
 from scalecal.checks import InputError, Int, lookup
 from scalecal.features.encoding import pick_device, pick_precision
 from scalecal.io.documents import read_document
@@ -30,7 +30,7 @@ from scalecal.paper.finetuning.training import (
     starting_weights,
 )
 from scalecal.progress import Progress
-from scalecal.runs.cells import Cell, Prediction, write_cell
+from scalecal.runs.cells import write_cell
 from scalecal.runs.grid import seed_list
 from scalecal.splits import PARTS, hold_out, split
 
@@ -45,7 +45,7 @@ class Finetuned:
     """Where the results lie, and the cell they form."""
 
     path: Path
-    cell: Cell
+    cell: Predictions
 
 
 def labelled_cases(images: ImageSet) -> tuple[Int, Cases]:
@@ -274,24 +274,24 @@ def _collect(
     place = {name: i for i, name in enumerate(cases.names.tolist())}
     positions = [np.array([place[name] for name in result["ids"]]) for result in results]
     tested = np.unique(np.concatenate(positions))
-    predictions: dict[tuple[str, int], Prediction] = {}
+    predictions: dict[tuple[str, int], Answers] = {}
     history = []
     for result, own in zip(results, positions, strict=True):
         key = result["method"], result["seed"]
         probs = np.asarray(result["probs"], dtype=np.float64)
         p = probs[:, 1] if len(cases.classes) == 2 else probs
-        predictions[key] = Prediction(np.searchsorted(tested, own), p)
+        predictions[key] = Answers(p, rows=np.searchsorted(tested, own))
         for epoch, losses in enumerate(result["history"], start=1):
             kept = epoch == result["kept_epoch"]
             history.append(
                 {"method": key[0], "seed": key[1], "epoch": epoch, **losses, "kept": kept}
             )
     network = str(settings["options"]["network"])
-    cell = Cell(
+    cell = Predictions(
         dataset=images.name,
         encoder=network,
         cases=replace(cases.take(tested), split=None),
-        predictions=predictions,
+        answers=predictions,
         meta={
             "kind": "finetune",
             "title": f"End-to-end {network} on {images.name}",
