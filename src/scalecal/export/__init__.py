@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scalecal.checks import InputError
 from scalecal.export.model_card import model_card, read_audited
-from scalecal.export.probe_graph import check_model, onnx_model
+from scalecal.export.probe_graph import check_model, onnx_model, predicted_panel
 from scalecal.io.store import check_output_folder, output_folder, write_bytes, write_text
 from scalecal.probes import load_probe
 from scalecal.probes.estimators import ABOUT, WEIGHTS
@@ -74,12 +74,11 @@ def export_probe(
     model = onnx_model(probe, panel_size=panel_size)
     content = model.SerializeToString()
     check_model(content, probe, panel_size=panel_size)
-    size = {entry.key: entry.value for entry in model.metadata_props}.get("panel_size")
     card = model_card(
         probe,
         [output.name for output in model.graph.output],
         name=str(probe.about_.get("label") or Path(folder).resolve().name),
-        panel_size=None if size is None else int(size),
+        panel_size=predicted_panel(probe, panel_size),
         audited=audited,
         license=license,
     )

@@ -17,9 +17,10 @@ from scalecal.export.tensors import (
     log_odds,
     log_sigmoid,
     log_softmax,
+    normalised,
     piecewise,
+    probabilities,
     sigmoid,
-    softmax,
     steps,
 )
 
@@ -37,13 +38,15 @@ class Answer:
         if self.is_logits:
             return self.tensor
         p = self.tensor.at_least(_EDGE).at_most(1.0 - _EDGE)
-        return p.log() - (1.0 - p).log() if self.n_classes == 2 else p.log()
+        if self.n_classes == 2:
+            return p.log() - (1.0 - p).log()
+        return p.log()
 
     def probs(self) -> Tensor:
         """Probabilities: (n,) of the second of two classes, or (n, C)."""
         if not self.is_logits:
             return self.tensor
-        return sigmoid(self.tensor) if self.n_classes == 2 else softmax(self.tensor)
+        return probabilities(self.tensor, self.n_classes)
 
 
 Builder = Callable[[Any, Tensor, int | None], Answer]
@@ -75,7 +78,7 @@ def _probs(calibrator: Calibrator, tensor: Tensor) -> Answer:
 
 
 def _identity(calibrator: Any, z: Tensor, _: int | None) -> Answer:
-    return _logits(calibrator, z if calibrator.n_classes_ == 2 else log_softmax(z))
+    return _logits(calibrator, normalised(z, calibrator.n_classes_))
 
 
 def _temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
@@ -83,21 +86,22 @@ def _temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
 
 
 def _platt(calibrator: Any, z: Tensor, _: int | None) -> Answer:
-    base = z if calibrator.n_classes_ == 2 else log_softmax(z)
+    base = normalised(z, calibrator.n_classes_)
     return _logits(calibrator, base * calibrator.slope_ + calibrator.intercept_)
 
 
 def _ensemble_temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     tempered, own, uniform = map(float, calibrator.share_)
     n_classes, tiny = int(calibrator.n_classes_), float(np.finfo(np.float64).tiny)
-    squash: Callable[[Tensor], Tensor] = sigmoid if n_classes == 2 else softmax
 
     def log_mixed(z: Tensor) -> Tensor:
-        parts: Tensor = squash(z / calibrator.temperature_) * tempered + squash(z) * own
-        mixed: Tensor = parts + uniform / n_classes
+        cooled = probabilities(z / calibrator.temperature_, n_classes)
+        mixed: Tensor = cooled * tempered + probabilities(z, n_classes) * own + uniform / n_classes
         return mixed.at_least(tiny).log()
 
-    return _logits(calibrator, log_mixed(z) - log_mixed(-z) if n_classes == 2 else log_mixed(z))
+    if n_classes == 2:
+        return _logits(calibrator, log_mixed(z) - log_mixed(-z))
+    return _logits(calibrator, log_mixed(z))
 
 
 def _structured_matrix(calibrator: Any, z: Tensor, _: int | None) -> Answer:
@@ -196,8 +200,7 @@ def _one_against_rest(
 
 def _panel(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
     panel, n_classes = calibrator.panel_, calibrator.n_classes_
-    q = z * panel.slope + panel.intercept
-    q = q if n_classes == 2 else log_softmax(q)
+    q = normalised(z * panel.slope + panel.intercept, n_classes)
     if n_raters is not None and panel.knows_readers and n_raters != panel.panel_size:
         q = label_of_label(q, panel.rho, panel.panel_size, n_raters, n_classes)
     return _logits(calibrator, q)
@@ -243,6 +246,4 @@ def reader_answer(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
     implied = z * slope + intercept
     assert panel.panel_size is not None
     reader = reader_of_label(implied, panel.rho, panel.panel_size, n_classes) + panel.shift
-    if n_classes == 2:
-        return reader
-    return log_softmax(reader)
+    return normalised(reader, n_classes)

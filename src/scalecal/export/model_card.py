@@ -6,6 +6,7 @@ nothing, and says where something is not known.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,40 +36,26 @@ TABLE = ("n", "ece", "floor", "null", "brier", "nll", "vote_nll", "auc", "accura
 
 @dataclass(frozen=True)
 class Audited:
-    """What a run says of a probe's predictions.
+    """A run on predictions of a probe, or of its method.
 
     Attributes
     ----------
     kind
         The command of the run: "audit", "compare", ...
-    dataset
-        Name of the cases.
     method
-        Whose numbers these are, as the run names it.
-    seeds
-        Number of seeds that `rows` are means of.
-    seed
-        The seed that `sentences` are about.
-    by_agreement
-        Whether the strata are how far the readers agreed.
-    rows
-        One row per stratum, "overall" first.
-    headline
-        The verdict in one sentence; "" where it is of another method.
-    sentences, notes
-        The audit in words.
+        Whose numbers are the probe's, as the run names it.
+    facts
+        What the run wrote to `facts.json`.
     """
 
     kind: str
-    dataset: str
     method: str
-    seeds: int
-    seed: int
-    by_agreement: bool
-    rows: Sequence[Mapping[str, Any]]
-    headline: str
-    sentences: Sequence[str]
-    notes: Sequence[str]
+    facts: Mapping[str, Any]
+
+    @property
+    def rows(self) -> list[Mapping[str, Any]]:
+        """One row per stratum, "overall" first."""
+        return [row for row in self.facts["rows"] if row["method"] == self.method]
 
 
 def read_audited(folder: str | Path, probe: Probe) -> Audited:
@@ -86,35 +73,18 @@ def read_audited(folder: str | Path, probe: Probe) -> Audited:
         models = [name for name in facts["methods"] if name not in facts["derived"]]
     if len(models) > 1:
         raise InputError(f"{folder} holds several models ({', '.join(models)}): give a run of one")
-    headline = ""
     if kind == "audit":
-        verdict = facts.get("verdict") or {}
-        headline = ". ".join(filter(None, [verdict.get("word"), verdict.get("headline")]))
-        method = str(facts["baseline"])
-    else:
-        method = str(probe.about_.get("method") or "")
-        if method not in facts["methods"]:
-            known = ", ".join(facts["methods"])
-            raise InputError(
-                f"{folder} does not have the probe's method {method!r}: it compares {known}"
-            )
-        own, other = probe.about_.get("encoder"), facts["encoder"]
-        if own is not None and other not in (None, "", own):
-            raise InputError(f"{folder} is of encoder {other}, but the probe is of {own}")
-    rows = [row for row in facts["rows"] if row["method"] == method]
-    audit = facts["audits"].get(method) or {}
-    return Audited(
-        kind=kind,
-        dataset=str(facts["dataset"]),
-        method=method,
-        seeds=int(facts["n_seeds"]),
-        seed=int(facts["seed"]),
-        by_agreement=bool(facts["agreement"]) and len(rows) > 1,
-        rows=rows,
-        headline=headline,
-        sentences=[str(text) for text in audit.get("sentences") or ()],
-        notes=[str(text) for text in audit.get("notes") or ()],
-    )
+        return Audited(kind, str(facts["baseline"]), facts)
+    method = str(probe.about_.get("method") or "")
+    if method not in facts["methods"]:
+        known = ", ".join(facts["methods"])
+        raise InputError(
+            f"{folder} does not have the probe's method {method!r}: it compares {known}"
+        )
+    own, other = probe.about_.get("encoder"), facts["encoder"]
+    if own is not None and other not in (None, "", own):
+        raise InputError(f"{folder} is of encoder {other}, but the probe is of {own}")
+    return Audited(kind, method, facts)
 
 
 def model_card(
@@ -126,7 +96,7 @@ def model_card(
     audited: Audited | None,
     license: str,
 ) -> str:
-    """Return the card: a YAML header, and sections that a person reads.
+    """Return the card: a header, and sections that a person reads.
 
     Parameters
     ----------
@@ -153,8 +123,9 @@ def model_card(
         "Citation": _CITATION,
     }
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
-    header = yaml_text(_header(name, audited, license))
-    return f"---\n{header}---\n\n# {escaped(name)}\n\n{body}\n"
+    # The Hub reads YAML, of which JSON is a part.
+    header = json.dumps(_header(name, audited, license), indent=2, ensure_ascii=False)
+    return f"---\n{header}\n---\n\n# {escaped(name)}\n\n{body}\n"
 
 
 # Sections -----------------------------------------------------------------------------------------
@@ -162,38 +133,38 @@ def model_card(
 
 def _predicts(probe: Probe, outputs: Sequence[str], size: int | None) -> str:
     classes = [escaped(str(c)) for c in probe.classes_.tolist()]
-    two = len(classes) == 2
-    of = (
-        f"of class {classes[1]} (against {classes[0]}), shape `(n,)`"
-        if two
-        else f"of each class, shape `(n, {len(classes)})`; the columns are {', '.join(classes)}"
-    )
-    label = "the label" if size is None else f"the label, what most of {size} readers say"
+    of = f"of each class, shape `(n, {len(classes)})`; the columns are {', '.join(classes)}"
+    if len(classes) == 2:
+        of = f"of class {classes[1]} (against {classes[0]}), shape `(n,)`"
+    label = "the label"
+    if size is not None:
+        label = f"the label, what most of {size} readers say"
     lines = [
         f"Calibrated probabilities from embeddings, `float32 (n, {probe.n_features_in_})`"
         f"{_encoder(probe)}:",
         "",
-        f"- `p`: probability of {label}, {of};",
+        f"- `p`: probability of {label}, {of}",
     ]
     if "p_reader" in outputs:
-        lines.append(f"- `p_reader`: {OUTPUTS['p_reader']}, same shape;")
+        lines.append(f"- `p_reader`: {OUTPUTS['p_reader']}, same shape")
     if "p_split" in outputs:
-        lines.append(f"- `p_split`: {OUTPUTS['p_split']} among {size} readers, shape `(n,)`;")
-    lines[-1] = lines[-1][:-1] + "."
+        lines.append(f"- `p_split`: {OUTPUTS['p_split']} among {size} readers, shape `(n,)`")
+    lines.append("")
     if "p_reader" in outputs:
-        lines += [
-            "",
+        lines.append(
             "The majority of a panel is surer than one of its readers, so the first two are different "
-            "answers: labels judge `p`, single readers' votes judge `p_reader`.",
-        ]
+            "answers: labels judge `p`, single readers' votes judge `p_reader`."
+        )
     else:
-        lines += ["", "Nothing is known of how far readers agree, so there is no reader's answer."]
+        lines.append("Nothing is known of how far readers agree, so there is no reader's answer.")
     return "\n".join(lines)
 
 
 def _encoder(probe: Probe) -> str:
     encoder = probe.about_.get("encoder")
-    return f" of the encoder {escaped(str(encoder))}" if encoder else ""
+    if not encoder:
+        return ""
+    return f" of the encoder {escaped(str(encoder))}"
 
 
 def _use(probe: Probe) -> str:
@@ -216,26 +187,29 @@ computes in double precision."""
 
 
 def _training(probe: Probe) -> str:
-    about, panel = probe.about_, probe.panel_
+    about, panel, calibrator = probe.about_, probe.panel_, probe.calibrator_
     counts = about.get("counts") or {}
     lines = []
     if about.get("dataset"):
         lines.append(f"- data: {escaped(str(about['dataset']))}")
     if counts:
-        made = f", {counts['synthetic']:,} synthetic" if counts.get("synthetic") else ""
-        lines.append(
-            f"- cases: {counts['train']:,} for training{made}, {counts['validation']:,} for validation"
+        cases = (
+            f"- cases: {counts['train']:,} for training, {counts['validation']:,} for validation"
         )
+        if counts.get("synthetic"):
+            cases += f", {counts['synthetic']:,} synthetic"
+        lines.append(cases)
     if about.get("method"):
         lines.append(f"- method: {escaped(str(about['method']))} of scalecal, seed {about['seed']}")
     lines.append(f"- probe: {type(probe).__name__}, {probe.n_iter_} epochs")
     if probe.class_weight is not None:
-        after = "" if probe.calibrator_ is None else ", undone by the calibrator"
-        lines.append(f"- class weights in training: {escaped(str(probe.class_weight))}{after}")
+        lines.append(f"- class weights in training: {escaped(str(probe.class_weight))}")
     if probe.capped_:
         lines.append("- the limit of epochs ended the training, not early stopping")
-    calibrator = probe.calibrator_
-    lines.append(f"- calibrator: {'none' if calibrator is None else calibrator.name}")
+    if calibrator is None:
+        lines.append("- calibrator: none")
+    else:
+        lines.append(f"- calibrator: {calibrator.name}")
     if panel is not None:
         lines.append(f"- {escaped(panel.sentence())}")
     return "\n".join(lines)
@@ -248,37 +222,44 @@ def _audit(audited: Audited | None) -> str:
             "calibration on new cases. `scalecal predict` and `scalecal audit` on cases that were not used "
             "to fit it, then `scalecal export --audit RUN`, add the numbers."
         )
-    name = escaped(audited.dataset)
+    facts, rows = audited.facts, audited.rows
+    name, seeds = escaped(str(facts["dataset"])), int(facts["n_seeds"])
+    words = facts["audits"].get(audited.method) or {}
+    lines = []
     if audited.kind == "audit":
-        first = (
+        verdict = facts.get("verdict") or {}
+        headline = ". ".join(filter(None, [verdict.get("word"), verdict.get("headline")]))
+        if headline:
+            lines += [f"**{escaped(headline)}**", ""]
+        lines.append(
             f"Predictions in {name}, audited by `scalecal audit`. The numbers speak of new cases only if "
             "none of these was used to fit the model."
         )
     else:
-        seeds = "one seed" if audited.seeds == 1 else f"the mean over {audited.seeds} seeds"
-        first = (
-            f"Held-out test cases of {name} in `scalecal {escaped(audited.kind)}`, {seeds}: probes fitted "
+        over = "one seed"
+        if seeds > 1:
+            over = f"the mean over {seeds} seeds"
+        lines.append(
+            f"Held-out test cases of {name} in `scalecal {escaped(audited.kind)}`, {over}: probes fitted "
             f"by the same method ({escaped(audited.method)}) to other cases, not these very weights."
         )
-    columns = shown_columns(audited.rows, TABLE)
-    lines = [
-        *([f"**{escaped(audited.headline)}**", ""] if audited.headline else []),
-        first,
+    columns = shown_columns(rows, TABLE)
+    lines += [
         "",
         "| stratum | " + " | ".join(column.title for column in columns) + " |",
         "|" + " --- |" * (len(columns) + 1),
     ]
-    for row in audited.rows:
+    for row in rows:
         values = [cell(column.key, row.get(column.key)) for column in columns]
         lines.append("| " + " | ".join([escaped(str(row["stratum"])), *values]) + " |")
     explained = [column for column in columns if column.key in ("ece", "floor", "null")]
     lines += ["", "; ".join(f"{column.title}: {column.meaning}" for column in explained) + "."]
-    if audited.by_agreement:
+    if facts["agreement"] and len(rows) > 1:
         lines[-1] += " Strata are how far the readers agreed on a case."
-    if audited.sentences and audited.seeds > 1:
-        lines += ["", f"In words, of seed {audited.seed} alone:"]
-    lines += [f"\n{escaped(text)}" for text in audited.sentences]
-    lines += [f"\nNote: {escaped(text)}" for text in audited.notes]
+    if words.get("sentences") and seeds > 1:
+        lines += ["", f"In words, of seed {facts['seed']} alone:"]
+    lines += [f"\n{escaped(text)}" for text in words.get("sentences") or ()]
+    lines += [f"\nNote: {escaped(text)}" for text in words.get("notes") or ()]
     return "\n".join(lines)
 
 
@@ -324,88 +305,44 @@ Synthetic Calibration via Agreement Labeling in Embedding Space."""
 
 def _header(name: str, audited: Audited | None, license: str) -> dict[str, Any]:
     header: dict[str, Any] = {
-        "license": license,
+        "license": one_line(license),
         "library_name": "onnx",
         "pipeline_tag": "tabular-classification",
         "tags": ["onnx", "calibration", "uncertainty", "linear-probe", "scalecal"],
     }
     if audited is None:
         return header
-    overall = next(row for row in audited.rows if row["stratum"] == "overall")
-    known = {key: overall[key] for key in MEASURES if overall.get(key) is not None}
+    overall = audited.rows[0]
+    known = [key for key in MEASURES if overall.get(key) is not None]
+    # Four decimals: Python writes more than that as 1e-05, which YAML takes for text.
     results = [
-        {"type": MEASURES[key], "name": COLUMNS[key].title, "value": float(value)}
-        for key, value in known.items()
+        {
+            "type": MEASURES[key],
+            "name": COLUMNS[key].title,
+            "value": round(float(overall[key]), 4),
+        }
+        for key in known
     ]
     header["metrics"] = [MEASURES[key] for key in known]
-    task = {"type": "tabular-classification", "name": "classification of embeddings"}
-    header["model-index"] = [
-        {
-            "name": name,
-            "results": [
-                {
-                    "task": task,
-                    "dataset": {
-                        "type": "custom",
-                        "name": audited.dataset,
-                        "args": {"cases": int(overall["n"]), "seeds": audited.seeds},
-                    },
-                    "metrics": results,
-                }
-            ],
-        }
-    ]
+    result = {
+        "task": {"type": "tabular-classification", "name": "classification of embeddings"},
+        "dataset": {
+            "type": "custom",
+            "name": one_line(str(audited.facts["dataset"])),
+            "args": {"cases": int(overall["n"]), "seeds": int(audited.facts["n_seeds"])},
+        },
+        "metrics": results,
+    }
+    header["model-index"] = [{"name": one_line(name), "results": [result]}]
     return header
 
 
-def yaml_text(value: Mapping[str, Any]) -> str:
-    """Write nested mappings and lists as YAML in block style: text quoted, numbers to six decimals.
-
-    Examples
-    --------
-    >>> print(yaml_text({"tags": ["a: b", "no"], "n": 3, "of": [{"x": 0.5, "y": {}}]}), end="")
-    tags:
-      - "a: b"
-      - "no"
-    n: 3
-    of:
-      - x: 0.500000
-        y: {}
-    """
-    return "".join(f"{line}\n" for line in _yaml_lines(value))
+# Text of others -----------------------------------------------------------------------------------
 
 
-def _yaml_lines(value: Any) -> list[str]:
-    lines: list[str] = []
-    items = value.items() if isinstance(value, Mapping) else ((None, item) for item in value)
-    for key, item in items:
-        lead = "-" if key is None else f"{key}:"
-        nested = isinstance(item, Mapping | list) and len(item) > 0
-        if not nested:
-            lines.append(f"{lead} {_yaml_scalar(item)}")
-        elif key is None:
-            first, *rest = _yaml_lines(item)
-            lines += [f"- {first}", *(f"  {line}" for line in rest)]
-        else:
-            lines += [lead, *(f"  {line}" for line in _yaml_lines(item))]
-    return lines
-
-
-def _yaml_scalar(value: Any) -> str:
-    if isinstance(value, str):
-        return '"' + "".join(map(_yaml_sign, value)) + '"'
-    if isinstance(value, Mapping | list):
-        return "{}" if isinstance(value, Mapping) else "[]"
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
-
-
-def _yaml_sign(sign: str) -> str:
-    if sign in '"\\':
-        return "\\" + sign
-    return sign if sign.isprintable() else f"\\U{ord(sign):08x}"
-
-
-# Text of others in Markdown -----------------------------------------------------------------------
+def one_line(text: str) -> str:
+    """Text on one line, without characters that cannot be printed."""
+    return " ".join("".join(filter(str.isprintable, word)) for word in text.split())
 
 
 def escaped(text: str) -> str:
@@ -416,8 +353,7 @@ def escaped(text: str) -> str:
     >>> print(escaped("a|b <img src=x> [c](d) *e*"))
     a\|b \<img src=x\> \[c\](d) \*e\*
     """
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return re.sub(r"([\\`*_{}\[\]<>#|~&!$])", r"\\\1", line).replace("://", ":\\/\\/")
+    return re.sub(r"([\\`*_{}\[\]<>#|~&!$])", r"\\\1", one_line(text)).replace("://", ":\\/\\/")
 
 
 def _code(text: object) -> str:

@@ -14,7 +14,15 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from scalecal.checks import Int
-from scalecal.export.tensors import Graph, Tensor, log_odds, log_sigmoid, log_softmax, piecewise
+from scalecal.export.tensors import (
+    Graph,
+    Tensor,
+    log_odds,
+    log_sigmoid,
+    log_softmax,
+    normalised,
+    piecewise,
+)
 from scalecal.panel import (
     _LOG_TAIL,
     _least_odds,
@@ -33,7 +41,7 @@ MOST_ROUNDS = 200
 def reader_of_label(q: Tensor, rho: float, m: int, n_classes: int) -> Tensor:
     """A reader's logit from that of the label of m readers: (n,), or log-probabilities (n, C)."""
     if m <= 2:
-        return q if n_classes == 2 else log_softmax(q)
+        return normalised(q, n_classes)
     if n_classes == 2:
         return _tabulated(q, rho, m, None)
     return _by_rank(q, n_classes, lambda odds: _solve_plurality(odds, rho, m, n_classes))
@@ -69,7 +77,9 @@ def _tabulated(q: Tensor, rho: float, m: int, other: int | None) -> Tensor:
     """The reader's logit (`other` None) or that of another panel's label, an odd function of q."""
     reader = np.linspace(0.0, FARTHEST, int(FARTHEST * POINTS_PER_UNIT) + 1)
     points = label_logit(reader, rho, m)
-    values = reader if other is None else label_logit(reader, rho, other)
+    values = reader
+    if other is not None:
+        values = label_logit(reader, rho, other)
     spline = CubicSpline(points, values, bc_type=("natural", "not-a-knot"))
     beyond = np.array([0.0, 0.0, float(spline(points[-1], 1)), float(values[-1])])
     coefficients = np.column_stack([spline.c, beyond])

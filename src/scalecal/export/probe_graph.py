@@ -7,6 +7,7 @@ onnxruntime, and refused where its probabilities differ from the probe's.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,18 @@ def onnx_model(probe: Probe, *, panel_size: int | None = None) -> Any:
     >>> [output.name for output in onnx_model(probe).graph.output]
     ['p', 'p_reader', 'p_split']
     """
-    size = _panel_size(probe, panel_size)
+    size = predicted_panel(probe, panel_size)
     n_classes, d = len(probe.classes_), probe.n_features_in_
-    columns: list[Any] = ["n"] if n_classes == 2 else ["n", n_classes]
+    columns: list[Any] = ["n"]
+    if n_classes > 2:
+        columns.append(n_classes)
     graph = Graph()
     z = _linear(graph.input("embeddings").cast("DOUBLE"), probe)
     calibrator = probe.calibrator_
-    outputs = {"p": (_label(calibrator, z, size, n_classes), columns)}
+    label = Answer(z, True, n_classes)
+    if calibrator is not None:
+        label = calibrated(calibrator, z, size)
+    outputs = {"p": (label.probs(), columns)}
     if isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers:
         reader = reader_answer(calibrator, z)
         outputs["p_reader"] = (Answer(reader, True, n_classes).probs(), columns)
@@ -81,19 +87,23 @@ def onnx_model(probe: Probe, *, panel_size: int | None = None) -> Any:
     )
 
 
-def _panel_size(probe: Probe, wanted: int | None) -> int | None:
+def predicted_panel(probe: Probe, wanted: int | None) -> int | None:
     """Readers of the panel that is predicted, where the probe knows the readers."""
     calibrator = probe.calibrator_
-    steps = calibrator.steps_ if isinstance(calibrator, Chain) else [calibrator]
-    panels = [s.panel_ for s in steps if isinstance(s, PanelCalibrator) and s.panel_.knows_readers]
-    if wanted is not None and not panels:
-        raise InputError(
-            "a panel size was given, but the probe does not know the readers: leave it out, or fit the "
-            "probe with votes, or with kappa and the panel's size"
-        )
-    if wanted is not None:
-        return check_positive_int(wanted, "panel_size")
-    return panels[0].panel_size if panels else None
+    steps: Sequence[Calibrator | None] = [calibrator]
+    if isinstance(calibrator, Chain):
+        steps = calibrator.steps_
+    for step in steps:
+        if isinstance(step, PanelCalibrator) and step.panel_.knows_readers:
+            if wanted is None:
+                return step.panel_.panel_size
+            return check_positive_int(wanted, "panel_size")
+    if wanted is None:
+        return None
+    raise InputError(
+        "a panel size was given, but the probe does not know the readers: leave it out, or fit the "
+        "probe with votes, or with kappa and the panel's size"
+    )
 
 
 def _linear(x: Tensor, probe: Probe) -> Tensor:
@@ -104,13 +114,9 @@ def _linear(x: Tensor, probe: Probe) -> Tensor:
         nonzero = x.graph.op("Greater", length, 0.0)
         product = product / x.graph.op("Where", nonzero, length, 1.0)
     logits = product + probe.intercept_
-    return logits.drop(-1) if len(probe.intercept_) == 1 else logits
-
-
-def _label(calibrator: Calibrator | None, z: Tensor, size: int | None, n_classes: int) -> Tensor:
-    if calibrator is None:
-        return Answer(z, True, n_classes).probs()
-    return calibrated(calibrator, z, size).probs()
+    if len(probe.intercept_) == 1:
+        return logits.drop(-1)
+    return logits
 
 
 def _properties(probe: Probe, size: int | None) -> dict[str, str]:
@@ -118,20 +124,21 @@ def _properties(probe: Probe, size: int | None) -> dict[str, str]:
     from scalecal import __version__
 
     about, panel = probe.about_, probe.panel_
-    calibrator = Identity.name if probe.calibrator_ is None else probe.calibrator_.name
+    calibrator = probe.calibrator_ or Identity()
     known: dict[str, Any] = {
         "scalecal_version": __version__,
         "estimator": type(probe).__name__,
         "method": about.get("method"),
-        "calibrator": calibrator,
+        "calibrator": calibrator.name,
         "classes": json.dumps(list(map(str, probe.classes_.tolist())), ensure_ascii=False),
         "panel_size": size,
-        "rho": panel.rho if panel is not None and panel.knows_readers else None,
         "encoder": about.get("encoder"),
         "dataset": about.get("dataset"),
         "data_sha256": about.get("data_sha256"),
         "seed": about.get("seed"),
     }
+    if panel is not None and panel.knows_readers:
+        known["rho"] = panel.rho
     return {name: str(value) for name, value in known.items() if value not in (None, "")}
 
 
@@ -144,7 +151,9 @@ def check_rows(probe: Probe) -> NDArray[np.float32]:
     columns = len(probe.intercept_)
     steps = np.linspace(-CHECK_LOGITS, CHECK_LOGITS, 200)[:, None]
     spread = np.concatenate([0.1 * steps, steps, 25.0 * steps])
-    logits = spread * (1.0 if columns == 1 else rng.normal(size=(len(spread), columns)))
+    logits = spread
+    if columns > 1:
+        logits = spread * rng.normal(size=(len(spread), columns))
     with np.errstate(over="ignore"):
         reaching = (logits - probe.intercept_) @ np.linalg.pinv(probe.coef_).T
         size = float(np.sqrt(np.mean(reaching**2))) or 1.0
@@ -158,23 +167,22 @@ def check_rows(probe: Probe) -> NDArray[np.float32]:
 
 def expected(probe: Probe, X: NDArray[Any], panel_size: int | None) -> dict[str, Float]:
     """What the probe itself says of embeddings, under the names of a model's outputs."""
-    size = _panel_size(probe, panel_size)
-    two = len(probe.classes_) == 2
+    size = predicted_panel(probe, panel_size)
     rows = np.asarray(X, dtype=np.float64)
-    probs = probe.predict_proba(rows, n_raters=size)
-    answers = {"p": probs[:, 1] if two else probs}
-    if isinstance(probe.calibrator_, PanelCalibrator) and probe.calibrator_.panel_.knows_readers:
-        reader = probe.predict_reader_proba(rows)
-        answers["p_reader"] = reader[:, 1] if two else reader
-        if size is not None and size > 1:
-            answers["p_split"] = probe.predict_disagreement(rows, size)
+    answers = {"p": probe.predict_proba(rows, n_raters=size)}
+    calibrator = probe.calibrator_
+    knows_readers = isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers
+    if knows_readers:
+        answers["p_reader"] = probe.predict_reader_proba(rows)
+    if len(probe.classes_) == 2:
+        answers = {name: probs[:, 1] for name, probs in answers.items()}
+    if knows_readers and size is not None and size > 1:
+        answers["p_split"] = probe.predict_disagreement(rows, size)
     return answers
 
 
-def check_model(
-    model: bytes, probe: Probe, *, panel_size: int | None = None, X: NDArray[Any] | None = None
-) -> float:
-    """Run a model in onnxruntime and return the most it differs from the probe.
+def check_model(model: bytes, probe: Probe, *, panel_size: int | None = None) -> float:
+    """Run a model in onnxruntime on made embeddings and return the most it differs from the probe.
 
     Parameters
     ----------
@@ -184,8 +192,6 @@ def check_model(
         The probe it was made of.
     panel_size
         As given to `onnx_model`.
-    X
-        Embeddings to compare on; None: made for the purpose, with logits from -40 to 40 and beyond.
 
     Raises
     ------
@@ -196,14 +202,14 @@ def check_model(
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    rows = check_rows(probe) if X is None else np.asarray(X, dtype=np.float32)
+    rows = check_rows(probe)
     answers = expected(probe, rows, panel_size)
     results = dict(zip(answers, session.run(list(answers), {"embeddings": rows}), strict=True))
-    apart = {}
+    apart = dict.fromkeys(answers, np.inf)
     for name, values in answers.items():
         result = results[name]
-        usable = result.shape == values.shape and bool(np.isfinite(result).all())
-        apart[name] = float(np.abs(result - values).max(initial=0.0)) if usable else np.inf
+        if result.shape == values.shape and np.isfinite(result).all():
+            apart[name] = float(np.abs(result - values).max(initial=0.0))
     worst = max(apart, key=lambda name: apart[name])
     if apart[worst] > TOLERANCE:
         raise InputError(

@@ -249,6 +249,20 @@ def softmax(z: Tensor) -> Tensor:
     return powers / powers.sum(keep=True)
 
 
+def normalised(z: Tensor, n_classes: int) -> Tensor:
+    """Logits of two classes as they are, (n,), or log-probabilities of more, (n, C)."""
+    if n_classes == 2:
+        return z
+    return log_softmax(z)
+
+
+def probabilities(z: Tensor, n_classes: int) -> Tensor:
+    """Probabilities of the second of two classes, (n,), or of all of more, (n, C)."""
+    if n_classes == 2:
+        return sigmoid(z)
+    return softmax(z)
+
+
 def others(n_classes: int) -> NDArray[np.int64]:
     """Numbers of the other classes, (C, C - 1)."""
     every = np.arange(n_classes)
