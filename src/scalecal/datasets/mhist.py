@@ -96,7 +96,7 @@ def _read_annotations(file: Path) -> tuple[list[str], Cases]:
         if odd:
             raise InputError(f"{odd[0]!r} is no plain file name")
         ids = image_ids([Path(name).stem for name in names])
-        reader = CaseReader(n_raters=READERS, columns=COLUMNS)
+        reader = CaseReader(n_raters=READERS)
         cases = reader.read(table, ids, bind(resolve_classes, columns=CLASSES))
         assert cases.y is not None
         assert cases.votes is not None

@@ -61,7 +61,7 @@ from scalecal.features.scverse import (
 )
 from scalecal.io.arrays import check_cases, check_heaps, need_array, open_hdf5, read_hdf5
 from scalecal.io.boundary import check_file, inside, reading
-from scalecal.io.case_tables import CaseReader, read_votes, without_empty_columns
+from scalecal.io.case_tables import CaseReader, open_votes, without_empty_columns
 from scalecal.io.feature_folder import FeatureFolder, load_features
 from scalecal.io.feature_store import (
     StoreWriter,
@@ -70,14 +70,14 @@ from scalecal.io.feature_store import (
     default_shard_rows,
 )
 from scalecal.io.features import case_roles, choose_classes, matrix_from_npz, matrix_from_table
-from scalecal.io.input_columns import usual_names
-from scalecal.io.named_columns import NamedColumns, as_ids, some
+from scalecal.io.named_columns import NamedColumns, as_ids, join, some
 from scalecal.io.store import file_hash
-from scalecal.io.tables import read_table
+from scalecal.io.tables import read_arrow, read_table
 from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 # Formats whose stores may hold the features of several encoders.
 _CHOOSING = ("anndata", "spatialdata", "spatialdata-slides")
@@ -419,53 +419,28 @@ def _read_cases(
 
     if match == "group" and "group" not in table:
         raise InputError(f"{source} has no groups, so match must be 'id'")
-    table, keys = table.copy(), as_ids(table[match].to_numpy(object))
+    columns = _as_columns(pa.Table.from_pandas(table, preserve_index=False), source)
+    others = []
     if labels is not None:
-        more = read_table(labels, text=["id"])
-        if "id" not in more:
-            raise InputError(f"{labels} has no column 'id', only {some(list(more))}")
-        place = _partners(keys, more["id"], source, labels.name)
-        for column in more.columns.drop("id"):
-            table[column] = more[column].to_numpy()[place]
+        others.append(_as_columns(read_arrow(labels, text=["id"]), labels.name))
     if votes is not None:
-        _partners(keys, read_votes(votes).ids, source, votes.name)
-    header = tuple(map(str, table.columns))
-    with reading(labels or source, "a table of text and numbers", checked=True):
-        arrow = pa.Table.from_pandas(table, preserve_index=False)
-    columns = NamedColumns(arrow, source, usual_names(), header)
+        others.append(open_votes(votes))
+    for other in others:
+        columns, notes = join(columns, other, by=match, every=True)
+        for note in notes:
+            warnings.warn(note, ScalecalWarning, stacklevel=3)
     with columns.messages():
+        ids = as_ids(columns.table.column("id"))
         # A tied vote needs no label yet: the reader of the folder says what it means.
-        cases = CaseReader(votes=votes, ties="drop").read(columns, keys, choose_classes)
-    if "label" not in table:
+        cases = CaseReader(ties="drop").read(columns, ids, choose_classes)
+    if not columns.has("label"):
         cases = replace(cases, y=None)
-    others = [c for c in header if c not in case_roles() and not c.startswith("votes_")]
-    extra = {column: table[column].to_numpy() for column in others}
-    return replace(without_empty_columns(cases), ids=as_ids(table["id"].to_numpy(object))), extra
+    extra = {}
+    for name in columns.table.column_names:
+        if name not in case_roles() and not name.startswith("votes_"):
+            extra[name] = columns.table.column(name).to_pandas().to_numpy()
+    return without_empty_columns(cases), extra
 
 
-def _partners(keys: Any, offered: Any, source: str, file: str) -> NDArray[np.int64]:
-    """Return, for each key, its row in the other file; all must be there, each once."""
-    import pandas as pd
-
-    with in_file(file):
-        index = pd.Index(as_ids(np.asarray(offered, dtype=object)), dtype=object)
-    if index.has_duplicates:
-        raise InputError(
-            f"{file}: ids must be different, {index[index.duplicated()][0]!r} comes twice"
-        )
-    place = index.get_indexer(pd.Index(keys, dtype=object))
-    unmatched = list(dict.fromkeys(keys[place < 0]))
-    if unmatched:
-        raise InputError(
-            f"{len(unmatched)} ids of {source} are not in {file}: {some(unmatched, most=5)} "
-            f"(there: {some(list(index))})"
-        )
-    unused = index[~np.isin(np.arange(len(index)), place)]
-    if len(unused):
-        warnings.warn(
-            f"{len(unused)} ids of {file} have no embedding in {source} and were not used: "
-            f"{some(list(unused))}",
-            ScalecalWarning,
-            stacklevel=4,
-        )
-    return np.asarray(place, dtype=np.int64)
+def _as_columns(table: pa.Table, file: str) -> NamedColumns:
+    return NamedColumns(table, file, tuple(table.column_names))

@@ -38,6 +38,7 @@ from scalecal.io.named_columns import (
     as_ids,
     check_headers,
     iterate_columns,
+    join,
     open_columns,
     some,
 )
@@ -176,9 +177,11 @@ class PredictionFile:
         check_headers(columns, roles, {file.name: column_names(file) for file in self._files})
         self._positive = positive
         self._n_raters = n_raters
-        self._cases = CaseReader(
-            votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed
-        )
+        self._votes: NamedColumns | None = None
+        if votes is not None:
+            self._votes = open_votes(votes, columns=columns, n_raters=n_raters)
+            n_raters = None
+        self._cases = CaseReader(n_raters=n_raters, ties=ties, seed=seed)
         self._rounded: Counter[str] = Counter()
         self._furthest = 0.0
         self._rho: float | None = None
@@ -192,10 +195,13 @@ class PredictionFile:
     ) -> Predictions:
         """Read the whole file; with `split` only the cases marked so."""
         roles = roles_of("predictions")
-        if len(self._files) > 1:
+        if self._votes is not None:
             roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
         table = open_columns(self.path, self._columns, roles)
         with table.messages():
+            joined: tuple[str, ...] = ()
+            if self._votes is not None:
+                table, joined = join(table, self._votes)
             predictions = self._read(table)
             kept, cases = choose_cases(
                 table,
@@ -204,7 +210,11 @@ class PredictionFile:
                 group_regex=group_regex,
                 allow_leakage=allow_leakage,
                 keep_unlabelled=self._keep_unlabelled,
-                notes=(*self.rounding_notes(self._cases.count["all"]), *self._cases.notes),
+                notes=(
+                    *self.rounding_notes(self._cases.count["all"]),
+                    *joined,
+                    *self._cases.notes,
+                ),
             )
         if cases.n < len(predictions):
             predictions = predictions.take(kept)
@@ -318,7 +328,7 @@ class PredictionFile:
             check_limit(len(named), "classes", f"the number of columns {name}_<class>")
             if all(label.isdigit() for label in named):
                 named = tuple(sorted(named, key=int))
-            probs = np.column_stack([table.numbers(role, spread[label]) for label in named])
+            probs = np.column_stack([table.numbers(role, f"_{label}") for label in named])
             name = f"{name}_<class>"
         elif spread:
             raise InputError(
@@ -446,35 +456,21 @@ class CaseReader:
     """Turns tables, or pieces of one, into `Cases`; `notes` say what was done.
 
     Where a case has no label, its readers' majority is its label; a tie there is an error unless
-    `ties` says what it means. A case with neither has the label -1. Votes are in the table or, joined by
-    id, in a second file.
+    `ties` says what it means. A case with neither has the label -1.
 
     Parameters
     ----------
-    votes, columns, n_raters, ties, seed
+    n_raters, ties, seed
         As `read_predictions`.
     """
 
-    def __init__(
-        self,
-        *,
-        votes: str | Path | None = None,
-        columns: Mapping[str, str] | None = None,
-        n_raters: int | None = None,
-        ties: Ties = "error",
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, *, n_raters: int | None = None, ties: Ties = "error", seed: int = 0) -> None:
         self.count: Counter[str] = Counter()
         check_choice(ties, TIES, "ties")
         self._ties: Ties = ties
         self._rng = as_rng(seed)
         self._n_raters = n_raters
-        self._votes_file = None if votes is None else Path(votes).name
-        self._votes = (
-            None if votes is None else read_votes(votes, columns=columns, n_raters=n_raters)
-        )
         self._named: dict[str, dict[str, None]] = {}
-        self._join_notes: tuple[str, ...] = ()
         self._unread: dict[str, str] = {}
 
     def read(
@@ -501,17 +497,14 @@ class CaseReader:
             other = could_be(role, table.header)
             if other and not table.has(role) and table.names[role] not in table.header:
                 self._unread[role] = other
-        if self._votes is None:
-            counts, named = votes_in(table, n_raters=self._n_raters)
-        else:
-            table.need("id", "to join the votes")
-            counts, named = self._votes.votes, self._votes.classes
+        counts, named = votes_in(table, n_raters=self._n_raters)
+        votes_file = table.sources.get("votes", table.file)
         if label is None and counts is None:
             return cases
         # Pieces name their classes one after another; all of them must fit together.
         sources = {
             f"column {table.names['label']!r}": () if label is None else label.names,
-            f"the votes in {self._votes_file or table.file}": named,
+            f"the votes in {votes_file}": named,
         }
         for source, names in sources.items():
             self._named.setdefault(source, {}).update(dict.fromkeys(names))
@@ -520,8 +513,10 @@ class CaseReader:
         if label is not None:
             y = _code_labels(label.codes, label.names, classes, table.names["label"])
         if counts is not None:
-            counts = self._arranged(counts, named, ids, classes, table.file)
-            y = self._with_majority(y, counts, labelled=label is not None, ids=ids)
+            with in_file(votes_file):
+                counts = _by_class(counts, named, classes)
+            joined = votes_file if "votes" in table.sources else ""
+            y = self._with_majority(y, counts, labelled=label is not None, ids=ids, joined=joined)
         readers = None if counts is not None else _readers_alone(table, self._n_raters)
         self.count["unlabelled"] += int((y < 0).sum())
         return replace(cases, classes=classes, y=y, votes=counts, n_raters=readers)
@@ -534,7 +529,6 @@ class CaseReader:
             f"There is no column {role!r}; {other!r} could be it: {as_option(role, other)}."
             for role, other in self._unread.items()
         ]
-        notes += self._join_notes
         if count["against"]:
             notes.append(
                 f"In {count['against']} of {n} cases the label is not the readers' majority."
@@ -558,34 +552,7 @@ class CaseReader:
             notes.append(f"{count['blank']} of {n} cases have neither label nor votes.")
         return tuple(notes)
 
-    def _arranged(
-        self, counts: Int, named: tuple[str, ...], ids: Ids, classes: tuple[str, ...], file: str
-    ) -> Int:
-        """Put counts in the order of the classes and, where votes are in a second file, of the cases."""
-        with in_file(self._votes_file or file):
-            odd = [name for name in named if name not in classes]
-            if odd:
-                raise InputError(
-                    f"votes are counted for {some(odd, 8)}, but the classes are {some(classes, 8)}: use the "
-                    "same names, or say which class p is the probability of, with positive=NAME (on the "
-                    "command line --positive NAME)"
-                )
-            if named:
-                ordered = np.zeros((len(counts), len(classes)), dtype=np.int64)
-                ordered[:, _places(named, classes)] = counts
-                counts = ordered
-            elif len(classes) != 2:
-                raise InputError(
-                    f"votes are counted for one class, but there are {len(classes)} classes: "
-                    "give columns votes_<class>"
-                )
-        if self._votes is None or self._votes_file is None:
-            return counts
-        place, self._join_notes = match_ids(ids, self._votes.ids, file, self._votes_file)
-        padded = np.vstack([counts, np.zeros((1, counts.shape[1]), dtype=np.int64)])
-        return padded[place]
-
-    def _with_majority(self, y: Int, counts: Int, *, labelled: bool, ids: Ids) -> Int:
+    def _with_majority(self, y: Int, counts: Int, *, labelled: bool, ids: Ids, joined: str) -> Int:
         """Fill in the readers' majority where there is no label, and count how labels came about."""
         missing = y < 0
         # Ties matter only where the majority is the label; elsewhere they are merely counted.
@@ -593,10 +560,9 @@ class CaseReader:
         voted = majority(counts, ties=policy, seed=self._rng)
         tied = voted.tied & missing
         if self._ties == "error" and tied.any():
-            if self._votes_file is None:
+            if not joined or ids is None:
                 raise tied_error(tied, rows(tied))
-            assert ids is not None
-            with in_file(self._votes_file):
+            with in_file(joined):
                 raise tied_error(tied, f"ids {some(ids[tied], most=5)}")
         clear = ~missing & ~voted.tied & ~voted.empty
         self.count["against"] += int((clear & (y != voted.labels)).sum())
@@ -607,30 +573,25 @@ class CaseReader:
         return np.where(missing, voted.labels, y).astype(np.int64)
 
 
-def match_ids(ids: Ids, others: Ids, file: str, other_file: str) -> tuple[Int, tuple[str, ...]]:
-    """Return, for each id, its row among the others (-1: none), and notes on what had no partner."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if ids is None or others is None:
-        raise InputError(f"no ids, by which {other_file} is joined")
-    place = pc.index_in(pa.array(ids), value_set=pa.array(others)).fill_null(-1).to_numpy()
-    unmatched = place < 0
-    if unmatched.all():
-        raise InputError(f"no id is in {other_file}: {some(ids)} against {some(others)}")
-    unused = ~np.isin(np.arange(len(others)), place)
-    notes = []
-    if unmatched.any():
-        notes.append(
-            f"{int(unmatched.sum())} of {len(ids)} cases are not in {other_file} "
-            f"({some(ids[unmatched])})."
+def _by_class(counts: Int, named: Sequence[str], classes: Sequence[str]) -> Int:
+    """Put counts of votes in the order of the classes."""
+    odd = [name for name in named if name not in classes]
+    if odd:
+        raise InputError(
+            f"votes are counted for {some(odd, 8)}, but the classes are {some(classes, 8)}: use the "
+            "same names, or say which class p is the probability of, with positive=NAME (on the "
+            "command line --positive NAME)"
         )
-    if unused.any():
-        notes.append(
-            f"{int(unused.sum())} of {len(others)} cases in {other_file} are not in {file} "
-            f"({some(others[unused])}) and were not used."
+    if named:
+        ordered = np.zeros((len(counts), len(classes)), dtype=np.int64)
+        ordered[:, _places(named, classes)] = counts
+        return ordered
+    if len(classes) != 2:
+        raise InputError(
+            f"votes are counted for one class, but there are {len(classes)} classes: "
+            "give columns votes_<class>"
         )
-    return np.asarray(place, dtype=np.int64), tuple(notes)
+    return counts
 
 
 def read_votes(
@@ -691,6 +652,27 @@ def per_case_numbers(table: NamedColumns) -> dict[str, Any]:
     }
 
 
+def open_votes(
+    path: str | Path, *, columns: Mapping[str, str] | None = None, n_raters: int | None = None
+) -> NamedColumns:
+    """Return what `read_votes` reads as a table that can be joined to others."""
+    import pyarrow as pa
+
+    cases = read_votes(path, columns=columns, n_raters=n_raters)
+    assert cases.votes is not None
+    table = pa.table({"id": pa.array(cases.ids), **vote_columns(cases.votes, cases.classes)})
+    return NamedColumns(table, Path(path).name, tuple(table.column_names))
+
+
+def vote_columns(counts: Int, classes: Sequence[str]) -> dict[str, Any]:
+    """Return counts of votes as the columns of a table, by role; without classes, of the second of two."""
+    import pyarrow as pa
+
+    if not classes:
+        return {"votes": pa.array(counts[:, 1]), "n_raters": pa.array(counts.sum(axis=1))}
+    return {f"votes_{name}": pa.array(counts[:, c]) for c, name in enumerate(classes)}
+
+
 def without_empty_columns(cases: Cases) -> Cases:
     """Return the cases of a whole file without the columns that are there but say nothing."""
     empty: dict[str, Any] = {}
@@ -743,7 +725,7 @@ def votes_in(
                 f"{listed!r} is the only column of votes per class: give one for every class, "
                 f"or {name!r} with n_raters"
             )
-        votes = np.column_stack([table.numbers("votes", column) for column in spread.values()])
+        votes = np.column_stack([table.numbers("votes", f"_{label}") for label in spread])
         gaps = np.isnan(votes)
         absent = np.asarray(gaps.all(axis=1))
         if (gaps.any(axis=1) & ~absent).any():

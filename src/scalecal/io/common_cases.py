@@ -23,12 +23,21 @@ from scalecal.io.case_tables import (
     Predicted,
     PredictionFile,
     choose_cases,
+    open_votes,
     per_case_numbers,
     resolve_classes,
+    vote_columns,
     votes_in,
 )
-from scalecal.io.input_columns import fields_of, roles_of, usual_names
-from scalecal.io.named_columns import NamedColumns, check_headers, open_columns, some
+from scalecal.io.input_columns import fields_of, roles_of
+from scalecal.io.named_columns import (
+    NamedColumns,
+    check_headers,
+    join,
+    match_ids,
+    open_columns,
+    some,
+)
 from scalecal.io.store import file_hash
 from scalecal.io.tables import column_names
 from scalecal.votes import Ties
@@ -81,23 +90,26 @@ def read_common_predictions(
     tables, answers = {}, {}
     notes: list[str] = []
     for name, path in files.items():
-        tables[name], answers[name], own = _open(path, columns, name)
-        notes += own
+        tables[name], answers[name], rounding = _open(path, columns, name)
+        notes += rounding
     places = _common({name: table.ids() for name, table in tables.items()})
     taken = {
         name: replace(table, table=table.table.take(places[name])) for name, table in tables.items()
     }
-    first = taken[names[0]]
-    ids = first.ids()
-    joined = _join(taken, ids, votes is None, n_raters)
-    for column in fields_of("numbers"):
-        having = [name for name, table in taken.items() if table.has(column.role)]
-        if len(having) > 1:
-            notes.append(f"The column {column.role} is that of {having[0]} for all files.")
-    reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
-    choose = partial(resolve_classes, columns=_class_columns(answers, positive), positive=positive)
+    n = len(places[names[0]])
+    joined, shared = _overlay(taken, with_votes=votes is None, n_raters=n_raters)
+    notes = [*_left_out(tables, n), *notes, *shared]
     with joined.messages():
-        cases = reader.read(joined, ids, choose)
+        if votes is not None:
+            second = open_votes(votes, columns=columns, n_raters=n_raters)
+            joined, unmatched = join(joined, second)
+            notes += unmatched
+        if joined.has("votes") or joined.spread("votes"):
+            n_raters = None
+        reader = CaseReader(n_raters=n_raters, ties=ties, seed=seed)
+        classes = _class_columns(answers, positive)
+        choose = partial(resolve_classes, columns=classes, positive=positive)
+        cases = reader.read(joined, joined.ids(), choose)
         if cases.y is None:
             raise joined.missing("label", "in one of the files; or votes", role="label")
         numbers = per_case_numbers(joined)
@@ -107,7 +119,7 @@ def read_common_predictions(
             split=split,
             group_regex=group_regex,
             allow_leakage=allow_leakage,
-            notes=(*_left_out(tables, len(first)), *notes, *reader.notes),
+            notes=(*notes, *reader.notes),
         )
     sources = {name: file_hash(path) for name, path in files.items()}
     if votes is not None:
@@ -151,16 +163,12 @@ def _open(
     return table, answers, tuple(f"{name}: {note}" for note in file.rounding_notes(len(table)))
 
 
-def _common(ids: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
+def _common(ids: Mapping[str, Any]) -> dict[str, Int]:
     """Rows of every file that hold the ids which all have, in the order of the first."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     first, *others = ids
     places = {first: np.arange(len(ids[first]))}
     for name in others:
-        index = pc.index_in(pa.array(ids[first]), value_set=pa.array(ids[name]))
-        places[name] = index.fill_null(-1).to_numpy().astype(np.int64)
+        places[name] = match_ids(ids[first], ids[name])
         if (places[name] < 0).all():
             raise InputError(
                 f"{first} and {name} have no id in common: {some(ids[first])} against "
@@ -182,94 +190,84 @@ def _left_out(tables: Mapping[str, NamedColumns], common: int) -> list[str]:
     return [f"{note}; the others were left out: {', '.join(fewer)}." if fewer else f"{note}."]
 
 
-def _join(
-    tables: Mapping[str, NamedColumns],
-    ids: Any,
-    with_votes: bool,
-    n_raters: int | None,
-) -> NamedColumns:
-    """One table of what the files say of the common cases; fails where they contradict each other."""
+def _overlay(
+    tables: Mapping[str, NamedColumns], *, with_votes: bool, n_raters: int | None
+) -> tuple[NamedColumns, list[str]]:
+    """One table of what the files say of the same rows, and notes; contradictions are refused."""
     import pyarrow as pa
 
-    parts: dict[str, Any] = {"id": pa.array(ids)}
-    # Names are taken from whichever file has them.
+    first = next(iter(tables.values()))
+    ids = first.ids()
+    parts: dict[str, Any] = {"id": first.table.column("id")}
+    notes = []
     for role in ("label", *(column.role for column in fields_of("names"))):
-        source, values = "", np.full(len(ids), "", dtype=object)
+        said = {}
         for name, table in tables.items():
             with table.messages():
                 factor = table.factor(role)
-            if factor is None or not factor.names:
-                continue
-            own = factor.values.astype(object)
-            _check_same(role, ids, (source, values), (name, own), (values != "") & (own != ""))
-            source, values = source or name, np.where(values == "", own, values)
-        if source:
+            if factor is not None and factor.names:
+                said[name] = factor.values.astype(object)
+        if said:
+            values = _one_value(role, ids, said)
             parts[role] = pa.array([value or None for value in values], pa.string())
+    for column in fields_of("numbers"):
+        having = [name for name, table in tables.items() if table.has(column.role)]
+        if having:
+            parts[column.role] = tables[having[0]].table.column(column.role)
+        if len(having) > 1:
+            notes.append(f"The column {column.role} is that of {having[0]} for all files.")
     if with_votes:
         parts |= _votes(tables, ids, n_raters)
-    for column in fields_of("numbers"):
-        for table in tables.values():
-            if table.has(column.role) and column.role not in parts:
-                with table.messages():
-                    parts[column.role] = pa.array(table.numbers(column.role))
     header = tuple(dict.fromkeys((*parts, *(c for t in tables.values() for c in t.header))))
-    return NamedColumns(
-        pa.table(parts), " and ".join(tables), usual_names(), header, "common case", 1
-    )
+    table = NamedColumns(pa.table(parts), " and ".join(tables), header, word="common case", first=1)
+    return table, notes
 
 
 def _votes(tables: Mapping[str, NamedColumns], ids: Any, n_raters: int | None) -> dict[str, Any]:
-    """Columns of votes of the first file that has any, or the number of readers alone."""
-    counted: dict[str, tuple[Int, tuple[str, ...]]] = {}
+    """Columns of the votes that the files count, or of the number of readers alone."""
+    said, votes, columns = {}, None, ()
     for name, table in tables.items():
         with table.messages():
             counts, classes = votes_in(table, n_raters=n_raters)
-        if counts is not None and counts.any():
-            counted[name] = counts, classes
-    if not counted:
-        alone = [table for table in tables.values() if table.has("n_raters")]
-        return {"n_raters": alone[0].table.column(alone[0].names["n_raters"])} if alone else {}
-    source, *others = counted
-    counts, classes = counted[source]
-    for name in others:
-        own, named = counted[name]
-        if set(named) != set(classes):
+        if counts is None or not counts.any():
+            continue
+        if votes is None:
+            source, votes, columns = name, counts, classes
+        elif set(classes) != set(columns):
             raise InputError(
                 f"{source} and {name} count votes for other classes, or in other columns: leave the "
                 "votes out of one of them"
             )
-        own = own[:, [named.index(c) for c in classes]] if classes else own
-        both = (counts.sum(axis=1) > 0) & (own.sum(axis=1) > 0)
-        texts = (np.array(["/".join(map(str, row)) for row in c], object) for c in (counts, own))
-        mine, others_votes = texts
-        _check_same("votes", ids, (source, mine), (name, others_votes), both)
-    table = tables[source]
-    used = [table.names["votes"], table.names["n_raters"], *table.spread("votes").values()]
-    kept = {name: table.table.column(name) for name in used if name in table.table.column_names}
-    usual = {table.names[role]: role for role in ("votes", "n_raters")}
-    prefix = table.names["votes"]
-    return {
-        usual.get(name, f"votes{name.removeprefix(prefix)}"): column
-        for name, column in kept.items()
-    }
+        elif classes:
+            counts = counts[:, [classes.index(c) for c in columns]]
+        texts = ["/".join(map(str, row)) if any(row) else "" for row in counts.tolist()]
+        said[name] = np.array(texts, dtype=object)
+        _one_value("votes", ids, said)
+        votes = np.where(votes.any(axis=1, keepdims=True), votes, counts)
+    if votes is not None:
+        return vote_columns(votes, columns)
+    for table in tables.values():
+        if table.has("n_raters"):
+            return {"n_raters": table.table.column("n_raters")}
+    return {}
 
 
-def _check_same(
-    what: str,
-    ids: Any,
-    one: tuple[str, NDArray[Any]],
-    two: tuple[str, NDArray[Any]],
-    both: NDArray[np.bool_],
-) -> None:
-    """Fail where two files say different things of the same case."""
-    differs = np.flatnonzero(both & (one[1] != two[1]))
-    if len(differs):
-        i = int(differs[0])
-        raise InputError(
-            f"{one[0]} and {two[0]} contradict each other: {what} of {str(ids[i])!r} is "
-            f"{str(one[1][i])!r} in one and {str(two[1][i])!r} in the other ({len(differs):,} of "
-            f"{int(both.sum()):,} common cases differ). Correct the ids, or leave {what} out of one file"
-        )
+def _one_value(role: str, ids: Any, said: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """Each case's value ("" for none) by the files that say one; fails where they contradict each other."""
+    (source, values), *others = said.items()
+    for name, other in others:
+        both = (values != "") & (other != "")
+        differs = np.flatnonzero(both & (values != other))
+        if len(differs):
+            i = int(differs[0])
+            raise InputError(
+                f"{source} and {name} contradict each other: {role} of {str(ids[i])!r} is "
+                f"{str(values[i])!r} in one and {str(other[i])!r} in the other ({len(differs):,} of "
+                f"{int(both.sum()):,} common cases differ). Correct the ids, or leave {role} out of one "
+                "file"
+            )
+        values = np.where(values == "", other, values)
+    return values
 
 
 def _class_columns(

@@ -18,13 +18,20 @@ from scalecal.io.arrays import check_cases, open_npz
 from scalecal.io.boundary import reading
 from scalecal.io.case_tables import (
     CaseReader,
-    match_ids,
+    open_votes,
     resolve_classes,
     without_empty_columns,
 )
 from scalecal.io.feature_folder import MANIFEST, TABLE, FeatureFolder, load_features
-from scalecal.io.input_columns import roles_of, usual_names
-from scalecal.io.named_columns import NamedColumns, check_headers, open_columns, some
+from scalecal.io.input_columns import plays, roles_of, usual_names
+from scalecal.io.named_columns import (
+    NamedColumns,
+    check_headers,
+    join,
+    name_columns,
+    open_columns,
+    some,
+)
 from scalecal.io.store import file_hash
 from scalecal.io.tables import WHAT, column_names
 from scalecal.limits import check_limit
@@ -102,17 +109,20 @@ def read_features(
         check_headers(columns, roles, {path.name: column_names(path), **others})
         X, table = matrix_from_table(path, columns)
     check_headers(columns, roles, {table.file: table.header, **others})
-    second = None if labels is None else open_columns(labels, columns, case_roles())
-    reader = CaseReader(votes=votes, columns=columns, n_raters=n_raters, ties=ties, seed=seed)
+    second = []
+    if labels is not None:
+        second.append(open_columns(labels, columns, case_roles()))
+    if votes is not None:
+        second.append(open_votes(votes, columns=columns, n_raters=n_raters))
+        n_raters = None
+    reader = CaseReader(n_raters=n_raters, ties=ties, seed=seed)
     with table.messages():
         notes = list(_check_matrix(X))
-        ids = table.ids()
-        if second is not None:
-            table, joined = _join(table, ids, second)
-            notes += joined
-    with table.messages():
+        for other in second:
+            table, unmatched = join(table, other)
+            notes += unmatched
         choose = partial(choose_classes, classes=classes, positive=positive, ask=True)
-        cases = without_empty_columns(reader.read(table, ids, choose))
+        cases = without_empty_columns(reader.read(table, table.ids(), choose))
         if group_regex is not None:
             cases = cases.grouped_by(group_regex)
         if cases.split is not None:
@@ -160,60 +170,24 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
     folder = load_features(path)
     frame = folder.table
     header = tuple(map(str, frame.columns))
-    picked: dict[str, str] = {}  # as it is called here -> in the folder
-    for role in case_roles():
-        name = columns.get(role, role)
-        name = name if name in header else role
-        if name in header:
-            picked[role] = name
-    prefix = f"{columns.get('votes', 'votes')}_"
-    picked |= {f"votes_{n.removeprefix(prefix)}": n for n in header if n.startswith(prefix)}
-    keep, frame = list(picked), frame[list(picked.values())].set_axis(list(picked), axis=1)
+    names, wanted = name_columns(header, columns, case_roles())
+    frame = frame[list(wanted.values())].set_axis(list(wanted), axis=1)
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    names = folder.classes
-    if names is not None and "label" in keep and frame["label"].dtype.kind in "iuf":
+    classes = folder.classes
+    if classes is not None and "label" in frame and frame["label"].dtype.kind in "iuf":
         # The store numbers its classes; files that are joined to it call them by name.
         label = frame["label"].to_numpy(float, na_value=np.nan)
-        known = np.isin(label, np.arange(len(names)))
+        known = np.isin(label, np.arange(len(classes)))
         if not (known | np.isnan(label)).all():
             odd = label[~known & ~np.isnan(label)][0]
             raise InputError(
-                f"{path / TABLE}: label {odd:g} is none of the {len(names)} classes in {MANIFEST}: "
+                f"{path / TABLE}: label {odd:g} is none of the {len(classes)} classes in {MANIFEST}: "
                 "the folder was changed. Extract again."
             )
         codes = np.where(known, label, 0).astype(np.int64)
-        named = pa.array(names, pa.string()).take(pa.array(codes, mask=~known))
-        table = table.set_column(keep.index("label"), "label", named)
-    return folder.X, NamedColumns(table, path.name, usual_names(), header), folder
-
-
-def _join(
-    table: NamedColumns, ids: Any, second: NamedColumns
-) -> tuple[NamedColumns, tuple[str, ...]]:
-    """Add the columns of a second table by id; they take the place of columns of the same role."""
-    import pyarrow as pa
-
-    with second.messages():
-        second.need("id", "to join the labels")
-        others = second.ids()
-    table.need("id", f"to join {second.file}")
-    place, notes = match_ids(ids, others, table.file, second.file)
-    parts: dict[str, Any] = {}
-    taken = second.table.take(pa.array(place, mask=place < 0))
-    for source, arrow in ((table, table.table), (second, taken)):
-        for role in case_roles():
-            if role == "id" and source is second:
-                continue
-            if source.has(role):
-                parts[role] = arrow.column(source.names[role])
-            elif role == "votes" and source.spread(role):
-                spread = source.spread(role)
-                parts |= {f"votes_{name}": arrow.column(column) for name, column in spread.items()}
-    header = tuple(dict.fromkeys((*table.header, *second.header)))
-    file = f"{table.file} with {second.file}"
-    return replace(
-        table, table=pa.table(parts), file=file, names=usual_names(), header=header
-    ), notes
+        named = pa.array(classes, pa.string()).take(pa.array(codes, mask=~known))
+        table = table.set_column(table.column_names.index("label"), "label", named)
+    return folder.X, NamedColumns(table, path.name, header, names), folder
 
 
 def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns]:
@@ -225,7 +199,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
     with open_npz(path) as archive:
         header = archive.names
         if names["X"] not in header:
-            empty = NamedColumns(None, path.name, names, header)
+            empty = NamedColumns(None, path.name, header, names)
             with empty.messages():
                 raise empty.missing(names["X"], "the embeddings")
         X = archive.read(names["X"])
@@ -263,7 +237,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
             )
     with reading(path, "an .npz file", advice="Save text as UTF-8.", checked=True):
         plain = {name: pa.array(values) for name, values in table.items()}
-    return X, NamedColumns(pa.table(plain), path.name, usual_names(), header)
+    return X, NamedColumns(pa.table(plain), path.name, header, names)
 
 
 def _class_names(y: NDArray[Any] | None, n_classes: int) -> list[str]:
@@ -293,29 +267,28 @@ def matrix_from_table(path: Path, columns: Mapping[str, str]) -> tuple[Any, Name
 
 def _matrix(table: NamedColumns) -> tuple[NDArray[Any], list[str]]:
     prefix = table.names["X"]
-    spread = [
-        name for name in table.table.column_names if re.fullmatch(rf"{re.escape(prefix)}\d+", name)
-    ]
     if table.has("X"):
-        values = table.table.column(prefix)
+        values = table.table.column("X")
         if not _is_list(values.type):
             raise InputError(f"column {prefix!r} must hold lists of numbers, got {values.type}")
-        return _from_lists(values, prefix), [prefix]
-    if spread:
-        spread.sort(key=lambda name: int(name[len(prefix) :]))
-        first, last = (int(name[len(prefix) :]) for name in (spread[0], spread[-1]))
-        if last - first + 1 != len(spread):
+        return _from_lists(values, prefix), ["X"]
+    columns = [name for name in table.table.column_names if plays("X", "X", name)]
+    if columns:
+        columns.sort(key=lambda name: int(name[1:]))
+        first, last = columns[0][1:], columns[-1][1:]
+        expected = int(last) - int(first) + 1
+        if expected != len(columns):
             raise InputError(
-                f"feature columns {spread[0]} .. {spread[-1]} should be "
-                f"{last - first + 1}, found {len(spread)}"
+                f"feature columns {prefix}{first} .. {prefix}{last} should be {expected}, found "
+                f"{len(columns)}"
             )
-        kinds = {table.table.schema.field(name).type for name in spread}
+        kinds = {table.table.schema.field(name).type for name in columns}
         dtype = np.dtype(kinds.pop().to_pandas_dtype()) if len(kinds) == 1 else np.dtype(float)
         dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-        X = np.empty((len(table), len(spread)), dtype=dtype)
-        for place, name in enumerate(spread):
-            X[:, place] = table.numbers("X", name)
-        return X, spread
+        X = np.empty((len(table), len(columns)), dtype=dtype)
+        for place, name in enumerate(columns):
+            X[:, place] = table.numbers("X", name[1:])
+        return X, columns
     raise table.missing(
         f"{prefix}0",
         "the first of the feature columns f0, f1, ...; or one list column, called f if there are several",

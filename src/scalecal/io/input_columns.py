@@ -240,13 +240,11 @@ def plays(role: str, name: str, column: str) -> bool:
         return False
     # A reader's probability is not that of a class called "reader"; `p_votes_<k>`, as `scalecal predict`
     # writes them, are of a panel's votes.
-    others = [
-        own for key, own in usual_names().items() if key != role and own.startswith(f"{role}_")
-    ]
-    for other in (*others, f"{role}_votes"):
-        if f"{column}_".startswith(f"{other}_"):
+    whole = role + column.removeprefix(name)
+    for other in (*INPUT_COLUMNS, "p_votes"):
+        if other.startswith(f"{role}_") and f"{whole}_".startswith(f"{other}_"):
             return False
-    return len(column) > len(name) + 1
+    return len(whole) > len(role) + 1
 
 
 def as_option(role: str, column: str) -> str:

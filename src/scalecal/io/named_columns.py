@@ -6,17 +6,16 @@ import difflib
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scalecal.cases import Factor
-from scalecal.checks import Float, InputError, Lines, in_file, rows
+from scalecal.checks import Float, InputError, Int, Lines, in_file, rows
 from scalecal.io.boundary import failure
 from scalecal.io.input_columns import INPUT_COLUMNS, as_option, could_be, plays, usual_names
 from scalecal.io.tables import (
@@ -53,27 +52,31 @@ class NamedColumns:
     Attributes
     ----------
     table
-        The `pyarrow.Table`.
+        The `pyarrow.Table`. Columns are called by their role here, whatever the file calls them; those
+        by class are `<role>_<class>`, those of embeddings `X<number>`.
     file
         Name of the file, for messages.
-    names
-        Column (or prefix of columns) of each role, in full.
     header
         Every column of the file, also those that were not read.
+    names
+        Column (or prefix of columns) of each role, in full, as the file has them.
     word, first
         What messages call a row, and the number of the first: lines of a text file and rows of a sheet,
         whose header is number 1; lines of JSON Lines; zero-based rows of anything else.
     lines
         Turns these numbers into those of the file's lines; None where they are the same.
+    sources
+        The file of each role that was joined from another one (`join`).
     """
 
     table: Any
     file: str
-    names: Mapping[str, str]
     header: tuple[str, ...]
+    names: Mapping[str, str] = field(default_factory=usual_names)
     word: str = "row"
     first: int = 0
     lines: Lines | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -84,15 +87,14 @@ class NamedColumns:
 
     def has(self, role: str) -> bool:
         """Whether the role has a column of its own."""
-        return self.names[role] in self.table.column_names
+        return role in self.table.column_names
 
     def spread(self, role: str) -> dict[str, str]:
-        """Columns `<name>_<class>` of a role: class -> column, in the order of the file."""
-        name = self.names[role]
+        """Columns `<name>_<class>` of a role: class -> name in the file, in the order of the file."""
         return {
-            column.removeprefix(f"{name}_"): column
+            column.removeprefix(f"{role}_"): column.replace(role, self.names[role], 1)
             for column in self.table.column_names
-            if column != name and plays(role, name, column)
+            if column != role and plays(role, role, column)
         }
 
     def need(self, role: str, use: str) -> None:
@@ -107,13 +109,16 @@ class NamedColumns:
         """
         return _missing(name, use, self.header, role)
 
-    def numbers(self, role: str, column: str | None = None) -> Float:
-        """Return a column as float64; missing values are NaN, anything else must be a number."""
+    def numbers(self, role: str, suffix: str = "") -> Float:
+        """Return a column as float64; missing values are NaN, anything else must be a number.
+
+        The suffix is that of one of several columns: a class after "_", the number of a feature.
+        """
         import pandas as pd
         import pyarrow as pa
 
-        name = column or self.names[role]
-        values = _plain(self.table.column(name), f"column {name!r}", "numbers")
+        name = self.names[role] + suffix
+        values = _plain(self.table.column(role + suffix), f"column {name!r}", "numbers")
         if _is_text(values.type):
             series = values.to_pandas()
             numbers: Float = pd.to_numeric(series, errors="coerce").to_numpy(
@@ -156,7 +161,7 @@ class NamedColumns:
         import pyarrow as pa
 
         column = self.names[role]
-        values = self.table.column(column)
+        values = self.table.column(role)
         if isinstance(values, pa.ChunkedArray):
             values = values.unify_dictionaries().combine_chunks()
         if not (pa.types.is_dictionary(values.type) and _is_text(values.type.value_type)):
@@ -193,7 +198,7 @@ class NamedColumns:
         if not self.has("id"):
             return None
         name = f"column {self.names['id']!r}"
-        ids = as_ids(self.table.column(self.names["id"]), name)
+        ids = as_ids(self.table.column("id"), name)
         check_ids(ids, name)
         return ids
 
@@ -231,8 +236,9 @@ def open_columns(
             text.append(empty.names[role])
         elif column.kind == "names" and role in roles:
             factors.append(empty.names[role])
-    table = read_arrow(path, text=text, factors=factors, keep=frozenset(wanted).__contains__)
-    return replace(empty, table=table)
+    keep = frozenset(wanted.values()).__contains__
+    table = read_arrow(path, text=text, factors=factors, keep=keep)
+    return replace(empty, table=_by_role(table, wanted))
 
 
 def iterate_columns(
@@ -243,31 +249,38 @@ def iterate_columns(
     numbers: set[str] = set()
     for role, column in INPUT_COLUMNS.items():
         if column.kind == "numbers":
-            name = piece.names[role]
-            numbers.update(header for header in wanted if plays(role, name, header))
-    keep = frozenset(wanted).__contains__
+            numbers.update(header for own, header in wanted.items() if plays(role, role, own))
+    keep = frozenset(wanted.values()).__contains__
     for table in iterate_arrow(path, keep=keep, numbers=numbers.__contains__):
         if table.num_rows:
-            piece = replace(piece, table=table)
+            piece = replace(piece, table=_by_role(table, wanted))
             yield piece
             piece = replace(piece, first=piece.first + table.num_rows)
 
 
+def name_columns(
+    header: Iterable[str], columns: Mapping[str, str] | None, roles: Iterable[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the name of every role in a header, and the columns of `roles`: by role -> by name."""
+    names = usual_names()
+    for role, name in (columns or {}).items():
+        if any(plays(role, name, column) for column in header):
+            names[role] = name
+    wanted = {}
+    for role in roles:
+        for column in header:
+            if plays(role, names[role], column):
+                wanted[role + column.removeprefix(names[role])] = column
+    return names, wanted
+
+
 def _name_columns(
     path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
-) -> tuple[NamedColumns, tuple[str, ...]]:
-    """Return a file's columns without their table, and which of them play one of `roles`."""
+) -> tuple[NamedColumns, dict[str, str]]:
+    """Return a file's columns without their table, and those of `roles`: by role -> in the file."""
     path = Path(path)
     header = column_names(path)
-    names = {
-        role: name
-        for role, name in (columns or {}).items()
-        if any(plays(role, name, column) for column in header)
-    }
-    names = {**usual_names(), **names}
-    wanted = tuple(
-        column for column in header if any(plays(role, names[role], column) for role in roles)
-    )
+    names, wanted = name_columns(header, columns, roles)
     if not wanted:
         with in_file(path.name):
             # The id may be missing, the probability, the embeddings and the images may not.
@@ -278,9 +291,90 @@ def _name_columns(
                     raise _missing(names[role], "needed", header)
     word, first = FIRST_ROW[table_kind(path)]
     lines = partial(line_numbers, path) if word == "line" else None
-    return NamedColumns(
-        None, path.name, MappingProxyType(names), header, word, first, lines
-    ), wanted
+    return NamedColumns(None, path.name, header, names, word, first, lines), wanted
+
+
+def _by_role(table: Any, wanted: Mapping[str, str]) -> Any:
+    return table.select(list(wanted.values())).rename_columns(list(wanted))
+
+
+def match_ids(ids: Any, others: Any) -> Int:
+    """Return, for each id, its row among the others; -1 where it is not among them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.index_in(pa.array(ids), value_set=pa.array(others))
+    return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
+
+
+def join(
+    table: NamedColumns, other: NamedColumns, *, by: str = "id", every: bool = False
+) -> tuple[NamedColumns, tuple[str, ...]]:
+    """Add the columns of a second table by its ids; they take the place of columns of the same role.
+
+    Parameters
+    ----------
+    table, other
+        The tables. A row of the first without a partner has no values in the added columns.
+    by
+        The column of the first that holds the ids of the second.
+    every
+        Fail where a row has no partner.
+
+    Returns
+    -------
+    NamedColumns, tuple of str
+        The rows of the first table, and notes on what had no partner.
+    """
+    import pyarrow as pa
+
+    with other.messages():
+        other.need("id", f"to join {table.file}")
+        others = other.ids()
+    table.need(by, f"to join {other.file}")
+    ids = as_ids(table.table.column(by), f"column {table.names[by]!r}")
+    place = match_ids(ids, others)
+    unmatched = ids[place < 0]
+    unused = others[~np.isin(np.arange(len(others)), place)]
+    notes = []
+    if len(unmatched):
+        if every:
+            missing = list(dict.fromkeys(unmatched))
+            raise InputError(
+                f"{len(missing)} ids of {table.file} are not in {other.file}: {some(missing, most=5)} "
+                f"(there: {some(others)})"
+            )
+        if len(unmatched) == len(ids):
+            raise InputError(f"no id is in {other.file}: {some(ids)} against {some(others)}")
+        notes.append(
+            f"{len(unmatched)} of {len(ids)} cases are not in {other.file} ({some(unmatched)})."
+        )
+    if len(unused):
+        notes.append(
+            f"{len(unused)} of {len(others)} cases in {other.file} are not in {table.file} "
+            f"({some(unused)}) and were not used."
+        )
+    added = other.table.drop_columns(["id"]).take(pa.array(place, mask=place < 0))
+    replaced = set(added.column_names)
+    if other.has("votes") or other.spread("votes"):
+        # Votes stand in several columns, which belong together.
+        replaced |= {"votes", "n_raters"}
+        replaced |= {f"votes_{name}" for name in table.spread("votes")}
+    kept = [name for name in table.table.column_names if name not in replaced]
+    parts = {name: table.table.column(name) for name in kept}
+    parts |= {name: added.column(name) for name in added.column_names}
+    names, sources = dict(table.names), dict(table.sources)
+    for role in INPUT_COLUMNS:
+        if role != "id" and (other.has(role) or other.spread(role)):
+            names[role], sources[role] = other.names[role], other.file
+    joined = replace(
+        table,
+        table=pa.table(parts),
+        header=tuple(dict.fromkeys((*table.header, *other.header))),
+        names=names,
+        sources=sources,
+    )
+    return joined, tuple(notes)
 
 
 def _missing(name: str, use: str, header: Iterable[str], role: str | None = None) -> InputError:
