@@ -692,85 +692,98 @@ def votes_in(
 
     A case whose votes are all missing was seen by no reader: its counts are zero.
     """
-    name = table.names["votes"]
     spread = table.spread("votes")
-    if not table.has("votes") and not spread:
+    votes = None
+    if table.has("votes"):
+        votes = table.numbers("votes")
+        if spread and np.isnan(votes).all():
+            votes = None  # a column that is there but says nothing, as in feature folders
+    if votes is None and not spread:
         return None, ()
+    if votes is None:
+        return _votes_by_class(table, spread, n_raters), tuple(spread)
+    name = table.names["votes"]
+    if spread:
+        first = next(iter(spread.values()))
+        raise InputError(f"both {name!r} and {first!r} count votes: give one, or one per class")
     total = _panel_sizes(table, n_raters)
-    votes = table.numbers("votes") if table.has("votes") else None
-    if votes is not None and spread:
-        if not np.isnan(votes).all():
-            first = next(iter(spread.values()))
-            raise InputError(f"both {name!r} and {first!r} count votes: give one, or one per class")
-        votes = None  # a column that is there but says nothing, as in feature folders
-    if votes is not None:
-        if total is None:
-            raise table.missing(
-                table.names["n_raters"], f"the number of readers behind {name!r}; or give n_raters"
-            )
-        absent = np.asarray(np.isnan(votes))
-        if (np.isnan(total) & ~absent).any():
-            raise InputError(
-                f"column {table.names['n_raters']!r} is empty at "
-                f"{rows(np.isnan(total) & ~absent)}, where there are votes"
-            )
-    else:
-        listed = ", ".join(spread.values())
-        if n_raters is not None:
-            raise InputError(
-                f"votes are counted per class ({listed}), so n_raters must not be given"
-            )
-        if len(spread) == 1:
-            raise InputError(
-                f"{listed!r} is the only column of votes per class: give one for every class, "
-                f"or {name!r} with n_raters"
-            )
-        votes = np.column_stack([table.numbers("votes", f"_{label}") for label in spread])
-        gaps = np.isnan(votes)
-        absent = np.asarray(gaps.all(axis=1))
-        if (gaps.any(axis=1) & ~absent).any():
-            raise InputError(
-                f"some but not all of {listed} are empty at {rows(gaps.any(axis=1) & ~absent)}: "
-                "write 0 where nobody chose a class"
-            )
-        name = f"{name}_<class>"
-    votes = np.where(absent if votes.ndim == 1 else absent[:, None], 0.0, votes)
+    if total is None:
+        raise table.missing(
+            table.names["n_raters"], f"the number of readers behind {name!r}; or give n_raters"
+        )
+    absent = np.isnan(votes)
+    unknown = np.isnan(total) & ~absent
+    if unknown.any():
+        raise InputError(
+            f"column {table.names['n_raters']!r} is empty at {rows(unknown)}, where there are votes"
+        )
+    votes, total = np.where(absent, 0.0, votes), np.where(absent, 0.0, total)
+    return check_counts(votes, total, name=f"column {name!r}"), ()
+
+
+def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], n_raters: int | None) -> Int:
+    """Votes in one column per class."""
+    name, listed = table.names["votes"], ", ".join(spread.values())
+    if n_raters is not None:
+        raise InputError(f"votes are counted per class ({listed}), so n_raters must not be given")
+    votes = np.column_stack([table.numbers("votes", f"_{label}") for label in spread])
+    gaps = np.isnan(votes)
+    absent = gaps.all(axis=1)
+    votes[absent] = 0.0
+    if len(spread) == 1 and "votes" in table.sources:
+        # Rows of single votes, counted when their file was read: all are for one class.
+        return votes.astype(np.int64)
+    if len(spread) == 1:
+        raise InputError(
+            f"{listed!r} is the only column of votes per class: give one for every class, "
+            f"or {name!r} with n_raters"
+        )
+    partial_rows = gaps.any(axis=1) & ~absent
+    if partial_rows.any():
+        raise InputError(
+            f"some but not all of {listed} are empty at {rows(partial_rows)}: "
+            "write 0 where nobody chose a class"
+        )
+    total = _panel_sizes(table, None)
     if total is not None:
         total = np.where(absent, 0.0, total)
-    _check_readers(votes.sum(axis=1) if votes.ndim == 2 else total, f"column {name!r}")
-    return check_counts(votes, total, name=f"column {name!r}"), tuple(spread)
+    name = f"column '{name}_<class>'"
+    _check_readers(votes.sum(axis=1), name)
+    return check_counts(votes, total, name=name)
 
 
 def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
     """Readers behind each label where there are no votes; None where their number is unknown."""
     numbers = _panel_sizes(table, n_raters)
-    if numbers is None:
+    if numbers is None or np.isnan(numbers).all():
         return None
-    _check_readers(numbers, f"column {table.names['n_raters']!r}")
     known = np.nan_to_num(numbers, nan=1.0)  # one reader: the label is what that one said
     wrong = (known < 1) | (known != np.floor(known))
     if wrong.any():
         raise InputError(
             f"column {table.names['n_raters']!r} must hold whole numbers from 1, not so at {rows(wrong)}"
         )
-    return None if np.isnan(numbers).all() else known.astype(np.int64)
+    return known.astype(np.int64)
 
 
-def _check_readers(numbers: Float | None, name: str) -> None:
+def _check_readers(numbers: Float, name: str) -> None:
     """Fail where a case has more readers than the limit."""
-    known = None if numbers is None else numbers[np.isfinite(numbers)]
-    if known is not None and len(known):
-        check_limit(int(known.max()), "readers", f"{name}: the number of readers of a case")
+    most = numbers[np.isfinite(numbers)].max(initial=0)
+    check_limit(int(most), "readers", f"{name}: the number of readers of a case")
 
 
 def _panel_sizes(table: NamedColumns, n_raters: int | None) -> Float | None:
     """Number of readers of each case: the column's, NaN where empty, or the one given for all."""
-    if n_raters is None:
-        return table.numbers("n_raters") if table.has("n_raters") else None
-    if table.has("n_raters"):
-        name = table.names["n_raters"]
-        raise InputError(f"there is a column {name!r}, so n_raters must not be given")
-    return np.full(len(table), float(check_count(n_raters, "n_raters", "readers")))
+    if not table.has("n_raters"):
+        if n_raters is None:
+            return None
+        return np.full(len(table), float(check_count(n_raters, "n_raters", "readers")))
+    name = f"column {table.names['n_raters']!r}"
+    if n_raters is not None:
+        raise InputError(f"there is a {name}, so n_raters must not be given")
+    numbers = table.numbers("n_raters")
+    _check_readers(numbers, name)
+    return numbers
 
 
 def resolve_classes(

@@ -225,7 +225,9 @@ def _overlay(
 
 def _votes(tables: Mapping[str, NamedColumns], ids: Any, n_raters: int | None) -> dict[str, Any]:
     """Columns of the votes that the files count, or of the number of readers alone."""
-    said, votes, columns = {}, None, ()
+    said: dict[str, NDArray[Any]] = {}
+    votes: Int | None = None
+    columns: tuple[str, ...] = ()
     for name, table in tables.items():
         with table.messages():
             counts, classes = votes_in(table, n_raters=n_raters)
@@ -239,7 +241,7 @@ def _votes(tables: Mapping[str, NamedColumns], ids: Any, n_raters: int | None) -
                 "votes out of one of them"
             )
         elif classes:
-            counts = counts[:, [classes.index(c) for c in columns]]
+            counts = np.take(counts, [classes.index(label) for label in columns], axis=1)
         texts = ["/".join(map(str, row)) if any(row) else "" for row in counts.tolist()]
         said[name] = np.array(texts, dtype=object)
         _one_value("votes", ids, said)

@@ -331,6 +331,7 @@ def join(
     with other.messages():
         other.need("id", f"to join {table.file}")
         others = other.ids()
+    assert others is not None
     table.need(by, f"to join {other.file}")
     ids = as_ids(table.table.column(by), f"column {table.names[by]!r}")
     place = match_ids(ids, others)
