@@ -81,7 +81,7 @@ class Layout:
         batch_size: int,
         room: tuple[int, int],
     ) -> None:
-        torch = library("torch", "training on torch tensors")
+        self.torch = torch = library("torch", "training on torch tensors")
 
         def beside(values: NDArray[np.int64]) -> Array:
             return torch.as_tensor(values, device=device)
@@ -110,15 +110,13 @@ class Layout:
         """
         if not self.synthetic.any():
             return orders
-        torch = library("torch", "training on torch tensors")
-
         real = orders < n_real
         one = real.long()
         # How many real cases come before each, in the epoch and in its step.
         earlier = one.cumsum(1) - one
         rank = earlier - earlier[:, self._starts][:, self._step]
-        place = torch.where(real, self._first + rank, self._behind - rank)
-        empty = torch.full((len(orders), self.width), -1, device=orders.device)
+        place = self.torch.where(real, self._first + rank, self._behind - rank)
+        empty = self.torch.full((len(orders), self.width), -1, device=orders.device)
         return empty.scatter_(1, place, orders)
 
     def steps_with_pairs(self, pairs: int) -> NDArray[np.int64]:
@@ -186,6 +184,7 @@ class Lanes(Group):
     def __init__(
         self, data: Matrix, held: Matrix, groups: Sequence[Sequence[Task]], batch_size: int
     ) -> None:
+        self.torch = library("torch", "training on torch tensors")
         self.per_lane = len(groups[0])
         self.generators = [np.random.default_rng(group[0].order) for group in groups]
         self.lane_real = np.array([len(group[0].rows) for group in groups])
@@ -206,8 +205,7 @@ class Lanes(Group):
         """Train until every probe has stopped or `limit` epochs are done."""
         record = Record(self.tasks, limit, patience, advance)
         running, epoch = self.live, 0  # those in the matrix are `live` until half have stopped
-        torch = library("torch", "training on torch tensors")
-        here = torch.cuda.device(self.data.X.device) if self.cuda else contextlib.nullcontext()
+        here = self.torch.cuda.device(self.data.X.device) if self.cuda else contextlib.nullcontext()
         with here, ThreadPoolExecutor(DRAWING_THREADS) as self.beside:
             coming = self._draw(limit)
             self._set_up(record)
@@ -287,12 +285,10 @@ class Lanes(Group):
 
     def _draw(self, epochs: int) -> _Drawn:
         """Draw the coming epochs' orders of each lane in training, beside the training."""
-        torch = library("torch", "training on torch tensors")
-
         cases = self.n_real + self.n_synthetic
         most = min(EPOCHS_TOGETHER, max(1, DRAWN_TOGETHER // (cases * len(self.lanes))))
         shape = (max(0, min(epochs, most)), len(self.lanes), cases)
-        orders = torch.empty(shape, dtype=torch.int64, pin_memory=self.cuda)
+        orders = self.torch.empty(shape, dtype=self.torch.int64, pin_memory=self.cuda)
         starts = np.arange(0, cases, self.batch_size)
         sizes = np.diff(np.append(starts, cases))
 
@@ -345,12 +341,11 @@ class Lanes(Group):
         if not self.cuda or not self.warm:  # what starts with its first use must not be recorded
             part()
             return
-        torch = library("torch", "training on torch tensors")
         if part.__name__ not in self.graphs:
-            graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-            recording = torch.cuda.Stream()
+            graph, here = self.torch.cuda.CUDAGraph(), self.torch.cuda.current_stream()
+            recording = self.torch.cuda.Stream()
             recording.wait_stream(here)
-            with torch.cuda.stream(recording):
+            with self.torch.cuda.stream(recording):
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     part()
@@ -376,19 +371,17 @@ class Lanes(Group):
 
     def _set_up(self, record: Record) -> None:
         """Set up what the epochs read and write for the probes in the matrix."""
-        torch = library("torch", "training on torch tensors")
-
         device, slots = self.data.device, self.slots
 
         def beside(values: Any) -> Array:
-            return torch.as_tensor(values, device=device)
+            return self.torch.as_tensor(values, device=device)
 
         # Where every probe has its own rate, Adam moves zeros at rate 1, and the move is scaled.
         self.varied = not isinstance(self.rate, float)
-        self.moved = torch.zeros_like(self.flat) if self.varied else self.flat
+        self.moved = self.torch.zeros_like(self.flat) if self.varied else self.flat
         size = max(LEAST_PART, -(-len(self.flat) // ADAM_PARTS))
         self.adam_parts = [part.split(size) for part in (self.moved, self.gradient, *self.moments)]
-        self.steps_done = torch.tensor(float(self.step_count), device=device)
+        self.steps_done = self.torch.tensor(float(self.step_count), device=device)
         columns = self.data.index(column_numbers(slots, self.n_columns))
         self.kept_weights, self.kept_intercept = (
             self.best_weights[columns],
@@ -397,10 +390,14 @@ class Lanes(Group):
         self.stops, self.stopped = beside(record.stops[slots]), beside(record.done[slots])
         self.lowest, self.best = beside(record.lowest[slots]), beside(record.best[slots])
         self.patience, self.epoch = record.patience, beside(max(map(len, record.history)))
-        self.position = torch.zeros(1, dtype=torch.int64, device=device)
-        self.history = torch.zeros(EPOCHS_TOGETHER, len(slots), dtype=torch.float64, device=device)
+        self.position = self.torch.zeros(1, dtype=self.torch.int64, device=device)
+        self.history = self.torch.zeros(
+            EPOCHS_TOGETHER, len(slots), dtype=self.torch.float64, device=device
+        )
         cases = self.n_real + self.n_synthetic
-        self.orders = torch.zeros(len(self.lanes), cases, dtype=torch.int64, device=device)
+        self.orders = self.torch.zeros(
+            len(self.lanes), cases, dtype=self.torch.int64, device=device
+        )
         self.rows = self.lane_rows[self.data.index(self.lanes)]
         self._set_layout()
 
@@ -427,17 +424,15 @@ class Lanes(Group):
 
     def _stop(self, losses: Array) -> None:
         """Keep the weights of probes that got better; stop those that have not for too long."""
-        torch = library("torch", "training on torch tensors")
-
         self.epoch += 1
         self.history.index_copy_(0, self.position, losses[None])
         self.position += 1
         better = (losses < self.lowest) & ~self.stopped | ~self.stops
-        torch.where(better, losses, self.lowest, out=self.lowest)
-        torch.where(better, self.epoch, self.best, out=self.best)
+        self.torch.where(better, losses, self.lowest, out=self.lowest)
+        self.torch.where(better, self.epoch, self.best, out=self.best)
         column = better.repeat_interleave(self.n_columns, output_size=len(self.kept_intercept))
-        torch.where(column, self.intercept, self.kept_intercept, out=self.kept_intercept)
-        torch.where(column[:, None], self.weights, self.kept_weights, out=self.kept_weights)
+        self.torch.where(column, self.intercept, self.kept_intercept, out=self.kept_intercept)
+        self.torch.where(column[:, None], self.weights, self.kept_weights, out=self.kept_weights)
         self.stopped |= self.stops & (self.epoch - self.best >= self.patience)
 
     def _save(self) -> None:
@@ -452,8 +447,6 @@ class Lanes(Group):
 
     def _in_places(self, cases: Array) -> _Arranged:
         """What the steps of an epoch read, of the cases at its places (lanes, places)."""
-        torch = library("torch", "training on torch tensors")
-
         weights, rows, shares = self.case_weights, self.rows, None
         if not self.n_synthetic and not self.uneven and weights is None:
             return _Arranged(rows.gather(1, cases), self._by_lane(self.targets, cases), None, None)
@@ -464,7 +457,7 @@ class Lanes(Group):
         counts = counts.repeat_interleave(n // len(cases), 0, output_size=n)
         weights = counts if weights is None else self._by_lane(weights, numbers) * counts
         # Where a synthetic case stands, any row: it is left out.
-        rows = rows.gather(1, torch.minimum(numbers, self.reals - 1))
+        rows = rows.gather(1, self.torch.minimum(numbers, self.reals - 1))
         if self.n_synthetic:
             rows, shares = self._with_pairs(rows, numbers)
         return _Arranged(rows, self._by_lane(self.targets, numbers), weights, shares)
@@ -526,12 +519,11 @@ class Lanes(Group):
         return every, shares.reshape(lanes, 1, pairs, -1)
 
     def _adam(self) -> None:
-        torch = library("torch", "training on torch tensors")
         self.steps_done += 1
         if self.varied:
             self.moved.zero_()
         # What `torch.optim.Adam(fused=True)` calls; importing that takes seconds.
-        torch._fused_adam_(
+        self.torch._fused_adam_(
             *self.adam_parts,
             [],
             [self.steps_done] * len(self.adam_parts[0]),
