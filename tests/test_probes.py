@@ -400,6 +400,16 @@ def damage_arrays(folder: Any, **change: Any) -> None:
     file.write_bytes(save_arrays({**load_arrays(file.read_bytes()), **change}))
 
 
+def test_a_probe_of_an_earlier_version_loads(tmp_path: Any) -> None:
+    X, y = data()
+    probe = ScaleProbe(max_epochs=3, min_steps=0).fit(X, y)
+    probe.save(tmp_path)
+    params = json.loads((tmp_path / "probe.json").read_text())["params"]
+    damage_json(tmp_path, params={**params, "n_partners": None})
+    again = ScaleProbe.load(tmp_path)
+    np.testing.assert_array_equal(again.predict_proba(X), probe.predict_proba(X))
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [

@@ -44,7 +44,9 @@ MESSAGE = 2_000
 
 def _shortened(text: str) -> str:
     half = MESSAGE // 2
-    return text if len(text) <= MESSAGE else f"{text[:half]} ... {text[-half:]}"
+    if len(text) > MESSAGE:
+        return f"{text[:half]} ... {text[-half:]}"
+    return text
 
 
 SECRETS = (
@@ -196,14 +198,20 @@ def rows(where: ArrayLike, most: int = 5, *, word: str | None = None) -> str:
     >>> rows([True] * 9, most=3, word="column")
     'columns 0, 1, 2, ... (9 in all)'
     """
-    counted, first, lines = _COUNTING.get() if word is None else (word, 0, None)
+    counted, first, lines = _COUNTING.get()
+    if word is not None:
+        counted, first, lines = word, 0, None
     mask = np.asarray(where)
     index = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
     numbers = [int(i) + first for i in index[:most]]
-    shown = ", ".join(map(str, numbers if lines is None else lines(numbers)))
+    if lines is not None:
+        numbers = lines(numbers)
+    shown = ", ".join(map(str, numbers))
     if len(index) == 1:
         return f"{counted} {shown}"
-    return f"{counted}s {shown}" + (f", ... ({len(index)} in all)" if len(index) > most else "")
+    if len(index) > most:
+        return f"{counted}s {shown}, ... ({len(index)} in all)"
+    return f"{counted}s {shown}"
 
 
 def lookup(name: str, registry: Mapping[str, T], what: str) -> T:
@@ -363,7 +371,9 @@ def as_float(values: ArrayLike, name: str) -> Float:
     if array.dtype == np.float64:
         return array
     if array.dtype.kind in "SU":
-        shown = f" such as {reprlib.repr(array.flat[0].item())}" if array.size else ""
+        shown = ""
+        if array.size:
+            shown = f" such as {reprlib.repr(array.flat[0].item())}"
         raise InputError(f"{name} must be numbers, got text{shown}")
     if array.dtype.kind in "mM":
         raise InputError(f"{name} must be numbers, got dates or times ({array.dtype})")
@@ -631,21 +641,23 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     if raw.max() > MOST_VOTES:
         raise InputError(f"{name} must not exceed {MOST_VOTES:,} on a case, got {raw.max():g}")
     counts = raw.astype(np.int64)
-    m = None if n_raters is None else _panel_sizes(n_raters, len(counts))
+    if n_raters is None:
+        if counts.ndim == 2:
+            return counts
+        raise InputError(
+            f"{name} given as one count per case needs n_raters "
+            "(or give an (n, classes) array of counts)"
+        )
+    m = _panel_sizes(n_raters, len(counts))
     if counts.ndim == 2:
         total = counts.sum(axis=1)
-        off = total != (total if m is None else m)
-        if m is not None and off.any():
+        off = total != m
+        if off.any():
             raise InputError(
                 f"{name} per class must add up to n_raters, got {total[off][0]} against {m[off][0]} "
                 f"at {rows(off)}"
             )
         return counts
-    if m is None:
-        raise InputError(
-            f"{name} given as one count per case needs n_raters "
-            "(or give an (n, classes) array of counts)"
-        )
     over = counts > m
     if over.any():
         raise InputError(

@@ -28,7 +28,9 @@ def how_far() -> str:
     >>> how_far()
     'training: 25.0%'
     """
-    return _current[0].state() if _current else ""
+    if not _current:
+        return ""
+    return _current[0].state()
 
 
 class Progress:
@@ -78,7 +80,9 @@ class Progress:
         self.started = time.monotonic()
         self._before = done
         self._show = show
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = sys.stderr
+        if stream is not None:
+            self._stream = stream
         self._terminal = show and self._stream.isatty()
         self._every, self._after = every, after
         self._last = self.started
@@ -96,19 +100,23 @@ class Progress:
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
+            ProgressColumn,
             TaskProgressColumn,
             TextColumn,
             TimeRemainingColumn,
         )
         from rich.progress import Progress as Bar
 
-        title = [TextColumn(self.title)] if self.title else []
-        speed = TextColumn(f"{{task.fields[speed]:,.0f}} {self.unit}/s")
-        counted = [MofNCompleteColumn(), speed] if self.unit else [TaskProgressColumn()]
+        columns: list[ProgressColumn] = [BarColumn()]
+        if self.title:
+            columns.insert(0, TextColumn(self.title))
+        if self.unit:
+            speed = TextColumn(f"{{task.fields[speed]:,.0f}} {self.unit}/s")
+            columns += [MofNCompleteColumn(), speed]
+        else:
+            columns.append(TaskProgressColumn())
         self._bar = Bar(
-            *title,
-            BarColumn(),
-            *counted,
+            *columns,
             TimeRemainingColumn(),
             console=Console(file=self._stream),
             transient=not self.unit,
@@ -149,15 +157,19 @@ class Progress:
 
     def _line(self) -> str:
         left = timedelta(seconds=max(0, round((self.total - self.done) / max(self.speed, 1e-6))))
-        speed = f", {self.speed:,.0f} {self.unit}/s" if self.unit else ""
+        speed = ""
+        if self.unit:
+            speed = f", {self.speed:,.0f} {self.unit}/s"
         return f"{self.state()}{speed}, {left} left"
 
     def state(self) -> str:
         """Say what is done so far."""
-        title, share = f"{self.title}: " if self.title else "", f"{self.done / self.total:.1%}"
-        if not self.unit:
-            return f"{title}{share}"
-        return f"{title}{self.done:,} of {self.total:,} {self.unit} ({share})"
+        text = f"{self.done / self.total:.1%}"
+        if self.unit:
+            text = f"{self.done:,} of {self.total:,} {self.unit} ({text})"
+        if self.title:
+            text = f"{self.title}: {text}"
+        return text
 
     def restart(self) -> None:
         """Begin again at zero."""

@@ -8,15 +8,15 @@ the embeddings; `synthesize` computes the interpolated embeddings too.
 
 from __future__ import annotations
 
+import reprlib
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 
 from scalecal.checks import (
     Float,
@@ -130,18 +130,16 @@ def select_anchors(
     chosen: dict[int, Int] = {}
     for c in range(n_classes):
         of_class = labels == c
+        allowed = of_class
         if anchors == "prediction":
-            candidates = np.arange(len(labels))
-        else:
-            candidates = np.flatnonzero(
-                of_class & (predicted == c) if anchors == "confident" else of_class
-            )
+            allowed = np.ones(len(labels), dtype=bool)
+        elif anchors == "confident":
+            allowed = of_class & (predicted == c)
+        candidates = np.flatnonzero(allowed)
         if len(candidates) == 0:
-            hint = (
-                "The first probe may have learnt nothing: check it, or use anchors='class'."
-                if of_class.any()
-                else f"There are no cases of class {c}: check the labels or the split."
-            )
+            hint = f"There are no cases of class {c}: check the labels or the split."
+            if of_class.any():
+                hint = "The first probe may have learnt nothing: check it, or use anchors='class'."
             raise InputError(f"no anchor for class {c} with anchors={anchors!r}. {hint}")
         count = _share_or_count(n_anchors, int(of_class.sum()), "n_anchors", most=1.0)
         # A share means as many of them as there are; only a count can be missed.
@@ -239,45 +237,6 @@ class SynthesisPlan(Mixtures):
         return replace(self, targets=targets)
 
 
-def _class_pairs(y: ArrayLike, z: Float, n_partners: int | None) -> list[tuple[int, int]]:
-    """Return the pairs (higher class, lower class) to interpolate between, in order."""
-    n_classes = 2 if z.ndim == 1 else z.shape[1]
-    every = [(b, a) for a, b in combinations(range(n_classes), 2)]
-    if n_partners is not None:
-        check_positive_int(n_partners, "n_partners")
-    if n_partners is None or n_classes == 2:
-        return every
-    # How often a is taken for b or b for a, by the probability the probe gives to the wrong one.
-    onehot = np.eye(n_classes)[check_labels(y, n_classes)]
-    confusion = onehot.T @ softmax(z, axis=1)
-    confusion = confusion + confusion.T
-    np.fill_diagonal(confusion, -np.inf)
-    nearest = np.argsort(-confusion, axis=1, kind="stable")[:, : min(n_partners, n_classes - 1)]
-    kept = {(max(a, int(b)), min(a, int(b))) for a in range(n_classes) for b in nearest[a]}
-    return [pair for pair in every if pair in kept]
-
-
-def _levels(
-    levels: Sequence[float] | BetaLevels | None, n_raters: int
-) -> tuple[Float | None, Int | None, int]:
-    """Return the fixed levels with their votes (None, None where drawn) and how many there are."""
-    if levels is None:
-        # k / N with n = N - k votes: whole numbers, so no rounding of (1 - alpha) N can go wrong.
-        k = np.arange(1, n_raters)
-        return k / n_raters, n_raters - k, n_raters - 1
-    if isinstance(levels, BetaLevels):
-        return None, None, n_raters - 1
-    values = np.sort(check_finite(np.atleast_1d(as_float(levels, "levels")), "levels"))
-    if values.ndim != 1 or len(values) == 0 or values[0] < 0.0 or values[-1] > 1.0:
-        raise InputError(f"levels must be a list of numbers in [0, 1], got {levels!r}")
-    return values, _votes(values, n_raters), len(values)
-
-
-def _votes(alpha: Float, n_raters: int) -> Int:
-    """Return round((1 - alpha) N), halves to even, safe from the last bits of alpha."""
-    return np.rint(np.round((1.0 - alpha) * n_raters, 9)).astype(np.int64)
-
-
 def plan(
     y: ArrayLike,
     logits: ArrayLike,
@@ -287,8 +246,7 @@ def plan(
     smoothing: str | Smoothing = "piecewise",
     anchors: Literal["confident", "class", "prediction", "random"] = "confident",
     n_synthetic: int | float | None = None,
-    levels: Sequence[float] | BetaLevels | None = None,
-    n_partners: int | None = None,
+    levels: BetaLevels | None = None,
     weight: float = 1.0,
     mass: float | None = None,
     seed: Seed = 0,
@@ -320,11 +278,8 @@ def plan(
     n_synthetic : int, float or None
         None takes every pair at every level, as published. A count, or a share of the training set,
         samples that many combinations without replacement (the wide variant).
-    levels : list of float, BetaLevels or None
-        Interpolation levels instead of k / N. `BetaLevels` draws N - 1 levels for every pair.
-    n_partners : int or None
-        With more than two classes: only the pairs of each class with the classes it is most confused
-        with, this many. None: all pairs.
+    levels : BetaLevels or None
+        Draw N - 1 levels for every pair instead of k / N.
     weight : float
         Weight of each synthetic case.
     mass : float or None
@@ -346,13 +301,17 @@ def plan(
     """
     n_raters = check_count(n_raters, "n_raters", "readers", least=2)
     weight = check_above(weight, "weight")
-    mass = None if mass is None else check_above(mass, "mass")
+    if mass is not None:
+        mass = check_above(mass, "mass")
+    if not isinstance(levels, BetaLevels | None):
+        raise InputError(f"levels must be BetaLevels or None, got {reprlib.repr(levels)}")
     rng = as_rng(seed)
     z = check_logits(logits)
     n = len(z)
     chosen = select_anchors(y, z, n_anchors=n_anchors, anchors=anchors, seed=rng)
-    pairs = np.array(_class_pairs(y, z, n_partners), dtype=np.int64)
-    fixed, votes, n_levels = _levels(levels, n_raters)
+    # (higher class, lower class)
+    pairs = np.array([(b, a) for a, b in combinations(range(len(chosen)), 2)], dtype=np.int64)
+    n_levels = n_raters - 1
 
     # Combinations are numbered pair by pair, and only those kept are ever written out: wide
     # variants have billions.
@@ -369,11 +328,12 @@ def plan(
     flat = np.concatenate([chosen[c] for c in range(len(chosen))])
     start = np.cumsum(sizes) - sizes
     first, second = flat[start[pair[:, 0]] + i], flat[start[pair[:, 1]] + j]
-    if fixed is None or votes is None:
-        alpha = _draw_levels(levels, number // n_levels, rng)
-        counts = _votes(alpha, n_raters)
+    if levels is None:
+        # Of whole numbers, so that no rounding of (1 - alpha) N can go wrong.
+        alpha, counts = (level + 1) / n_raters, n_levels - level
     else:
-        alpha, counts = fixed[level], votes[level]
+        alpha = _draw_levels(levels, number // n_levels, rng)
+        counts = np.rint((1.0 - alpha) * n_raters).astype(np.int64)
     share = _shares(smoothing, alpha, counts, n_raters)
     if len(chosen) == 2:
         targets = share
@@ -381,8 +341,9 @@ def plan(
         targets = np.zeros((len(number), len(chosen)))
         row = np.arange(len(number))
         targets[row, pair[:, 0]], targets[row, pair[:, 1]] = share, 1.0 - share
-    each = weight if mass is None else mass * n / len(number)
-    return SynthesisPlan(first, second, alpha, targets, each, anchors=chosen, pair=pair)
+    if mass is not None:
+        weight = mass * n / len(number)
+    return SynthesisPlan(first, second, alpha, targets, weight, anchors=chosen, pair=pair)
 
 
 def _combinations(
@@ -409,7 +370,7 @@ def _combinations(
     return np.sort(rng.choice(total, count, replace=False, shuffle=False))
 
 
-def _draw_levels(levels: Any, group: Int, rng: np.random.Generator) -> Float:
+def _draw_levels(levels: BetaLevels, group: Int, rng: np.random.Generator) -> Float:
     """Draw one level per case, ascending within each pair of anchors."""
     alpha = rng.beta(levels.a, levels.b, len(group))
     return alpha[np.lexsort((alpha, group))]

@@ -354,8 +354,7 @@ def simulate(
     )
     groups = _draw_groups(n, n_groups, rng)
     X = _draw_features(groups, dim, rng)
-    vote_probability, votes = _draw_votes(model, model.scores(X), rng)
-    counts = votes if votes.ndim == 2 else np.column_stack([model.n_raters - votes, votes])
+    vote_probability, counts = _draw_votes(model, model.scores(X), rng)
     cases = Cases(
         n=n,
         classes=tuple(str(c) for c in range(model.n_classes)),
@@ -425,7 +424,9 @@ def _make_model(
         if check_unit(value, name) == 1.0:
             raise InputError(f"{name} must be below 1, got 1")
     spread = check_above(spread, "spread")
-    n_directions = 1 if n_classes == 2 else n_classes
+    n_directions = n_classes
+    if n_classes == 2:
+        n_directions = 1
     if dim < n_directions:
         raise InputError(f"dim must be at least {n_directions} for {n_classes} classes, got {dim}")
     if n_classes > 2 and (auc is not None or prevalence is not None or readers == "unequal"):
@@ -433,15 +434,20 @@ def _make_model(
             f"auc, prevalence and unequal readers are for two classes, n_classes is {n_classes}. "
             "Set the difficulty with spread."
         )
+    directions = np.linalg.qr(rng.standard_normal((dim, n_directions)))[0]
     alike = readers == "alike"
+    slopes, biases = np.ones(n_raters), np.zeros(n_raters)
+    if not alike:
+        slopes = np.exp(0.3 * rng.standard_normal(n_raters))
+        biases = 0.7 * rng.standard_normal(n_raters)
     model = ReaderModel(
-        directions=np.linalg.qr(rng.standard_normal((dim, n_directions)))[0],
+        directions=directions,
         intercept=0.0,
         spread=float(spread),
         unexplained=float(unexplained),
         correlation=float(correlation),
-        slopes=np.ones(n_raters) if alike else np.exp(0.3 * rng.standard_normal(n_raters)),
-        biases=np.zeros(n_raters) if alike else 0.7 * rng.standard_normal(n_raters),
+        slopes=slopes,
+        biases=biases,
     )
     if n_classes > 2:
         return model
@@ -494,7 +500,7 @@ def _draw_features(groups: Int, dim: int, rng: np.random.Generator) -> Float:
 
 
 def _draw_votes(model: ReaderModel, t: Float, rng: np.random.Generator) -> tuple[Float, Int]:
-    """Vote probability per case, and the votes themselves."""
+    """Vote probability per case, and the votes themselves for each class."""
     n, m, g = len(t), model.n_raters, np.sqrt(model.correlation)
     joins = rng.random((n, m)) < g
     if model.n_classes == 2:
@@ -502,7 +508,8 @@ def _draw_votes(model: ReaderModel, t: Float, rng: np.random.Generator) -> tuple
         shares = alone.mean(axis=0)
         common = rng.random(n) < shares
         ballots = np.where(joins, common[:, None], rng.random((n, m)) < alone.T)
-        return shares, ballots.sum(axis=1).astype(np.int64)
+        positive = ballots.sum(axis=1).astype(np.int64)
+        return shares, np.column_stack([m - positive, positive])
     table = bumps(model)
     shares = model.class_shares(t, table[rng.integers(0, len(table), n)])
     edges = np.cumsum(shares, axis=1)[:, :-1]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,20 +138,6 @@ def _bars(width: float, size: float, colour: str) -> dict[str, Any]:
     return {"ls": "", **bars}
 
 
-def _strip(
-    axis: Axes, rows: list[str], floor: Sequence[float], values: Mapping[str, Sequence[float]]
-) -> None:
-    """One row per name: the floor as a grey bar, the value of every method as its mark."""
-    _rows(axis, rows)
-    axis.plot(floor, range(len(rows)), **_bars(3, 11, "#d4d4d4"))
-    lines = [
-        axis.plot(numbers, range(len(rows)), ls="", **MARKS[method].options())[0]
-        for method, numbers in values.items()
-    ]
-    legend_above(axis, lines, [method_label(method) for method in values], 2)
-    axis.set_xlim(left=0)
-
-
 def figure_audit(evidence: Evidence) -> Figure:
     """ECE of the uncalibrated probe by stratum, beside what a calibrated model would show."""
     dataset = evidence.needs_strata()
@@ -195,30 +181,29 @@ def figure_comparison(evidence: Evidence) -> Figure:
         names = evidence.encoders(dataset, "none", method)
         changes[method] = drawn.contrast(method, "none", stratum="low", encoders=names)
     order = sorted(changes, key=lambda m: changes[m].difference)
-    # Few encoders lie above the methods, many beside them.
     heights = 1.3 + 0.42 * len(encoders), 1.0 + 0.2 * len(order)
-    if len(encoders) < 4:
-        figure, axes = panels(1, (6.6, sum(heights)), rows=2, height_ratios=heights)
-    else:
-        figure, axes = panels(2, (9.6, max(heights)), width_ratios=(1.15, 1))
-    left, right = axes.ravel()
+    figure, axes = panels(1, (6.6, sum(heights)), rows=2, height_ratios=heights)
+    top, bottom = axes.ravel()
+    _rows(top, [encoder_label(e) for e in encoders])
     floor = [evidence.mean(dataset, e, "none", "ece", "low", column="floor") for e in encoders]
-    values = {
-        method: [evidence.mean(dataset, e, method, "ece", "low") for e in encoders]
-        for method in _MAIN
-        if method in known
-    }
-    _strip(left, [encoder_label(e) for e in encoders], floor, values)
-    left.set_xlabel(f"low-agreement ECE on {dataset}")
-    _rows(right, [method_label(m) for m in order])
+    top.plot(floor, range(len(encoders)), **_bars(3, 11, "#d4d4d4"))
+    main = [method for method in _MAIN if method in known]
+    lines = []
+    for method in main:
+        values = [evidence.mean(dataset, e, method, "ece", "low") for e in encoders]
+        lines += top.plot(values, range(len(encoders)), ls="", **MARKS[method].options())
+    legend_above(top, lines, [method_label(method) for method in main], 2)
+    top.set_xlim(left=0)
+    top.set_xlabel(f"low-agreement ECE on {dataset}")
+    _rows(bottom, [method_label(m) for m in order])
     for row, method in enumerate(order):
         change = changes[method]
         mark = mark_of(method)
-        right.hlines(row, change.low, change.high, color=mark.colour, lw=1.4)
-        right.plot(change.difference, row, ls="", **mark.options(6 if method in MARKS else 9))
-    right.axvline(0, color=QUIET, lw=0.8)
-    right.xaxis.set_major_locator(MaxNLocator(5))
-    right.set_xlabel("change of low-agreement ECE against no calibration")
+        bottom.hlines(row, change.low, change.high, color=mark.colour, lw=1.4)
+        bottom.plot(change.difference, row, ls="", **mark.options(6 if method in MARKS else 9))
+    bottom.axvline(0, color=QUIET, lw=0.8)
+    bottom.xaxis.set_major_locator(MaxNLocator(5))
+    bottom.set_xlabel("change of low-agreement ECE against no calibration")
     return figure
 
 
@@ -398,8 +383,8 @@ FIGURES: dict[str, Plate] = {
         figure_audit,
     ),
     "comparison": Plate(
-        "First: low-agreement ECE of the paper's methods, mean over seeds; grey bars: noise floor of the "
-        "uncalibrated probe. Second: change against no calibration averaged over encoders, with the 95 % "
+        "Above: low-agreement ECE of the paper's methods, mean over seeds; grey bars: noise floor of the "
+        "uncalibrated probe. Below: change against no calibration averaged over encoders, with the 95 % "
         "interval of a paired bootstrap over cases.",
         figure_comparison,
     ),

@@ -379,12 +379,7 @@ def _full_rows(
             yield row
 
 
-def _kinds(**columns: tuple[str, ...]) -> dict[str, str]:
-    """Column -> kind, from kind -> columns."""
-    return {name: kind.replace("_", " ") for kind, names in columns.items() for name in names}
-
-
-_POINTS = ("AUC", "accuracy", "AUC, paper", "accuracy, paper")
+_POINTS = dict.fromkeys(("AUC", "accuracy", "AUC, paper", "accuracy, paper"), "points")
 
 TABLES: dict[str, Layout] = {
     "replication": Layout(
@@ -394,11 +389,12 @@ TABLES: dict[str, Layout] = {
         "paper and Wei et al. printed for MHIST.",
         _replication,
         "no fine-tuned network here; run: scalecal finetune",
-        _kinds(
-            points=(
+        dict.fromkeys(
+            (
                 *("AUC", "ECE", "floor"),
                 *("AUC, paper", "AUC, Wei et al.", "ECE, paper", "ECE, Wei et al."),
-            )
+            ),
+            "points",
         ),
     ),
     "audit": Layout(
@@ -410,7 +406,7 @@ TABLES: dict[str, Layout] = {
         "calibration error without the floor.",
         _audit,
         "no data set here has readers' votes, so there are no agreement strata",
-        _kinds(p=("p(null)",)),
+        {"p(null)": "p"},
     ),
     "main": Layout(
         "Main comparison",
@@ -421,11 +417,13 @@ TABLES: dict[str, Layout] = {
         "methods need several readers per training case. Paper: its average over the same encoders.",
         _main,
         "no data set here has readers' votes, so there is no low-agreement stratum",
-        _kinds(
-            signed_percent=("low change", "low from", "low to", "low change, paper"),
-            points=_POINTS,
-            p=("p (seeds)", "p (cases)"),
-        ),
+        {
+            **dict.fromkeys(("low change", "low from", "low to"), "signed percent"),
+            "low change, paper": "signed percent",
+            "p (seeds)": "p",
+            "p (cases)": "p",
+            **_POINTS,
+        },
     ),
     "pairwise": Layout(
         "Real against synthetic agreement",
@@ -435,11 +433,12 @@ TABLES: dict[str, Layout] = {
         "vote NLL of all cases cannot be gamed by softening as low-agreement ECE can.",
         _pairwise,
         "needs readers' votes and the methods real-* and scale*",
-        _kinds(
-            percent=(
+        dict.fromkeys(
+            (
                 *(f"{name}{end}" for name in _RECOVERED for end in ("", " from", " to")),
                 "recovered, paper",
-            )
+            ),
+            "percent",
         ),
     ),
     "generalisation": Layout(
@@ -465,7 +464,7 @@ TABLES: dict[str, Layout] = {
             n_printed=4,
         ),
         "no data set here has readers' votes",
-        _kinds(points=_POINTS),
+        _POINTS,
     ),
     "generalisation_full": Layout(
         "Full results without several readers",
@@ -478,7 +477,7 @@ TABLES: dict[str, Layout] = {
             n_printed=2,
         ),
         "needs PatchCamelyon, BreakHis or another data set without readers' votes",
-        _kinds(points=_POINTS),
+        _POINTS,
     ),
     "anchors": Layout(
         "Anchor selection",

@@ -528,6 +528,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cls, saved: _SavedProbe, arrays: dict[str, NDArray[Any]], about: dict[str, Any]
     ) -> Self:
         params = saved.params
+        params.pop("n_partners", None)  # an option of 0.2.0, None unless a user set it
         if isinstance(params.get("levels"), dict):
             params["levels"] = BetaLevels(**params["levels"])
         if isinstance(params.get("class_weight"), list):
@@ -681,7 +682,6 @@ _SYNTHESIS = (
     "anchors",
     "n_synthetic",
     "levels",
-    "n_partners",
     "weight",
     "mass",
 )
@@ -701,7 +701,7 @@ class ScaleProbe(_Probe):
     n_raters : int or None
         Readers in the imagined panel; None takes the size of the panel given to `fit` (votes,
         n_raters or panel_size), and 7 where it is given none.
-    n_anchors, smoothing, anchors, n_synthetic, levels, n_partners, weight, mass
+    n_anchors, smoothing, anchors, n_synthetic, levels, weight, mass
         The synthetic cases, as in `scalecal.synthesis.plan`.
     warm_start : bool
         Train the final probe from the first one's weights instead of from scratch.
@@ -740,8 +740,7 @@ calibrator_, panel_, about_, n_features_in_
     smoothing: str | Smoothing = "piecewise"
     anchors: str = "confident"
     n_synthetic: int | float | None = 1.0
-    levels: Sequence[float] | BetaLevels | None = None
-    n_partners: int | None = None
+    levels: BetaLevels | None = None
     weight: float = 1.0
     mass: float | None = 0.1
     warm_start: bool = Recipe.warm_start
