@@ -10,7 +10,7 @@ from scalecal.cases import Cases, Factor
 from scalecal.io.features import Features
 from scalecal.runs.methods import METHODS
 
-EVERY = [name for name, method in METHODS.items() if not method.over_encoders]
+EVERY = list(METHODS)
 PAPER_WITHOUT_VOTES = [name for name, m in METHODS.items() if m.paper and not m.needs_votes]
 
 

@@ -11,14 +11,13 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
-from scalecal.paper.evidence import contradiction, ensemble
+from scalecal.paper.evidence import contradiction
 from scalecal.paper.reproduction import (
     SWEEP,
     Training,
     image_count,
     judge_run,
     reproduce,
-    run_notes,
     train_cell,
 )
 from scalecal.paper.sources import (
@@ -101,21 +100,7 @@ def test_every_seed_sweeps_over_anchors(tmp_path, monkeypatch):
     assert cell.seeds("scale@K=5") == [0, 1, 2, 3]
 
 
-def test_encoders_join_to_an_ensemble():
-    cells = []
-    for encoder in ("a", "b"):
-        grid = run_grid(source(encoder=encoder).open(), methods=["none"], seeds=1, dataset="d")
-        cells.append(grid.cell)
-    joined = ensemble(cells)
-    assert joined is not None
-    assert joined.encoder == "ensemble"
-    key = ("none", 0)
-    parts = [c.answers[key].p for c in cells]
-    np.testing.assert_allclose(joined.answers[key].p, parts[0])  # the same twice
-    assert ensemble(cells[:1]) is None
-
-
-def test_encoders_of_other_cases_are_not_averaged():
+def test_encoders_that_contradict_each_other_are_named():
     a, b = (made_cell({"none": sharp(1)}, n=60, encoder=e) for e in ("a", "b"))
     assert contradiction([a, b]) is None
     labels, votes = b.y.copy(), b.cases.votes.copy()
@@ -123,16 +108,11 @@ def test_encoders_of_other_cases_are_not_averaged():
     votes[7] += 1
     for changes, count in (({"y": labels}, 3), ({"votes": votes}, 1)):
         other = replace(b, cases=replace(b.cases, **changes))
-        assert ensemble([a, other]) is None
         assert f"a and b contradict each other in the labels or votes of {count} of 60" in str(
             contradiction([a, other])
         )
     renamed = replace(b, cases=replace(b.cases, classes=("SSA", "HP")))
-    assert ensemble([a, renamed]) is None
     assert "differ in their classes: HP, SSA and SSA, HP" in str(contradiction([a, renamed]))
-    joined = ensemble([replace(a, cases=replace(a.cases, votes=None)), b])
-    assert joined is not None
-    np.testing.assert_array_equal(joined.cases.votes, b.cases.votes)
 
 
 def test_a_contradiction_is_told_and_the_run_goes_on(tmp_path):
@@ -140,10 +120,9 @@ def test_a_contradiction_is_told_and_the_run_goes_on(tmp_path):
     sources = [source("mhist", "a"), source("mhist", "b", seed=1), source("other", "a")]
     outcome = run(sources, tmp_path, seeds=[0], **options)
     assert {c.name for c in outcome.evidence.cells} == {"mhist/a", "mhist/b", "other/a"}
-    assert "a and b contradict" in outcome.left_out["mhist/ensemble"]
-    told = json.loads((tmp_path / "run.json").read_text())
-    assert any(note.startswith("mhist/ensemble is left out: a and b") for note in told["notes"])
-    assert judge_run(tmp_path, progress=quiet).left_out == outcome.left_out
+    told = json.loads((tmp_path / "run.json").read_text())["notes"]
+    assert any(note.startswith("mhist: a and b contradict each other") for note in told)
+    assert judge_run(tmp_path, progress=quiet).notes == outcome.notes
 
 
 def test_simulated_encoders_see_the_same_cases():
@@ -172,8 +151,6 @@ def test_what_did_not_converge_is_told_of_all_seeds(tmp_path, monkeypatch):
     assert outcome.notes[1] == f"{both}panel-votes is left out: of a reason."
     assert json.loads((tmp_path / "run.json").read_text())["notes"] == outcome.notes
     assert judge_run(tmp_path, progress=quiet).notes == outcome.notes
-    named = {"notes": ["ensemble is left out: it needs several encoders."]}
-    assert run_notes([made_cell({"none": sharp(1)}, n=20, meta=named)]) == []
 
 
 def test_joined_seeds_keep_every_case_once():
@@ -378,11 +355,11 @@ def test_what_is_judged_after_a_kill_is_what_was_judged_before(tmp_path):
     assert rebuilt.claims == whole.claims
 
 
-def test_a_fine_tuned_network_leaves_the_ensemble_of_encoders_alone(tmp_path):
+def test_a_fine_tuned_network_joins_the_evidence(tmp_path):
     options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     sources = [source("mhist", "a"), source("mhist", "b", seed=0)]
     network = train(source("mhist", "resnet18"), tmp_path / "ft", seeds=[0], **options)
     renamed = {("resnet-hard", 0): network.answers["none", 0]}
     write_cell(tmp_path / "net", replace(network, answers=renamed))
     outcome = run(sources, tmp_path / "r", seeds=[0], also=[tmp_path / "net"], **options)
-    assert {c.encoder for c in outcome.evidence.cells} == {"a", "b", "resnet18", "ensemble"}
+    assert {c.encoder for c in outcome.evidence.cells} == {"a", "b", "resnet18"}

@@ -96,7 +96,6 @@ def test_processes_are_used_where_they_pay_and_have_room(monkeypatch):
     sources = [Source("simulated", name, "simulated", partial(small)) for name in ("a", "b")]
     few, many = (dict.fromkeys(sources, seeds) for seeds in (3, 30))
     monkeypatch.setattr(reproduction, "cores", lambda: 16)
-    monkeypatch.setattr(reproduction, "_rate", lambda: 1e11)  # whatever else this machine does
     assert worth_spreading(few) == 1, "over in a moment"
     monkeypatch.setattr(reproduction, "estimate_seconds", lambda *_: 100.0)
     assert worth_spreading(few) == 6, "no more than there are tasks"

@@ -41,7 +41,6 @@ PROMISED = [
     "focal",
     "scale-shuffled",
     "scale-auto",
-    "ensemble",
 ]
 
 
@@ -141,9 +140,7 @@ def test_scale_default_is_the_estimator(data):
 
 def test_methods_that_need_votes_are_left_out_with_a_reason(data):
     run, out = applicable(None, data.with_cases(votes=None))
-    assert {"real-piecewise", "vote-fraction", "panel-published", "panel-votes", "ensemble"} <= set(
-        out
-    )
+    assert {"real-piecewise", "vote-fraction", "panel-published", "panel-votes"} <= set(out)
     assert not {"scale", "scale-default", "temperature"} & set(out)
     assert "none" in run
     assert out["panel-published"].startswith("it needs to know how many readers, two or more,")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit, logit
 
-from scalecal.cases import Answers, Predictions
+from scalecal.cases import Predictions
 from scalecal.checks import Float
 from scalecal.engines import Engine
 from scalecal.paper.premise import Embeddings
@@ -20,9 +19,6 @@ from scalecal.runs.scores import Resampled, score_cells
 
 if TYPE_CHECKING:
     import pandas as pd
-
-ENSEMBLE = "ensemble"
-"""Name of the encoder that stands for all of them together; it is left out of averages over encoders."""
 
 _PRIMARY = ("mhist", "lidc")
 _KEYS = ("dataset", "encoder", "method", "stratum", "metric")
@@ -66,13 +62,11 @@ class Evidence:
         return list(dict.fromkeys(cell.dataset for cell in self.cells))
 
     def of_dataset(self, dataset: str, *methods: str) -> list[Predictions]:
-        """Cells of a data set that hold all these methods, without the ensemble."""
+        """Cells of a data set that hold all these methods."""
         return [
             cell
             for cell in self.cells
-            if cell.dataset == dataset
-            and cell.encoder != ENSEMBLE
-            and set(methods) <= set(cell.methods)
+            if cell.dataset == dataset and set(methods) <= set(cell.methods)
         ]
 
     def encoders(self, dataset: str, *methods: str) -> list[str]:
@@ -185,28 +179,3 @@ def contradiction(cells: Sequence[Predictions]) -> str | None:
                 f"{len(left):,} cases of the same id"
             )
     return None
-
-
-def ensemble(cells: Sequence[Predictions]) -> Predictions | None:
-    """Join the encoders of one data set: mean logit per method and case; None for one encoder.
-
-    Two classes; cases must be the same for all encoders: ids, labels and votes.
-    """
-    if len(cells) < 2 or any(len(c.cases.classes) != 2 for c in cells):
-        return None
-    # Votes may be known to some encoders' files only: they are of the same cases.
-    first = next((c for c in cells if c.cases.votes is not None), cells[0])
-    names = first.cases.names
-    if any(not np.array_equal(c.cases.names, names) for c in cells) or contradiction(cells):
-        return None
-    joined: dict[tuple[str, int], Answers] = {}
-    for key in first.answers:
-        if key[0] in first.variants or any(key not in c.answers for c in cells):
-            continue
-        parts = [c.answers[key] for c in cells]
-        index = first.answers[key].index
-        if any(not np.array_equal(part.index, index) for part in parts):
-            continue
-        logits = [logit(np.clip(part.p, 1e-9, 1 - 1e-9)) for part in parts]
-        joined[key] = Answers(np.asarray(expit(np.mean(logits, axis=0))), rows=index)
-    return replace(first, encoder=ENSEMBLE, answers=joined, meta={}) if joined else None

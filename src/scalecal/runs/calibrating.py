@@ -70,8 +70,6 @@ class Readers:
 def why_not(method: Method, cases: Cases, readers: Readers) -> str:
     """Why a method cannot be run on these cases; "" where it can."""
     panel = readers.usual(cases)
-    if method.over_encoders:
-        return "it needs several encoders"
     if method.needs_votes and cases.votes is None:
         return "it needs readers' votes"
     if method.needs_panel and (panel is None or panel < 2):

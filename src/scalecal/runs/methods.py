@@ -51,8 +51,6 @@ class Method:
         Preset of the training, see `scalecal.probes.PRESETS`.
     needs_panel
         Whether the number of readers behind each label must be known.
-    over_encoders
-        Whether it joins the predictions of several encoders, so that it needs more than one.
     control
         Whether it is a negative control: shown, never recommended.
     paper
@@ -70,7 +68,6 @@ class Method:
     candidates: tuple[Recipe, ...] = ()
     preset: str = "paper"
     needs_panel: bool = False
-    over_encoders: bool = False
     control: bool = False
     paper: bool = False
     variant_of: str = ""
@@ -285,11 +282,6 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             calibrator=ScaleProbe().calibrator(),
             readers="published",
             preset="default",
-        ),
-        "ensemble": Method(
-            label="Ensemble over encoders",
-            about="Mean of the uncalibrated probes' logits over all encoders.",
-            over_encoders=True,
         ),
     }
 )
