@@ -188,28 +188,39 @@ def need_array(file: Any, key: str, path: Path) -> Any:
     with reading(path, "an HDF5 file", advice=_SAVE_AGAIN, checked=True):
         array = file
         for part in filter(None, key.split("/")):
-            # Asked of the link itself: `in` and `get` would follow it.
-            links = array.id.links if isinstance(array, h5py.Group) else None
-            if links is None or not links.exists(part.encode()):
-                array = None
-                break
-            link = links.get_info(part.encode())
-            if link.type != h5py.h5l.TYPE_HARD:
-                raise InputError(
-                    f"{what} is a link, which is not followed: store the array itself in the file"
-                )
-            if _is_virtual(path, link.u, file.file.userblock_size):
-                raise InputError(f"{what} {_ELSEWHERE}")
-            array = array[part]
+            array = _open_own(array, part.encode(), path)
         if not isinstance(array, h5py.Dataset):
             there = ", ".join(map(str, list(file)[:20]))
             raise InputError(f"{path} has no array {key!r}. It has: {there or 'nothing'}")
-        # Before its shape is asked for, which may open the files of a virtual array.
-        if array.is_virtual or array.external:
-            raise InputError(f"{what} {_ELSEWHERE}")
         check_dtype(array.dtype, what, "biuf")
         _check_written(array, what)
     return array
+
+
+def _open_own(group: Any, name: bytes, path: Path) -> Any:
+    """Return what a group of an HDF5 file holds by a name; None where there is nothing.
+
+    Refuses links, and arrays of which a part lies in other files.
+    """
+    import h5py
+
+    # Asked of the link itself: `in` and `get` would follow it.
+    if not isinstance(group, h5py.Group) or not group.id.links.exists(name):
+        return None
+    whole = f"{group.name}/{name.decode(errors='replace')}".lstrip("/")
+    what = f"{path}: {whole!r}"
+    link = group.id.links.get_info(name)
+    if link.type != h5py.h5l.TYPE_HARD:
+        raise InputError(
+            f"{what} is a link, which is not followed: store the data itself in the file"
+        )
+    if _is_virtual(path, link.u, group.file.userblock_size):
+        raise InputError(f"{what} {_ELSEWHERE}")
+    found = group[name]
+    # Before its shape is asked for, which may open the files of a virtual array.
+    if isinstance(found, h5py.Dataset) and (found.is_virtual or found.external):
+        raise InputError(f"{what} {_ELSEWHERE}")
+    return found
 
 
 _ELSEWHERE = "lies in other files, which are not opened: store the array itself in the file"
@@ -284,25 +295,17 @@ def check_own(file: Any, keys: Sequence[str], path: Path) -> None:
 
     def walk(group: Any, names: Sequence[bytes]) -> None:
         for name in names:
-            what = f"{path}: {(group.name or '').rstrip('/')}/{name.decode(errors='replace')}"
-            if not group.id.links.exists(name):
-                continue
-            if group.id.links.get_info(name).type != h5py.h5l.TYPE_HARD:
-                raise InputError(f"{what} is a link, which is not followed: store the data itself")
-            found = group[name]
-            if found.id in seen:
+            found = _open_own(group, name, path)
+            if found is None or found.id in seen:
                 continue
             seen.add(found.id)
             if isinstance(found, h5py.Group):
                 below: list[bytes] = []
                 found.id.links.iterate(below.append)
                 walk(found, below)
-            elif isinstance(found, h5py.Dataset) and (found.is_virtual or found.external):
-                raise InputError(f"{what} lies in other files, which are not opened")
-            elif not isinstance(found, h5py.Dataset) or found.shape is None:  # AnnData's None
-                continue
-            elif found.dtype.kind in "biuf":
-                _check_written(found, what)
+            # Without a shape it is AnnData's None.
+            elif isinstance(found, h5py.Dataset) and found.shape and found.dtype.kind in "biuf":
+                _check_written(found, f"{path}: {found.name}")
 
     with reading(path, "an HDF5 file", advice=_SAVE_AGAIN, checked=True):
         check_heaps(path)

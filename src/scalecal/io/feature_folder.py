@@ -92,17 +92,10 @@ class Shard(msgspec.Struct):
     sha256: str
 
 
-class TableFile(msgspec.Struct):
-    """A finished folder's entry of its table."""
+class TextFile(msgspec.Struct):
+    """A finished folder's entry of its table, or of its list of skipped images."""
 
-    file: Literal["table.parquet"]
-    sha256: str
-
-
-class SkippedFile(msgspec.Struct):
-    """A finished folder's entry of its list of skipped images."""
-
-    file: Literal["skipped.csv"]
+    file: Literal["table.parquet", "skipped.csv"]
     sha256: str
 
 
@@ -111,8 +104,8 @@ class Finished(Begun, kw_only=True):
 
     n: Positive
     n_skipped: Count
-    table: TableFile
-    skipped: SkippedFile | None
+    table: TextFile
+    skipped: TextFile | None
     shards: list[Shard]
 
     def __post_init__(self) -> None:
@@ -194,11 +187,6 @@ class ShardedArray:
         """Always 2."""
         return 2
 
-    @property
-    def size(self) -> int:
-        """Number of entries."""
-        return self.shape[0] * self.shape[1]
-
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -216,29 +204,23 @@ class ShardedArray:
         """Close the memory maps: what was read no longer counts as this process's memory."""
         self._maps.clear()
 
-    def _start(self, k: int) -> int:
-        return int(self._ends[k - 1]) if k else 0
+    @cached_property
+    def _numbers(self) -> NDArray[np.int64]:
+        return np.arange(self.shape[0])
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
-        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-        if rows is None or rows is Ellipsis:
+        rows, columns = key, slice(None)
+        if isinstance(key, tuple):
+            rows, columns = key
+        if isinstance(rows, slice) and rows.step in (None, 1):
+            start, stop, _ = rows.indices(self.shape[0])
+            return self._span(start, stop)[:, columns]
+        # Of the row numbers numpy takes and refuses what it would of the rows.
+        index = self._numbers[rows]
+        if index.ndim > 1:
             raise IndexError("index the rows with a number, a slice, a list of rows or a mask")
-        if isinstance(rows, int | np.integer):
-            row = range(self.shape[0])[rows]
-            return np.asarray(self._span(row, row + 1)[0, columns])
-        if isinstance(rows, slice):
-            start, stop, step = rows.indices(self.shape[0])
-            if step == 1:
-                return self._span(start, stop)[:, columns]
-            index = np.arange(start, stop, step)
-        else:
-            index = np.asarray(rows)
-            if index.dtype == bool:
-                if index.shape != (self.shape[0],):
-                    raise IndexError(f"a mask needs {self.shape[0]} entries, got {index.shape}")
-                index = np.flatnonzero(index)
-            elif index.size == 0:
-                index = index.astype(np.int64)
+        if index.ndim == 0:
+            return np.asarray(self._span(index, index + 1)[0, columns])
         return self._gather(index)[:, columns]
 
     def _span(self, start: int, stop: int) -> NDArray[Any]:
@@ -266,21 +248,16 @@ class ShardedArray:
                 handle.seek((rows.start - self._counts[k]) * row, os.SEEK_END)
                 handle.readinto(out[filled].reshape(-1).view(np.uint8).data)
 
-    def _gather(self, index: NDArray[Any]) -> NDArray[Any]:
-        if index.ndim != 1 or index.dtype.kind not in "iu":
-            raise IndexError(f"rows must be a 1-d list of whole numbers, got {index.dtype}")
-        wanted = np.where(index < 0, index + self.shape[0], index).astype(np.int64)
-        if wanted.size and (wanted.min() < 0 or wanted.max() >= self.shape[0]):
-            raise IndexError(f"rows must lie in 0 .. {self.shape[0] - 1}")
+    def _gather(self, wanted: NDArray[np.int64]) -> NDArray[Any]:
         # In the order of the file each shard is touched once, front to back.
         order = np.argsort(wanted, kind="stable")
         sorted_rows = wanted[order]
-        edges = np.concatenate([[0], self._ends])
+        edges = [0, *self._ends.tolist()]
         borders: list[int] = np.searchsorted(sorted_rows, edges).tolist()
         out = np.empty((len(wanted), self.shape[1]), dtype=self.dtype)
         for k, (a, b) in enumerate(itertools.pairwise(borders)):
             if a < b:
-                out[order[a:b]] = self.shard(k)[sorted_rows[a:b] - self._start(k)]
+                out[order[a:b]] = self.shard(k)[sorted_rows[a:b] - edges[k]]
         return out
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
@@ -288,9 +265,6 @@ class ShardedArray:
             raise ValueError("the rows lie in several files: reading them as one array copies")
         whole = self._span(0, self.shape[0])
         return whole if dtype is None else whole.astype(dtype, copy=False)
-
-    def __iter__(self) -> Iterator[NDArray[Any]]:
-        return (row for k in range(len(self._files)) for row in self.shard(k))
 
 
 @dataclass(frozen=True, repr=False)
