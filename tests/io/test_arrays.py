@@ -207,10 +207,10 @@ COORDS = np.arange(2 * N).reshape(N, 2)
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (external_link, "'features' is a link, which is not followed"),
+        (external_link, "/features is a link, which is not followed"),
         (external_storage, "lies in other files, which are not opened"),
         (virtual, "lies in other files, which are not opened"),
-        (soft_loop, "'features' is a link, which is not followed"),
+        (soft_loop, "/features is a link, which is not followed"),
         (far_too_many_rows, r"only 1 of its 15,625,000 chunks were written"),
         (never_written, r"only 0 of its 3,072,000,000,000 bytes were written"),
         (features_of(X, np.zeros((N, 3), dtype=int)), r"coords must be \(12, 2\).*got \(12, 3\)"),

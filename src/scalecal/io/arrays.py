@@ -207,8 +207,7 @@ def _open_own(group: Any, name: bytes, path: Path) -> Any:
     # Asked of the link itself: `in` and `get` would follow it.
     if not isinstance(group, h5py.Group) or not group.id.links.exists(name):
         return None
-    whole = f"{group.name}/{name.decode(errors='replace')}".lstrip("/")
-    what = f"{path}: {whole!r}"
+    what = f"{path}: {(group.name or '').rstrip('/')}/{name.decode(errors='replace')}"
     link = group.id.links.get_info(name)
     if link.type != h5py.h5l.TYPE_HARD:
         raise InputError(
