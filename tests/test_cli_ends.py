@@ -12,7 +12,7 @@ import pytest
 
 from scalecal import progress
 from scalecal.cli.app import main, unexpected
-from scalecal.io import case_tables
+from scalecal.io import read_predictions
 from scalecal.limits import LIMITS, VARIABLE, check_limit, limit
 
 
@@ -146,7 +146,7 @@ def test_a_limit_is_raised_by_the_option_and_only_for_that_command(run, table, m
     seen = []
     monkeypatch.setattr(
         "scalecal.io.read_predictions",
-        lambda *a, **k: seen.append(limit("bins")) or case_tables.read_predictions(*a, **k),
+        lambda *a, **k: seen.append(limit("bins")) or read_predictions(*a, **k),
     )
     before = os.environ.get(VARIABLE)
     assert run("audit", table, "--limit", "bins=1e9", "--resamples", "20")[0] == 0

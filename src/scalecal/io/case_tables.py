@@ -6,25 +6,21 @@ which notes are taken. They hold for predictions and features, whole files and p
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scalecal.cases import Cases, Predictions, Rows, leakage_note, left_out_note
+from scalecal.cases import Answers, Cases
 from scalecal.checks import (
     ROUNDING,
     SUM_TOLERANCE,
     Float,
     InputError,
     Int,
-    ScalecalWarning,
     as_rng,
     check_choice,
     check_counts,
@@ -36,14 +32,9 @@ from scalecal.io.input_columns import as_option, could_be, fields_of, roles_of
 from scalecal.io.named_columns import (
     NamedColumns,
     as_ids,
-    check_headers,
-    iterate_columns,
-    join,
     open_columns,
     some,
 )
-from scalecal.io.store import file_hash
-from scalecal.io.tables import column_names
 from scalecal.limits import check_count, check_limit
 from scalecal.votes import TIES, Ties, from_long, majority, tied_error
 
@@ -63,216 +54,22 @@ TIES_DONE = {
 }
 
 
-def read_predictions(
-    path: str | Path,
-    *,
-    votes: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
-    positive: str | None = None,
-    n_raters: int | None = None,
-    ties: Ties = "error",
-    seed: int = 0,
-    split: str | None = None,
-    group_regex: str | None = None,
-    allow_leakage: bool = False,
-    keep_unlabelled: bool = False,
-    classes: Sequence[str] | None = None,
-) -> Predictions:
-    """Read predictions and, where they are, labels, votes, groups and strata.
+class AnswerReader:
+    """Turns tables, or pieces of one, into `Answers`; `notes` say what was done."""
 
-    Columns `p_<class>` whose rows sum to 1 within 0.01, as rounded numbers do, are divided by their
-    sum. Cases without a label are left out, unless they are asked for. Notes say so.
-
-    Parameters
-    ----------
-    path
-        CSV, TSV, Parquet, Excel or JSON Lines with `id`, `p` (or `p_<class>` for each class), `label`
-        and / or `votes` + `n_raters` (or `votes_<class>`), and optionally `p_reader` (or
-        `p_reader_<class>`), `rho` (one number for all cases), `p_split` (predicted difficulty: the
-        probability that the readers split), `group`, `stratum` and `split`.
-    votes
-        A second file with the votes, joined by `id`: rows `id, rater, label`, or columns as above.
-    columns
-        Names of columns that are not the usual ones: role -> name, e.g. ``{"p": "score"}``.
-    positive
-        The class that `p` is the probability of, where the classes are not 0 and 1.
-    n_raters
-        Number of readers of every case, where no column has it.
-    ties
-        What a tied vote means where the label is the readers' majority (`scalecal.votes.majority`);
-        with "drop" tied cases are left out.
-    seed
-        For ``ties="random"``.
-    split
-        Keep only the cases that the column `split` marks so, such as ``"test"``. By default all are
-        kept, and a note counts those marked ``"train"``.
-    group_regex
-        Take groups from the ids by this regular expression (`scalecal.cases.Cases.grouped_by`).
-    allow_leakage
-        Do not warn of groups with cases in both train and test.
-    keep_unlabelled
-        Keep cases without a label (``y`` is -1), and take `n_raters` for the readers behind the labels
-        where there are no votes.
-    classes
-        The classes in order, where they are known beforehand, such as a fitted calibrator's. With
-        `keep_unlabelled` a file then needs no label at all.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "p.csv")
-    ...     _ = path.write_text("id,p,votes,n_raters\\na,0.2,1,7\\nb,0.9,6,7\\n")
-    ...     predictions = read_predictions(path)
-    >>> predictions.p.tolist(), predictions.cases.y.tolist(), predictions.cases.votes.tolist()
-    ([0.2, 0.9], [0, 1], [[6, 1], [1, 6]])
-    """
-    file = PredictionFile(
-        path,
-        votes=votes,
-        columns=columns,
-        positive=positive,
-        n_raters=n_raters,
-        ties=ties,
-        seed=seed,
-        keep_unlabelled=keep_unlabelled,
-        classes=classes,
-    )
-    return file.read(split, group_regex=group_regex, allow_leakage=allow_leakage)
-
-
-class PredictionFile:
-    """A file of predictions, to be read whole or in pieces; arguments as `read_predictions`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "p.csv")
-    ...     _ = path.write_text("p,label\\n0.2,0\\n0.9,\\n")
-    ...     file = PredictionFile(path)
-    ...     [len(piece) for piece in file.pieces()], file.notes
-    ([1], ('1 of 2 cases without a label were left out.',))
-    """
-
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        votes: str | Path | None = None,
-        columns: Mapping[str, str] | None = None,
-        positive: str | None = None,
-        n_raters: int | None = None,
-        ties: Ties = "error",
-        seed: int = 0,
-        keep_unlabelled: bool = False,
-        classes: Sequence[str] | None = None,
-    ) -> None:
-        self.path = Path(path)
-        self._keep_unlabelled = keep_unlabelled
-        self._classes = None if classes is None else tuple(classes)
-        self._columns = columns
-        self._files = [self.path] if votes is None else [self.path, Path(votes)]
-        roles = roles_of("predictions") if votes is None else (*roles_of("predictions"), "rater")
-        check_headers(columns, roles, {file.name: column_names(file) for file in self._files})
-        self._positive = positive
-        self._n_raters = n_raters
-        self._votes: NamedColumns | None = None
-        if votes is not None:
-            self._votes = open_votes(votes, columns=columns, n_raters=n_raters)
-            n_raters = None
-        self._cases = CaseReader(n_raters=n_raters, ties=ties, seed=seed)
+    def __init__(self) -> None:
+        self._n = 0
         self._rounded: Counter[str] = Counter()
         self._furthest = 0.0
         self._rho: float | None = None
 
-    def read(
-        self,
-        split: str | None = None,
-        *,
-        group_regex: str | None = None,
-        allow_leakage: bool = False,
-    ) -> Predictions:
-        """Read the whole file; with `split` only the cases marked so."""
-        roles = roles_of("predictions")
-        if self._votes is not None:
-            roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
-        table = open_columns(self.path, self._columns, roles)
-        with table.messages():
-            joined: tuple[str, ...] = ()
-            if self._votes is not None:
-                table, joined = join(table, self._votes)
-            predictions = self._read(table)
-            kept, cases = choose_cases(
-                table,
-                predictions.cases,
-                split=split,
-                group_regex=group_regex,
-                allow_leakage=allow_leakage,
-                keep_unlabelled=self._keep_unlabelled,
-                notes=(
-                    *self.rounding_notes(self._cases.count["all"]),
-                    *joined,
-                    *self._cases.notes,
-                ),
-            )
-        if cases.n < len(predictions):
-            predictions = predictions.take(kept)
-        sources = {file.name: file_hash(file) for file in self._files}
-        return replace(predictions, cases=cases, sources=sources)
+    def read(self, table: NamedColumns, ids: Ids) -> tuple[Answers, tuple[str, ...] | None]:
+        """Return the answers in a table, to be called within its `messages`, and their classes.
 
-    def pieces(self) -> Iterator[Predictions]:
-        """Yield the labelled cases of the file in pieces, without ids, groups and split.
-
-        A piece may be empty. What is noted of all pieces is in `notes`, not in the pieces.
+        The classes are those of the columns of `p` and `p_reader`, in their order; None where each is
+        one column, of the positive class.
         """
-        for table in iterate_columns(self.path, self._columns, roles_of("stream")):
-            with table.messages():
-                predictions = self._read(table)
-            assert predictions.cases.y is not None
-            labelled = predictions.cases.y >= 0
-            yield predictions if labelled.all() else predictions.take(labelled)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of any result should know of all that was read so far: plain sentences."""
-        unlabelled = self._cases.count["unlabelled"]
-        left_out = (left_out_note(unlabelled, self._cases.count["all"]),) if unlabelled else ()
-        return (*self.rounding_notes(self._cases.count["all"]), *self._cases.notes, *left_out)
-
-    def rounding_notes(self, n: int) -> tuple[str, ...]:
-        """Say in how many of n rows the probabilities were divided by their sum."""
-        whose = {"p": "", "p_reader": "readers' "}
-        return tuple(
-            f"In {self._rounded[role]} of {n} rows the {name}probabilities did "
-            f"not sum to 1 (off by up to {self._furthest:.2g}): divided by their sum."
-            for role, name in whose.items()
-            if self._rounded[role]
-        )
-
-    def _read(self, table: NamedColumns) -> Predictions:
-        """Return the predictions in a table or a piece of it, cases without a label among them."""
-        ids = table.ids()
-        answers = self.answers(table, ids)
-        columns = answers.classes
-        if self._classes is not None:
-            columns = self._check_classes(table, columns)
-        choose = partial(resolve_classes, columns=columns, positive=self._positive)
-        cases = self._cases.read(table, ids, choose)
-        if cases.y is None:
-            if self._classes is None or not self._keep_unlabelled:
-                raise table.missing(
-                    table.names["label"], "or votes, from which labels follow", role="label"
-                )
-            readers = _readers_alone(table, self._n_raters)
-            cases = replace(cases, classes=self._classes, n_raters=readers)
-        if self._n_raters is not None and cases.votes is None and not self._keep_unlabelled:
-            raise table.missing(table.names["votes"], "n_raters was given, but there are no votes")
-        answers = replace(answers, **per_case_numbers(table))
-        return answers.on(cases)
-
-    def answers(self, table: NamedColumns, ids: Ids) -> Predicted:
-        """Return what a table or a piece of it predicts, whatever is known of its cases."""
+        self._n += len(table)
         p, named = self._probabilities(table, "p", ids)
         reader = None
         if table.has("p_reader") or table.spread("p_reader"):
@@ -284,24 +81,22 @@ class PredictionFile:
                 )
             if named is not None and other is not None:
                 reader = reader[:, _places(named, other)]
-        rho = self._correlation(table) if table.has("rho") else 0.0
-        return Predicted(p, reader, rho, named)
+        rho = 0.0
+        if table.has("rho"):
+            rho = self._correlation(table)
+        return Answers(p, reader, rho, **per_case_numbers(table)), named
 
-    def _check_classes(self, table: NamedColumns, named: tuple[str, ...] | None) -> tuple[str, ...]:
-        """Return the classes known beforehand, if the columns of probabilities are of these."""
-        assert self._classes is not None
-        name = table.names["p"]
-        if named is None and len(self._classes) != 2:
-            raise InputError(
-                f"there is one column {name!r}, but {len(self._classes)} classes are expected: give a column "
-                f"{name}_<class> for each of {some(self._classes, 8)}"
-            )
-        if named is not None and set(named) != set(self._classes):
-            raise InputError(
-                f"the columns {name}_<class> are of {some(named, 8)}, expected {some(self._classes, 8)}: use "
-                "the same names"
-            )
-        return self._classes
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """In how many of all rows read so far the probabilities were divided by their sum."""
+        notes = []
+        for role, name in (("p", "probabilities"), ("p_reader", "readers' probabilities")):
+            if self._rounded[role]:
+                notes.append(
+                    f"In {self._rounded[role]} of {self._n} rows the {name} did not sum to 1 (off by up "
+                    f"to {self._furthest:.2g}): divided by their sum."
+                )
+        return tuple(notes)
 
     def _correlation(self, table: NamedColumns) -> float:
         """Return the one value of the column `rho`, the same in all pieces of a file."""
@@ -353,103 +148,23 @@ class PredictionFile:
         return check_probs(probs, f"column {name!r}"), named
 
 
-@dataclass(frozen=True, eq=False)
-class Predicted:
-    """What a table predicts, before it is known which classes its cases have.
-
-    `classes` name the columns of `p` and `p_reader`; None where they are (n,) of the positive class.
-    """
-
-    p: Float
-    p_reader: Float | None
-    rho: float
-    classes: tuple[str, ...] | None
-    p_split: Float | None = None
-
-    def on(self, cases: Cases, rows: Rows = slice(None)) -> Predictions:
-        """Return some rows as the predictions on these cases, in the order of their classes."""
-        p, reader = (
-            None if probs is None else _in_order(probs[rows], self.classes, cases.classes)
-            for probs in (self.p, self.p_reader)
-        )
-        assert p is not None
-        split = None if self.p_split is None else self.p_split[rows]
-        return Predictions.single(cases, p, reader, rho=self.rho, p_split=split)
-
-
-def _in_order(probs: Float, named: Sequence[str] | None, classes: Sequence[str]) -> Float:
-    """Put the columns of probabilities in the order of the classes; (n,) of two classes."""
+def in_order(answers: Answers, named: Sequence[str] | None, classes: Sequence[str]) -> Answers:
+    """Put columns of probabilities by class in the order of the classes; (n,) of two classes."""
     if named is None:
-        return probs
-    order = _places(classes, named)
-    return np.ascontiguousarray(probs[:, order if len(order) > 2 else order[1]])
+        return answers
+    order: Any = _places(classes, named)
+    if len(order) == 2:
+        order = order[1]
+    p_reader = answers.p_reader
+    if p_reader is not None:
+        p_reader = np.ascontiguousarray(p_reader[:, order])
+    return replace(answers, p=np.ascontiguousarray(answers.p[:, order]), p_reader=p_reader)
 
 
 def _places(names: Sequence[str], among: Sequence[str]) -> list[int]:
     """Where each of some names stands among others."""
     place = {name: k for k, name in enumerate(among)}
     return [place[name] for name in names]
-
-
-def choose_cases(
-    table: NamedColumns,
-    cases: Cases,
-    *,
-    split: str | None,
-    group_regex: str | None,
-    allow_leakage: bool,
-    notes: Sequence[str],
-    keep_unlabelled: bool = False,
-) -> tuple[NDArray[np.intp], Cases]:
-    """Return which of the cases are labelled and of the split, and these with their notes.
-
-    With `keep_unlabelled` cases without a label stay. To be called within the table's `messages`; warns
-    of leakage.
-    """
-    cases = without_empty_columns(cases)
-    if group_regex is not None:
-        cases = cases.grouped_by(group_regex)
-    part, split_notes = _marked(table, cases, split)
-    if not allow_leakage and (leakage := leakage_note(cases)):
-        warnings.warn(leakage, ScalecalWarning, stacklevel=4)
-        split_notes = (*split_notes, leakage)
-    chosen, kept = replace(cases, notes=(*notes, *cases.notes)), np.arange(cases.n)
-    if not keep_unlabelled:
-        assert cases.y is not None
-        chosen, kept = chosen.labelled(), np.flatnonzero(cases.y >= 0)
-    inside = part[kept]
-    if not inside.all():
-        kept, chosen = kept[inside], chosen.take(inside)
-    if not len(kept):
-        raise InputError(" ".join(["no case is left.", *chosen.notes, *split_notes]))
-    return kept, chosen.note(*split_notes)
-
-
-def _marked(
-    table: NamedColumns, cases: Cases, split: str | None
-) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Return which cases belong to the split, all without one, and notes on it."""
-    if split is not None:
-        table.need("split", f"to keep the cases marked {split!r}")
-    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
-    kept = np.ones(cases.n, dtype=bool) if split is None else np.asarray(marks == split)
-    if not kept.any():
-        raise InputError(
-            f"no case is marked {split!r} in column {table.names['split']!r}; "
-            f"found {some(np.unique(marks))}"
-        )
-    seen = int((marks == "train").sum())
-    if split is not None:
-        note = f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."
-    elif seen:
-        note = (
-            f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
-            "better on them than it is. With --split test (in Python split='test') the others are "
-            "left out."
-        )
-    else:
-        return kept, ()
-    return kept, (note,)
 
 
 class CaseReader:
@@ -517,7 +232,7 @@ class CaseReader:
                 counts = _by_class(counts, named, classes)
             joined = votes_file if "votes" in table.sources else ""
             y = self._with_majority(y, counts, labelled=label is not None, ids=ids, joined=joined)
-        readers = None if counts is not None else _readers_alone(table, self._n_raters)
+        readers = None if counts is not None else readers_alone(table, self._n_raters)
         self.count["unlabelled"] += int((y < 0).sum())
         return replace(cases, classes=classes, y=y, votes=counts, n_raters=readers)
 
@@ -752,7 +467,7 @@ def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], n_raters: in
     return check_counts(votes, total, name=name)
 
 
-def _readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
+def readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
     """Readers behind each label where there are no votes; None where their number is unknown."""
     numbers = _panel_sizes(table, n_raters)
     if numbers is None or np.isnan(numbers).all():
