@@ -116,14 +116,6 @@ def test_json_has_the_chosen_thresholds_and_classes_are_two(rng):
     assert tuple(several.decision_curve().columns) == DECISION_COLUMNS
 
 
-@pytest.mark.parametrize("votes", [False, True])
-def test_figure_has_a_panel_per_judge_and_stratum(rng, votes):
-    y, p, counts = study(rng)
-    options = {"votes": counts, "n_raters": READERS} if votes else {}
-    figure = audit(y, p, n_resamples=20, **options).plot_decision()
-    assert len(figure.axes) == (8 if votes else 1)
-
-
 @pytest.mark.validity
 @pytest.mark.parametrize("size", [1, 10])
 @pytest.mark.parametrize("threshold", [0.1, 0.335, 0.6])

@@ -148,7 +148,7 @@ def test_a_stream_has_the_panel_of_its_second_answer():
         assert mine[key] == whole[key]
     assert mine["ece"] == pytest.approx(whole["ece"], rel=1e-6)
     assert mine["rho"] == pytest.approx(whole["rho"], abs=1e-4)
-    assert len(stream.plot().axes) == 10
+    assert "votes" in "".join(text.get_text() for text in stream.plot().axes[0].texts)
 
 
 @pytest.mark.validity

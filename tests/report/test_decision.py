@@ -53,11 +53,11 @@ def test_figures_and_tables_are_exported(run):
 
 
 def test_a_curve_ends_where_it_leaves_the_panel(run):
-    panel = json.loads((run[0] / "facts.json").read_text())["decision"][0]
-    sheet = figures.decision_panel(panel, title="all cases", baseline="model")
-    for mark in sheet.marks:
-        if mark.kind == "polyline":
-            assert all(0 <= y <= sheet.height - 20 for _, y in mark.points)
+    cell = json.loads((run[0] / "facts.json").read_text())
+    for figure in figures.decisions(cell):
+        for mark in figure.drawing.marks:
+            if mark.kind == "polyline":
+                assert all(0 <= y <= figure.drawing.height - 20 for _, y in mark.points)
 
 
 def test_several_classes_have_no_curve(tmp_path):

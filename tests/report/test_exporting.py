@@ -7,12 +7,20 @@ import xml.etree.ElementTree as ET
 import pandas as pd
 import pytest
 
+from scalecal.auditing.audits import audit_predictions
 from scalecal.checks import InputError
 from scalecal.io.text import change_text, latex_text, markdown_text
-from scalecal.report import export, report_facts
-from scalecal.report.figures import frontier
+from scalecal.report import audit_drawing, export, report_facts
+from scalecal.report.figures import (
+    forests,
+    frontiers,
+    ranked_methods,
+    reliability_panel,
+    reliability_rows,
+)
 from scalecal.report.svg import Drawing, text_width
-from scalecal.report.views import few_methods, forests, ranked_methods
+from scalecal.report.views import few_methods
+from scalecal.runs.cells import read_cell
 from scalecal.runs.wording import softening_remark
 from tests.report.conftest import many_methods
 from tests.report.make_runs import make_run
@@ -32,6 +40,22 @@ def test_every_figure_as_svg_and_png(runs, tmp_path):
             assert root.find("{http://www.w3.org/2000/svg}title").text
         else:
             assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_page_files_and_plots_have_one_drawer(runs):
+    """The diagram of a stratum has the same marks on the page, in a file and in `Audit.plot`."""
+    cell = report_facts([runs["compare"]])["cells"][0]
+    (row,) = (f.drawing for f in reliability_rows(cell) if f.name == ("reliability", "none"))
+    panels = cell["reliability"]["none"]
+    own = [reliability_panel(p, title="", event=cell["event"], role="before") for p in panels]
+    tips = [mark.tip for sheet in own for mark in sheet.marks if mark.tip]
+    assert tips == [mark.tip for mark in row.marks if mark.tip]
+    assert len(tips) == sum(len(panel["bins"]) for panel in panels)
+    audit = audit_predictions(read_cell(runs["compare"]).answers("none"))
+    drawn = audit_drawing(audit)
+    assert [mark.tip for mark in drawn.marks if mark.tip][: len(tips)] == tips
+    texts = {text.get_text() for text in audit.plot().axes[0].texts}
+    assert {mark.text for mark in drawn.marks if mark.text} == texts
 
 
 def test_figures_repeat_byte_for_byte(tmp_path):
@@ -82,7 +106,8 @@ def test_forest_plots_are_sorted_and_mark_what_softening_would_give(runs):
     cell = report_facts([runs["compare"]])["cells"][0]
     rows = {r["method"]: r for r in cell["rows"] if r["stratum"] == "overall"}
     order = sorted(set(rows) - {"none"}, key=lambda m: rows[m]["vote_nll"])
-    for metric, _, sheet in forests(cell):
+    for figure in forests(cell):
+        metric, sheet = figure.name[0].removeprefix("forest_"), figure.drawing
         names = [m.text for m in sheet.marks if m.kind == "text" and m.text in rows]
         assert names == order
         marks = {m.tip.partition(":")[0]: m for m in sheet.marks if m.tip}
@@ -106,16 +131,13 @@ def test_few_methods_hold_the_best(tmp_path):
 
 
 def test_every_method_is_labelled_in_the_frontier(tmp_path):
-    """By name, beside its point or in the margin; no name lies on another."""
+    """By name, in the margin; no name lies on another."""
     for count in (6, 40):
         run = make_run(
             tmp_path / str(count), n=120, seeds=1, methods=many_methods(count), tables=False
         )
         cell = report_facts([run])["cells"][0]
-        sheet = frontier(
-            cell["frontier"], x="ece", y="ece_hard", titles=("overall", "low"), baseline="none"
-        )
-        assert sheet is not None
+        sheet = frontiers(cell)[0].drawing
         words = {mark.text for mark in sheet.marks if mark.kind == "text"}
         assert set(cell["methods"]) <= words
         assert sum(bool(mark.tip) for mark in sheet.marks) == count

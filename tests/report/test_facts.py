@@ -20,7 +20,10 @@ from scalecal.auditing.sentences import number
 from scalecal.checks import InputError
 from scalecal.io.store import write_file
 from scalecal.report import audit_html, audit_page, newest_report, report_facts, write_report
-from scalecal.report.page import MOST_BYTES, add_images
+from scalecal.report.figures import Figure
+from scalecal.report.page import MAX_BYTES, add_images
+from scalecal.report.svg import Drawing
+from scalecal.report.views import PANELS, Panel, drawn, table
 from scalecal.runs.cells import read_cell, write_cell
 from scalecal.runs.facts import best_method, compare_cell, with_remedies
 from scalecal.runs.folder import _stored_facts, store_facts
@@ -181,7 +184,7 @@ def test_page_says_what_it_is_to_those_who_link_to_it(runs, pages):
 def test_page_is_one_small_valid_file(pages, name):
     read_page(pages[name])
     raw = pages[name].read_text(encoding="utf-8")
-    assert len(raw.encode()) < MOST_BYTES
+    assert len(raw.encode()) < MAX_BYTES
     assert "http" not in re.sub(r"http-equiv|http://www.w3.org/2000/svg", "", raw)
     assert 'src="' not in raw
 
@@ -194,8 +197,49 @@ def test_results_inside_the_page_are_the_results(runs, pages):
     found = re.search(r'download="results.csv" href="data:text/csv;base64,([^"]+)"', raw)
     text = base64.b64decode(unescape(found[1])).decode()
     inside = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
-    table = pd.read_csv(runs["compare"] / "results.csv", keep_default_na=False, na_values=[""])
-    pd.testing.assert_frame_equal(inside.drop(columns="model"), table)
+    cell = report_facts([runs["compare"]])["cells"][0]
+    for row in cell["rows"]:
+        own = inside[(inside["method"] == row["method"]) & (inside["stratum"] == row["stratum"])]
+        values = own.set_index("metric")["value"]
+        assert values.to_dict() == pytest.approx({m: row[m] for m in values.index})
+        assert own.set_index("metric").loc["ece", "floor"] == pytest.approx(row["floor"])
+
+
+def test_a_page_is_made_of_the_facts_alone(runs, pages, tmp_path, monkeypatch):
+    """No case is read and nothing is computed: the facts that the run wrote hold every number."""
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("a page was computed")
+
+    for name in ("read_cell", "compare_cell"):
+        monkeypatch.setattr(f"scalecal.runs.folder.{name}", forbidden)
+    for name in ("compare", "audit", "voted"):
+        again = write_report([runs[name]], tmp_path / f"{name}.html")
+        assert again.read_bytes() == pages[name].read_bytes()
+
+
+def test_a_panel_from_outside_is_on_the_page(runs, tmp_path, monkeypatch):
+    """A record with a view is enough: navigation, heading, figure and table follow from it."""
+    sheet = Drawing(50, 40, "a dummy")
+    sheet.circle(5, 5, 2, fill="accent", tip="a dot")
+
+    def view(cell):
+        rows = [[r["method"], f"{r['n']}"] for r in cell["rows"][:1]]
+        shown = drawn([Figure(("dummy",), "In all", sheet, {})])
+        return {
+            "text": ["A dummy <b>."],
+            "figures": shown,
+            "tables": [table("T", ["a", "b"], rows)],
+        }
+
+    panel = Panel("dummy", "Dummy & more", view)
+    monkeypatch.setattr("scalecal.report.views.PANELS", [*PANELS, panel])
+    raw = write_report([runs["compare"]], tmp_path / "page.html").read_text()
+    assert '<a href="#dummy">Dummy &amp; more</a>' in raw
+    part = raw[raw.index('<section id="dummy">') :]
+    part = part[: part.index("</section>")]
+    for text in ("A dummy &lt;b&gt;.", "a dot", "In all", '<td class="n">400</td>'):
+        assert text in part
 
 
 def test_remedies_for_an_audit_are_fitted_on_other_cases(runs):
@@ -375,7 +419,7 @@ def test_links_inside_the_folder_of_images_are_followed_and_paths_out_of_it_are_
         "away/../../store/a.png",
     ]
     cases = [{"path": path} for path in (*inside, *outside)]
-    _, note = add_images(cases, folder, tmp_path / "page.html", most_bytes=100_000)
+    _, note = add_images(cases, folder, tmp_path / "page.html", max_bytes=100_000)
     assert ["thumbnail" in case for case in cases] == [True] * len(inside) + [False] * len(outside)
     assert cases[0]["href"] == "images/link.png"
     assert note.startswith(f"{len(outside)} image files were not found")

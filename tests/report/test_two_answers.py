@@ -19,7 +19,7 @@ from scalecal.datasets import simulate
 from scalecal.io.text import number
 from scalecal.panel import split_probability
 from scalecal.report import export, report_facts, write_report
-from scalecal.report.figures import law_bars, percent, voted_curve, voted_points
+from scalecal.report.figures import READS, law_bars, percent, voted_name, voted_plots, voted_points
 from scalecal.report.views import two_parts
 from scalecal.runs.calibrating import Readers
 from scalecal.runs.cells import read_cell
@@ -207,7 +207,7 @@ def test_what_voted_cases_buy(runs, pages, tmp_path):
     for point in points:
         assert f"{point['vote_nll']:.4f}" in text
     written = export(runs["voted"], tmp_path / "figures")
-    assert {"voted.svg", "voted.png"} <= {path.name for path in written}
+    assert {"voted.svg", "voted.png", "voted_nll.svg"} <= {path.name for path in written}
     assert ET.parse(tmp_path / "figures" / "voted.svg").getroot().tag.endswith("svg")
     export(runs["voted"], tmp_path / "tables", "tables")
     table = pd.read_csv(tmp_path / "tables" / "voted.csv")
@@ -218,32 +218,30 @@ def test_what_voted_cases_buy(runs, pages, tmp_path):
     assert splits["p_split"].tolist() == pytest.approx([c["two"]["split"] for c in cell["splits"]])
 
 
-def test_places_in_the_figure_of_voted_cases(runs):
-    """Points stand by the square root of their number; higher shares stand higher."""
+def test_the_figures_of_voted_cases_have_a_line_for_each_number(runs):
+    """Higher shares stand further right; far ones are pinned to the frame and say their value."""
     cell = report_facts([runs["voted"]])["cells"][0]
-    shares = {("panel", 20): 0.5, ("single", 20): -3.0, ("panel", 80): 1.0, ("single", 80): 0.0}
+    shares = {("panel", 20): 0.5, ("single", 20): -30.0, ("panel", 80): 1.0, ("single", 80): 0.0}
     cell["voted"]["points"] = [
-        {**p, "share": shares[p["reads"], p["voted"]], "low": -40.0, "high": 40.0}
+        {**p, "share": shares[p["reads"], p["voted"]], "low": -0.5, "high": 1.5}
         for p in cell["voted"]["points"]
     ]
     cell["voted"]["published"] = cell["voted"]["all"] = {"share": 0.9, "low": 0.8, "high": 1.2}
-    sheet = voted_curve(cell)
-    place = {}
-    for mark in sheet.marks:
-        if mark.tip and mark.points[0][1] < 270:
-            x, y = mark.points[0]
-            if mark.kind == "rect":
-                x, y = x + mark.points[1][0] / 2, y + mark.points[1][1] / 2
-            place[mark.tip.split(":")[0]] = x, y
-    zero = place["published numbers, no vote"]
-    twenty, eighty = (place[f"{n} cases read by the whole panel"] for n in (20, 80))
-    assert (eighty[0] - zero[0] + 3.5) / (twenty[0] - zero[0] + 3.5) == pytest.approx(2.0)
-    one, other = (place[f"{n} cases read by one reader each"] for n in (20, 80))
-    unit = twenty[1] - eighty[1]  # half of the gain
-    assert other[1] - twenty[1] == pytest.approx(unit)
-    assert one[1] - other[1] == pytest.approx(6 * unit)
-    assert all(0 < y < sheet.height for mark in sheet.marks for _, y in mark.points[:1])
-    assert "recovers 50 % (-4000 to 4000)" in " ".join(m.tip for m in sheet.marks)
+    upper, lower = voted_plots(cell)
+    assert (upper.name, lower.name) == (("voted",), ("voted_nll",))
+    assert lower.title == "change of label NLL"
+    marks = {mark.tip.partition(":")[0]: mark for mark in upper.drawing.marks if mark.tip}
+    assert list(marks) == [voted_name(point) for point in voted_points(cell)]
+    ten, half, whole = (
+        marks[f"{n} cases {READS[reads]}"]
+        for n, reads in ((80, "single"), (20, "panel"), (80, "panel"))
+    )
+    assert half.points[0][0] - ten.points[0][0] == pytest.approx(
+        whole.points[0][0] - half.points[0][0]
+    )
+    far = marks[f"20 cases {READS['single']}"]
+    assert far.kind == "rect"
+    assert "-3000 % (-50 to 150)" in far.tip
 
 
 def test_without_a_share_the_figure_has_the_change_of_vote_nll(runs):
@@ -252,9 +250,11 @@ def test_without_a_share_the_figure_has_the_change_of_vote_nll(runs):
     for point in cell["voted"]["points"]:
         point.update(none, draws_low=None, draws_high=None)
     cell["voted"] |= {"published": none, "all": none}
-    texts = {m.text for m in voted_curve(cell).marks if m.kind == "text"}
-    assert "change of vote NLL" in texts
-    assert not any("%" in text for text in texts)
+    plots = voted_plots(cell)
+    assert [(p.name, p.title) for p in plots] == [
+        (("voted",), "change of vote NLL"),
+        (("voted_nll",), "change of label NLL"),
+    ]
 
 
 # Other shapes of data

@@ -304,17 +304,11 @@ class Audit:
 
         return pd.DataFrame(decision_rows(self, thresholds), columns=DECISION_COLUMNS)
 
-    def plot_decision(self) -> Figure:
-        """Draw the decision curve of every stratum, against labels and against votes."""
-        from scalecal.auditing.plots import decision
-
-        return decision(self)
-
     def plot(self) -> Figure:
         """Draw a reliability diagram per stratum, with counts and consistency bars."""
-        from scalecal.auditing.plots import reliability
+        from scalecal.report import audit_drawing
 
-        return reliability(self)
+        return audit_drawing(self).figure()
 
 
 def audit(

@@ -1,11 +1,11 @@
 """The report people open: the facts of runs as one self-contained page, figures and tables."""
 
 from scalecal.report.exporting import export
-from scalecal.report.fragment import audit_html, audit_page
-from scalecal.report.page import check_images, write_report
+from scalecal.report.page import audit_drawing, audit_html, audit_page, check_images, write_report
 from scalecal.runs.folder import newest_report, report_facts
 
 __all__ = [
+    "audit_drawing",
     "audit_html",
     "audit_page",
     "check_images",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,11 +12,12 @@ from scalecal.io.store import output_folder, write_text
 from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
-from scalecal.report.views import forests, frontiers, stratum_title
 from scalecal.runs.folder import read_runs, results_of, side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Row = Mapping[str, Any]
 
 
 def export(
@@ -40,11 +41,12 @@ def export(
     The files written.
     """
     check_choice(what, ("figures", "tables"), "what")
-    folders = [runs] if isinstance(runs, str | Path) else list(runs)
-    read = read_runs(folders)
+    if isinstance(runs, str | Path):
+        runs = [runs]
+    read = read_runs(runs)
     facts = side_by_side(read)
     names: list[str] = []
-    with output_folder(out, kind="report", inputs=folders) as folder:
+    with output_folder(out, kind="report", inputs=runs) as folder:
         if what == "figures":
             for name, sheet in draw_all(facts).items():
                 write_text(folder / f"{name}.svg", sheet.file_svg())
@@ -65,60 +67,30 @@ def _file_name(*parts: str) -> str:
     return "_".join(word for word in words if word)
 
 
-def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in pairs:
-        unique, k = name, 2
-        while unique in out:
-            unique, k = f"{name}-{k}", k + 1
-        out[unique] = value
-    return out
-
-
-def draw_all(facts: dict[str, Any]) -> dict[str, Drawing]:
+def draw_all(facts: Row) -> dict[str, Drawing]:
     """Every figure of a report by file name."""
-    drawings: list[tuple[str, Drawing]] = []
-    cells = facts["cells"]
-    for cell in cells:
-        own = () if len(cells) == 1 else (cell["name"],)
-        for kind in ("reliability", "vote_reliability"):
-            for method, panels in cell[kind].items():
-                if not panels:
-                    continue
-                sheet = figures.reliability_row(
-                    panels,
-                    [stratum_title(p["stratum"], cell["agreement"]) for p in panels],
-                    event=cell["event"],
-                    role=figures.role_of(method, cell["baseline"]),
-                    heading=f"{cell['name']}: {method}",
-                )
-                drawings.append((_file_name(kind, *own, method), sheet))
-        voted = figures.voted_curve(cell) if cell["voted"] else None
-        if voted is not None:
-            drawings.append((_file_name("voted", *own), voted))
-        for kind, _, drawn in forests(cell):
-            drawings.append((_file_name(f"forest_{kind}", *own), drawn))
-        for kind, _, drawn in frontiers(cell):
-            drawings.append((_file_name(f"frontier_{kind}", *own), drawn))
-        top = figures.referral_top(cell["referral"])
-        for panel in cell["referral"]:
-            title = stratum_title(panel["stratum"], cell["agreement"])
-            sheet = figures.referral_panel(panel, title=title, baseline=cell["baseline"], top=top)
-            drawings.append((_file_name("referral", *own, panel["stratum"]), sheet))
-        for panel in cell["decision"]:
-            title = stratum_title(panel["stratum"], cell["agreement"])
-            sheet = figures.decision_panel(panel, title=title, baseline=cell["baseline"])
-            name = _file_name("decision", *own, panel["judge"], panel["stratum"])
-            drawings.append((name, sheet))
-    rows = [{**row, "cell": cell["name"]} for cell in cells for row in cell["rows"]]
-    baselines = {cell["name"]: cell["baseline"] for cell in cells}
-    top = figures.ece_top(cells)
-    sheet = figures.dot_rows(rows, facts["strata"], baselines=baselines, top=top)
-    drawings.append(("ece_against_floor", sheet))
-    return _distinct(drawings)
+    drawings: dict[str, Drawing] = {}
+    for cell in facts["cells"]:
+        drawn = figures.reliability_rows(cell)
+        if cell["voted"]:
+            drawn += figures.voted_plots(cell)
+        drawn += figures.forests(cell) + figures.frontiers(cell)
+        drawn += figures.referrals(cell) + figures.decisions(cell)
+        for figure in drawn:
+            kind, *of = figure.name
+            model: tuple[str, ...] = ()
+            if len(facts["cells"]) > 1:
+                model = (cell["name"],)
+            name = _file_name(kind, *model, *of)
+            unique, k = name, 2
+            while unique in drawings:
+                unique, k = f"{name}-{k}", k + 1
+            drawings[unique] = figure.drawing
+    drawings["ece_against_floor"] = figures.dot_rows(facts)
+    return drawings
 
 
-def table_all(facts: dict[str, Any], tidy: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def table_all(facts: Row, results: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Every table of a report by file name."""
     import pandas as pd
 
@@ -127,62 +99,77 @@ def table_all(facts: dict[str, Any], tidy: pd.DataFrame) -> dict[str, pd.DataFra
         for name, listed in _cell_tables(cell).items():
             rows.setdefault(name, []).extend({"model": cell["name"], **row} for row in listed)
     rows["claims"] = facts["claims"]
-    return {"results": tidy} | {name: pd.DataFrame(own) for name, own in rows.items() if own}
+    tables = {"results": results}
+    for name, listed in rows.items():
+        if listed:
+            tables[name] = pd.DataFrame(listed)
+    return tables
 
 
-def _cell_tables(cell: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def _cell_tables(cell: Row) -> dict[str, list[dict[str, Any]]]:
+    changes, referral, decision = [], [], []
+    for row in cell["rows"]:
+        for metric, change in row["changes"].items():
+            if row["method"] != cell["baseline"]:
+                of = {"method": row["method"], "stratum": row["stratum"], "metric": metric}
+                changes.append({**of, **change})
+    for panel in cell["referral"]:
+        for method in panel["methods"]:
+            for line in method["thresholds"]:
+                of = {"stratum": panel["stratum"], "method": method["method"]}
+                referral.append({**of, **line})
+    for panel in cell["decision"]:
+        for method in panel["methods"]:
+            for line in method["table"]:
+                of = {key: panel[key] for key in ("judge", "stratum", "n")}
+                decision.append({**of, "method": method["method"], **line})
+    voted = []
+    if cell["voted"]:
+        voted = figures.voted_points(cell)
     return {
-        "methods": [{k: v for k, v in row.items() if k != "changes"} for row in cell["rows"]],
-        "changes": [
-            {"method": row["method"], "stratum": row["stratum"], "metric": metric, **change}
-            for row in cell["rows"]
-            if row["method"] != cell["baseline"]
-            for metric, change in row["changes"].items()
-        ],
+        "methods": [_without(row, "changes") for row in cell["rows"]],
+        "changes": changes,
         "audit": cell["audits"][cell["baseline"]]["rows"],
         "frontier": cell["frontier"]["points"],
         "softening": cell["frontier"]["curve"],
-        "referral": [
-            {"stratum": panel["stratum"], "method": method["method"], **line}
-            for panel in cell["referral"]
-            for method in panel["methods"]
-            for line in method["thresholds"]
-        ],
-        "decision": [
-            {**{k: panel[k] for k in ("judge", "stratum", "n")}, "method": method["method"], **line}
-            for panel in cell["decision"]
-            for method in panel["methods"]
-            for line in method["table"]
-        ],
-        "cases": [
-            {k: v for k, v in case.items() if k not in ("votes", "two")}
-            | {f"votes_{j}": v for j, v in enumerate(case["votes"] or ())}
-            | _two_columns(case["two"])
-            for case in cell["cases"]
-        ],
-        "splits": [
-            {k: v for k, v in case.items() if k != "two"} | _two_columns(case["two"])
-            for case in cell["splits"]
-        ],
-        "voted": [
-            _flat_changes(point) for point in (figures.voted_points(cell) if cell["voted"] else ())
-        ],
+        "referral": referral,
+        "decision": decision,
+        "cases": [_flat_case(case) for case in cell["cases"]],
+        "splits": [_flat_case(case) for case in cell["splits"]],
+        "voted": [_flat_changes(point) for point in voted],
         "kappa": [_flat_changes(row) for row in cell["kappa_sensitivity"] or ()],
     }
 
 
-def _two_columns(two: dict[str, Any] | None) -> dict[str, Any]:
-    """A case's two answers as columns of a table."""
-    if two is None:
-        return {}
-    kept = {"label": "p", "reader": "p_reader", "split": "p_split", "n_raters": "n_raters"}
-    kept |= {"low": "expected_low", "high": "expected_high", "votes": "observed"}
-    return {name: two.get(key) for key, name in kept.items()}
+def _without(row: Row, *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in keys}
 
 
-def _flat_changes(row: Mapping[str, Any]) -> dict[str, Any]:
+TWO_COLUMNS = {
+    "label": "p",
+    "reader": "p_reader",
+    "split": "p_split",
+    "n_raters": "n_raters",
+    "low": "expected_low",
+    "high": "expected_high",
+    "votes": "observed",
+}
+"""A case's two answers -> their columns in a table."""
+
+
+def _flat_case(case: Row) -> dict[str, Any]:
+    """A case with its votes and its two answers in columns of their own."""
+    flat = _without(case, "votes", "two")
+    for j, count in enumerate(case.get("votes") or ()):
+        flat[f"votes_{j}"] = count
+    if case["two"] is not None:
+        flat |= {name: case["two"].get(key) for key, name in TWO_COLUMNS.items()}
+    return flat
+
+
+def _flat_changes(row: Row) -> dict[str, Any]:
     """A row with the change of each metric in columns of its own."""
-    flat = {k: v for k, v in row.items() if k != "changes"}
+    flat = _without(row, "changes")
     for metric, change in row["changes"].items():
         flat[f"{metric}_change"] = change["difference"]
         flat |= {f"{metric}_change_{end}": change[end] for end in ("low", "high")}

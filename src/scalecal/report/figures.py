@@ -1,22 +1,94 @@
-"""The report's figures: facts in, `Drawing` out; the same for the page and for files."""
+"""The report's figures: facts in, `Drawing` out; the same for the page, for print and for files.
+
+Nothing here computes a number that is shown: the facts hold it. What is worked out is where it goes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scalecal.io.text import change_text, is_known, number, percent
-from scalecal.report.svg import Drawing, text_width
+from scalecal.metrics import COLUMNS
+from scalecal.report.svg import Drawing, Point, text_width
 from scalecal.runs.cells import PUBLISHED, VOTED
-
-PANEL = {"width": 240, "height": 284, "left": 40, "top": 10, "side": 190, "gap": 14, "counts": 34}
-"""Geometry of a reliability panel, shared with the page's script."""
+from scalecal.runs.wording import softening_remark
 
 Row = Mapping[str, Any]
 Bounds = tuple[float, float]
+
+
+class Figure(NamedTuple):
+    """A drawing with its title, the facts that it shows, and the parts of its file's name."""
+
+    name: tuple[str, ...]
+    title: str
+    drawing: Drawing
+    facts: Row
+
+
+class Frame(NamedTuple):
+    """A rectangle of a sheet with its two scales; what lies beyond them is drawn on its edge."""
+
+    sheet: Drawing
+    left: float
+    top: float
+    width: float
+    height: float
+    across: Bounds = (0.0, 1.0)
+    up: Bounds = (0.0, 1.0)
+
+    @property
+    def right(self) -> float:
+        """Right edge."""
+        return self.left + self.width
+
+    @property
+    def bottom(self) -> float:
+        """Lower edge."""
+        return self.top + self.height
+
+    def x(self, value: float) -> float:
+        """Place of a value of the scale across."""
+        low, high = self.across
+        return self.left + (_clip(value, self.across) - low) / (high - low) * self.width
+
+    def y(self, value: float) -> float:
+        """Place of a value of the upward scale."""
+        low, high = self.up
+        return self.top + (high - _clip(value, self.up)) / (high - low) * self.height
+
+    def at(self, across: float, up: float) -> Point:
+        """Place of a pair of values."""
+        return self.x(across), self.y(up)
+
+    def level(self, value: float, *, stroke: str = "band", dash: str = "") -> None:
+        """Draw a line across the frame at a value of the upward scale."""
+        y = self.y(value)
+        self.sheet.line((self.left, y), (self.right, y), stroke=stroke, dash=dash)
+
+    def levels(self, ticks: Sequence[float], text: Callable[[float], str]) -> None:
+        """Draw such lines, with the values beside them."""
+        for tick in ticks:
+            self.level(tick)
+            self.sheet.text(self.left - 6, self.y(tick) + 4, text(tick), anchor="end")
+
+    def upright(self, value: float, *, stroke: str = "band", width: float = 1.0) -> None:
+        """Draw a line up the frame at a value of the scale across."""
+        x = self.x(value)
+        self.sheet.line((x, self.top), (x, self.bottom), stroke=stroke, width=width)
+
+    def feet(self, ticks: Sequence[float], text: Callable[[float], str], down: float) -> None:
+        """Write values of the scale across beneath the frame."""
+        for tick in ticks:
+            self.sheet.text(self.x(tick), self.bottom + down, text(tick), anchor="middle")
+
+
+def _clip(value: float, bounds: Bounds) -> float:
+    return min(max(value, bounds[0]), bounds[1])
 
 
 def nice_top(value: float) -> float:
@@ -34,99 +106,114 @@ def nice_top(value: float) -> float:
     return float(next(k * step for k in round_numbers if k * step >= value * (1 - 1e-9)))
 
 
+def _ticks(bounds: Bounds, count: int) -> list[float]:
+    low, high = bounds
+    step = nice_top((high - low) / count)
+    first = math.ceil(low / step - 1e-9)
+    return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}"
+
+
+def share_text(value: float) -> str:
+    """Write a share in percent, for an axis or a rule."""
+    return f"{100 * value:g} %"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+g}" if value else "0"
+
+
 def role_of(method: str, baseline: str) -> str:
-    """Colour of a method: one for what was there before, one for every remedy."""
+    """Colour of a method: one for the baseline, one for every other."""
     return "before" if method == baseline else "accent"
 
 
-def calibrated_text(panel: Row) -> str:
-    """ECE that a calibrated model would show in a stratum: its null, or the floor where it has none."""
-    null = panel.get("null")
-    return number(null if is_known(null) else panel.get("floor"))
+def stratum_title(name: str, agreement: bool) -> str:
+    """Heading of a stratum.
 
-
-def calibrated_band(panel: Row) -> str:
-    """Error of calibrated models in points: its mean, and the band of nine in ten; "" where unknown."""
-    keys = ("null" if is_known(panel.get("null")) else "floor", "null_low", "null_high")
-    parts = [f"{100 * panel[k]:.0f}" for k in keys if is_known(panel.get(k))]
-    return "{} ({} to {})".format(*parts) if len(parts) == 3 else "".join(parts[:1])
+    Examples
+    --------
+    >>> stratum_title("low", True), stratum_title("overall", True)
+    ('low agreement', 'all cases')
+    """
+    if name == "overall":
+        return "all cases"
+    return f"{name} agreement" if agreement else name
 
 
 def interval_text(row: Row, key: str, digits: int = 3) -> str:
     """Write a number with its interval, where it has one."""
-    low, high = (row.get(f"{key}_{end}") for end in ("low", "high"))
     text = number(row.get(key), digits)
-    return f"{text} ({number(low, digits)} to {number(high, digits)})" if is_known(low) else text
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    if not is_known(low):
+        return text
+    return f"{text} ({number(low, digits)} to {number(high, digits)})"
 
 
-def ece_top(cells: Sequence[Row]) -> float:
-    """End of the ECE axis that all strips share."""
-    keys = ("ece", "null_high")
-    rows = [
-        r for c in cells for r in (*c["rows"], *(p for ps in c["reliability"].values() for p in ps))
-    ]
-    values = [v for row in rows for k in keys if is_known(v := row.get(k))]
-    return nice_top(max(values, default=0.1))
+# Reliability
+
+SIDE, GAP, COUNTS = 190.0, 14.0, 34.0
+"""Side of a reliability diagram, and the room beneath it: a gap, then the bars of counts."""
+
+PANEL_WIDTH, PANEL_HEIGHT, PANEL_LEFT, PANEL_TOP = 240.0, 284.0, 40.0, 10.0
+HALVES = (0.0, 0.5, 1.0)
+
+AXES = {
+    (False, True): ("predicted probability", "share positive", "positive"),
+    (False, False): ("predicted probability", "share right", "right"),
+    (True, True): ("probability of a vote", "share of votes", "votes positive"),
+    (True, False): ("probability of a vote", "share of votes for it", "votes for it"),
+}
+"""(against votes, two classes) -> axis across, axis up, and what a bin's share is a share of."""
 
 
-def referral_top(panels: Sequence[Row]) -> float:
-    """End of the referral axis that all panels of a cell share."""
-    return nice_top(max((max(m["yield"]) for p in panels for m in p["methods"]), default=0.5))
+def _axis_words(panel: Row, event: str) -> tuple[str, str, str]:
+    return AXES["votes" in panel, event == "positive class"]
 
 
-def bin_tip(b: Row, event: str) -> str:
+def calibrated_text(panel: Row) -> str:
+    """ECE that a calibrated model would show in a stratum: its null, or the floor where it has none."""
+    return number(panel["null"] if is_known(panel.get("null")) else panel.get("floor"))
+
+
+def bin_tip(b: Row, share: str) -> str:
     """Describe a bin in words; one of votes has their number."""
-    what = "positive" if event == "positive class" else "right"
-    seen = f"{what} {number(b['mean_y'])}, {b['n']:,} cases"
+    cases = f"{b['n']:,} cases"
     if "votes" in b:
-        what = "votes positive" if event == "positive class" else "votes for it"
-        seen = f"{what} {number(b['mean_y'])}, {b['votes']:,} votes on {b['n']:,} cases"
-    text = f"predicted {number(b['mean_p'])}, {seen}"
+        cases = f"{b['votes']:,} votes on {cases}"
+    text = f"predicted {number(b['mean_p'])}, {share} {number(b['mean_y'])}, {cases}"
     if not is_known(b["bar_lo"]):
         return text
     return f"{text}; calibrated: {number(b['bar_lo'])} to {number(b['bar_hi'])}"
 
 
-def _axis_names(panel: Row, event: str) -> tuple[str, str]:
-    """Names of the axes of a reliability diagram, against labels or against votes."""
-    positive = event == "positive class"
-    if "votes" in panel:
-        return "probability of a vote", "share of votes" if positive else "share of votes for it"
-    return "predicted probability", "share positive" if positive else "share right"
-
-
 def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0: float) -> None:
-    side = PANEL["side"]
-    across, up = _axis_names(panel, event)
-
-    def at(p: float, q: float) -> tuple[float, float]:
-        return x0 + p * side, y0 + (1 - q) * side
-
-    for tick in (0, 0.5, 1):
-        sheet.line(at(0, tick), at(1, tick), stroke="band")
-        sheet.text(x0 - 6, at(0, tick)[1] + 4, f"{tick:g}", anchor="end")
-    sheet.line(at(0, 0), at(1, 1), stroke="quiet", dash="3 3")
-    most = max(b["n"] for b in panel["bins"])
-    base = y0 + side + PANEL["gap"] + PANEL["counts"]
+    frame = Frame(sheet, x0, y0, SIDE, SIDE)
+    across, up, share = _axis_words(panel, event)
+    frame.levels(HALVES, _plain)
+    sheet.line(frame.at(0, 0), frame.at(1, 1), stroke="quiet", dash="3 3")
+    max_n = max(b["n"] for b in panel["bins"])
+    base = frame.bottom + GAP + COUNTS
     for b in panel["bins"]:
         if is_known(b["bar_lo"]):
-            x, high = at(b["mean_p"], b["bar_hi"])
-            low = at(0, b["bar_lo"])[1]
-            sheet.rect(x - 3.5, high, 7, max(low - high, 1), fill="rule")
-        height = PANEL["counts"] * b["n"] / most
-        left = x0 + b["lo"] * side
-        width = (b["hi"] - b["lo"]) * side
-        sheet.rect(left + 0.5, base - height, width - 1, height, fill="rule")
+            x, high = frame.at(b["mean_p"], b["bar_hi"])
+            sheet.rect(x - 3.5, high, 7, max(frame.y(b["bar_lo"]) - high, 1), fill="rule")
+        left, right = frame.x(b["lo"]), frame.x(b["hi"])
+        height = COUNTS * b["n"] / max_n
+        sheet.rect(left + 0.5, base - height, right - left - 1, height, fill="rule")
+    # Points come last, so that no bar hides one.
     for b in panel["bins"]:
-        radius = 2.6 + 4.4 * math.sqrt(b["n"] / most)
-        x, y = at(b["mean_p"], b["mean_y"])
-        sheet.circle(x, y, radius, fill=role, stroke="paper", tip=bin_tip(b, event))
-    sheet.line((x0, base), (x0 + side, base), stroke="rule")
-    for tick in (0, 0.5, 1):
-        sheet.text(x0 + tick * side, base + 14, f"{tick:g}", anchor="middle")
-    sheet.text(x0 + side / 2, base + 30, across, anchor="middle", size=10.5)
-    sheet.text(x0 - 29, y0 + side / 4, up, anchor="middle", size=10.5, turned=True)
-    sheet.text(x0 + side, base - PANEL["counts"] - 3, f"≤ {most:,}", anchor="end", size=10)
+        radius = 2.6 + 4.4 * math.sqrt(b["n"] / max_n)
+        x, y = frame.at(b["mean_p"], b["mean_y"])
+        sheet.circle(x, y, radius, fill=role, stroke="paper", tip=bin_tip(b, share))
+    sheet.line((x0, base), (frame.right, base), stroke="rule")
+    frame.feet(HALVES, _plain, base + 14 - frame.bottom)
+    sheet.text(x0 + SIDE / 2, base + 30, across, anchor="middle", size=10.5)
+    sheet.text(x0 - 29, y0 + SIDE / 4, up, anchor="middle", size=10.5, turned=True)
+    sheet.text(frame.right, base - COUNTS - 3, f"≤ {max_n:,}", anchor="end", size=10)
 
 
 def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawing:
@@ -139,402 +226,235 @@ def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawi
         f"Reliability diagram{against}, {title}: {panel['n']:,} cases, ECE {number(panel['ece'])}; "
         f"a calibrated model would show {calibrated_text(panel)} there."
     )
-    sheet = Drawing(PANEL["width"], PANEL["height"], label)
-    _draw_panel(sheet, panel, event, role, PANEL["left"], PANEL["top"])
+    sheet = Drawing(PANEL_WIDTH, PANEL_HEIGHT, label)
+    _draw_panel(sheet, panel, event, role, PANEL_LEFT, PANEL_TOP)
     return sheet
 
 
 def reliability_row(
-    panels: Sequence[Row], titles: Sequence[str], *, event: str, role: str, heading: str
+    panels: Sequence[Row], *, agreement: bool, event: str, role: str, heading: str
 ) -> Drawing:
-    """All strata of one method beside each other, with their headings: for files."""
-    width = PANEL["width"] * len(panels)
-    sheet = Drawing(width, PANEL["height"] + 62, f"{heading}: reliability by stratum")
-    sheet.text(PANEL["left"], 18, heading, size=13, fill="ink", bold=True)
-    for j, (panel, title) in enumerate(zip(panels, titles, strict=True)):
-        x = PANEL["left"] + j * PANEL["width"]
-        values = f"ECE {number(panel['ece'])}, null {calibrated_text(panel)}"
-        sheet.text(x, 40, f"{title}, n = {panel['n']:,}", size=12, fill="ink")
-        sheet.text(x, 55, values)
+    """Draw such diagrams side by side, each with its heading: for files, and for `Audit.plot`."""
+    width = PANEL_WIDTH * max(1, len(panels))
+    sheet = Drawing(width, PANEL_HEIGHT + 62, f"{heading}: reliability by stratum")
+    sheet.text(PANEL_LEFT, 18, heading, size=13, fill="ink", bold=True)
+    for j, panel in enumerate(panels):
+        x = PANEL_LEFT + j * PANEL_WIDTH
+        title = f"{stratum_title(panel['stratum'], agreement)}, n = {panel['n']:,}"
+        if "votes" in panel:
+            title = f"{panel['votes']:,} votes, n = {panel['n']:,}"
+        sheet.text(x, 40, title, size=12, fill="ink")
+        sheet.text(x, 55, f"ECE {number(panel['ece'])}, null {calibrated_text(panel)}")
         _draw_panel(sheet, panel, event, role, x, 72)
     return sheet
 
 
+def reliability_rows(cell: Row) -> list[Figure]:
+    """Reliability diagrams of a cell, a row for each method: against labels, then against votes."""
+    out = []
+    for kind in ("reliability", "vote_reliability"):
+        for method, panels in cell[kind].items():
+            if not panels:
+                continue
+            heading = f"{cell['name']}: {method}"
+            drawn = reliability_row(
+                panels,
+                agreement=cell["agreement"],
+                event=cell["event"],
+                role=role_of(method, cell["baseline"]),
+                heading=heading,
+            )
+            out.append(Figure((kind, method), heading, drawn, {}))
+    return out
+
+
+# ECE against its floor and null
+
+
 def strip_tip(row: Row) -> str:
-    """Describe a dot of the dot plot in words."""
+    """Describe a dot of a strip in words."""
     text = f"{row['method']}, {row['stratum']}: ECE {number(row['ece'])}"
     if is_known(row.get("null_low")):
         text += f"; null: {interval_text(row, 'null')}"
     return text + f"; floor {number(row['floor'])}; n {row['n']:,}"
 
 
-def _draw_strip(
-    sheet: Drawing, row: Row, top: float, role: str, x0: float, y: float, width: float
-) -> None:
-    def at(value: float) -> float:
-        return x0 + min(value / top, 1.0) * width
+def ece_top(cells: Sequence[Row]) -> float:
+    """End of the ECE axis that all strips share."""
+    values = [0.0]
+    for cell in cells:
+        rows = [*cell["rows"]]
+        for panels in cell["reliability"].values():
+            rows += panels
+        for row in rows:
+            values += [row[k] for k in ("ece", "null_high") if is_known(row.get(k))]
+    return nice_top(max(values))
 
-    sheet.line((x0, y), (x0 + width, y), stroke="band")
+
+def _draw_strip(frame: Frame, row: Row, role: str) -> None:
+    y = frame.top
+    frame.level(0.0)
     if is_known(row.get("null_low")):
-        left = at(row["null_low"])
-        sheet.rect(left, y - 5, at(row["null_high"]) - left, 10, fill="rule")
+        left, right = frame.x(row["null_low"]), frame.x(row["null_high"])
+        frame.sheet.rect(left, y - 5, right - left, 10, fill="rule")
     if is_known(row.get("floor")):
-        sheet.line((at(row["floor"]), y - 7), (at(row["floor"]), y + 7), stroke="quiet", width=1.5)
-    sheet.circle(at(row["ece"]), y, 4.2, fill=role, stroke="paper", tip=strip_tip(row))
+        x = frame.x(row["floor"])
+        frame.sheet.line((x, y - 7), (x, y + 7), stroke="quiet", width=1.5)
+    frame.sheet.circle(frame.x(row["ece"]), y, 4.2, fill=role, stroke="paper", tip=strip_tip(row))
 
 
 def strip(row: Row, *, top: float, role: str) -> Drawing:
     """One method in one stratum: dot at its ECE, tick at the floor, band where calibrated."""
     sheet = Drawing(140, 20, strip_tip(row))
-    _draw_strip(sheet, row, top, role, 5, 10, 130)
+    _draw_strip(Frame(sheet, 5, 10, 130, 0, across=(0.0, top)), row, role)
     return sheet
 
 
-def lead_strip(row: Row, *, top: float, role: str, before: Row | None = None) -> Drawing:
-    """Draw a longer strip with its scale; with `before`, the way from there."""
-    sheet = Drawing(300, 38, strip_tip(row))
-    left, long = 6.0, 288.0
-    _draw_strip(sheet, row, top, role, left, 11, long)
-    if before is not None:
-        start, end = (left + min(r["ece"] / top, 1.0) * long for r in (before, row))
-        sheet.line((start, 11), (end, 11), stroke=role, width=1.5)
-        sheet.circle(start, 11, 4.2, fill="before", stroke="paper", tip=strip_tip(before))
-        sheet.circle(end, 11, 4.2, fill=role, stroke="paper", tip=strip_tip(row))
-    sheet.text(left, 33, "ECE 0", size=10)
-    sheet.text(left + long, 33, f"{top:g}", size=10, anchor="end")
-    return sheet
-
-
-def dot_rows(
-    rows: Sequence[Row], strata: Sequence[str], *, baselines: Mapping[str, str], top: float
-) -> Drawing:
-    """Draw ECE against its null band for every row of (cell, method), a column per stratum: for files."""
-    keys = list(dict.fromkeys((r["cell"], r["method"]) for r in rows))
-    value = {(r["cell"], r["method"], r["stratum"]): r for r in rows}
-    names = [m if len(baselines) == 1 else f"{c}: {m}" for c, m in keys]
-    left = 20 + max([text_width(name, 11) for name in names], default=60)
-    step, high = 190.0, 24.0
-    sheet = Drawing(
-        left + step * len(strata),
-        58 + high * len(keys) + 24,
-        "ECE by method and stratum, against what a calibrated model would show",
-    )
+def dot_rows(facts: Row) -> Drawing:
+    """Draw ECE against its null for every method of every cell, a column per stratum: for files."""
+    cells, strata = facts["cells"], facts["strata"]
+    top = ece_top(cells)
+    lines = []
+    for cell in cells:
+        for method in cell["methods"]:
+            name = method
+            if len(cells) > 1:
+                name = f"{cell['name']}: {method}"
+            lines.append((name, cell, method))
+    left = 20 + max(text_width(name, 11) for name, _, _ in lines)
+    step, height = 190.0, 24.0
+    label = "ECE by method and stratum, against what a calibrated model would show"
+    sheet = Drawing(left + step * len(strata), 82 + height * len(lines), label)
     for j, stratum in enumerate(strata):
-        x = left + j * step
-        sheet.text(x + 5, 20, stratum, size=12, fill="ink", bold=True)
-        for tick in (0.0, top / 2, top):
-            sheet.text(x + 5 + tick / top * 160, 40, f"{tick:g}", anchor="middle", size=10)
-        for i, (cell, method) in enumerate(keys):
-            row = value.get((cell, method, stratum))
-            if row is not None:
-                role = role_of(method, baselines[cell])
-                _draw_strip(sheet, row, top, role, x + 5, 58 + i * high, 160)
-    for i, name in enumerate(names):
-        sheet.text(8, 62 + i * high, name, fill="ink")
+        head = Frame(sheet, left + j * step + 5, 40, 160, 0, across=(0.0, top))
+        sheet.text(head.left, 20, stratum, size=12, fill="ink", bold=True)
+        head.feet((0.0, top / 2, top), _plain, 0)
+        for i, (_, cell, method) in enumerate(lines):
+            role = role_of(method, cell["baseline"])
+            for row in cell["rows"]:
+                if (row["method"], row["stratum"]) == (method, stratum):
+                    _draw_strip(head._replace(top=58 + i * height), row, role)
+    for i, (name, _, _) in enumerate(lines):
+        sheet.text(8, 62 + i * height, name, fill="ink")
     key = "dot: ECE; tick: noise floor; bar: 90 % of calibrated models, selection included"
     sheet.text(8, sheet.height - 8, key, size=10)
     return sheet
 
 
-def referral_panel(panel: Row, *, title: str, baseline: str, top: float) -> Drawing:
-    """Errors avoided per case sent to a second reader, before and after."""
-    width, height, left, up, bottom = 236.0, 190.0, 38.0, 12.0, 26.0
+# What it means for the work: referral and decision curves
+
+CURVE_WIDTH = {"before": 4.0, "accent": 1.6}
+"""The order of confidence is often the same before and after: lines of two widths both show."""
+
+
+def _curve_frame(label: str, up: Bounds, ticks: Sequence[float]) -> Frame:
+    sheet = Drawing(236, 190, label)
+    frame = Frame(sheet, 44, 12, 174, 152, up=up)
+    frame.levels(ticks, _plain)
+    frame.feet(HALVES, share_text, 18)
+    return frame
+
+
+def _curve(frame: Frame, xs: Sequence[float], ys: Sequence[float], role: str) -> None:
+    points = [frame.at(x, y) for x, y in zip(xs, ys, strict=True)]
+    frame.sheet.polyline(points, stroke=role, width=CURVE_WIDTH[role])
+
+
+def referrals(cell: Row) -> list[Figure]:
+    """Errors avoided per case sent to a second reader, before and after, by stratum."""
+    panels = cell["referral"]
+    rates = [rate for panel in panels for m in panel["methods"] for rate in m["yield"]]
+    top = nice_top(max(rates, default=0.5))
+    return [_referral(cell, panel, top) for panel in panels]
+
+
+def _referral(cell: Row, panel: Row, top: float) -> Figure:
+    title = stratum_title(panel["stratum"], cell["agreement"])
     before = panel["methods"][0]
     label = (
         f"Errors avoided per case sent to a second reader, {title}: {panel['n']:,} cases, "
         f"{before['errors']:,} errors before."
     )
-    sheet = Drawing(width, height, label)
-
-    def at(share: float, rate: float) -> tuple[float, float]:
-        return (
-            left + share * (width - left - 18),
-            height - bottom - min(rate / top, 1.0) * (height - up - bottom),
-        )
-
-    for tick in (0.0, top / 2, top):
-        sheet.line(at(0, tick), at(1, tick), stroke="band")
-        sheet.text(left - 6, at(0, tick)[1] + 4, f"{tick:g}", anchor="end")
-    for share in (0.0, 0.5, 1.0):
-        sheet.text(at(share, 0)[0], height - 8, f"{100 * share:g} %", anchor="middle")
-    errors = before["yield"][-1]
-    sheet.line(at(0, errors), at(1, errors), stroke="quiet", dash="3 3")
+    frame = _curve_frame(label, (0.0, top), (0.0, top / 2, top))
+    frame.level(before["yield"][-1], stroke="quiet", dash="3 3")
     for method in panel["methods"]:
-        role = role_of(method["method"], baseline)
-        curve = [at(s, r) for s, r in zip(method["share"], method["yield"], strict=True)]
-        # The order of confidence is often the same before and after: let both lines show.
-        sheet.polyline(curve, stroke=role, width=4.0 if role == "before" else 1.6)
+        role = role_of(method["method"], cell["baseline"])
+        _curve(frame, method["share"], method["yield"], role)
     for method in panel["methods"]:
-        role = role_of(method["method"], baseline)
         mark = next(t for t in method["thresholds"] if t["threshold"] == 0.9)
-        if mark["sent"]:
-            x, y = at(mark["sent"] / mark["n"], mark["per_case"])
-            tip = (
-                f"{method['method']}, confidence below 90 %: {mark['sent']:,} of {mark['n']:,} cases sent, "
-                f"{mark['avoided']:,} of {mark['errors']:,} errors avoided, "
-                f"{number(mark['per_case'])} per case"
-            )
-            sheet.circle(x, y, 4.6, fill=role, stroke="paper", tip=tip)
-    return sheet
+        if not mark["sent"]:
+            continue
+        tip = (
+            f"{method['method']}, confidence below 90 %: {mark['sent']:,} of {mark['n']:,} cases sent, "
+            f"{mark['avoided']:,} of {mark['errors']:,} errors avoided, "
+            f"{number(mark['per_case'])} per case"
+        )
+        x, y = frame.at(mark["sent"] / mark["n"], mark["per_case"])
+        role = role_of(method["method"], cell["baseline"])
+        frame.sheet.circle(x, y, 4.6, fill=role, stroke="paper", tip=tip)
+    return Figure(("referral", panel["stratum"]), title, frame.sheet, panel)
 
 
-def decision_panel(panel: Row, *, title: str, baseline: str) -> Drawing:
-    """Net benefit by threshold, before and after; dashed: treating all, rule at 0: treating none.
+def decisions(cell: Row) -> list[Figure]:
+    """Net benefit by threshold, before and after, by judge and stratum.
 
-    Curves end where they leave the panel, a quarter of its height below 0.
+    Dashed: treating all; the rule at 0: treating none. A curve ends where it leaves the panel, a quarter
+    of its height below 0.
     """
-    width, height, left, up, bottom = 236.0, 190.0, 44.0, 12.0, 26.0
+    return [_decision(cell, panel) for panel in cell["decision"]]
+
+
+def _decision(cell: Row, panel: Row) -> Figure:
+    title = stratum_title(panel["stratum"], cell["agreement"])
     top = nice_top(max(panel["prevalence"], 0.01))
     low = -top / 4
     label = (
         f"Net benefit of treating from a threshold on, by {panel['judge']}, {title}: {panel['n']:,} cases, "
         f"{percent(panel['prevalence'])} positive."
     )
-    sheet = Drawing(width, height, label)
+    frame = _curve_frame(label, (low, top), (0.0, top / 2, top))
+    frame.level(0.0, stroke="quiet")
 
-    def at(threshold: float, benefit: float) -> tuple[float, float]:
-        return (
-            left + threshold * (width - left - 18),
-            up + (top - benefit) / (top - low) * (height - up - bottom),
-        )
+    def shown(benefits: Sequence[float]) -> int:
+        """How many thresholds a curve passes before it has left the panel."""
+        below = [i for i, benefit in enumerate(benefits) if benefit < low]
+        return min([*below, len(benefits) - 1]) + 1
 
-    for tick in (top / 2, top):
-        sheet.line(at(0, tick), at(1, tick), stroke="band")
-    sheet.line(at(0, 0), at(1, 0), stroke="quiet")
-    for tick in (0.0, top / 2, top):
-        sheet.text(left - 6, at(0, tick)[1] + 4, f"{tick:g}", anchor="end")
-    for share in (0.0, 0.5, 1.0):
-        sheet.text(at(share, 0)[0], height - 8, f"{100 * share:g} %", anchor="middle")
-
-    def curve(values: Sequence[float]) -> list[tuple[float, float]]:
-        points = []
-        for t, value in zip(panel["threshold"], values, strict=True):
-            points.append(at(t, max(value, low)))
-            if value < low:
-                break
-        return points
-
-    sheet.polyline(curve(panel["treat_all"]), stroke="quiet", dash="3 3")
+    thresholds, treat_all = panel["threshold"], panel["treat_all"]
+    end = shown(treat_all)
+    points = [frame.at(*point) for point in zip(thresholds[:end], treat_all[:end], strict=True)]
+    frame.sheet.polyline(points, stroke="quiet", dash="3 3")
     for method in panel["methods"]:
-        role = role_of(method["method"], baseline)
-        sheet.polyline(
-            curve(method["net_benefit"]), stroke=role, width=4.0 if role == "before" else 1.6
-        )
+        benefits = method["net_benefit"]
+        end = shown(benefits)
+        role = role_of(method["method"], cell["baseline"])
+        _curve(frame, thresholds[:end], benefits[:end], role)
     for method in panel["methods"]:
-        role = role_of(method["method"], baseline)
+        role = role_of(method["method"], cell["baseline"])
         for row in method["table"]:
-            if row["net_benefit"] >= low:
-                tip = (
-                    f"{method['method']}, threshold {100 * row['threshold']:g} %: net benefit "
-                    f"{interval_text(row, 'net_benefit')}, less the better of treating all and none "
-                    f"{interval_text(row, 'gain')}"
-                )
-                sheet.circle(
-                    *at(row["threshold"], row["net_benefit"]),
-                    3.6,
-                    fill=role,
-                    stroke="paper",
-                    tip=tip,
-                )
-    return sheet
+            if row["net_benefit"] < low:
+                continue
+            tip = (
+                f"{method['method']}, threshold {100 * row['threshold']:g} %: net benefit "
+                f"{interval_text(row, 'net_benefit')}, less the better of treating all and none "
+                f"{interval_text(row, 'gain')}"
+            )
+            x, y = frame.at(row["threshold"], row["net_benefit"])
+            frame.sheet.circle(x, y, 3.6, fill=role, stroke="paper", tip=tip)
+    return Figure(("decision", panel["judge"], panel["stratum"]), title, frame.sheet, panel)
 
 
-# Two answers: the law of votes, and what votes would buy
-
-MOST_BARS = 60
-"""Numbers of votes drawn as bars; longer laws are written only."""
+# Values with intervals, line by line: changes by method, and what voted cases buy
 
 
-def law_bars(two: Row, *, of: str) -> Drawing | None:
-    """Probability of each number of votes for a class, the observed number filled and marked.
+class Line(NamedTuple):
+    """A line of an interval plot; a ring marks a method that gains no more than softening would."""
 
-    The line beneath spans the numbers to expect. None where there is no law, or one too long to draw.
-    """
-    law = two.get("law")
-    if not law or len(law) > MOST_BARS:
-        return None
-    m, step, high = len(law) - 1, max(2.5, min(12.0, 108.0 / len(law))), 30.0
-    seen = two.get("votes")
-    each = ", ".join(f"{k}: {percent(p)}" for k, p in enumerate(law))
-    observed = "" if seen is None else f"; observed: {seen}"
-    sheet = Drawing(
-        step * len(law) + 8, high + 20, f"Votes for {of} of {m} readers, {each}{observed}"
-    )
-    most = max(law)
-    for k, p in enumerate(law):
-        height = max(high * p / most, 1.0)
-        fill = "accent" if k == seen else "rule"
-        sheet.rect(4 + k * step + 0.5, 2 + high - height, step - 1, height, fill=fill)
-    left, right = 4 + two["low"] * step, 4 + (two["high"] + 1) * step
-    sheet.line((left + 0.5, high + 4), (right - 0.5, high + 4), stroke="quiet", width=1.5)
-    if seen is not None:
-        sheet.circle(4 + (seen + 0.5) * step, high + 4, 3, fill="accent", stroke="paper")
-    sheet.text(4 + step / 2, high + 18, "0", anchor="middle", size=10)
-    sheet.text(4 + (m + 0.5) * step, high + 18, f"{m}", anchor="middle", size=10)
-    return sheet
-
-
-Placed = tuple[Row, float, float, float, float]
-"""A point with its place across, its value and the ends of its interval."""
-
-READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
-"""Kinds of reads in words, as points of a curve are described."""
-
-
-def voted_points(cell: Row) -> list[dict[str, Any]]:
-    """Points of the figure on voted cases: no vote at all, so many of each kind, all of them.
-
-    `voted` is None where all training votes were used.
-    """
-    voted, whole = cell["voted"], {}
-    for row in cell["rows"]:
-        if row["stratum"] == "overall":
-            whole[row["method"]] = row
-    ends = []
-    for key, method, n in (("published", PUBLISHED, 0), ("all", VOTED, None)):
-        if method in whole:
-            kept = {k: whole[method][k] for k in ("nll", "vote_nll", "changes")}
-            ends.append({"voted": n, "reads": key, **voted[key], **kept})
-    return [*ends[:1], *voted["points"], *ends[1:]]
-
-
-def voted_name(point: Row) -> str:
-    """A point of the figure on voted cases in words."""
-    if point["reads"] in READS:
-        return f"{point['voted']:,} cases {READS[point['reads']]}"
-    return "published numbers, no vote" if point["reads"] == "published" else "all training votes"
-
-
-def _voted_tip(point: Row) -> str:
-    parts = []
-    if is_known(point["share"]):
-        ends = [f"{100 * point[k]:.0f}" for k in ("share", "low", "high")]
-        parts.append("recovers {} % ({} to {})".format(*ends))
-        if is_known(point.get("draws_low")):
-            ends = [f"{100 * point[k]:.0f}" for k in ("draws_low", "draws_high")]
-            parts.append("{} to {} % over draws".format(*ends))
-    for key, name in (("vote_nll", "vote NLL"), ("nll", "label NLL")):
-        if key in point["changes"]:
-            parts.append(f"change of {name} {change_text(point['changes'][key])}")
-    return f"{voted_name(point)}: {'; '.join(parts)}"
-
-
-def voted_curve(cell: Row) -> Drawing | None:
-    """What voted cases buy: share of the gain recovered, and beneath it the change of label NLL.
-
-    Numbers of cases are on a square-root scale. Where no share is known the upper part has the change
-    of vote NLL instead. None without points.
-    """
-    points = voted_points(cell)
-    if not points:
-        return None
-    shares = any(is_known(p["share"]) for p in points)
-    width, left, right, ends = 480.0, 62.0, 10.0, 44.0
-    upper, lower = (58.0, 258.0), (304.0, 384.0)
-    title = "Share of the gain recovered" if shares else "Change of vote NLL"
-    sheet = Drawing(
-        width, 428, f"{title}, and change of label NLL, by number of voted training cases."
-    )
-    most = math.sqrt(max([p["voted"] for p in points if p["voted"]], default=1))
-
-    def across(point: Row) -> float:
-        if point["voted"] is None:
-            return width - right - ends / 2
-        part = math.sqrt(point["voted"]) / most * (width - left - right - 2 * ends)
-        return left + ends / 2 + part + {"panel": -3.5, "single": 3.5}.get(point["reads"], 0.0)
-
-    def by(metric: str | None) -> list[Placed]:
-        """Points with value and interval: of the share recovered, or of a metric's change."""
-        names = ("difference" if metric else "share", "low", "high")
-        out: list[Placed] = []
-        for p in points:
-            source = p["changes"].get(metric, {}) if metric else p
-            value, low, high = (math.nan if source.get(k) is None else source[k] for k in names)
-            if math.isfinite(value):
-                out.append((p, across(p), value, low, high))
-        return out
-
-    x0, x1 = left, width - right
-    sheet.line((x1 - ends, upper[0] - 8), (x1 - ends, lower[1]), stroke="band")
-    _voted_part(sheet, by(None if shares else "vote_nll"), upper, (x0, x1), shares)
-    _voted_part(sheet, by("nll"), lower, (x0, x1), False)
-    heading = "share of the gain of training on all votes" if shares else "change of vote NLL"
-    sheet.text(8, upper[0] - 16, heading, fill="ink", size=12)
-    sheet.text(8, lower[0] - 16, "change of label NLL", fill="ink", size=12)
-    last = -1e9
-    for n in sorted({p["voted"] for p in points if p["voted"] is not None}):
-        x = across({"voted": n, "reads": ""})
-        if x - last >= text_width(f"{n:,}", 11) + 6:
-            sheet.text(x, lower[1] + 16, f"{n:,}", anchor="middle")
-            last = x
-    if any(p["voted"] is None for p in points):
-        sheet.text(x1 - ends / 2, lower[1] + 16, "all", anchor="middle")
-    name = "voted training cases, square-root scale"
-    sheet.text(x1 - ends, lower[1] + 36, name, anchor="end", fill="ink")
-    place = 8.0
-    for reads, words in (
-        ("panel", "whole panel"),
-        ("single", "one reader each"),
-        ("published", "published numbers"),
-        ("all", "all votes"),
-    ):
-        if any(p["reads"] == reads for p in points):
-            _voted_mark(sheet, reads, place + 5, 10)
-            sheet.text(place + 15, 14, words)
-            place += 34 + text_width(words, 11)
-    return sheet
-
-
-def _voted_mark(sheet: Drawing, reads: str, x: float, y: float, tip: str = "") -> None:
-    """A disc for whole panels, a ring for single reads, a square where nothing was drawn at random."""
-    if reads in READS:
-        fill = "accent" if reads == "panel" else "paper"
-        sheet.circle(x, y, 4.6, fill=fill, stroke="accent", width=1.6, tip=tip)
-    else:
-        fill = "before" if reads == "published" else "ink"
-        sheet.rect(x - 4.2, y - 4.2, 8.4, 8.4, fill=fill, stroke="paper", tip=tip)
-
-
-def _voted_part(
-    sheet: Drawing, placed: Sequence[Placed], rows: Bounds, columns: Bounds, shares: bool
-) -> None:
-    """One part of the figure: points with intervals, joined by kind of reads; far ones are clipped."""
-    values = [v for _, _, *three in placed for v in three if math.isfinite(v)]
-    low, high = min([0.0, *values]), max([1.0 if shares else 0.0, *values])
-    if shares:  # long intervals are cut, points are not
-        own = [value for _, _, value, *_ in placed]
-        low, high = max(low, min(-0.5, *own)), min(high, max(2.0, *own))
-    slack = 0.06 * (high - low) or 0.01
-    bounds = (low - slack, high + slack)
-
-    def up(value: float) -> float:
-        part = (_clip(value, bounds) - bounds[0]) / (bounds[1] - bounds[0])
-        return rows[1] - part * (rows[1] - rows[0])
-
-    step = nice_top((bounds[1] - bounds[0]) / 5)
-    step = 0.5 if shares and step < 0.8 else step
-    for k in range(math.ceil(bounds[0] / step), math.floor(bounds[1] / step) + 1):
-        text = f"{100 * k * step:.0f} %" if shares else f"{round(k * step, 10):+g}" if k else "0"
-        sheet.line((columns[0], up(k * step)), (columns[1], up(k * step)), stroke="band")
-        sheet.text(columns[0] - 8, up(k * step) + 4, text, anchor="end")
-    for mark in (0.0, 1.0) if shares else (0.0,):
-        sheet.line((columns[0], up(mark)), (columns[1], up(mark)), stroke="quiet", dash="3 3")
-    for reads in READS:
-        line = [(x, up(value)) for p, x, value, *_ in placed if p["reads"] == reads]
-        sheet.polyline(line, stroke="accent", dash="" if reads == "panel" else "5 3")
-    for p, x, _, least, greatest in placed:
-        if shares and is_known(p.get("draws_low")):
-            bottom, top = up(p["draws_low"]), up(p["draws_high"])
-            sheet.rect(x - 3, top, 6, max(bottom - top, 1), fill="rule")
-        if math.isfinite(least) and math.isfinite(greatest):
-            sheet.line((x, up(least)), (x, up(greatest)), stroke="ink")
-    for p, x, value, *_ in placed:
-        _voted_mark(sheet, p["reads"], x, up(value), _voted_tip(p))
-
-
-# Methods: a disc gains more than softening would, a ring gains no more
-
-MARK = 4.6  # radius of a method's mark
+    name: str
+    change: Row
+    tip: str
+    ring: bool = False
+    bold: bool = False
 
 
 def _reach(values: Sequence[float]) -> Bounds:
@@ -546,287 +466,330 @@ def _reach(values: Sequence[float]) -> Bounds:
     return min(inside) - slack, max(inside) + slack
 
 
-def _ticks(low: float, high: float, count: int = 6) -> list[float]:
-    step = nice_top((high - low) / count)
-    first = math.ceil(low / step - 1e-9)
-    return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def _clip(value: float, bounds: Bounds) -> float:
-    return min(max(value, bounds[0]), bounds[1])
-
-
 def _method_mark(
     sheet: Drawing, x: float, y: float, *, role: str, ring: bool, inside: bool, tip: str = ""
 ) -> None:
     """Draw a method's mark: a ring where it gains no more than softening, a square on the frame's edge."""
-    fill, stroke = ("paper", role) if ring else (role, "paper")
-    style: dict[str, Any] = {
-        "fill": fill,
-        "stroke": stroke,
-        "width": 1.8 if ring else 1.0,
-        "tip": tip,
-    }
+    style: dict[str, Any] = {"fill": role, "stroke": "paper", "tip": tip}
+    if ring:
+        style |= {"fill": "paper", "stroke": role, "width": 1.8}
+        style["tip"] += "; no clear gain over softening"
     if inside:
-        sheet.circle(x, y, MARK, **style)
+        sheet.circle(x, y, 4.6, **style)
     else:
         sheet.rect(x - 4, y - 4, 8, 8, **style)
 
 
-def method_key(sheet: Drawing, x: float, y: float, *, outside: bool) -> None:
+def _method_key(sheet: Drawing, x: float, y: float, *, outside: bool) -> None:
     """Say what the marks of methods mean."""
-    _method_mark(sheet, x + 5, y - 4, role="accent", ring=True, inside=True)
     text = "gains no more than softening would"
+    sheet.circle(x + 5, y - 4, 4.6, fill="paper", stroke="accent", width=1.8)
     sheet.text(x + 15, y, text)
     if outside:
         x += 34 + text_width(text, 11)
-        _method_mark(sheet, x + 5, y - 4, role="accent", ring=False, inside=False)
+        sheet.rect(x + 1, y - 8, 8, 8, fill="accent", stroke="paper")
         sheet.text(x + 15, y, "beyond the frame")
 
 
-def forest(
-    rows: Sequence[Row],
-    *,
-    metric: str,
-    title: str,
-    baseline: str,
-    best: str | None,
-    mere: Collection[str],
-) -> Drawing | None:
-    """Paired change of a metric against the baseline with its 95 % interval, a line per method.
-
-    Parameters
-    ----------
-    rows
-        Methods' rows in the order they are drawn; those without this change are left out.
-    best
-        The method whose name is bold.
-    mere
-        Methods that gain no more than softening would: their marks are rings.
-    """
-    drawn = [
-        (row["method"], change)
-        for row in rows
-        if (change := row["changes"].get(metric)) and is_known(change["difference"])
-    ]
-    if not drawn:
-        return None
-    names = [method for method, _ in drawn]
-    left = 14 + max(text_width(name, 12) for name in names)
-    plot, top, step = 212.0, 44.0, 23.0
-    bottom = top + step * len(drawn)
-    label = f"Change of {title} against {baseline}, with 95 % intervals: {len(drawn)} methods."
-    sheet = Drawing(left + plot + 14, bottom + 62, label)
-    ends = [c[k] for _, c in drawn for k in ("low", "high") if is_known(c[k])]
-    bounds = _reach([0.0, *(c["difference"] for _, c in drawn), *ends])
-    bounds = (min(bounds[0], 0.0), max(bounds[1], 0.0))
-
-    def at(value: float) -> float:
-        return left + (_clip(value, bounds) - bounds[0]) / (bounds[1] - bounds[0]) * plot
-
-    sheet.text(4, 14, f"change of {title}", fill="ink", size=12, bold=True)
-    for tick in _ticks(*bounds, count=4):
-        sheet.line((at(tick), top - 8), (at(tick), bottom), stroke="band")
-        sheet.text(at(tick), bottom + 14, f"{tick:+g}" if tick else "0", anchor="middle", size=10.5)
-    sheet.line((at(0), top - 8), (at(0), bottom), stroke="before", width=1.5)
-    anchor = "end" if at(0) > left + plot / 2 else "start"
-    sheet.text(
-        at(0), top - 13, f"{baseline}, uncalibrated", anchor=anchor, size=10.5, fill="before"
-    )
+def _interval_plot(
+    lines: Sequence[Line], title: str, baseline: str, text: Callable[[float], str]
+) -> Drawing:
+    """Values with their 95 % intervals, a line each, beside the baseline at 0."""
+    left = 14 + max(text_width(line.name, 12) for line in lines)
+    step, top = 23.0, 44.0
+    bottom = top + step * len(lines)
+    label = f"{title.capitalize()} against {baseline}, with 95 % intervals: {len(lines)} lines."
+    sheet = Drawing(left + 226, bottom + 62, label)
+    values = [0.0]
+    for line in lines:
+        values += [v for k in ("difference", "low", "high") if is_known(v := line.change[k])]
+    low, high = _reach(values)
+    frame = Frame(sheet, left, top - 8, 212, bottom - top + 8, (min(low, 0.0), max(high, 0.0)))
+    sheet.text(4, 14, title, fill="ink", size=12, bold=True)
+    ticks = _ticks(frame.across, 4)
+    for tick in ticks:
+        frame.upright(tick)
+    frame.feet(ticks, text, 14)
+    frame.upright(0.0, stroke="before", width=1.5)
+    anchor = "end" if frame.x(0.0) > left + frame.width / 2 else "start"
+    sheet.text(frame.x(0.0), top - 13, f"{baseline}, uncalibrated", anchor=anchor, fill="before")
     outside = False
-    for i, (method, change) in enumerate(drawn):
-        y = top + (i + 0.5) * step
-        sheet.text(4, y + 4, method, size=12, fill="ink", bold=method == best)
-        if is_known(change["low"]):
-            sheet.line((at(change["low"]), y), (at(change["high"]), y), stroke="quiet", width=1.5)
-        inside = bounds[0] <= change["difference"] <= bounds[1]
-        outside |= not inside
-        tip = f"{method}: change of {title} {change_text(change)}"
-        tip += "; no clear gain over softening" if method in mere else ""
-        x = at(change["difference"])
-        _method_mark(sheet, x, y, role="accent", ring=method in mere, inside=inside, tip=tip)
-    sheet.text(left, bottom + 32, "← better", fill="quiet")
-    method_key(sheet, 4, bottom + 54, outside=outside)
+    for i, line in enumerate(lines):
+        y, value = top + (i + 0.5) * step, line.change["difference"]
+        sheet.text(4, y + 4, line.name, size=12, fill="ink", bold=line.bold)
+        if is_known(line.change["low"]):
+            ends = (frame.x(line.change["low"]), y), (frame.x(line.change["high"]), y)
+            sheet.line(*ends, stroke="quiet", width=1.5)
+        inside = value == _clip(value, frame.across)
+        outside = outside or not inside
+        x = frame.x(value)
+        _method_mark(sheet, x, y, role="accent", ring=line.ring, inside=inside, tip=line.tip)
+    if title.startswith("change"):
+        sheet.text(left, bottom + 32, "← better")
+    if outside or any(line.ring for line in lines):
+        _method_key(sheet, 4, bottom + 54, outside=outside)
     return sheet
 
 
-# The trade-off: methods as named points against the curve of plain softening
+# Two answers: the law of votes, and what votes would buy
 
-HEIGHT, PLOT, LEFT, TOP, BOTTOM = 400.0, 356.0, 56.0, 26.0, 66.0
+MAX_BARS = 60
+"""Numbers of votes drawn as bars; longer laws are written only."""
+
+
+def law_bars(two: Row, *, of: str) -> Drawing | None:
+    """Probability of each number of votes for a class, the observed number filled and marked.
+
+    The line beneath spans the numbers to expect. None where there is no law, or one too long to draw.
+    """
+    law = two.get("law")
+    if not law or len(law) > MAX_BARS:
+        return None
+    m, high = len(law) - 1, 30.0
+    step = _clip(108.0 / len(law), (2.5, 12.0))
+    seen = two.get("votes")
+    label = f"Votes for {of} of {m} readers, "
+    label += ", ".join(f"{k}: {percent(p)}" for k, p in enumerate(law))
+    if seen is not None:
+        label += f"; observed: {seen}"
+    sheet = Drawing(step * len(law) + 8, high + 20, label)
+    for k, p in enumerate(law):
+        height = max(high * p / max(law), 1.0)
+        fill = "accent" if k == seen else "rule"
+        sheet.rect(4 + k * step + 0.5, 2 + high - height, step - 1, height, fill=fill)
+    left, right = 4 + two["low"] * step, 4 + (two["high"] + 1) * step
+    sheet.line((left + 0.5, high + 4), (right - 0.5, high + 4), stroke="quiet", width=1.5)
+    if seen is not None:
+        sheet.circle(4 + (seen + 0.5) * step, high + 4, 3, fill="accent", stroke="paper")
+    sheet.text(4 + step / 2, high + 18, "0", anchor="middle", size=10)
+    sheet.text(4 + (m + 0.5) * step, high + 18, f"{m}", anchor="middle", size=10)
+    return sheet
+
+
+READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
+"""Kinds of reads in words."""
+
+
+def voted_points(cell: Row) -> list[dict[str, Any]]:
+    """Points of the figure on voted cases: no vote at all, so many of each kind, all of them.
+
+    `voted` is None where all training votes were used.
+    """
+    voted, whole = cell["voted"], {}
+    for row in cell["rows"]:
+        if row["stratum"] == "overall":
+            whole[row["method"]] = row
+    points = list(voted["points"])
+    if PUBLISHED in whole:
+        points.insert(0, _whole_point(voted, whole[PUBLISHED], "published", 0))
+    if VOTED in whole:
+        points.append(_whole_point(voted, whole[VOTED], "all", None))
+    return points
+
+
+def _whole_point(voted: Row, row: Row, reads: str, n: int | None) -> dict[str, Any]:
+    kept = {key: row[key] for key in ("nll", "vote_nll", "changes")}
+    return {"voted": n, "reads": reads, **voted[reads], **kept}
+
+
+def voted_name(point: Row) -> str:
+    """A point of the figure on voted cases in words."""
+    if point["reads"] == "published":
+        return "published numbers, no vote"
+    if point["reads"] == "all":
+        return "all training votes"
+    return f"{point['voted']:,} cases {READS[point['reads']]}"
+
+
+def recovered_text(row: Row) -> str:
+    """Share of the gain that is recovered, with its interval."""
+    if not is_known(row["share"]):
+        return "-"
+    share, low, high = (f"{100 * row[key]:.0f}" for key in ("share", "low", "high"))
+    return f"{share} % ({low} to {high})"
+
+
+def voted_plots(cell: Row) -> list[Figure]:
+    """What voted cases buy: share of the gain recovered, and change of label NLL.
+
+    Where no share is known the change of vote NLL stands in its place.
+    """
+    points, out = voted_points(cell), []
+    shares = [point for point in points if is_known(point["share"])]
+    if shares:
+        title, lines = "share of the gain recovered", []
+        for point in shares:
+            change = {"difference": point["share"], "low": point["low"], "high": point["high"]}
+            name = voted_name(point)
+            lines.append(Line(name, change, f"{name}: {title} {recovered_text(point)}"))
+        drawn = _interval_plot(lines, title, cell["baseline"], share_text)
+        out.append(Figure(("voted",), title, drawn, {}))
+    for name, metric in (("voted", "vote_nll"), ("voted_nll", "nll")):
+        changes = {voted_name(p): p["changes"][metric] for p in points if metric in p["changes"]}
+        if changes and not (shares and metric == "vote_nll"):
+            out.append(_changes_plot(cell, (name,), metric, changes))
+    return out
+
+
+# Methods by their gain, and the trade-off: named points against the curve of plain softening
+
+
+def softened(cell: Row) -> set[str]:
+    """Methods whose gain is no more than softening's."""
+    return {method for method in cell["methods"] if softening_remark(cell, method)}
+
+
+def ranked_methods(cell: Row) -> list[Row]:
+    """Rows over all cases of the methods beside the baseline, the lowest vote NLL (else label NLL) first."""
+    metric = "vote_nll" if cell["votes"] else "nll"
+    rows = [row for row in cell["rows"] if row["stratum"] == "overall"]
+    known = [row for row in rows if row["method"] != cell["baseline"] and is_known(row.get(metric))]
+    return sorted(known, key=lambda row: row[metric])
+
+
+def forests(cell: Row, methods: Collection[str] | None = None) -> list[Figure]:
+    """Paired changes of the NLLs against the baseline with 95 % intervals, a line per method.
+
+    `methods` are those drawn (None: all); the name of the recommended one is bold.
+    """
+    out = []
+    for metric in ("vote_nll", "nll"):
+        changes = {}
+        for row in ranked_methods(cell):
+            if metric in row["changes"] and (methods is None or row["method"] in methods):
+                changes[row["method"]] = row["changes"][metric]
+        if changes:
+            out.append(_changes_plot(cell, (f"forest_{metric}",), metric, changes))
+    return out
+
+
+def _changes_plot(
+    cell: Row, file_name: tuple[str, ...], metric: str, changes: Mapping[str, Row]
+) -> Figure:
+    title, rings = f"change of {COLUMNS[metric].title}", softened(cell)
+    lines = []
+    for name, change in changes.items():
+        tip = f"{name}: {title} {change_text(change)}"
+        lines.append(Line(name, change, tip, name in rings, name == cell["recommended"]))
+    drawn = _interval_plot(lines, title, cell["baseline"], _signed)
+    return Figure(file_name, title, drawn, {})
+
+
 NAME_STEP = 14.0  # between names in the margin
 
 
-def frontier(
-    facts: Row,
-    *,
-    x: str,
-    y: str,
-    titles: tuple[str, str],
-    baseline: str,
-    methods: Collection[str] | None = None,
-    mere: Collection[str] = (),
-) -> Drawing | None:
-    """Methods as named points with intervals, against the softening curve; None without points.
+def frontier_titles(cell: Row) -> dict[str, str]:
+    """Titles of the axes of the trade-off figures."""
+    hard = stratum_title(cell["hardest"] or "", cell["agreement"])
+    votes = {key: COLUMNS[key].title for key in ("nll", "vote_nll")}
+    return {"ece": "overall ECE", "ece_hard": f"ECE, {hard}", **votes}
 
-    Intervals are of the paired change against the baseline, set at the baseline's value. A name that
-    has no room beside its point stands in the right margin, with a line to the point.
 
-    Parameters
-    ----------
-    methods
-        Those drawn beside the baseline; None: all.
-    mere
-        Methods that gain no more than softening would: their marks are rings.
+def frontiers(cell: Row, methods: Collection[str] | None = None) -> list[Figure]:
+    """Methods as named points with intervals, against the softening curve.
+
+    `methods` are those drawn beside the baseline (None: all). Intervals are of the paired change against
+    the baseline, set at the baseline's value.
     """
-    points = [
-        p
-        for p in facts["points"]
-        if is_known(p.get(x))
-        and is_known(p.get(y))
-        and (methods is None or p["method"] == baseline or p["method"] in methods)
-    ]
-    curve = [c for c in facts["curve"] if is_known(c.get(x)) and is_known(c.get(y))]
-    if not points:
-        return None
-    across, up = (_reach([p[key] for p in points]) for key in (x, y))
-    across, up = ((max(0.0, low), high) for low, high in (across, up))
-    names = [p["method"] for p in points]
-    height = max(HEIGHT, TOP + BOTTOM + NAME_STEP * len(points))
-    width = LEFT + PLOT + 34 + max(text_width(name, 11) for name in names)
+    titles = frontier_titles(cell)
+    hard = titles["ece_hard"].removeprefix("ECE, ")
+    out = []
+    for kind, title, x, y in (
+        ("ece", f"ECE: {hard} against overall", "ece", "ece_hard"),
+        ("nll", "NLL: readers’ votes against labels", "nll", "vote_nll"),
+    ):
+        points = []
+        for point in cell["frontier"]["points"]:
+            method = point["method"]
+            chosen = methods is None or method == cell["baseline"] or method in methods
+            if chosen and is_known(point.get(x)) and is_known(point.get(y)):
+                points.append(point)
+        if points:
+            drawn = _frontier(cell, points, (x, y), (titles[x], titles[y]))
+            out.append(Figure((f"frontier_{kind}",), title, drawn, {}))
+    return out
+
+
+def _frontier(
+    cell: Row, points: Sequence[Row], keys: tuple[str, str], titles: tuple[str, str]
+) -> Drawing:
+    x, y = keys
+    names = [point["method"] for point in points]
+    height = max(400.0, 92 + NAME_STEP * len(points))
+    width = 446 + max(text_width(name, 11) for name in names)
     label = f"{titles[1]} against {titles[0]}: {len(points)} methods and the softening curve."
     sheet = Drawing(width, height, label)
-
-    def at(px: float, py: float) -> tuple[float, float]:
-        return (
-            LEFT + (px - across[0]) / (across[1] - across[0]) * PLOT,
-            height - BOTTOM - (py - up[0]) / (up[1] - up[0]) * (height - TOP - BOTTOM),
-        )
-
-    _axes(sheet, across, up, titles, at)
-    _curve(sheet, [(c[x], c[y]) for c in curve], across, up, at)
-    thin = 0.6 if len(points) > 12 else 1.0
-    places = [at(_clip(p[x], across), _clip(p[y], up)) for p in points]
-    for p, (a, b) in zip(points, places, strict=True):
-        if is_known(p.get(f"{x}_low")):
-            ends = (at(_clip(p[f"{x}_{end}"], across), up[0])[0] for end in ("low", "high"))
-            sheet.line((next(ends), b), (next(ends), b), width=thin)
-        if is_known(p.get(f"{y}_low")):
-            ends = (at(across[0], _clip(p[f"{y}_{end}"], up))[1] for end in ("low", "high"))
-            sheet.line((a, next(ends)), (a, next(ends)), width=thin)
-    roles = [role_of(p["method"], baseline) for p in points]
-    # Names first find their places, the baseline's before the others'; the rest go to the margin.
-    order = sorted(range(len(points)), key=lambda i: roles[i] != "before")
-    beside, left_over = _label_places(places, names, order, LEFT + PLOT, height - BOTTOM)
-    margin = _margin_places([places[i] for i in left_over], height - BOTTOM)
-    for i, ty in zip(left_over, margin, strict=True):
-        sheet.line(places[i], (LEFT + PLOT + 18, ty - 4), stroke="rule", width=0.8)
-    outside = False
+    bounds = []
+    for key in keys:
+        low, high = _reach([point[key] for point in points])
+        bounds.append((max(0.0, low), high))
+    frame = Frame(sheet, 56, 26, 356, height - 92, *bounds)
+    for tick in _ticks(frame.across, 6):
+        frame.upright(tick)
+    frame.feet(_ticks(frame.across, 6), _plain, 16)
+    frame.levels(_ticks(frame.up, 6), _plain)
+    sheet.text(frame.left, 14, titles[1], fill="ink")
+    sheet.text(frame.right, frame.bottom + 34, titles[0], anchor="end", fill="ink")
+    _softening_curve(frame, cell["frontier"]["curve"], keys)
+    for point in points:
+        a, b = frame.at(point[x], point[y])
+        if is_known(point.get(f"{x}_low")):
+            sheet.line((frame.x(point[f"{x}_low"]), b), (frame.x(point[f"{x}_high"]), b))
+        if is_known(point.get(f"{y}_low")):
+            sheet.line((a, frame.y(point[f"{y}_low"])), (a, frame.y(point[f"{y}_high"])))
+    # Names stand in the margin, each on a line to its point: beside the points they would collide.
+    heights = _name_heights([frame.y(point[y]) for point in points], frame.bottom)
+    for point, name, at in zip(points, names, heights, strict=True):
+        end = (frame.right + 18, at)
+        sheet.line(frame.at(point[x], point[y]), end, stroke="quiet", width=0.8, dash="1 3")
+        sheet.text(frame.right + 22, at + 4, name, fill="ink")
+    rings, outside = softened(cell), False
     # The baseline is drawn last, so that nothing hides it.
-    for i in sorted(range(len(points)), key=lambda i: roles[i] == "before"):
-        p, role, (a, b) = points[i], roles[i], places[i]
-        inside = p[x] == _clip(p[x], across) and p[y] == _clip(p[y], up)
-        outside |= not inside
-        tip = f"{titles[0]} {interval_text(p, x)}, {titles[1]} {interval_text(p, y)}"
-        tip = f"{p['method']}: {tip}"
-        ring = p["method"] in mere
-        tip += "; no clear gain over softening" if ring else ""
-        _method_mark(sheet, a, b, role=role, ring=ring, inside=inside, tip=tip)
-    for i, (tx, ty) in beside.items():
-        sheet.text(tx, ty, names[i], fill="ink")
-    for i, ty in zip(left_over, margin, strict=True):
-        sheet.text(LEFT + PLOT + 20, ty, names[i], fill="ink")
-    method_key(sheet, LEFT, height - 8, outside=outside)
+    for point in sorted(points, key=lambda point: point["method"] == cell["baseline"]):
+        method = point["method"]
+        pinned = (_clip(point[x], frame.across), _clip(point[y], frame.up))
+        inside = pinned == (point[x], point[y])
+        outside = outside or not inside
+        tip = f"{titles[0]} {interval_text(point, x)}, {titles[1]} {interval_text(point, y)}"
+        _method_mark(
+            sheet,
+            *frame.at(*pinned),
+            role=role_of(method, cell["baseline"]),
+            ring=method in rings,
+            inside=inside,
+            tip=f"{method}: {tip}",
+        )
+    _method_key(sheet, frame.left, height - 8, outside=outside)
     return sheet
 
 
-def _axes(sheet: Drawing, across: Bounds, up: Bounds, titles: tuple[str, str], at: Any) -> None:
-    for value in _ticks(*across):
-        px, foot = at(value, up[0])
-        sheet.line((px, TOP), (px, foot), stroke="band")
-        sheet.text(px, foot + 16, f"{value:g}", anchor="middle")
-    for value in _ticks(*up):
-        py = at(across[0], value)[1]
-        sheet.line((LEFT, py), (LEFT + PLOT, py), stroke="band")
-        sheet.text(LEFT - 8, py + 4, f"{value:g}", anchor="end")
-    sheet.text(LEFT, 14, titles[1], fill="ink")
-    sheet.text(LEFT + PLOT, sheet.height - BOTTOM + 34, titles[0], anchor="end", fill="ink")
-
-
-def _curve(
-    sheet: Drawing, points: Sequence[tuple[float, float]], across: Bounds, up: Bounds, at: Any
-) -> None:
+def _softening_curve(frame: Frame, curve: Sequence[Row], keys: tuple[str, str]) -> None:
     """Draw the parts of the softening curve that lie in the frame."""
-    part: list[tuple[float, float]] = []
-    for px, py in points:
-        if across[0] <= px <= across[1] and up[0] <= py <= up[1]:
-            part.append(at(px, py))
+    part: list[Point] = []
+    for row in curve:
+        a, b = (row.get(key, math.nan) for key in keys)
+        inside = is_known(a) and is_known(b)
+        if inside and a == _clip(a, frame.across) and b == _clip(b, frame.up):
+            part.append(frame.at(a, b))
         else:
-            sheet.polyline(part, stroke="quiet", dash="2 3")
+            frame.sheet.polyline(part, stroke="quiet", dash="2 3")
             part = []
-    sheet.polyline(part, stroke="quiet", dash="2 3")
+    frame.sheet.polyline(part, stroke="quiet", dash="2 3")
 
 
-def _label_places(
-    points: Sequence[tuple[float, float]],
-    names: Sequence[str],
-    order: Sequence[int],
-    right: float,
-    bottom: float,
-) -> tuple[dict[int, tuple[float, float]], list[int]]:
-    """Places for names beside their points that touch neither each other nor a point; who has none."""
-    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in points]
-    places: dict[int, tuple[float, float]] = {}
-    for i in order:
-        x, y = points[i]
-        long = text_width(names[i], 11) + 3
-        for dx, dy in ((1, 0), (1, -1), (1, 1), (0, -1), (0, 1), (-1, 0), (-1, -1), (-1, 1)):
-            tx = x + {1: 9, 0: -long / 2, -1: -long - 7}[dx]
-            ty = y + 4 + dy * 12
-            box = (tx, ty - 9, tx + long, ty + 3)
-            inside = box[0] >= LEFT and box[2] <= right and box[1] >= TOP - 8 and box[3] <= bottom
-            if inside and not any(_overlap(box, other) for other in taken):
-                places[i] = (tx, ty)
-                taken.append(box)
-                break
-    return places, [i for i in order if i not in places]
-
-
-def _margin_places(points: Sequence[tuple[float, float]], bottom: float) -> list[float]:
-    """Heights of names in the margin, each as near to its point as the others leave room.
+def _name_heights(wanted: Sequence[float], bottom: float) -> list[float]:
+    """Heights of names in the margin, in the order of their points and a line apart.
 
     Examples
     --------
-    >>> _margin_places([(0, 50), (0, 52), (0, 100)], bottom=120)
-    [48.0, 62.0, 104.0]
+    >>> _name_heights([50, 52, 100], bottom=120)
+    [50.0, 64.0, 100.0]
     """
-    order = sorted(range(len(points)), key=lambda i: points[i][1])
-    wanted = [points[i][1] + 4 for i in order]
-    # Names that collide form a block around the mean of what they want; blocks that collide join.
-    blocks: list[list[float]] = []
-    for value in wanted:
-        blocks.append([value])
-        while len(blocks) > 1 and _top(blocks[-1]) < _top(blocks[-2]) + NAME_STEP * len(blocks[-2]):
-            last = blocks.pop()
-            blocks[-1] += last
-    heights, least = [0.0] * len(points), TOP + 4
-    placed: list[float] = []
-    for block in blocks:
-        first = max(_top(block), least)
-        placed += [first + NAME_STEP * k for k in range(len(block))]
-        least = placed[-1] + NAME_STEP
-    most = bottom
-    for k in range(len(placed) - 1, -1, -1):
-        placed[k] = min(placed[k], most)
-        most = placed[k] - NAME_STEP
-    for i, value in zip(order, placed, strict=True):
-        heights[i] = value
-    return heights
-
-
-def _top(block: Sequence[float]) -> float:
-    """First height of names in a row that lie around the mean of what they want."""
-    return sum(block) / len(block) - NAME_STEP * (len(block) - 1) / 2
-
-
-def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+    order = np.argsort(wanted, kind="stable")
+    steps = NAME_STEP * np.arange(len(order))
+    placed = np.maximum.accumulate(np.asarray(wanted, float)[order] - steps) + steps
+    # Names pushed beyond the frame move back up, and the ones above them with them.
+    placed = np.minimum(placed, bottom - steps[::-1])
+    heights = np.empty(len(order))
+    heights[order] = placed
+    return [float(height) for height in heights]

@@ -1,66 +1,63 @@
-"""Facts to one self-contained HTML file: a Jinja template with escaping on, case arrays, thumbnails."""
+"""Facts to HTML: one self-contained page of runs, and an audit in a notebook or on a page of its own."""
 
 from __future__ import annotations
 
 import base64
 import io
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import numpy as np
+from markupsafe import Markup
 
-from scalecal.cases import Predictions
+from scalecal.auditing.sentences import SHOWN, shown_columns
+from scalecal.auditing.sentences import cell as cell_text
+from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
-from scalecal.io.store import check_output_file, write_file, written_by
-from scalecal.io.text import csv_text
-from scalecal.metrics.arguments import read_hard_event
-from scalecal.report.figures import PANEL
-from scalecal.report.svg import COLOURS
-from scalecal.report.templates import asset, template
-from scalecal.report.views import cell_view, data_uri, page_view
-from scalecal.runs.folder import mean_results, read_runs, results_of, side_by_side
+from scalecal.io.store import check_output_file, plain, write_file, written_by
+from scalecal.io.text import csv_text, number
+from scalecal.report import figures
+from scalecal.report.svg import Drawing
+from scalecal.report.views import error_text, page_view, svg
+from scalecal.runs.facts import reliability_facts
+from scalecal.runs.folder import mean_results, report_facts
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from scalecal.auditing.audits import Audit
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """Size of a page without thumbnails, at most."""
 
-MOST_WITH_IMAGES = 7_000_000
+MAX_BYTES_WITH_IMAGES = 7_000_000
 """Size of a page with thumbnails, at most."""
 
+MAX_RESULTS = 200_000
+"""Characters of results inside the page, at most; larger tables stay in the run's folder."""
 
-MOST_CASES = 20_000
-"""Cases in the page at most; of more a random sample is taken, and the page says so."""
+DETAILS = ((8, 24), (5, 12), (3, 6), (2, 2), (1, 1))
+"""Cases listed of each stratum and models drawn, tried in turn until the page is small enough."""
 
 THUMBNAIL = 112  # pixels, the longer side
-_MOST_PIXELS = 1 << 26  # of an image that is opened for a thumbnail
+MAX_PIXELS = 1 << 26  # of an image that is opened for a thumbnail
+MAX_PANELS = 6  # diagrams of an audit
 
 
-@dataclass(frozen=True)
-class Detail:
-    """How much a page holds: bytes of case arrays and of results, cases listed, models drawn."""
+def template(name: str) -> Any:
+    """Return a template of this package, with escaping on."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    arrays: int
-    results: int
-    cases: int
-    models: int
+    loader = PackageLoader("scalecal.report", ".")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters["number"] = number
+    return environment.get_template(name)
 
 
-# Tried in turn until the page is small enough.
-DETAILS = (
-    Detail(550_000, 200_000, 8, 24),
-    Detail(300_000, 150_000, 5, 12),
-    Detail(100_000, 50_000, 3, 6),
-    Detail(0, 0, 2, 2),
-    Detail(0, 0, 1, 1),
-)
+def asset(name: str) -> Markup:
+    """Return a style sheet or script. Written by us, without a closing tag: nothing to escape."""
+    return Markup(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def write_report(
@@ -84,173 +81,123 @@ def write_report(
     """
     out = Path(out)
     inputs = [*runs, images]
-    # The report in a run's own folder belongs to the run, which makes it anew when it is run again.
-    kind = (out.name == "report.html" and written_by(out.parent / "run.json")) or "report"
+    kind = "report"
+    if out.name == "report.html":
+        # The report in a run's own folder belongs to the run, which makes it anew when it is run again.
+        kind = written_by(out.parent / "run.json") or kind
     check_output_file(out, kind=kind, inputs=inputs)
-    read = read_runs(runs)
-    facts = side_by_side(read)
-    cells = [
-        replace(cell, cases=cell.cases.with_strata(own["strata"]))
-        for run in read
-        for cell, own in zip(run.cells, run.facts, strict=True)
-    ]
+    facts = report_facts(runs)
     if images is not None:
-        named = (cell.cases.paths for cell in cells if cell.cases.paths is not None)
-        check_images(images, [path for paths in named for path in paths])
-    tidy = results_of(read, facts)
-    notes, thumbnails = _images(facts, cells, out, images)
+        check_images(images, [case["path"] for cell in facts["cells"] for case in _listed(cell)])
+    thumbnails = _add_thumbnails(facts["cells"], out, images)
     text = ""
-    for detail in DETAILS:
-        text = _page(facts, cells, tidy, detail, notes)
-        if len(text.encode("utf-8", "backslashreplace")) - thumbnails <= MOST_BYTES:
+    for max_cases, max_models in DETAILS:
+        text = _page(facts, max_cases, max_models)
+        if len(text.encode("utf-8", "backslashreplace")) - thumbnails <= MAX_BYTES:
             break
     write_file(out, text, kind=kind, inputs=inputs)
     return out
 
 
-def _images(
-    facts: Mapping[str, Any], cells: Sequence[Predictions], out: Path, images: Path | None
-) -> tuple[dict[str, str], int]:
-    room, notes = MOST_WITH_IMAGES - MOST_BYTES, {}
-    start = room
-    for own, cell in zip(facts["cells"], cells, strict=True):
-        named = (cell.meta.get("dataset") or {}).get("data")
-        folder = images if images is not None else Path(named) if named else None
-        listed = [*own["surest"], *own["cases"], *own["splits"]]
-        used, notes[own["key"]] = add_images(listed, folder, out, most_bytes=room)
-        room -= used
-    return notes, start - room
-
-
-def _page(
-    facts: Mapping[str, Any],
-    cells: Sequence[Predictions],
-    tidy: pd.DataFrame,
-    detail: Detail,
-    image_notes: Mapping[str, str],
-) -> str:
-    from markupsafe import Markup
-
-    drawn = facts["cells"][: detail.models]
-    arrays: dict[str, Any] = {}
-    full: list[dict[str, Any]] = []
-    room = detail.arrays
-    for own, cell in zip(drawn, cells, strict=False):
-        order = [*own["shown"], *(m for m in own["methods"] if m not in own["shown"])]
-        packed, note = case_arrays(cell, order, most_bytes=room // (len(drawn) - len(full)))
-        if packed is not None:
-            arrays[own["key"]] = packed
-            room -= sum(len(a["p"]) + len(a["y"]) for a in packed["methods"].values())
-        offered = own["shown"]
-        if packed is not None:
-            offered = [m for m in order if as_parsed(m) in packed["methods"]]
-        full.append(
-            cell_view(
-                own,
-                offered=offered,
-                sampled=note,
-                most_cases=detail.cases,
-                image_note=image_notes[own["key"]],
-            )
-        )
-    text = csv_text(tidy)
-    note = "One row per model, method, seed, stratum and metric."
-    if len(text) > detail.results:
-        text = csv_text(mean_results(facts["cells"]))
-        note = "Means over seeds: the results of every seed are in the run’s results.csv."
-    if len(text) > detail.results:
-        text, note = "", "The results are too many for this page: see the run’s results.csv."
+def _page(facts: Mapping[str, Any], max_cases: int, max_models: int) -> str:
+    cells = [_shortened(cell, max_cases) for cell in facts["cells"][:max_models]]
+    results = csv_text(mean_results(facts["cells"]))
+    uri, note = "", "The results are too many for this page: see the run’s results.csv."
+    if len(results) <= MAX_RESULTS:
+        packed = base64.b64encode(results.encode("utf-8", "backslashreplace")).decode("ascii")
+        uri = f"data:text/csv;base64,{packed}"
+        note = "Means over seeds, a row per model, method, stratum and metric."
     return str(
         template("template.html").render(
-            **page_view(facts, n_full=len(full)),
-            full=full,
-            facts=facts,
-            cells=facts["cells"],
+            **page_view(facts, cells),
             css=asset("shared.css") + asset("report.css"),
             js=asset("report.js"),
-            payload=Markup(payload(arrays)),
-            results_uri=data_uri(text) if text else "",
+            results_uri=uri,
             results_note=note,
         )
     )
 
 
-# What the script works on: predictions and labels of single cases, packed small
+def _shortened(cell: Mapping[str, Any], max_cases: int) -> dict[str, Any]:
+    """Facts of a cell with at most so many cases of each stratum."""
+    kept: list[Any] = []
+    for case in cell["cases"]:
+        before = sum(other["stratum"] == case["stratum"] for other in kept)
+        if before < max_cases:
+            kept.append(case)
+    return {**cell, "cases": kept, "splits": cell["splits"][: max_cases + max_cases // 2]}
 
 
-def payload(arrays: Mapping[str, Any]) -> str:
-    """Return geometry, colours and case arrays as JSON that cannot end or comment out its script element.
+# An audit in a notebook
 
-    Examples
-    --------
-    >>> set("<>&") & set(payload({"id": "</script><!-- &amp;"}))
-    set()
+
+def _audit_panels(audit: Audit) -> list[dict[str, Any]]:
+    """Facts of the first strata's diagrams, and of that against votes."""
+    panels = [*reliability_facts(audit, MAX_PANELS), *vote_reliability(audit)[:1]]
+    return [dict(panel) for panel in plain(panels)]
+
+
+def audit_drawing(audit: Audit) -> Drawing:
+    """Return the reliability diagrams of an audit in a row, for `Audit.plot`."""
+    return figures.reliability_row(
+        _audit_panels(audit),
+        agreement=audit.meta["strata"] == "agreement",
+        event=audit.meta["event"],
+        role="accent",
+        heading="Reliability",
+    )
+
+
+def audit_html(audit: Audit) -> str:
+    """Return an audit as a piece of HTML: verdict, answers, diagrams, table; everything escaped.
+
+    It brings its own colours, light and dark, and touches nothing outside itself, as a notebook wants it.
     """
-    value = {"panel": PANEL, "colours": COLOURS, "cells": arrays}
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
-
-
-def as_parsed(name: str) -> str:
-    r"""Return a name as a page's attribute holds it: HTML turns every line ending into a newline.
-
-    Examples
-    --------
-    >>> as_parsed("a\r\nb\rc")
-    'a\nb\nc'
-    """
-    return name.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _packed(values: Any, kind: str) -> str:
-    return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode("ascii")
-
-
-def case_arrays(
-    cell: Predictions, methods: Sequence[str], *, most_bytes: int
-) -> tuple[dict[str, Any] | None, str]:
-    """Pack p, label and stratum of the first seed's cases, for as many methods as there is room.
-
-    Returns
-    -------
-    The arrays by method, base64 of little-endian float64 and uint8, or None where there is no room;
-    and a sentence on what was left out ("" if nothing).
-    """
-    base = cell.first(methods[0])
-    rows, note = base.index, ""
-    if len(rows) > MOST_CASES:
-        rows = np.sort(np.random.default_rng(0).choice(rows, MOST_CASES, replace=False))
-        note = (
-            f"The slider works on a random sample of {MOST_CASES:,} of {len(base.index):,} cases."
+    agreement = audit.meta["strata"] == "agreement"
+    used = shown_columns(audit.shown_rows, SHOWN[1:])
+    body = []
+    for row in audit.shown_rows:
+        texts = [cell_text(column.key, row.get(column.key)) for column in used]
+        body.append((figures.stratum_title(row["name"], agreement), texts))
+    panels = []
+    for panel in _audit_panels(audit):
+        title = figures.stratum_title(panel["stratum"], agreement)
+        if "votes" in panel:
+            title = "one reader’s vote"
+        sheet = figures.reliability_panel(
+            panel, title=title, event=audit.meta["event"], role="accent"
         )
-    per_method = len(rows) * 9 * 4 // 3
-    room = (most_bytes - len(rows) * 4 // 3) // max(per_method, 1)
-    if room < 1:
-        return None, "With this many cases and models the number of bins is fixed."
-    out: dict[str, Any] = {
-        "strata": [as_parsed(name) for name in cell.stratum_names],
-        "stratum": _packed(cell.codes[rows] + 1, "<u1"),
-        "methods": {},
-    }
-    place = np.full(len(cell.y), -1)
-    for method in methods[:room]:
-        part = cell.first(method)
-        place[:] = -1
-        place[part.index] = np.arange(len(part.index))
-        if (place[rows] < 0).any():
-            continue  # tested on other cases, so it cannot share their labels and strata
-        event = read_hard_event(cell.y[rows], part.p[place[rows]])
-        arrays = {"p": _packed(event.p, "<f8"), "y": _packed(event.y, "<u1")}
-        out["methods"][as_parsed(method)] = arrays
-    return out, note
+        shown = {"title": title, "n": panel["n"], "said": error_text(panel), "svg": svg(sheet)}
+        panels.append(shown)
+    colours = asset("shared.css").replace(":root", ".scalecal").replace("\n.", "\n.scalecal .")
+    return str(
+        template("fragment.html").render(
+            audit=audit,
+            css=colours + asset("fragment.css"),
+            panels=panels,
+            titles=[column.title for column in used],
+            body=body,
+            notes=audit.shown_notes,
+        )
+    )
+
+
+def audit_page(audit: Audit) -> str:
+    """Return the same as a page of its own, for `Audit.to_html`."""
+    cases = "cases"
+    if audit.meta["n"] == 1:
+        cases = "case"
+    return str(
+        template("audit.html").render(
+            title=f"Audit of {number(audit.meta['n'])} {cases}", body=Markup(audit_html(audit))
+        )
+    )
 
 
 # Images
 
 
-def check_images(folder: str | Path, paths: Iterable[str]) -> None:
+def check_images(folder: str | Path, paths: Iterable[str | None]) -> None:
     """Fail unless there is such a folder, and at least one of the cases' files in it."""
     if not Path(folder).is_dir():
         raise InputError(f"no folder at {folder}: --images names the folder of the images")
@@ -267,8 +214,24 @@ def check_images(folder: str | Path, paths: Iterable[str]) -> None:
         )
 
 
+def _listed(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every case that a page names, the first screen's before the others."""
+    return [*cell["surest"], *cell["cases"], *cell["splits"]]
+
+
+def _add_thumbnails(cells: Sequence[dict[str, Any]], out: Path, images: Path | None) -> int:
+    """Add thumbnails, links and a note on them to the facts of the cells; return the bytes used."""
+    used = 0
+    for cell in cells:
+        folder = images or cell["images"]
+        room = MAX_BYTES_WITH_IMAGES - MAX_BYTES - used
+        taken, cell["image_note"] = add_images(_listed(cell), folder, out, max_bytes=room)
+        used += taken
+    return used
+
+
 def add_images(
-    cases: list[dict[str, Any]], folder: Path | None, out: Path, *, most_bytes: int
+    cases: list[dict[str, Any]], folder: str | Path | None, out: Path, *, max_bytes: int
 ) -> tuple[int, str]:
     """Add a link to each case's file and, while there is room, a thumbnail inside the page.
 
@@ -278,7 +241,7 @@ def add_images(
         Where the paths start; None where it is unknown.
     out
         The report's file: links are relative to its folder.
-    most_bytes
+    max_bytes
         Room for all thumbnails together.
 
     Returns
@@ -290,17 +253,10 @@ def add_images(
         return 0, ""
     if folder is None:
         return 0, "For thumbnails, give the images’ folder: scalecal report RUN --images DIR."
-    try:
-        from PIL import Image
-    except ImportError:
-        return 0, "Thumbnails need the package pillow."
     used, missing, full = 0, 0, False
-    root = Path(os.path.abspath(folder))
-    roots = (root, folder.resolve())
     for case in wanted:
-        # A path in a table must not lead out of the folder; links that lie inside are its owner's.
-        file = Path(os.path.normpath(root / case["path"]))
-        if not any(map(file.is_relative_to, roots)) or not os.path.isfile(file):
+        file = _inside(Path(folder), case["path"])
+        if file is None:
             missing += 1
             continue
         relative = Path(os.path.relpath(file, out.resolve().parent)).as_posix()
@@ -308,18 +264,12 @@ def add_images(
         if full:
             continue
         try:
-            with Image.open(file, formats=IMAGE_FORMATS) as image:
-                if image.width * image.height > _MOST_PIXELS:
-                    continue
-                image.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
-                buffer = io.BytesIO()
-                image.convert("RGB").save(buffer, "JPEG", quality=72)
+            text = _thumbnail(file)
         except Exception:  # parsers of broken files raise nearly every kind of error
             missing += 1
             continue
-        text = base64.b64encode(buffer.getvalue()).decode("ascii")
-        full = used + len(text) > most_bytes
-        if not full:
+        full = used + len(text) > max_bytes
+        if text and not full:
             used += len(text)
             case["thumbnail"] = f"data:image/jpeg;base64,{text}"
     notes = []
@@ -328,3 +278,29 @@ def add_images(
     if full:
         notes.append("The page has no room for further thumbnails.")
     return used, " ".join(notes)
+
+
+def _inside(folder: Path, path: str) -> Path | None:
+    """Return the file of a path below a folder; a path in a table must not lead out of it.
+
+    Links that lie inside are their owner's.
+    """
+    root = Path(os.path.abspath(folder))
+    file = Path(os.path.normpath(root / path))
+    below = file.is_relative_to(root) or file.is_relative_to(folder.resolve())
+    if not below or not file.is_file():
+        return None
+    return file
+
+
+def _thumbnail(file: Path) -> str:
+    """Return a small JPEG as base64; "" for an image too large to be opened here."""
+    from PIL import Image
+
+    with Image.open(file, formats=IMAGE_FORMATS) as image:
+        if image.width * image.height > MAX_PIXELS:
+            return ""
+        image.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
+        buffer = io.BytesIO()
+        image.convert("RGB").save(buffer, "JPEG", quality=72)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,4 +1,4 @@
-"""A small drawing: a list of marks, written as SVG for the page or a file, or as PNG.
+"""A small drawing: a list of marks, as SVG for the page or a file, as PNG, as a figure of matplotlib.
 
 Colours are roles ("ink", "accent", ...). In the page a role is a CSS class, so that light, dark and
 print are matters of the style sheet; in a file it is one of `COLOURS`.
@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape as escape_html
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = {
     "ink": "#16191d",
@@ -29,18 +33,9 @@ Kind = Literal["line", "rect", "circle", "polyline", "text"]
 Point = tuple[float, float]
 
 
-def colour_rules(inside: str = "") -> str:
-    """Style rules that give each role its colour, within a selector where one is named."""
-    return "".join(
-        f"{inside}.f-{role}{{fill:{colour}}}{inside}.s-{role}{{stroke:{colour}}}"
-        for role, colour in COLOURS.items()
-    )
-
-
 def _n(value: float) -> str:
     """Write a coordinate in as few characters as the eye needs."""
-    text = f"{value:.1f}"
-    return text[:-2] if text.endswith(".0") else text
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def escape(text: str) -> str:
@@ -126,9 +121,13 @@ class Drawing:
 
     def file_svg(self) -> str:
         """Return SVG that stands alone, with its colours in it."""
+        rules = [
+            f".f-{role}{{fill:{colour}}}.s-{role}{{stroke:{colour}}}"
+            for role, colour in COLOURS.items()
+        ]
         style = (
             "<style>text{font-family:system-ui,sans-serif}.f-none{fill:none}"
-            f"text.f-ink{{paint-order:stroke;stroke:#fff;stroke-width:3px}}{colour_rules()}</style>"
+            f"text.f-ink{{paint-order:stroke;stroke:#fff;stroke-width:3px}}{''.join(rules)}</style>"
         )
         paper = f'<rect width="100%" height="100%" fill="{COLOURS["paper"]}"/>'
         head, body = self.svg().split(">", 1)
@@ -137,69 +136,39 @@ class Drawing:
             f"{style}{paper}{body}\n"
         )
 
-    def save_png(self, path: str | Path) -> None:
-        """Write the same marks as PNG through matplotlib, two dots to a pixel, without a date."""
+    def figure(self) -> Figure:
+        """Return the same marks as a figure of matplotlib, two dots to a pixel."""
         from matplotlib.figure import Figure
-        from matplotlib.lines import Line2D
-        from matplotlib.patches import Circle, Rectangle
 
         # At 72 dots per inch a pixel of the drawing is a point of matplotlib.
-        figure = Figure(figsize=(self.width / 72, self.height / 72), dpi=144, facecolor="white")
+        size = (self.width / 72, self.height / 72)
+        figure = Figure(figsize=size, dpi=144, facecolor=COLOURS["paper"])
         axes = figure.add_axes((0, 0, 1, 1), frameon=False)
         axes.set_xlim(0, self.width)
         axes.set_ylim(self.height, 0)
         axes.set_axis_off()
-        for z, mark in enumerate(self.marks):
-            fill = COLOURS.get(mark.fill, "none")
-            stroke = COLOURS.get(mark.stroke, "none")
-            if mark.kind == "text":
-                axes.text(
-                    *mark.points[0],
-                    mark.text,
-                    parse_math=False,
-                    fontsize=mark.size * 0.92,
-                    color=fill,
-                    ha={"start": "left", "middle": "center", "end": "right"}[mark.anchor],
-                    va="baseline",
-                    rotation=90 if mark.turned else 0,
-                    rotation_mode="anchor",
-                    weight="bold" if mark.bold else "normal",
-                    zorder=z,
-                )
-            elif mark.kind in ("circle", "rect"):
-                style: dict[str, Any] = {"facecolor": fill, "edgecolor": stroke, "zorder": z}
-                style["linewidth"] = mark.width if mark.stroke else 0
-                if mark.kind == "circle":
-                    axes.add_patch(Circle(mark.points[0], mark.size, **style))
-                else:
-                    axes.add_patch(Rectangle(mark.points[0], *mark.points[1], **style))
-            else:
-                xs, ys = zip(*mark.points, strict=True)
-                line = Line2D(xs, ys, color=stroke, linewidth=mark.width, zorder=z)
-                if mark.dash:
-                    line.set_dashes([float(part) / mark.width for part in mark.dash.split()])
-                axes.add_line(line)
+        for order, mark in enumerate(self.marks):
+            _add_artist(axes, mark, order)
+        return figure
+
+    def save_png(self, path: str | Path) -> None:
+        """Write the same marks as PNG, without a date."""
         with warnings.catch_warnings():
             # A name in a script that the font lacks is drawn as boxes; the SVG has it right.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            figure.savefig(path, metadata={"Software": None})
+            self.figure().savefig(path, metadata={"Software": None})
 
 
 def _svg_mark(mark: Mark) -> str:
-    classes = (f"{kind}-{role}" for kind, role in (("f", mark.fill), ("s", mark.stroke)) if role)
-    x, y = (_n(value) for value in mark.points[0])
-    extra, inner = f' class="{" ".join(classes)}"', ""
-    if mark.stroke and mark.width != 1.0:
-        extra += f' stroke-width="{_n(mark.width)}"'
-    if mark.dash:
-        extra += f' stroke-dasharray="{mark.dash}"'
+    x, y = map(_n, mark.points[0])
+    inner = ""
     if mark.tip:
         inner = f"<title>{escape(mark.tip)}</title>"
     if mark.kind == "line":
-        x2, y2 = (_n(value) for value in mark.points[1])
+        x2, y2 = map(_n, mark.points[1])
         shape = f'x1="{x}" y1="{y}" x2="{x2}" y2="{y2}"'
     elif mark.kind == "rect":
-        w, h = (_n(value) for value in mark.points[1])
+        w, h = map(_n, mark.points[1])
         shape = f'x="{x}" y="{y}" width="{w}" height="{h}"'
     elif mark.kind == "circle":
         shape = f'cx="{x}" cy="{y}" r="{_n(mark.size)}"'
@@ -207,10 +176,81 @@ def _svg_mark(mark: Mark) -> str:
         points = " ".join(f"{_n(px)},{_n(py)}" for px, py in mark.points)
         shape = f'points="{points}" fill="none"'
     else:
-        shape = f'x="{x}" y="{y}" font-size="{_n(mark.size)}"'
-        extra += "" if mark.anchor == "start" else f' text-anchor="{mark.anchor}"'
-        extra += ' font-weight="600"' if mark.bold else ""
-        extra += f' transform="rotate(-90 {x} {y})"' if mark.turned else ""
+        shape = f'x="{x}" y="{y}" font-size="{_n(mark.size)}"{_text_style(mark)}'
         inner = escape(mark.text)
-    end = f">{inner}</{mark.kind}>" if inner else "/>"
-    return f"<{mark.kind} {shape}{extra}{end}"
+    start = f"<{mark.kind} {shape}{_paint(mark)}"
+    if not inner:
+        return f"{start}/>"
+    return f"{start}>{inner}</{mark.kind}>"
+
+
+def _paint(mark: Mark) -> str:
+    """The attributes that give a mark its colours and its line."""
+    classes = []
+    if mark.fill:
+        classes.append(f"f-{mark.fill}")
+    if mark.stroke:
+        classes.append(f"s-{mark.stroke}")
+    paint = f' class="{" ".join(classes)}"'
+    if mark.stroke and mark.width != 1.0:
+        paint += f' stroke-width="{_n(mark.width)}"'
+    if mark.dash:
+        paint += f' stroke-dasharray="{mark.dash}"'
+    return paint
+
+
+def _text_style(mark: Mark) -> str:
+    style = ""
+    if mark.anchor != "start":
+        style += f' text-anchor="{mark.anchor}"'
+    if mark.bold:
+        style += ' font-weight="600"'
+    if mark.turned:
+        x, y = map(_n, mark.points[0])
+        style += f' transform="rotate(-90 {x} {y})"'
+    return style
+
+
+def _add_artist(axes: Axes, mark: Mark, order: int) -> None:
+    """Draw a mark as matplotlib does it; later marks lie above earlier ones."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Circle, Patch, Rectangle
+
+    fill, stroke = COLOURS.get(mark.fill, "none"), COLOURS.get(mark.stroke, "none")
+    if mark.kind == "text":
+        weight, rotation = "normal", 0
+        if mark.bold:
+            weight = "bold"
+        if mark.turned:
+            rotation = 90
+        axes.text(
+            *mark.points[0],
+            mark.text,
+            # A dollar sign in the name of a method is no formula.
+            parse_math=False,
+            # DejaVu Sans is wider than the fonts that browsers choose.
+            fontsize=mark.size * 0.92,
+            color=fill,
+            ha={"start": "left", "middle": "center", "end": "right"}[mark.anchor],
+            va="baseline",
+            rotation=rotation,
+            rotation_mode="anchor",
+            weight=weight,
+            zorder=order,
+        )
+    elif mark.kind in ("line", "polyline"):
+        xs, ys = zip(*mark.points, strict=True)
+        line = Line2D(xs, ys, color=stroke, linewidth=mark.width, zorder=order)
+        if mark.dash:
+            line.set_dashes([float(part) / mark.width for part in mark.dash.split()])
+        axes.add_line(line)
+    else:
+        patch: Patch
+        if mark.kind == "circle":
+            patch = Circle(mark.points[0], mark.size)
+        else:
+            patch = Rectangle(mark.points[0], *mark.points[1])
+        patch.set(facecolor=fill, edgecolor=stroke, linewidth=0, zorder=order)
+        if mark.stroke:
+            patch.set_linewidth(mark.width)
+        axes.add_patch(patch)

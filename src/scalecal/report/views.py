@@ -1,11 +1,15 @@
-"""Facts as the template wants them: numbers as text, figures as SVG, rows of tables."""
+"""Facts as the template wants them: numbers as text, figures as SVG, rows of tables.
+
+`PANELS` lists the sections that show each model's facts, in their order; a further one needs its facts, a
+function of them here, and a template block where `figures.html` does not do.
+"""
 
 from __future__ import annotations
 
-import base64
 import shlex
-from collections.abc import Mapping, Sequence
-from itertools import groupby, islice
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from markupsafe import Markup
@@ -13,33 +17,39 @@ from markupsafe import Markup
 from scalecal.auditing.sentences import SHOWN, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
 from scalecal.auditing.verdict import AGREEMENT, points
-from scalecal.io.text import change_text, csv_text, number, percent
+from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
-from scalecal.report.figures import Row, interval_text, role_of
+from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum_title
 from scalecal.report.svg import Drawing
-from scalecal.runs.wording import (
-    softening_remark,
-    verdict_sentences,
-    vote_sentences,
-)
+from scalecal.runs.wording import softening_remark, verdict_sentences, vote_sentences
 
-MOST_DOTS = 15  # readers drawn as dots; more are written as numbers
+MAX_DOTS = 15  # readers drawn as dots; more are written as numbers
 FEW_METHODS = 5
-"""Methods shown at first; the others are folded."""
+"""Methods drawn; the table of methods holds all of them."""
+
+View = dict[str, Any]
 
 
-def stratum_title(name: str, agreement: bool) -> str:
-    """Heading of a stratum.
+@dataclass(frozen=True)
+class Panel:
+    """A section of the page that shows each model's facts.
 
-    Examples
-    --------
-    >>> stratum_title("low", True), stratum_title("overall", True)
-    ('low agreement', 'all cases')
+    Attributes
+    ----------
+    id, title : str
+        Anchor of the section, and its name in the navigation.
+    view : function
+        Facts of a cell -> what the template block shows of them; None where there is nothing to show. A
+        section without any view is left out.
+    block : str
+        Template of the section. `figures.html` shows ``text`` (sentences), ``figures`` and ``tables``.
     """
-    if name == "overall":
-        return "all cases"
-    return f"{name} agreement" if agreement else name
+
+    id: str
+    title: str
+    view: Callable[[Row], View | None]
+    block: str = "figures.html"
 
 
 def svg(sheet: Drawing, *, decorative: bool = False) -> Markup:
@@ -47,248 +57,172 @@ def svg(sheet: Drawing, *, decorative: bool = False) -> Markup:
     return Markup(sheet.svg(decorative=decorative))
 
 
-def data_uri(text: str) -> str:
-    """CSV text as a link that needs no file."""
-    return "data:text/csv;base64," + base64.b64encode(
-        text.encode("utf-8", "backslashreplace")
-    ).decode("ascii")
+def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> View:
+    """Return a table for the template; the first `words` columns hold words, the others numbers."""
+    return {"title": title, "head": head, "rows": rows, "words": words}
 
 
-def cell_view(
-    cell: Row, *, offered: Sequence[str], sampled: str, most_cases: int, image_note: str
-) -> dict[str, Any]:
-    """Everything the template shows of one cell: its facts, and what is made of them."""
-    seed = f"seed {cell['seed']}, one of {cell['n_seeds']}; " if cell["n_seeds"] > 1 else ""
-    diagrams = []
-    for method, panels in cell["reliability"].items():
-        role, what = role_of(method, cell["baseline"]), f"{seed}{cell['n_bins']} bins"
-        if method in cell["derived"]:
-            what += f"; {cell['derived'][method]}"
-        if remark := softening_remark(cell, method):
-            what += f"; {remark}"
-        drawn = [_reliability_panel(cell, method, role, panel) for panel in panels]
-        diagrams.append({"method": method, "role": role, "what": what, "panels": drawn})
-    by_votes = [
-        _reliability_panel(cell, method, role_of(method, cell["baseline"]), panel)
-        for method, panels in cell["vote_reliability"].items()
-        for panel in panels
+def drawn(listed: Sequence[Figure]) -> list[View]:
+    """Return figures for the template, each with its title and the facts it shows."""
+    return [
+        {**figure.facts, "title": figure.title, "svg": svg(figure.drawing)} for figure in listed
     ]
+
+
+# By difficulty
+
+
+def _difficulty_view(cell: Row) -> View:
+    diagrams, by_votes = [], []
+    for method, panels in cell["reliability"].items():
+        role = role_of(method, cell["baseline"])
+        diagrams.append(
+            {
+                "method": method,
+                "role": role,
+                "what": _about_diagrams(cell, method),
+                "panels": [_reliability_panel(cell, method, role, panel) for panel in panels],
+            }
+        )
+    for method, panels in cell["vote_reliability"].items():
+        role = role_of(method, cell["baseline"])
+        by_votes += [_reliability_panel(cell, method, role, panel) for panel in panels]
     return {
-        **cell,
-        "by_votes": by_votes,
-        "said": [*verdict_sentences(cell)[1:], *cell["details"]],
-        "after": cell["shown"][1] if cell["shown"][1:] else None,
-        "offered": offered,
-        "sampled": sampled,
         "diagrams": diagrams,
-        "legend": [{"name": m, "role": role_of(m, cell["baseline"])} for m in cell["shown"]],
-        **_audit_view(cell),
-        **_methods_view(cell),
-        **_frontier_view(cell),
-        **_voted_view(cell),
-        **_cases_view(cell, most_cases, image_note),
-        **_referral_view(cell),
-        **_decision_view(cell),
+        "by_votes": by_votes,
+        "bins": _bins_table(cell),
+        "audit": _audit_table(cell),
+        "said": [*verdict_sentences(cell)[1:], *cell["details"]],
     }
 
 
-def _reliability_panel(cell: Row, method: str, role: str, panel: Row) -> dict[str, Any]:
+def _about_diagrams(cell: Row, method: str) -> str:
+    parts = [f"{cell['n_bins']} bins"]
+    if cell["n_seeds"] > 1:
+        parts.insert(0, f"seed {cell['seed']}, one of {cell['n_seeds']}")
+    parts += [cell["derived"].get(method, ""), softening_remark(cell, method)]
+    return "; ".join(part for part in parts if part)
+
+
+def _reliability_panel(cell: Row, method: str, role: str, panel: Row) -> View:
     title = stratum_title(panel["stratum"], cell["agreement"])
-    drawn = figures.reliability_panel(
+    sheet = figures.reliability_panel(
         panel, title=f"{method}, {title}", event=cell["event"], role=role
     )
-    own = {"method": method, "role": role, "title": title}
-    return {**panel, **own, "calibrated": figures.calibrated_text(panel), "svg": svg(drawn)}
-
-
-def _audit_view(cell: Row) -> dict[str, Any]:
-    audit = cell["audits"][cell["baseline"]]
-    used = shown_columns(audit["rows"], (*SHOWN, "debiased_error"))
-
-    def text(row: Row, key: str) -> str:
-        if key == "name":
-            return stratum_title(row["name"], cell["agreement"])
-        if key == "debiased_error" and row.get("debiased_error_low") is not None:
-            return interval_text(row, key, 4)
-        return cell_text(key, row.get(key))
-
     return {
-        "audit_head": [column.title for column in used],
-        "audit_rows": [[text(row, column.key) for column in used] for row in audit["rows"]],
-        "audit_notes": [*audit["sentences"], *audit["notes"]],
+        **panel,
+        "method": method,
+        "role": role,
+        "title": title,
+        "calibrated": figures.calibrated_text(panel),
+        "svg": svg(sheet),
     }
 
 
-def _frontier_titles(cell: Row) -> dict[str, str]:
-    hard = stratum_title(cell["hardest"] or "", cell["agreement"])
-    votes = {key: COLUMNS[key].title for key in ("nll", "vote_nll")}
-    return {"ece": "overall ECE", "ece_hard": f"ECE, {hard}", **votes}
+def _bins_table(cell: Row) -> View:
+    rows = []
+    for judge, by_method in (("labels", "reliability"), ("votes", "vote_reliability")):
+        for method, panels in cell[by_method].items():
+            for panel in panels:
+                for b in panel["bins"]:
+                    keys = ("lo", "hi", "n", "mean_p", "mean_y", "bar_lo", "bar_hi")
+                    numbers = [number(b[key]) for key in keys]
+                    rows.append([method, judge, panel["stratum"], *numbers])
+    head = ["Method", "Against", "Stratum", "From", "To", "Cases", "Predicted", "Observed"]
+    head += ["Calibrated, 5 %", "95 %"]
+    return table("Bins of the reliability diagrams", head, rows, words=3)
 
 
-def ranked_methods(cell: Row) -> list[Row]:
-    """Rows over all cases of the methods beside the baseline, the lowest vote NLL (else label NLL) first."""
-    rows = [
-        r for r in cell["rows"] if r["stratum"] == "overall" and r["method"] != cell["baseline"]
-    ]
-    metric = "vote_nll" if cell["votes"] else "nll"
-    unknown = float("inf")
-    return sorted(rows, key=lambda r: unknown if r.get(metric) is None else r[metric])
+def _audit_table(cell: Row) -> View:
+    audit = cell["audits"][cell["baseline"]]
+    used = shown_columns(audit["rows"], (*SHOWN, "debiased_error"))
+    rows = []
+    for row in audit["rows"]:
+        texts = {column.key: cell_text(column.key, row.get(column.key)) for column in used}
+        texts["name"] = stratum_title(row["name"], cell["agreement"])
+        if is_known(row.get("debiased_error_low")):
+            texts["debiased_error"] = interval_text(row, "debiased_error", 4)
+        rows.append([texts[column.key] for column in used])
+    made = table(f"Audit of {cell['name']}", [column.title for column in used], rows)
+    return {**made, "notes": [*audit["sentences"], *audit["notes"]]}
+
+
+# Methods and trade-offs
 
 
 def few_methods(cell: Row) -> list[str]:
-    """Methods shown at first, in order: the best that may be recommended, and the lowest of the others."""
-    names = [row["method"] for row in ranked_methods(cell)]
-    best = cell["best"]["method"] if cell["best"] else None
+    """Methods drawn, in order: those with the lowest NLL, the best that may be recommended among them."""
+    names = [row["method"] for row in figures.ranked_methods(cell)]
     kept = names[:FEW_METHODS]
-    if best in names and best not in kept:
-        kept[-1] = best
+    if cell["best"] and cell["best"]["method"] in names[FEW_METHODS:]:
+        kept[-1] = cell["best"]["method"]
     return kept
 
 
-def mere_softening(cell: Row) -> set[str]:
-    """Methods whose gain is no more than softening's."""
-    return {m for m in cell["methods"] if softening_remark(cell, m)}
-
-
-def forests(cell: Row, methods: Sequence[str] | None = None) -> list[tuple[str, str, Drawing]]:
-    """Return the forest plots of a cell that can be drawn: metric, title, drawing."""
-    rows = [r for r in ranked_methods(cell) if methods is None or r["method"] in methods]
-    out = []
-    for metric in ("vote_nll", "nll"):
-        title = COLUMNS[metric].title
-        drawn = figures.forest(
-            rows,
-            metric=metric,
-            title=title,
-            baseline=cell["baseline"],
-            best=cell["recommended"],
-            mere=mere_softening(cell),
-        )
-        if drawn is not None:
-            out.append((metric, title, drawn))
-    return out
-
-
-def _methods_view(cell: Row) -> dict[str, Any]:
-    """Few methods and all of them, as forest plots, and the few in words and numbers."""
-    few, base = few_methods(cell), cell["baseline"]
-    value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
-    hard = cell["hardest"]
-    columns = [("ECE", "overall", "ece")]
-    if hard:
-        columns.append((f"ECE, {stratum_title(hard, cell['agreement'])}", hard, "ece"))
-    columns += [(COLUMNS[k].title, "overall", k) for k in ("nll", "vote_nll")]
-    columns = [c for c in columns if value.get((base, c[1]), {}).get(c[2]) is not None]
-    rows = [
-        {
-            "method": method,
-            "role": role_of(method, base),
-            "remark": softening_remark(cell, method),
-            "numbers": [_with_change(value.get((method, s)), key, base) for _, s, key in columns],
-        }
-        for method in (base, *few)
-    ]
-    named = [{"method": m, "text": cell["about"].get(m, "")} for m in (base, *few)]
-    every = len(cell["methods"]) - 1
-    return {
-        "few_forests": [{"title": t, "svg": svg(d)} for _, t, d in forests(cell, few)],
-        "all_forests": [{"title": t, "svg": svg(d)} for _, t, d in forests(cell)]
-        if every > len(few)
-        else [],
-        "few_head": [title for title, _, _ in columns],
-        "few_rows": rows if few else [],
-        "few_named": [n for n in named if n["text"]],
-        "few_said": _few_sentence(cell, few, every),
-    }
-
-
-def _few_sentence(cell: Row, few: Sequence[str], every: int) -> str:
-    """Which methods are shown at first."""
+def _methods_view(cell: Row) -> View:
+    """A few methods as forest plots, and in words."""
+    few, every = few_methods(cell), len(cell["methods"]) - 1
     judge = COLUMNS["vote_nll" if cell["votes"] else "nll"].title
-    if every <= len(few):
-        return f"by {judge}, lowest first"
-    best = cell["best"] and cell["best"]["method"]
-    late = best and [r["method"] for r in ranked_methods(cell)].index(best) >= len(few)
-    also = f", with {best}, the best that may be recommended" if late else ""
-    return f"the {len(few)} of {every} methods with the lowest {judge}{also}"
-
-
-def frontiers(cell: Row, methods: Sequence[str] | None = None) -> list[tuple[str, str, Drawing]]:
-    """Return the trade-off figures of a cell that can be drawn: short name, title, drawing."""
-    names = _frontier_titles(cell)
-    hard = names["ece_hard"].removeprefix("ECE, ")
-    out = []
-    for kind, title, x, y in (
-        ("ece", f"ECE: {hard} against overall", "ece", "ece_hard"),
-        ("nll", "NLL: readers’ votes against labels", "nll", "vote_nll"),
-    ):
-        drawn = figures.frontier(
-            cell["frontier"],
-            x=x,
-            y=y,
-            titles=(names[x], names[y]),
-            baseline=cell["baseline"],
-            methods=methods,
-            mere=mere_softening(cell),
-        )
-        if drawn is not None:
-            out.append((kind, title, drawn))
-    return out
-
-
-def _frontier_view(cell: Row) -> dict[str, Any]:
-    facts, heads = cell["frontier"], _frontier_titles(cell)
-    keys = [k for k in heads if any(k in p for p in facts["points"])]
-
-    def beyond(row: Row, key: str) -> str:
-        ends = {"difference": "", "low": "_low", "high": "_high"}
-        return change_text({k: row.get(f"difference_{key}{end}") for k, end in ends.items()})
-
-    few = few_methods(cell)
-    more = len(few) + 1 < len(cell["methods"])
+    names = (cell["baseline"], *few)
     return {
-        "frontiers": [{"title": t, "svg": svg(drawn)} for _, t, drawn in frontiers(cell, few)],
-        "all_frontiers": [{"title": t, "svg": svg(drawn)} for _, t, drawn in frontiers(cell)]
-        if more
-        else [],
-        "frontier_head": ["Method", *(heads[k] for k in keys)],
-        "frontier_rows": [
-            [point["method"], *(interval_text(point, k) for k in keys)] for point in facts["points"]
-        ],
-        "beyond_head": ["Method", "Softening, T", *(f"Δ {heads[k]}" for k in keys)],
-        "beyond_rows": [
-            [row["method"], number(row["at_temperature"], 2), *(beyond(row, k) for k in keys)]
-            for row in facts["beyond"]
-            if row["method"] != cell["baseline"]
-        ],
+        "forests": drawn(figures.forests(cell, few)),
+        "few": f"{len(few)} of {every} methods, the lowest {judge} first",
+        "about": {m: cell["about"][m] for m in names if cell["about"].get(m)},
     }
 
 
-def _voted_view(cell: Row) -> dict[str, Any]:
-    """What voted cases would buy, and what an error of kappa would cost; empty where not asked for."""
+def _tradeoffs_view(cell: Row) -> View:
+    facts, titles = cell["frontier"], figures.frontier_titles(cell)
+    keys = [key for key in titles if any(key in point for point in facts["points"])]
+    rows = [[p["method"], *(interval_text(p, key) for key in keys)] for p in facts["points"]]
+    beyond = []
+    for row in facts["beyond"]:
+        if row["method"] == cell["baseline"]:
+            continue
+        changes = []
+        for key in keys:
+            ends = {"difference": "", "low": "_low", "high": "_high"}
+            changes.append(
+                change_text({k: row.get(f"difference_{key}{end}") for k, end in ends.items()})
+            )
+        beyond.append([row["method"], number(row["at_temperature"], 2), *changes])
+    head = ["Method", "Softening, T", *(f"Δ {titles[key]}" for key in keys)]
+    return {
+        "frontiers": drawn(figures.frontiers(cell, few_methods(cell))),
+        "points": table("Trade-offs", ["Method", *(titles[key] for key in keys)], rows),
+        "beyond": table("Beyond softening", head, beyond),
+    }
+
+
+# Votes
+
+
+def _votes_view(cell: Row) -> View | None:
+    """What voted cases would buy, and what an error of kappa would cost."""
     if not cell["voted"]:
-        return {"voted_said": []}
-    drawn = figures.voted_curve(cell)
-
-    def share(row: Row, low: str = "low", high: str = "high") -> str:
-        known = [100 * v for k in ("share", low, high) if (v := row.get(k)) is not None]
-        return "{:.0f} % ({:.0f} to {:.0f})".format(*known) if len(known) == 3 else "-"
-
+        return None
     rows = []
     for point in figures.voted_points(cell):
-        changes = (change_text(point["changes"].get(k)) for k in ("vote_nll", "nll"))
-        draws = share(point, "draws_low", "draws_high").partition("(")[2].rstrip(")") or "-"
-        numbers = number(point["vote_nll"], 4), share(point), draws
+        draws = "-"
+        if is_known(point["share"]) and is_known(point.get("draws_low")):
+            draws = f"{100 * point['draws_low']:.0f} to {100 * point['draws_high']:.0f}"
+        changes = [change_text(point["changes"].get(key)) for key in ("vote_nll", "nll")]
+        numbers = [number(point["vote_nll"], 4), figures.recovered_text(point), draws]
         rows.append([figures.voted_name(point), *numbers, *changes])
+    head = ["Votes used", "Vote NLL", "Recovered", "Over draws, %", "Δ vote NLL", "Δ label NLL"]
+    kappa = []
+    for row in cell["kappa_sensitivity"] or ():
+        numbers = [f"{row['kappa']:.2f}", f"{row['rho']:.2f}", number(row["vote_nll"], 4)]
+        kappa.append([*numbers, figures.recovered_text(row)])
     return {
         "voted_said": vote_sentences(cell),
-        "voted_svg": "" if drawn is None else svg(drawn),
-        "voted_rows": rows,
-        "kappa_rows": [
-            [f"{row['kappa']:.2f}", f"{row['rho']:.2f}", number(row["vote_nll"], 4), share(row)]
-            for row in cell["kappa_sensitivity"] or ()
-        ],
+        "plots": drawn(figures.voted_plots(cell)),
+        "voted": table("By voted cases", head, rows),
+        "kappa": table("By kappa", ["Kappa", "ρ", "Vote NLL", "Recovered"], kappa, words=0),
     }
+
+
+# Cases
 
 
 def two_parts(two: Row, of: str = "") -> list[tuple[str, str]]:
@@ -300,147 +234,142 @@ def two_parts(two: Row, of: str = "") -> list[tuple[str, str]]:
     >>> two_parts(two)
     [("the panel's label:", '97 %'), ('one reader:', '81 %'), ('expect', '5 to 7 of 7')]
     """
-    label, reader = (percent(two[k]) for k in ("label", "reader"))
-    parts = [(f"the panel's label{of and f' {of}'}:", label), ("one reader:", reader)]
+    label = " ".join(filter(None, ("the panel's label", of)))
+    parts = [(f"{label}:", percent(two["label"])), ("one reader:", percent(two["reader"]))]
     if two.get("law"):
-        low, high, m = (two[k] for k in ("low", "high", "n_raters"))
-        parts.append(("expect", f"{low} of {m}" if low == high else f"{low} to {high} of {m}"))
+        low, high = two["low"], two["high"]
+        expected = f"{low}" if low == high else f"{low} to {high}"
+        parts.append(("expect", f"{expected} of {two['n_raters']}"))
     return parts
 
 
-def _two_view(case: Row, classes: Sequence[str]) -> dict[str, Any] | None:
+def _two_view(case: Row, classes: Sequence[str]) -> View | None:
     """The cell of a table with a case's two answers, or None; of several classes, one is named."""
     two, of = case["two"], classes[case["shown_class"]]
     if two is None:
         return None
-    drawn = figures.law_bars(two, of=of)
+    bars = figures.law_bars(two, of=of)
     parts = two_parts(two, of if len(classes) > 2 else "")
     return {
         "parts": parts,
         "text": "; ".join(f"{what} {value}" for what, value in parts),
-        "svg": "" if drawn is None else svg(drawn),
         "value": two["reader"],
+        "svg": "" if bars is None else svg(bars),
     }
 
 
-def _cases_view(cell: Row, most: int, image_note: str) -> dict[str, Any]:
-    import pandas as pd
-
+def _cases_view(cell: Row) -> View:
     classes = cell["classes"]
-    by_stratum = groupby(cell["cases"], key=lambda case: case["stratum"])
-    listed = []
-    for case in (case for _, cases in by_stratum for case in islice(cases, most)):
+    listed, splits = [], []
+    for case in cell["cases"]:
         votes, of = case["votes"] or (), case["shown_class"]
-        words = f"{votes[of]} of {sum(votes)} for {classes[of]}" if votes else ""
-        listed.append(
-            {
-                **{k: case.get(k) for k in ("id", "stratum", "thumbnail", "href")},
-                "label": classes[case["label"]],
-                "votes_text": words,
-                "dots": _dots(votes, of, words),
-                "votes_value": votes[of] / sum(votes) if sum(votes) else "",
-                **{k: number(case[k]) for k in ("before", "after", "excess")},
-                "two": _two_view(case, classes),
-            }
-        )
-    splits = [
-        {
-            **{k: case.get(k) for k in ("id", "stratum", "thumbnail", "href")},
-            "label": classes[case["label"]],
-            "split": case["two"]["split"],
-            "split_text": percent(case["two"]["split"]),
-            "two": _two_view(case, classes),
-        }
-        for case in cell["splits"][: most + most // 2]
-    ]
-    keys = ("id", "stratum", "label", "votes_text", "before", "after", "excess")
-    after = cell["shown"][1] if cell["shown"][1:] else ""
-    table = pd.DataFrame([[row[k] for k in keys] for row in listed])
-    table.columns = ["id", "stratum", "label", "votes", cell["baseline"], after, "overconfidence"]
-    if cell["two_answers"]:
-        table["two answers"] = [row["two"]["text"] if row["two"] else "" for row in listed]
+        words, value = "", ""
+        if sum(votes):
+            words, value = f"{votes[of]} of {sum(votes)} for {classes[of]}", votes[of] / sum(votes)
+        shown = {key: number(case[key]) for key in ("before", "after", "excess")}
+        view = {**_case_view(case, classes), **shown}
+        dots = _dots(votes, of, words) or words
+        listed.append({**view, "votes_text": words, "votes_value": value, "dots": dots})
+    for case in cell["splits"]:
+        split = case["two"]["split"]
+        splits.append({**_case_view(case, classes), "split": split, "split_text": percent(split)})
     return {
+        "after": cell["shown"][1] if len(cell["shown"]) > 1 else None,
+        "strata": cell["strata"],
+        "hardest": cell["hardest"],
+        "votes": cell["votes"],
+        "baseline": cell["baseline"],
+        "two_answers": cell["two_answers"],
         "listed": listed,
-        "split_rows": splits,
-        "thumbnails": any(case["thumbnail"] for case in listed),
-        "split_thumbnails": any(case["thumbnail"] for case in splits),
-        "cases_uri": data_uri(csv_text(table)),
-        "cases_note": _cases_note(cell, image_note),
+        "splits": splits,
+        "cases_note": _cases_note(cell),
     }
 
 
-def _cases_note(cell: Row, image_note: str) -> str:
+def _case_view(case: Row, classes: Sequence[str]) -> View:
+    kept = {key: case.get(key) for key in ("id", "stratum", "thumbnail", "href")}
+    return {**kept, "label": classes[case["label"]], "two": _two_view(case, classes)}
+
+
+def _cases_note(cell: Row) -> str:
     """Whose probabilities a list of cases has, and how to read the two answers."""
-    what = f"Probabilities are of class {cell['classes'][1]}."
-    if cell["event"] != "positive class":
-        what = "Probabilities are of the class the model prefers."
-    two = ""
+    parts = ["Probabilities are of the class the model prefers."]
+    if cell["event"] == "positive class":
+        parts = [f"Probabilities are of class {cell['classes'][1]}."]
     if cell["two_answers"]:
-        two = (
+        dot = ", the dot is the number observed" if cell["votes"] else ""
+        parts.append(
             f"Two answers, by {cell['two_answers']}: the probability of the panel’s label and that of "
             "one reader’s vote. Bars: the probability of each number of votes; the line beneath them "
-            "spans the numbers to expect (four times in five or more)"
-            f"{', the dot is the number observed' if cell['votes'] else ''}."
+            f"spans the numbers to expect (four times in five or more){dot}."
         )
-    return " ".join(filter(None, (what, two, image_note)))
+    return " ".join([*parts, cell["image_note"]])
 
 
-def _dots(votes: Sequence[int], of: int, words: str) -> Markup | str:
-    total = sum(votes)
-    if not 0 < total <= MOST_DOTS:
-        return words
-    sheet = Drawing(13 * total, 14, words)
-    for i in range(total):
-        yes = i < votes[of]
-        sheet.circle(6.5 + 13 * i, 7, 4.5, fill="ink" if yes else "none", stroke="ink")
+def _dots(votes: Sequence[int], of: int, words: str) -> Markup:
+    """One dot a reader, full for those who chose this class; "" for more than can be counted at a glance."""
+    if not 0 < sum(votes) <= MAX_DOTS:
+        return Markup("")
+    sheet = Drawing(13 * sum(votes), 14, words)
+    for i in range(sum(votes)):
+        fill = "ink" if i < votes[of] else "none"
+        sheet.circle(6.5 + 13 * i, 7, 4.5, fill=fill, stroke="ink")
     return svg(sheet)
 
 
-def _referral_view(cell: Row) -> dict[str, Any]:
-    panels = [
-        {**panel, "title": stratum_title(panel["stratum"], cell["agreement"])}
-        for panel in cell["referral"]
-    ]
-    top = figures.referral_top(panels)
-    for panel in panels:
-        drawn = figures.referral_panel(
-            panel, title=panel["title"], baseline=cell["baseline"], top=top
-        )
-        panel["svg"] = svg(drawn)
-    rows = []
-    for i, first in enumerate(panels[0]["methods"][0]["thresholds"] if panels else ()):
-        for panel in panels:
-            row = [f"{100 * first['threshold']:g} %", panel["title"]]
-            for method in panel["methods"]:
-                t = method["thresholds"][i]
-                row += [f"{t['sent']:,} of {t['n']:,}", f"{t['avoided']:,} of {t['errors']:,}"]
-                row.append(number(t["per_case"]))
-            rows.append(row)
-    return {"referral": panels, "referral_rows": rows}
+# For the work
 
 
-def _decision_view(cell: Row) -> dict[str, Any]:
-    """Decision curves by judge, and a table of them at a few thresholds."""
-    panels = []
-    for panel in cell["decision"]:
-        title = stratum_title(panel["stratum"], cell["agreement"])
-        drawn = figures.decision_panel(panel, title=title, baseline=cell["baseline"])
-        panels.append({**panel, "title": title, "svg": svg(drawn)})
-    rows = []
-    for i, first in enumerate(panels[0]["methods"][0]["table"] if panels else ()):
-        for panel in panels:
-            at = panel["threshold"].index(first["threshold"])
-            row = [f"{100 * first['threshold']:g} %", panel["judge"], panel["title"]]
-            row.append(number(panel["treat_all"][at]))
-            for method in panel["methods"]:
-                own = method["table"][i]
-                row += [interval_text(own, "net_benefit"), interval_text(own, "gain")]
-            rows.append(row)
+def _work_view(cell: Row) -> View:
+    """Referral by confidence and decision curves, each with a table at a few thresholds."""
+    referral = drawn(figures.referrals(cell))
+    decision = drawn(figures.decisions(cell))
+    referred, decided = [], []
+    for panel in referral:
+        for lines in zip(*(method["thresholds"] for method in panel["methods"]), strict=True):
+            row = [figures.share_text(lines[0]["threshold"]), panel["title"]]
+            for line in lines:
+                row += [f"{line['sent']:,} of {line['n']:,}"]
+                row += [f"{line['avoided']:,} of {line['errors']:,}", number(line["per_case"])]
+            referred.append(row)
+    for panel in decision:
+        treat_all = dict(zip(panel["threshold"], panel["treat_all"], strict=True))
+        for lines in zip(*(method["table"] for method in panel["methods"]), strict=True):
+            threshold = lines[0]["threshold"]
+            row = [figures.share_text(threshold), panel["judge"], panel["title"]]
+            row.append(number(treat_all[threshold]))
+            for line in lines:
+                row += [interval_text(line, "net_benefit"), interval_text(line, "gain")]
+            decided.append(row)
+    referral_head, decision_head = ["Below", "Stratum"], ["Threshold", "Against", "Stratum"]
+    decision_head.append("treating all")
+    for method in cell["shown"]:
+        referral_head += [f"{method}: cases sent", "errors avoided", "per case"]
+        decision_head += [f"{method}: net benefit", "less the better of all and none"]
     by_judge = [
-        {"judge": judge, "panels": [p for p in panels if p["judge"] == judge]}
-        for judge in dict.fromkeys(p["judge"] for p in panels)
+        {"judge": judge, "panels": list(panels)}
+        for judge, panels in groupby(decision, key=lambda panel: panel["judge"])
     ]
-    return {"decision": by_judge, "decision_rows": rows}
+    return {
+        "legend": [{"name": m, "role": role_of(m, cell["baseline"])} for m in cell["shown"]],
+        "referral": referral,
+        "referral_table": table("Referral by confidence", referral_head, referred, words=2),
+        "decision": by_judge,
+        "decision_table": table("Net benefit by threshold", decision_head, decided, words=3),
+        "strata": cell["strata"],
+        "agreement": cell["agreement"],
+    }
+
+
+PANELS = [
+    Panel("difficulty", "By difficulty", _difficulty_view, "difficulty.html"),
+    Panel("methods", "Methods", _methods_view, "methods.html"),
+    Panel("tradeoffs", "Trade-offs", _tradeoffs_view, "tradeoffs.html"),
+    Panel("votes", "Votes", _votes_view, "votes.html"),
+    Panel("cases", "Cases", _cases_view, "cases.html"),
+    Panel("work", "For the work", _work_view, "work.html"),
+]
+"""Sections of the page that show each model's facts, in their order."""
 
 
 # What is not of one cell
@@ -449,57 +378,75 @@ EXTRA = ("nll", "vote_nll", "count_log_score", "auc", "accuracy")
 """Columns of the methods' table beside ECE; of AUC and accuracy the first that is known."""
 
 
-def page_view(facts: Row, *, n_full: int) -> dict[str, Any]:
-    """Everything the template shows that is not of one cell."""
-    cells = facts["cells"]
-    sections = [("answer", "Verdict"), ("models", "Side by side"), ("difficulty", "By difficulty")]
-    sections += [
-        ("methods", "Methods"),
-        ("tradeoffs", "Trade-offs"),
-        ("votes", "Votes"),
-        ("cases", "Cases"),
-    ]
-    sections += [("work", "For the work"), ("claims", "Claims"), ("made", "How this was made")]
-    absent = set() if facts["claims"] else {"claims"}
-    if not any(c["voted"] for c in cells[:n_full]):
-        absent.add("votes")
-    if len(cells) == 1:
-        absent.add("models")
+def page_view(facts: Row, cells: Sequence[Row]) -> View:
+    """Everything the template shows; figures and cases are of these cells, tables of all of them."""
+    panels = []
+    for panel in PANELS:
+        views = []
+        for cell in cells:
+            view = panel.view(cell)
+            if view is not None:
+                views.append({"key": cell["key"], "name": cell["name"], "cell": cell, **view})
+        if views:
+            panels.append((panel, views))
+    every = facts["cells"]
+    sections = [("answer", "Verdict")]
+    if len(every) > 1:
+        sections.append(("models", "Side by side"))
+    sections += [(panel.id, panel.title) for panel, _ in panels]
+    if facts["claims"]:
+        sections.append(("claims", "Claims"))
     left_out = ""
-    if n_full < len(cells):
+    if len(cells) < len(every):
         left_out = (
-            f"Figures and cases are shown of the first {n_full} of {len(cells)} models, so that the page "
-            "stays light; the table of methods holds all of them."
+            f"Figures and cases are shown of the first {len(cells)} of {len(every)} models, so that the "
+            "page stays light; the table of methods holds all of them."
         )
+    about: dict[str, str] = {}
+    for cell in every:
+        about |= cell["about"]
+    drawn_keys = {cell["key"] for cell in cells}
     return {
-        "sections": [s for s in sections if s[0] not in absent],
-        "subtitle": _subtitle(cells),
+        "facts": facts,
+        "cells": cells,
+        "several": len(every) > 1,
+        "panels": panels,
+        "sections": [*sections, ("made", "How this was made")],
+        "subtitle": _subtitle(every),
         "description": facts["verdict"]["headline"],
-        "first": _first(facts, n_full),
-        "details": cells[0]["details"] if len(cells) == 1 else [],
-        "strata_gloss": _strata_gloss(cells),
-        "side_by_side": [_beside(c, facts, i < n_full) for i, c in enumerate(cells)],
+        "first": _first(every, cells),
+        "details": every[0]["details"] if len(every) == 1 else [],
+        "strata_gloss": _strata_gloss(every),
+        "models": [_model_row(cell, facts, cell["key"] in drawn_keys) for cell in every],
         "left_out": left_out,
-        "any_seeds": any(c["n_seeds"] > 1 for c in cells),
+        "any_after": any(len(cell["shown"]) > 1 for cell in cells),
+        "any_seeds": any(cell["n_seeds"] > 1 for cell in every),
         "dots": _dot_table(facts),
-        "more": [
-            f"{c['name']}: {s}" if len(cells) > 1 else s
-            for i, c in enumerate(cells)
-            for s in c["more"]
-            if i >= n_full or s not in vote_sentences(c)  # which have a section of their own
-        ],
-        "n_resamples": ", ".join(f"{n:,}" for n in sorted({c["n_resamples"] for c in cells})),
-        "about": list({m: text for c in cells for m, text in c["about"].items()}.items()),
+        "more": _further(every, drawn_keys),
+        "n_resamples": ", ".join(f"{n:,}" for n in sorted({c["n_resamples"] for c in every})),
+        "about": about,
         **_claims_view(facts),
         "runs": [_made(run) for run in facts["runs"]],
-        "citation": _citation(facts["version"]),
     }
 
 
+def _further(cells: Sequence[Row], drawn_keys: Collection[str]) -> list[str]:
+    """Further sentences of the cells, without those that the section on votes holds."""
+    out = []
+    for cell in cells:
+        for sentence in cell["more"]:
+            if cell["key"] in drawn_keys and sentence in vote_sentences(cell):
+                continue
+            if len(cells) > 1:
+                sentence = f"{cell['name']}: {sentence}"
+            out.append(sentence)
+    return out
+
+
 def _subtitle(cells: Sequence[Row]) -> str:
-    first = cells[0]
+    first, methods = cells[0], {method for cell in cells for method in cell["methods"]}
     if len(cells) > 1:
-        return f"{len(cells)} models, {len(dict.fromkeys(m for c in cells for m in c['methods']))} methods"
+        return f"{len(cells)} models, {len(methods)} methods"
     parts = [str(first["name"]), f"{first['n_test']:,} test cases"]
     if first["n_seeds"] > 1:
         parts.append(f"{first['n_seeds']} seeds")
@@ -509,74 +456,60 @@ def _subtitle(cells: Sequence[Row]) -> str:
     return " · ".join(parts)
 
 
-def _first(facts: Row, n_full: int) -> dict[str, Any]:
+def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
     """The diagram and the cases beside the verdict: of the audited seed, like all of the first screen."""
-    drawn = facts["cells"][:n_full]
-    # Of several models, the one whose tests are clearest.
-    cell = min(drawn, key=lambda c: 2.0 if c["verdict"]["p"] is None else c["verdict"]["p"])
-    several = len(facts["cells"]) > 1
-    base, hard, seeds = cell["judged"], cell["hardest"], cell["n_seeds"]
-    role = "before" if base == cell["baseline"] else "accent"
-    panels = {p["stratum"]: p for p in cell["reliability"][base]}
-    panel = panels.get(hard) or panels.get("overall")
-    note = f"seed {cell['seed']}, one of {seeds} repeats of split and training" if seeds > 1 else ""
-    out: dict[str, Any] = {"note": "" if several else note, "panel": None}
-    out |= _surest_view(cell, f"{cell['name']}, " if several else "")
+    # Of several models, the one whose tests are clearest; a model without a test comes last.
+    cell = min(cells, key=lambda c: 2.0 if c["verdict"]["p"] is None else c["verdict"]["p"])
+    whose = cell["name"] if len(every) > 1 else ""
+    note = f"seed {cell['seed']}, one of {cell['n_seeds']} repeats of split and training"
+    view = {"whose": whose, "note": "", "panel": None, **_surest_view(cell)}
+    if cell["n_seeds"] > 1 and not whose:
+        view["note"] = note
+    panels = {panel["stratum"]: panel for panel in cell["reliability"][cell["judged"]]}
+    panel = panels.get(cell["hardest"]) or panels.get("overall")
     if panel is None:
-        return out
-    title = stratum_title(panel["stratum"], cell["agreement"])
-    gloss = AGREEMENT.get(panel["stratum"], "") if cell["agreement"] else ""
-    n = number(panel["n"])
-    drawing = {**panel, "method": base}
-    band = figures.calibrated_band(panel)
-    return out | {
-        "panel": _reliability_panel(cell, base, role, panel),
-        "title": f"{title.capitalize()}: {gloss} (n = {n})"
-        if gloss
-        else f"{title.capitalize()} (n = {n})",
-        "said": f"error {points(panel['ece'])}{band and f'; calibrated: {band}'}",
-        "strip": svg(figures.lead_strip(drawing, top=figures.ece_top([cell]), role=role)),
-        "caption": _caption(cell, panel, several),
-    }
+        return view
+    role = role_of(cell["judged"], cell["baseline"])
+    view["panel"] = _reliability_panel(cell, cell["judged"], role, panel)
+    view["title"] = view["panel"]["title"].capitalize()
+    if cell["agreement"] and panel["stratum"] in AGREEMENT:
+        view["title"] += f": {AGREEMENT[panel['stratum']]}"
+    return {**view, "said": error_text(panel)}
 
 
-def _caption(cell: Row, panel: Row, named: bool) -> str:
-    """How to read the diagram and the strip of the first screen."""
-    seed = f", seed {cell['seed']}" if cell["n_seeds"] > 1 else ""
-    whose = f"{cell['name']}{seed}. " if named else ""
-    bars = any(b["bar_lo"] is not None for b in panel["bins"])
-    known = panel.get("null_low") is not None
-    text = f"{whose}Points below the line on the right: it says too much."
-    if bars:
-        text += " Grey bars: nine of ten calibrated models, point by point."
-    text += " Strip: the dot is its error (ECE)"
-    text += ", the band nine of ten calibrated models" if known else ""
-    return text + (", the tick chance alone." if panel["floor"] is not None else ".")
+def error_text(panel: Row) -> str:
+    """Error of a panel in points, with the mean and the band of nine in ten calibrated models.
+
+    Examples
+    --------
+    >>> error_text({"ece": 0.17, "null": 0.093, "null_low": 0.07, "null_high": 0.121})
+    'error 17 points; calibrated: 9 (7 to 12)'
+    """
+    text = f"error {points(panel['ece'])}"
+    middle: Any = panel["null"] if is_known(panel.get("null")) else panel.get("floor")
+    if is_known(middle):
+        text += f"; calibrated: {100 * middle:.0f}"
+    if is_known(panel.get("null_low")):
+        text += f" ({100 * panel['null_low']:.0f} to {100 * panel['null_high']:.0f})"
+    return text
 
 
-def _surest_view(cell: Row, whose: str) -> dict[str, Any]:
+def _surest_view(cell: Row) -> View:
     classes, shown = cell["classes"], []
     for case in cell["surest"]:
         votes, of = case["votes"], case["shown_class"]
-        words = f"{votes[of]} of {sum(votes)} readers" if votes else ""
-        judged = (
-            f"{words} agree" if votes else f"label: {_class_name(classes[case['label']], classes)}"
-        )
-        dots = _dots(votes, of, words) if votes else ""
-        before = case.get("before")
-        says = "says" if before is None else f"said {percent(before)}, now"
-        said = f"{says} {percent(case['p'])}".replace(" %", "\N{NO-BREAK SPACE}%")
-        shown.append(
-            {
-                **{k: case.get(k) for k in ("id", "thumbnail", "href")},
-                "dots": dots if isinstance(dots, Markup) else "",
-                "said": f"{_class_name(classes[of], classes)}: {said}; {judged}",
-            }
-        )
-    by_votes = any(case["votes"] for case in cell["surest"])
-    note = f"{whose}full dots: readers who agree with the model" if by_votes else whose.rstrip(", ")
-    judges = "the readers" if by_votes else "the label"
-    return {"surest": shown, "judges": judges, "surest_note": note}
+        said = f"says {percent(case['p'])}"
+        if case.get("before") is not None:
+            said = f"said {percent(case['before'])}, now {percent(case['p'])}"
+        judged, dots = f"label: {_class_name(classes[case['label']], classes)}", ""
+        if votes:
+            words = f"{votes[of]} of {sum(votes)} readers"
+            judged, dots = f"{words} agree", _dots(votes, of, words)
+        said = said.replace(" %", "\N{NO-BREAK SPACE}%")
+        kept = {key: case.get(key) for key in ("id", "thumbnail", "href")}
+        said = f"{_class_name(classes[of], classes)}: {said}; {judged}"
+        shown.append({**kept, "dots": dots, "said": said})
+    return {"surest": shown, "by_votes": any(case["votes"] for case in cell["surest"])}
 
 
 def _class_name(name: str, classes: Sequence[str]) -> str:
@@ -584,184 +517,166 @@ def _class_name(name: str, classes: Sequence[str]) -> str:
     return {"0": "negative", "1": "positive"}[name] if list(classes) == ["0", "1"] else name
 
 
-def _strata_gloss(cells: Sequence[Row]) -> list[str]:
+def _strata_gloss(cells: Sequence[Row]) -> str:
     """What strata are, where they are first spoken of."""
-    named = [c for c in cells if c["strata"]]
+    named = [cell for cell in cells if cell["strata"]]
     if not named:
-        return []
-    if not all(c["agreement"] for c in named):
-        return ["A stratum is a part of the cases, as the data name it."]
-    return [
-        "A stratum is a part of the cases, here by how far their readers agree.",
+        return ""
+    if not all(cell["agreement"] for cell in named):
+        return "A stratum is a part of the cases, as the data name it."
+    return (
+        "A stratum is a part of the cases, here by how far their readers agree. "
         "High: at least six of seven (or that share) say the same. Low: the readers split, at most four of "
-        "seven, or a majority of one. Medium: between.",
-    ]
+        "seven, or a majority of one. Medium: between."
+    )
 
 
-def _beside(cell: Row, facts: Row, drawn: bool) -> dict[str, Any]:
+def _model_row(cell: Row, facts: Row, is_drawn: bool) -> View:
     value = {r["stratum"]: r for r in cell["rows"] if r["method"] == cell["baseline"]}
     whole, hard = value.get("overall", {}), value.get(cell["hardest"], {})
     pairs = [(whole, "n"), (whole, "ece"), (whole, "floor"), (hard, "ece"), (hard, "null")]
     pairs += [(whole, "nll"), (whole, "vote_nll"), (whole, "auc")]
     return {
-        "key": cell["key"] if drawn else "",
+        "key": cell["key"],
+        "drawn": is_drawn,
         "name": cell["name"],
         "run": facts["runs"][cell["run"]]["title"],
         "numbers": [number(row.get(key)) for row, key in pairs],
         "verdict": cell["verdict"],
-        "best": _best_text(cell) if cell["best"] else "-",
+        "best": cell["recommended"] or "-",
     }
 
 
-def _best_text(cell: Row) -> str:
-    """The best method, and what is to be said of it."""
-    best = cell["best"]
-    remark = softening_remark(cell, best["method"])
-    name = f"{best['method']} ({remark})" if remark else best["method"]
-    return name if best["sure"] else "none for sure"
-
-
-def _dot_table(facts: Row) -> dict[str, Any]:
+def _dot_table(facts: Row) -> View:
+    """Every method of every model: ECE by stratum as strips, and further scores."""
     cells, strata = facts["cells"], facts["strata"]
-    agreement = all(c["agreement"] or not c["strata"] for c in cells)
-    top = figures.ece_top(cells)
-    extra = [k for k in EXTRA if any(r.get(k) is not None for c in cells for r in c["rows"])]
+    agreement = all(cell["agreement"] or not cell["strata"] for cell in cells)
+    every = [row for cell in cells for row in cell["rows"]]
+    extra = [key for key in EXTRA if any(is_known(row.get(key)) for row in every)]
     if "auc" in extra:
         extra.remove("accuracy")
-    rows = []
+    top, rows = figures.ece_top(cells), []
     for cell in cells:
         value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
+        base = cell["baseline"]
         for method in cell["methods"]:
-            role = role_of(method, cell["baseline"])
-            strips = []
+            role, strips = role_of(method, base), []
             for stratum in strata:
                 row = value.get((method, stratum))
-                sheet = row and figures.strip(row, top=top, role=role)
-                strip = {"stratum": stratum, "svg": svg(sheet, decorative=True) if sheet else ""}
-                strips.append(strip | _with_change(row, "ece", cell["baseline"]))
-            whole = value.get((method, "overall"))
-            rows.append(
-                {
-                    "cell": cell["key"],
-                    "name": cell["name"],
-                    "method": method,
-                    "remark": softening_remark(cell, method),
-                    "role": role,
-                    "strips": strips,
-                    "extra": [
-                        {"score": COLUMNS[k].title, **_with_change(whole, k, cell["baseline"])}
-                        for k in extra
-                    ],
-                }
-            )
+                strip = {"stratum": stratum, "svg": "", **_with_change(row, "ece", base)}
+                if row is not None:
+                    sheet = figures.strip(row, top=top, role=role)
+                    strip["svg"] = svg(sheet, decorative=True)
+                strips.append(strip)
+            scores = []
+            for key in extra:
+                score = _with_change(value.get((method, "overall")), key, base)
+                scores.append({"score": COLUMNS[key].title, **score})
+            row = {"cell": cell["key"], "name": cell["name"], "method": method, "role": role}
+            remark = softening_remark(cell, method)
+            rows.append({**row, "remark": remark, "strips": strips, "extra": scores})
+    heads, by_votes, by_labels = [], [], []
+    for key in extra:
+        title = COLUMNS[key].title
+        if COLUMNS[key].votes:
+            by_votes.append(title)
+            heads.append({"title": title, "judges": "reader’s answer"})
+        else:
+            by_labels.append(title)
+            heads.append({"title": title, "judges": "label’s answer"})
+    judged = ""
+    if by_votes:
+        judged = (
+            f"Beside ECE, {' and '.join(by_labels)} judge the label’s answer (the probability of the "
+            f"panel’s label), {' and '.join(by_votes)} the reader’s (the probability of one vote). A "
+            "method that has one answer is judged by it twice."
+        )
     return {
         "columns": [{"name": s, "title": stratum_title(s, agreement)} for s in strata],
-        "extra": [
-            {
-                "title": COLUMNS[k].title,
-                "judges": "reader’s answer" if COLUMNS[k].votes else "label’s answer",
-            }
-            for k in extra
-        ],
-        "judged": _judged(extra),
+        "extra": heads,
+        "judged": judged,
         "top": f"{top:g}",
         "rows": rows,
     }
 
 
-def _judged(keys: Sequence[str]) -> str:
-    """Which of the two answers each score of the methods' table judges; "" where there are no votes."""
-    by_votes = [COLUMNS[k].title for k in keys if COLUMNS[k].votes]
-    if not by_votes:
-        return ""
-    by_labels = [COLUMNS[k].title for k in keys if not COLUMNS[k].votes]
-    return (
-        f"Beside ECE, {' and '.join(by_labels)} judge the label’s answer (the probability of the panel’s "
-        f"label), {' and '.join(by_votes)} the reader’s (the probability of one vote). A method that has "
-        "one answer is judged by it twice."
-    )
-
-
-def _with_change(row: Row | None, key: str, baseline: str) -> dict[str, Any]:
+def _with_change(row: Row | None, key: str, baseline: str) -> View:
     """A number of a row and, where it is not the baseline's own, its change."""
     if row is None or row.get(key) is None:
         return {"value": "", "text": "-", "change": "", "interval": ""}
-    change = None if row["method"] == baseline else row["changes"].get(key)
-    words, bracket, rest = (change_text(change) if change else "").partition(" [")
-    interval = bracket.strip() + rest
-    return {
-        "value": f"{row[key]:.6g}",
-        "text": number(row[key]),
-        "change": words,
-        "interval": interval,
-    }
-
-
-def _claims_view(facts: Row) -> dict[str, Any]:
-    """Claims, how many hold, and the main ones; statements of fact are listed apart and not counted."""
-    claims = [_claim(claim) for claim in facts["claims"]]
-    counted = [c for c in claims if c["kind"] != "fact"]
-    numbers = {sign: sum(c["sign"] == sign for c in counted) for sign in SIGNS.values()}
-    return {
-        "claims": counted,
-        "stated": [c for c in claims if c["kind"] == "fact"],
-        "main_claims": [c for c in counted if c["main"]],
-        "tally": numbers if counted else {},
-        "claims_first": facts["runs"][0].get("kind") == "reproduce",
-    }
+    out = {"value": f"{row[key]:.6g}", "text": number(row[key]), "change": "", "interval": ""}
+    if row["method"] != baseline and row["changes"].get(key):
+        change, bracket, rest = change_text(row["changes"][key]).partition(" [")
+        out |= {"change": change, "interval": bracket.strip() + rest}
+    return out
 
 
 SIGNS = {"holds": "holds", "does not hold": "fails", "inconclusive": "open"}
 """Verdict on a claim -> its class on the page."""
 
 
-def _claim(claim: Row) -> dict[str, Any]:
-    keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
-    texts = {k: "" if claim.get(k) is None else _words(claim[k]) for k in keys}
-    sign = SIGNS.get(str(claim.get("verdict")), "open")
-    return {**texts, "sign": sign, "kind": claim.get("kind"), "main": bool(claim.get("main"))}
+def _claims_view(facts: Row) -> View:
+    """Claims, how many hold, and the main ones; statements of fact are listed apart and not counted."""
+    counted, stated = [], []
+    for claim in facts["claims"]:
+        keys = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
+        view: View = {key: _words(claim.get(key, "")) for key in keys}
+        view["sign"] = SIGNS.get(view["verdict"], "open")
+        view["main"] = bool(claim.get("main"))
+        if claim.get("kind") == "fact":
+            stated.append(view)
+        else:
+            counted.append(view)
+    tally = {}
+    if counted:
+        signs = [claim["sign"] for claim in counted]
+        tally = {sign: signs.count(sign) for sign in SIGNS.values()}
+    return {
+        "claims": counted,
+        "stated": stated,
+        "main_claims": [claim for claim in counted if claim["main"]],
+        "tally": tally,
+        "claims_first": facts["runs"][0].get("kind") == "reproduce",
+    }
 
 
 def _words(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_words(v)}" for k, v in value.items())
+        return ", ".join(f"{key} {_words(v)}" for key, v in value.items())
     if isinstance(value, list):
         return ", ".join(map(_words, value))
     return number(value)
 
 
-def _made(run: Row) -> dict[str, Any]:
-    dataset, encoder = run.get("dataset") or {}, run.get("encoder") or {}
+def _named(values: Row | None, hidden: Collection[str] = ()) -> str:
+    """What a part of ``run.json`` says, its name first."""
+    parts: list[str] = []
+    for key, value in (values or {}).items():
+        if key == "name" and value:
+            parts.insert(0, str(value))
+        elif key not in ("name", *hidden) and value is not None:
+            parts.append(f"{key} {_words(value)}")
+    return ", ".join(parts)
 
-    def listed(values: Row) -> str:
-        named = [str(values["name"])] if values.get("name") else []
-        rest = (f"{k} {_words(v)}" for k, v in values.items() if k != "name" and v is not None)
-        return ", ".join([*named, *rest])
 
-    seeds = run.get("seeds") or []
-    more = {k: v for k, v in dataset.items() if k not in ("sha256", "classes", "data")}
-    facts = [
-        ("scalecal", run.get("version")),
-        ("Data", listed(more)),
-        ("Classes", ", ".join(map(str, dataset.get("classes") or ()))),
-        ("SHA-256", dataset.get("sha256")),
-        ("Encoder", listed(encoder)),
-        ("Methods", ", ".join(map(str, run.get("methods") or ()))),
-        ("Seeds", ", ".join(map(str, seeds))),
-        ("Options", listed(run.get("options") or {})),
-        ("Packages", listed(run["packages"])),
-    ]
+def _made(run: Row) -> View:
+    dataset = run.get("dataset") or {}
+    facts = {
+        "scalecal": run.get("version"),
+        "Data": _named(dataset, ("sha256", "classes", "data")),
+        "Classes": _words(dataset.get("classes")),
+        "SHA-256": dataset.get("sha256"),
+        "Encoder": _named(run.get("encoder")),
+        "Methods": _words(run.get("methods")),
+        "Seeds": _words(run.get("seeds")),
+        "Options": _named(run.get("options")),
+        "Packages": _named(run["packages"]),
+    }
     return {
         "title": run["title"],
         "command": shlex.join(map(str, run.get("command") or ["scalecal", "report"])),
-        "facts": [(k, v) for k, v in facts if v],
+        "facts": {key: text for key, text in facts.items() if text},
         "notes": run["notes"],
     }
-
-
-def _citation(version: str) -> str:
-    return (
-        f"The scalecal developers. scalecal {version}: audit and mend the calibration of probes on frozen\n"
-        "embeddings, case difficulty by case difficulty.\n"
-        "SCALE: Synthetic Calibration via Agreement Labeling in Embedding Space."
-    )

@@ -36,7 +36,7 @@ from scalecal.io.store import (
 )
 from scalecal.runs import wording
 from scalecal.runs.cells import read_cell, read_meta, write_cell
-from scalecal.runs.facts import Comparison, compare_cell, with_remedies
+from scalecal.runs.facts import Comparison, compare_cell
 from scalecal.votes import STRATA
 
 if TYPE_CHECKING:
@@ -247,14 +247,17 @@ def _stored_facts(folder: Path) -> dict[str, Any] | None:
     return facts
 
 
-def _facts_of(folder: Path, cell: Predictions) -> dict[str, Any]:
+def _facts_of(folder: Path) -> dict[str, Any]:
     """Return a cell's facts: stored, or computed as the run would have."""
     facts = _stored_facts(folder)
-    if facts is None:
-        options: dict[str, Any] = cell.meta.get("options") or {}
-        chosen = {k: options[k] for k in ("n_bins", "n_resamples", "seed") if options.get(k)}
-        facts = compare_cell(cell, **chosen).facts
-    return facts
+    if facts is not None:
+        return facts
+    cell = read_cell(folder)
+    if not cell.answers:
+        raise InputError(f"{folder / 'predictions.parquet'} holds no prediction")
+    options: dict[str, Any] = cell.meta.get("options") or {}
+    chosen = {k: options[k] for k in ("n_bins", "n_resamples", "seed") if options.get(k)}
+    return compare_cell(cell, **chosen).facts
 
 
 def store_facts(folder: str | Path) -> None:
@@ -271,13 +274,16 @@ def store_facts(folder: str | Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run folder: what made it, its cells with their facts, and its claims."""
+    """A run folder: what made it, the facts of its cells, their folders, and its claims.
+
+    `images` are the folders that the paths of the cells' cases start from, where the run knows them.
+    """
 
     folder: Path
     info: Mapping[str, Any]
-    cells: tuple[Predictions, ...]
     facts: tuple[dict[str, Any], ...]
     places: tuple[Path, ...]
+    images: tuple[str | None, ...]
     claims: Sequence[Mapping[str, Any]]
 
     @property
@@ -326,29 +332,27 @@ def _read_run(folder: Path) -> Run:
             f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
             "cells/. Run scalecal audit, calibrate, compare, reproduce or demo with --out first"
         )
-    every = [(place, read_cell(place)) for place in places]
-    for place, cell in every:
-        if not cell.answers:
-            raise InputError(f"{place / 'predictions.parquet'} holds no prediction")
-    shown = [(place, cell) for place, cell in every if cell.shift is None] or every
+    metas = {place: read_meta(place) for place in places}
+    shown = [p for p in places if not (metas[p].get("dataset") or {}).get("shift")] or places
+    with in_file(str(folder)):
+        facts = {place: _facts_of(place) for place in shown}
     # Data with strata first: they are what a reader comes for.
-    shown.sort(key=lambda pair: not pair[1].stratum_names)
-    info = read_meta(folder) if (folder / "run.json").is_file() else shown[0][1].meta
-    if len(shown) < len(every):
+    shown.sort(key=lambda place: not facts[place]["strata"])
+    info = metas[shown[0]]
+    if (folder / "run.json").is_file():
+        info = read_meta(folder)
+    if len(shown) < len(places):
         note = (
-            f"{len(every) - len(shown)} models tested elsewhere than trained are not on this page: "
+            f"{len(places) - len(shown)} models tested elsewhere than trained are not on this page: "
             "see the run's tables/shift.md and figures/shift.svg."
         )
         info = {**info, "notes": [*(info.get("notes") or ()), note]}
-    with in_file(str(folder)):
-        cells = tuple(with_remedies(cell)[0] for _, cell in shown)
-        facts = tuple(_facts_of(place, cell) for place, cell in shown)
     return Run(
         folder,
         info,
-        cells,
-        facts,
-        tuple(place for place, _ in shown),
+        tuple(facts[place] for place in shown),
+        tuple(shown),
+        tuple((metas[place].get("dataset") or {}).get("data") for place in shown),
         _read_claims(folder / "claims.json"),
     )
 
@@ -360,7 +364,11 @@ def report_facts(folders: Sequence[str | Path]) -> dict[str, Any]:
 
 def side_by_side(runs: Sequence[Run]) -> dict[str, Any]:
     """Join the facts of all cells of some runs."""
-    cells = [{**facts, "run": number} for number, run in enumerate(runs) for facts in run.facts]
+    cells = [
+        {**facts, "run": number, "images": images, "image_note": ""}
+        for number, run in enumerate(runs)
+        for facts, images in zip(run.facts, run.images, strict=True)
+    ]
     for i, cell in enumerate(cells):
         cell["key"] = f"c{i}"
     _distinct_names(cells, runs)
