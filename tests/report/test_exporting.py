@@ -51,7 +51,7 @@ def test_page_files_and_plots_have_one_drawer(runs):
     tips = [mark.tip for sheet in own for mark in sheet.marks if mark.tip]
     assert tips == [mark.tip for mark in row.marks if mark.tip]
     assert len(tips) == sum(len(panel["bins"]) for panel in panels)
-    audit = audit_predictions(read_cell(runs["compare"]).answers("none"))
+    audit = audit_predictions(read_cell(runs["compare"]).of("none"))
     drawn = audit_drawing(audit)
     assert [mark.tip for mark in drawn.marks if mark.tip][: len(tips)] == tips
     texts = {text.get_text() for text in audit.plot().axes[0].texts}
