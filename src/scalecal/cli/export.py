@@ -47,9 +47,10 @@ def export(
 ) -> None:
     """Write a fitted probe as model.onnx, with a model card (README.md) beside it.
 
-    One graph from embeddings (float32) to p, the probability of the panel's label, and, where the probe
-    knows the readers, p_reader and p_split: scaling, probe, calibrator and panel. It is run in onnxruntime
-    before it is written, and refused where a probability differs from the probe's by more than 1e-6.
+    One graph from embeddings (float32) to p, the probability of the panel's label, and, of two classes
+    where the probe knows the readers, p_reader and p_split: scaling, probe, calibrator and panel. It is run
+    in onnxruntime before it is written, and refused where a probability differs from the probe's by more
+    than 1e-6.
     """
     from scalecal.checks import check_choice
     from scalecal.export import FORMATS, export_probe

@@ -202,7 +202,7 @@ def _panel(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
     panel, n_classes = calibrator.panel_, calibrator.n_classes_
     q = normalised(z * panel.slope + panel.intercept, n_classes)
     if n_raters is not None and panel.knows_readers and n_raters != panel.panel_size:
-        q = label_of_label(q, panel.rho, panel.panel_size, n_raters, n_classes)
+        q = label_of_label(q, panel.rho, panel.panel_size, n_raters)
     return _logits(calibrator, q)
 
 
@@ -235,15 +235,15 @@ BUILDERS: dict[str, Builder] = {
 """How each calibrator is written, by its name."""
 
 
-def reader_answer(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
-    """A reader's logit (n,), or log-probabilities (n, C): `PanelCalibrator.reader_logits`."""
-    panel, n_classes = calibrator.panel_, calibrator.n_classes_
+def reader_logit(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
+    """A reader's logit (n,), of two classes: `PanelCalibrator.reader_logits`."""
+    panel = calibrator.panel_
     if isinstance(calibrator, ReaderOnTop):
         z = calibrated(calibrator.label_, z).logits()
     slope, intercept = panel.slope, panel.intercept
     if panel.voted is not None:
         intercept, slope = panel.voted
-    implied = z * slope + intercept
     assert panel.panel_size is not None
-    reader = reader_of_label(implied, panel.rho, panel.panel_size, n_classes) + panel.shift
-    return normalised(reader, n_classes)
+    implied = z * slope + intercept
+    reader: Tensor = reader_of_label(implied, panel.rho, panel.panel_size) + panel.shift
+    return reader

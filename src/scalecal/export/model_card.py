@@ -155,6 +155,10 @@ def _predicts(probe: Probe, outputs: Sequence[str], size: int | None) -> str:
             "The majority of a panel is surer than one of its readers, so the first two are different "
             "answers: labels judge `p`, single readers' votes judge `p_reader`."
         )
+    elif probe.panel_ is not None and probe.panel_.knows_readers:
+        lines.append(
+            "A reader's answer is not exported for more than two classes: scalecal has it."
+        )
     else:
         lines.append("Nothing is known of how far readers agree, so there is no reader's answer.")
     return "\n".join(lines)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from scalecal.calibrators import Calibrator, Chain, Identity, PanelCalibrator
 from scalecal.checks import Float, InputError, check_positive_int, library
-from scalecal.export.calibrator_graphs import Answer, calibrated, reader_answer
+from scalecal.export.calibrator_graphs import Answer, calibrated, reader_logit
 from scalecal.export.panel_graph import split_of_reader
-from scalecal.export.tensors import Graph, Tensor
+from scalecal.export.tensors import Graph, Tensor, sigmoid
 from scalecal.probes import LinearProbe, ScaleProbe
 
 Probe = LinearProbe | ScaleProbe
@@ -50,7 +50,7 @@ def onnx_model(probe: Probe, *, panel_size: int | None = None) -> Any:
     -------
     onnx.ModelProto
         Input `embeddings`, float32 (n, d). Outputs, double: `p`, (n,) of the second of two classes or
-        (n, C); and where the probe knows the readers `p_reader`, of the same shape, and, of a panel of
+        (n, C); and, of two classes, where the probe knows the readers `p_reader` (n,) and, of a panel of
         two or more, `p_split` (n,).
 
     Examples
@@ -73,12 +73,12 @@ def onnx_model(probe: Probe, *, panel_size: int | None = None) -> Any:
     if calibrator is not None:
         label = calibrated(calibrator, z, size)
     outputs = {"p": (label.probs(), columns)}
-    if isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers:
-        reader = reader_answer(calibrator, z)
-        outputs["p_reader"] = (Answer(reader, True, n_classes).probs(), columns)
+    panel = _reader_panel(probe)
+    if panel is not None:
+        reader = reader_logit(panel, z)
+        outputs["p_reader"] = (sigmoid(reader), columns)
         if size is not None and size > 1:
-            split = split_of_reader(reader, calibrator.panel_.rho, size, n_classes)
-            outputs["p_split"] = (split, ["n"])
+            outputs["p_split"] = (split_of_reader(reader, panel.panel_.rho, size), columns)
     return graph.model(
         {"embeddings": ["n", d]},
         outputs,
@@ -95,8 +95,14 @@ def predicted_panel(probe: Probe, wanted: int | None) -> int | None:
         steps = calibrator.steps_
     for step in steps:
         if isinstance(step, PanelCalibrator) and step.panel_.knows_readers:
-            if wanted is None:
-                return step.panel_.panel_size
+            fitted = step.panel_.panel_size
+            if wanted is None or wanted == fitted:
+                return fitted
+            if len(probe.classes_) > 2:
+                raise InputError(
+                    f"of more than two classes, the panel that was fitted ({fitted} readers) can be "
+                    "exported alone: leave the panel size out"
+                )
             return check_positive_int(wanted, "panel_size")
     if wanted is None:
         return None
@@ -104,6 +110,16 @@ def predicted_panel(probe: Probe, wanted: int | None) -> int | None:
         "a panel size was given, but the probe does not know the readers: leave it out, or fit the "
         "probe with votes, or with kappa and the panel's size"
     )
+
+
+def _reader_panel(probe: Probe) -> PanelCalibrator | None:
+    """The calibrator that gives a reader's answer; None where it is not known, or not exported."""
+    calibrator = probe.calibrator_
+    if not isinstance(calibrator, PanelCalibrator) or len(probe.classes_) > 2:
+        return None
+    if not calibrator.panel_.knows_readers:
+        return None
+    return calibrator
 
 
 def _linear(x: Tensor, probe: Probe) -> Tensor:
@@ -169,15 +185,14 @@ def expected(probe: Probe, X: NDArray[Any], panel_size: int | None) -> dict[str,
     """What the probe itself says of embeddings, under the names of a model's outputs."""
     size = predicted_panel(probe, panel_size)
     rows = np.asarray(X, dtype=np.float64)
-    answers = {"p": probe.predict_proba(rows, n_raters=size)}
-    calibrator = probe.calibrator_
-    knows_readers = isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers
-    if knows_readers:
-        answers["p_reader"] = probe.predict_reader_proba(rows)
-    if len(probe.classes_) == 2:
-        answers = {name: probs[:, 1] for name, probs in answers.items()}
-    if knows_readers and size is not None and size > 1:
-        answers["p_split"] = probe.predict_disagreement(rows, size)
+    probs = probe.predict_proba(rows, n_raters=size)
+    if len(probe.classes_) > 2:
+        return {"p": probs}
+    answers = {"p": probs[:, 1]}
+    if _reader_panel(probe) is not None:
+        answers["p_reader"] = probe.predict_reader_proba(rows)[:, 1]
+        if size is not None and size > 1:
+            answers["p_split"] = probe.predict_disagreement(rows, size)
     return answers
 
 

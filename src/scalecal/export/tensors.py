@@ -5,7 +5,7 @@ Everything is computed in double precision; numbers and arrays become constants 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,17 +109,16 @@ class Tensor:
 class Graph:
     """Nodes and constants in the order in which they were written."""
 
-    def __init__(self, prefix: str = "") -> None:
-        self.prefix = prefix
+    def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self._known: dict[Any, Tensor] = {}
 
     def _name(self) -> str:
-        return f"{self.prefix}v{len(self.nodes) + len(self.constants)}"
+        return f"v{len(self.nodes) + len(self.constants)}"
 
     def input(self, name: str) -> Tensor:
-        """A value that comes from outside: an input, or a value of the graph around this one."""
+        """A value that comes from outside."""
         return Tensor(self, name)
 
     def constant(self, value: ArrayLike) -> Tensor:
@@ -136,48 +135,15 @@ class Graph:
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> Tensor:
         """The output of one node; inputs that are no tensors become constants."""
-        return self.ops(kind, *inputs, outputs=1, **attributes)[0]
-
-    def ops(self, kind: str, *inputs: Any, outputs: int, **attributes: Any) -> list[Tensor]:
-        """The outputs of one node."""
-        names = [i.name if isinstance(i, Tensor) else self.constant(i).name for i in inputs]
-        first = self._name()
-        made = [f"{first}_{k}" if outputs > 1 else first for k in range(outputs)]
-        helper = onnx_library().helper
-        self.nodes.append(helper.make_node(kind, names, made, **attributes))
-        return [Tensor(self, name) for name in made]
-
-    def loop(
-        self,
-        step: Callable[..., tuple[Tensor, Sequence[Tensor]]],
-        state: Sequence[Tensor],
-        most: int,
-    ) -> list[Tensor]:
-        """Repeat ``step(graph, *state) -> (go on, state)`` while it says so, at most so often.
-
-        The graph that `step` gets is that of one round; it may use values of this one by `input`.
-        """
-        helper, types = onnx_library().helper, onnx_library().TensorProto
-        body = Graph(f"{self._name()}_")
-        count, before = f"{body.prefix}count", f"{body.prefix}before"
-        names = [f"{body.prefix}state{k}" for k in range(len(state))]
-        more, after = step(body, *map(body.input, names))
-        subgraph = helper.make_graph(
-            body.nodes,
-            "round",
-            [
-                helper.make_tensor_value_info(count, types.INT64, []),
-                helper.make_tensor_value_info(before, types.BOOL, []),
-                *(helper.make_tensor_value_info(name, types.DOUBLE, None) for name in names),
-            ],
-            [
-                helper.make_tensor_value_info(more.name, types.BOOL, []),
-                *(helper.make_tensor_value_info(t.name, types.DOUBLE, None) for t in after),
-            ],
-            body.constants,
-        )
-        limits = self.constant(np.array(most)), self.constant(np.array(True))
-        return self.ops("Loop", *limits, *state, outputs=len(state), body=subgraph)
+        names = []
+        for value in inputs:
+            tensor = value
+            if not isinstance(value, Tensor):
+                tensor = self.constant(value)
+            names.append(tensor.name)
+        made = self._name()
+        self.nodes.append(onnx_library().helper.make_node(kind, names, [made], **attributes))
+        return Tensor(self, made)
 
     def model(
         self,
