@@ -160,12 +160,11 @@ def encoders(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show pages and notes.")] = False,
 ) -> None:
     """List the encoders: width, input, licence, and whether the weights are on this machine."""
-    from scalecal.encoders import all_encoders, weights_here
+    from scalecal.encoders import ENCODERS, weights_here
 
-    records = all_encoders()
-    widest = max(map(len, records))
+    widest = max(map(len, ENCODERS))
     say(f"{'encoder':{widest}}  {'dim':>5}  {'input':>5}  {'paper':5}  {'weights':11}  licence")
-    for name, record in records.items():
+    for name, record in ENCODERS.items():
         here = "here" if weights_here(record) else "gated" if record.gated else "to download"
         if record.source == "file" and here != "here":
             here = "--weights"

@@ -6,7 +6,7 @@
 (1024, 224, True)
 """
 
-from scalecal.encoders.custom import all_encoders, get_encoder
+from scalecal.encoders.custom import get_encoder
 from scalecal.encoders.loading import LoadedEncoder, build_encoder, load_encoder
 from scalecal.encoders.record import Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS, PAPER_PREPROCESSING, paper_preprocessing
@@ -18,7 +18,6 @@ __all__ = [
     "Encoder",
     "LoadedEncoder",
     "Preprocessing",
-    "all_encoders",
     "build_encoder",
     "get_encoder",
     "load_encoder",

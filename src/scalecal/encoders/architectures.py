@@ -28,7 +28,9 @@ def pool_tokens(tokens: Tensor, pooling: str, prefix_tokens: int) -> Tensor:
     if pooling == "cls":
         return tokens[:, 0]
     mean = tokens[:, prefix_tokens:].mean(dim=1)
-    return mean if pooling == "mean" else torch.cat([tokens[:, 0], mean], dim=1)
+    if pooling == "mean":
+        return mean
+    return torch.cat([tokens[:, 0], mean], dim=1)
 
 
 class PooledTokens(nn.Module):
@@ -187,11 +189,9 @@ def _check_input_size(encoder: Encoder, trunk: Any) -> None:
 
 def _build_timm(encoder: Encoder) -> nn.Module:
     trunk = _timm_model(encoder)
-    return (
-        PooledFeatures(trunk)
-        if encoder.pooling == "model"
-        else PooledTokens(trunk, encoder.pooling)
-    )
+    if encoder.pooling == "model":
+        return PooledFeatures(trunk)
+    return PooledTokens(trunk, encoder.pooling)
 
 
 def _build_clip(encoder: Encoder) -> nn.Module:

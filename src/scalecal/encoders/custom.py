@@ -1,7 +1,7 @@
 """Encoders by specification: other people's registries.
 
 ========================================  =====================================================
-``uni``                                   a name in `ENCODERS`, or one an installed package adds
+``uni``                                   a name in `ENCODERS`
 ``timm:vit_small_patch16_224``            any timm model with weights on the Hub
 ``hf:facebook/dinov2-small``              any image model of transformers
 ``open_clip:ViT-B-32:laion2b_s34b_b79k``  any open_clip model, with the tag of its weights
@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib import metadata
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -30,7 +29,6 @@ from scalecal.encoders.weights import need_hub
 from scalecal.io.documents import read_document
 
 T = TypeVar("T")
-ENTRY_POINTS = "scalecal.encoders"
 _INTEGERS = ("size", "resize", "crop", "dim")
 _TRIPLES = ("mean", "std")
 _WORDS = ("interpolation", "resize_mode", "pooling")
@@ -69,27 +67,7 @@ def get_encoder(spec: str, *, offline: bool = False, token: str | None = None) -
             f"{spec}: networks are not read from files: embed the images by your own program, then bring "
             "the embeddings in with scalecal import"
         )
-    return _changed(lookup(body, all_encoders(), "encoder"), options)
-
-
-def all_encoders() -> dict[str, Encoder]:
-    """Return the built-in encoders and those that installed packages add.
-
-    A package adds one with an entry point of the group ``scalecal.encoders`` that names an
-    `Encoder`; a built-in name cannot be taken.
-    """
-    records = dict(ENCODERS)
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        record = point.load()
-        if not isinstance(record, Encoder):
-            raise InputError(
-                f"entry point {point.name!r} ({point.value}) must be a scalecal.encoders.Encoder, "
-                f"got {type(record).__name__}"
-            )
-        if record.name in records:
-            raise InputError(f"encoder {record.name!r} ({point.value}) exists already: rename it")
-        records[record.name] = record
-    return records
+    return _changed(lookup(body, ENCODERS, "encoder"), options)
 
 
 def _parse_option(key: str, text: str) -> Any:
@@ -124,10 +102,12 @@ def _from_timm(name: str, _offline: bool, _token: str | None) -> Encoder:
     timm = library("timm", f"encoder 'timm:{name}'")
     import torch
 
-    cfg = timm.get_pretrained_cfg(name, allow_unregistered=False) if timm.is_model(name) else None
+    cfg = None
+    if timm.is_model(name):
+        cfg = timm.get_pretrained_cfg(name, allow_unregistered=False)
     if cfg is None:
         close = ", ".join(timm.list_models(f"*{name.split('.')[0]}*")[:5])
-        raise InputError(f"timm has no model {name!r}." + (f" Close: {close}" if close else ""))
+        raise InputError(f"timm has no model {name!r}. Close: {close or 'none'}")
     if not cfg.hf_hub_id:
         raise InputError(f"timm has no weights on the Hub for {name!r}")
     if cfg.interpolation not in ("bilinear", "bicubic") or cfg.crop_mode not in (
@@ -136,30 +116,37 @@ def _from_timm(name: str, _offline: bool, _token: str | None) -> Encoder:
     ):
         raise InputError(f"{name}: {cfg.interpolation} / {cfg.crop_mode} resizing is not supported")
     size = int(cfg.input_size[-1])
-    squash = cfg.crop_mode == "squash"
+    resize, resize_mode = math.floor(size / cfg.crop_pct), "shortest"
+    if cfg.crop_mode == "squash":
+        resize, resize_mode = size, "squash"
     with torch.device("meta"):
         model = timm.create_model(name, pretrained=False, num_classes=0)
     classifiers = cfg.classifier or ()
-    full = name if "." in name or not cfg.tag else f"{name}.{cfg.tag}"
-    # Where timm names only an owner ("timm/"), the repository is called after the model.
-    hub_id = cfg.hf_hub_id if not cfg.hf_hub_id.endswith("/") else cfg.hf_hub_id + full
+    if isinstance(classifiers, str):
+        classifiers = (classifiers,)
+    hub_id = cfg.hf_hub_id
+    if hub_id.endswith("/"):
+        # timm names only an owner ("timm/"): the repository is called after the model and its weights.
+        hub_id += name
+        if "." not in name and cfg.tag:
+            hub_id += f".{cfg.tag}"
     return Encoder(
         name=f"timm:{name}",
         dim=int(getattr(model, "head_hidden_size", None) or model.num_features),
         architecture="timm",
         options={
             "model_name": name,
-            "classifiers": (classifiers,) if isinstance(classifiers, str) else tuple(classifiers),
+            "classifiers": tuple(classifiers),
         },
         layout="headless",
         pooling="model",
         preprocess=Preprocessing(
-            resize=size if squash else math.floor(size / cfg.crop_pct),
+            resize=resize,
             crop=size,
             interpolation=cfg.interpolation,
             mean=cfg.mean,
             std=cfg.std,
-            resize_mode="squash" if squash else "shortest",
+            resize_mode=resize_mode,
         ),
         hub_id=hub_id,
         licence=str(cfg.license or "see page"),
@@ -175,16 +162,18 @@ def _from_open_clip(name: str, _offline: bool, _token: str | None) -> Encoder:
         raise InputError(f"open_clip has no model {model_name!r}. See open_clip.list_models()")
     tags = open_clip.list_pretrained_tags_by_model(model_name)
     if tag not in tags:
-        example = tags[0] if tags else "TAG"
         raise InputError(
             f"open_clip:{model_name} needs the tag of its weights, got {tag!r}. Known: "
-            f"{', '.join(tags) or 'none'}. Write: open_clip:{model_name}:{example}"
+            f"{', '.join(tags) or 'none'}. Write: open_clip:{model_name}:TAG"
         )
     cfg = open_clip.get_pretrained_cfg(model_name, tag)
     owner, _, rest = str(cfg.get("hf_hub") or "").partition("/")
     repository, _, filename = rest.partition("/")
     if not repository:
         raise InputError(f"open_clip:{name} is not on the Hub; export the model to a file instead")
+    filenames: tuple[str, ...] = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+    if filename:
+        filenames = (filename,)
     size = config["vision_cfg"]["image_size"]
     return Encoder(
         name=f"open_clip:{name}",
@@ -202,9 +191,7 @@ def _from_open_clip(name: str, _offline: bool, _token: str | None) -> Encoder:
             resize_mode=cfg.get("resize_mode") or "shortest",
         ),
         hub_id=f"{owner}/{repository}",
-        filenames=(filename,)
-        if filename
-        else ("open_clip_model.safetensors", "open_clip_pytorch_model.bin"),
+        filenames=filenames,
         licence="see page",
         page=f"https://huggingface.co/{owner}/{repository}",
     )
@@ -237,15 +224,21 @@ class HubImages(msgspec.Struct):
 def _from_transformers(name: str, offline: bool, token: str | None) -> Encoder:
     config = _hub_json(name, "config.json", HubConfig, offline, token)
     images = _hub_json(name, "preprocessor_config.json", HubImages, offline, token)
-    paired = config.vision_config is not None
-    sizes = [config.hidden_size] if config.hidden_size else (config.hidden_sizes or [])
-    dim = config.projection_dim if paired else next(reversed(sizes), None)
+    dim, pooling = config.hidden_size, "cls"
+    if config.hidden_sizes:
+        # A convolutional network of several stages: it has no class token, and pools by itself.
+        dim, pooling = config.hidden_size or config.hidden_sizes[-1], "model"
+    if config.vision_config is not None:
+        # An image and a text tower: the image's projection is the embedding.
+        dim, pooling = config.projection_dim, "projected"
     if dim is None:
         raise InputError(
             f"hf:{name}: config.json names no hidden_size, so the length of its embeddings is unknown"
         )
     size = images.size
-    crop = images.crop_size if images.do_center_crop else None
+    crop = None
+    if images.do_center_crop:
+        crop = images.crop_size
     resize = _edge(size)
     edge = _edge(crop) or resize
     mean, std = images.image_mean, images.image_std
@@ -254,14 +247,15 @@ def _from_transformers(name: str, offline: bool, token: str | None) -> Encoder:
             f"hf:{name}: preprocessor_config.json does not say how images are prepared"
         )
     filters = {2: "bilinear", 3: "bicubic"}
-    # Both edges named and no crop: the image is pressed into that shape.
-    squash = isinstance(size, Mapping) and "height" in size and crop is None
-    default = "cls" if config.hidden_sizes is None else "model"
+    resize_mode = "shortest"
+    if isinstance(size, Mapping) and "height" in size and crop is None:
+        # Both edges named and no crop: the image is pressed into that shape.
+        resize_mode = "squash"
     return Encoder(
         name=f"hf:{name}",
         dim=dim,
         architecture="transformers",
-        pooling="projected" if paired else default,
+        pooling=pooling,
         source="transformers",
         preprocess=Preprocessing(
             resize=resize,
@@ -269,7 +263,7 @@ def _from_transformers(name: str, offline: bool, token: str | None) -> Encoder:
             interpolation=filters.get(images.resample or 2, "bilinear"),
             mean=mean,
             std=std,
-            resize_mode="squash" if squash else "shortest",
+            resize_mode=resize_mode,
         ),
         hub_id=name,
         filenames=(),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,7 +100,7 @@ class Preprocessing:
         """Resize and crop a PIL image to uint8 pixels of shape (crop, crop, 3)."""
         from PIL.Image import Resampling
 
-        rgb = image if image.mode == "RGB" else image.convert("RGB")
+        rgb = image.convert("RGB")
         height, width = self.resized_size(rgb.height, rgb.width)
         if (height, width) != (rgb.height, rgb.width):
             filters = {"bilinear": Resampling.BILINEAR, "bicubic": Resampling.BICUBIC}
@@ -208,7 +207,6 @@ class Encoder:
         check_choice(self.pooling, POOLINGS, "pooling")
         check_choice(self.source, SOURCES, "source")
         check_choice(self.dtype, DTYPES, "dtype")
-        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
 
     def __hash__(self) -> int:
         return hash((self.name, self.architecture, self.hub_id, self.preprocess))
@@ -229,14 +227,6 @@ class Encoder:
         (224, 'squash')
         """
         return replace(self, preprocess=replace(self.preprocess, **changes))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A read-only view cannot travel to worker processes, its content can.
-        return {**self.__dict__, "options": dict(self.options)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        options = MappingProxyType(state["options"])
-        self.__dict__.update({**state, "options": options})
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for a manifest: what makes the embeddings what they are."""

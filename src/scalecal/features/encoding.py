@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, check_choice, check_positive_int, library
+from scalecal.checks import InputError, check_choice, library
 from scalecal.engines.local import cores
 from scalecal.features.image_rows import Piece, RowPool, read_rows
 from scalecal.features.transforms import DeviceTransform, short_products
@@ -100,7 +100,9 @@ def pick_precision(precision: str, device: str) -> str:
     import torch
 
     major, _ = torch.cuda.get_device_capability(device)
-    return "bf16" if major >= 8 else "fp16"
+    if major >= 8:
+        return "bf16"
+    return "fp16"
 
 
 def pick_compile(compile: str, encoder: LoadedEncoder, n_images: int) -> bool:
@@ -153,10 +155,12 @@ def compiled(module: torch.nn.Module) -> torch.nn.Module:
     blocks = [block for part in lists if id(part) not in inside for block in part]
     # Blocks of many sizes each take one of the versions that torch allows a piece of code.
     torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 64)
-    # Kernels are else chosen by a stopwatch, and with them the order of sums.
-    known = hasattr(torch._inductor.config, "deterministic")
+    options = {}
+    if hasattr(torch._inductor.config, "deterministic"):
+        # Kernels are else chosen by a stopwatch, and with them the order of sums.
+        options["deterministic"] = True
     for block in blocks or [copied]:
-        block.compile(dynamic=False, options={"deterministic": True} if known else None)
+        block.compile(dynamic=False, options=options)
     return copied
 
 
@@ -208,7 +212,9 @@ class Network:
             resized=options.on_cpu,
             channels_last=self._channels_last,
         )
-        self.module = compiled(module) if options.compile else module
+        self.module = module
+        if options.compile:
+            self.module = compiled(module)
         names = {"bf16": torch.bfloat16, "fp16": torch.float16}
         self._autocast = names.get(options.precision)
 
@@ -280,9 +286,11 @@ def encode_shards(
     on_batch : callable, optional
         Called with the number of rows done, after each batch.
     """
-    count = cores() if workers is None else check_positive_int(workers, "workers")
+    count = workers or cores()
     network = Network(encoder, options)
-    run = _on_cpu if options.on_cpu else _on_accelerator
+    run = _on_accelerator
+    if options.on_cpu:
+        run = _on_cpu
     # The resize counts on whole float32 products, whatever the caller set.
     with short_products(False):
         yield from run(images, list(ranges), encoder, network, count, strict, on_batch)

@@ -135,9 +135,11 @@ def halved(size: int, name: str) -> int:
 def _describe_machine(options: EncodingOptions) -> str:
     import torch
 
-    name = torch.cuda.get_device_name(options.device) if options.device.startswith("cuda") else ""
+    device = options.device
+    if device.startswith("cuda"):
+        device = f"{device} {torch.cuda.get_device_name(device)}"
     return (
-        f"{options.device} {name} torch {torch.__version__}, "
+        f"{device} torch {torch.__version__}, "
         f"batch {options.batch_size}, {options.precision}, {platform.platform()}"
     )
 
@@ -266,7 +268,9 @@ def extract(
         dtype = "float32" if weights == "random" else "float16"
     # A folder that was begun but holds nothing settles nothing.
     begun = (path / MANIFEST).exists() and holds_shards(path)
-    stored = read_manifest(path) if begun else {}
+    stored: dict[str, Any] = {}
+    if begun:
+        stored = read_manifest(path)
     settle = partial(
         make_setup,
         images=images.take(_sample(len(images))),
@@ -369,7 +373,9 @@ def _stored_table(images: ImageSet) -> pd.DataFrame:
     """The table of the images; without the columns of labels and votes where they say nothing."""
     table = images.table
     empty = [c for c in _TRUTH if c in table and table[c].isna().all()]
-    return table.drop(columns=empty) if len(empty) == len(_TRUTH) else table
+    if len(empty) < len(_TRUTH):
+        return table
+    return table.drop(columns=empty)
 
 
 def _stored_batch(stored: dict[str, Any], asked: int | None) -> int | None:
@@ -382,8 +388,10 @@ def _stored_batch(stored: dict[str, Any], asked: int | None) -> int | None:
 
 def _stored_compile(stored: dict[str, Any], asked: str) -> str:
     """Return whether to compile: as the folder was begun, unless that is asked for."""
-    if asked == "auto" and "compile" in stored:
-        return "on" if stored["compile"] else "off"
+    if asked == "auto" and stored.get("compile") is True:
+        return "on"
+    if asked == "auto" and stored.get("compile") is False:
+        return "off"
     return asked
 
 
@@ -416,8 +424,10 @@ def _fill(
                     raise
             # Outside the handler: the error's frames would hold the memory that ran out.
             smaller = halved(options.batch_size, setup.record.name)
-            note = {} if asked is None else {"requested_batch_size": asked}
-            store.restart({"form": form, **note}, batch_size=smaller)
+            note: dict[str, Any] = {"form": form}
+            if asked is not None:
+                note["requested_batch_size"] = asked
+            store.restart(note, batch_size=smaller)
             options = replace(options, batch_size=smaller)
             bar.restart()
         store.log(f"{left} images left at the start, {bar.speed:.1f} images/s")

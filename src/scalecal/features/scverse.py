@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, library
-from scalecal.features.anndata_elements import read_array, read_frame, read_setting, read_sparse
 from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
-from scalecal.io.arrays import check_cases, check_own, open_hdf5
+from scalecal.io.arrays import BYTES_PER_CASE, check_cases, check_own, open_hdf5
 from scalecal.io.boundary import reading
 from scalecal.io.features import case_roles
 from scalecal.io.named_columns import some
@@ -57,10 +56,14 @@ def zarr_kind(path: Path) -> str | None:
     if is_zarr(path):
         if (path / "tables").is_dir():
             return "spatialdata"
-        return "anndata" if (path / "obs").is_dir() else "zarr"
+        if (path / "obs").is_dir():
+            return "anndata"
+        return "zarr"
     if any((store / "tables").is_dir() for store in path.glob("*.zarr")):
         return "spatialdata"
-    return "anndata" if any(path.glob("*.h5ad")) else None
+    if any(path.glob("*.h5ad")):
+        return "anndata"
+    return None
 
 
 def from_zarr(path: Path) -> ForeignFeatures:
@@ -88,7 +91,7 @@ def from_zarr(path: Path) -> ForeignFeatures:
                     f"{path}: {name!r} must have one value for each of the {X.shape[0]} rows of X, got "
                     f"shape {shape}"
                 )
-            values = read_array(opened[name], f"{path}/{name}")
+            values = _read_array(opened[name], f"{path}/{name}")
             text = values.dtype.kind == "O"
             table[role] = pd.array(values, dtype="string") if text else values
     if "id" not in table:
@@ -187,7 +190,8 @@ def _slide_row(store: Path, table: _Table) -> NDArray[Any]:
         for key, turned in ((f"uns/agg_ops/{_SLIDE}/features", False), (f"varm/{_SLIDE}", True)):
             if key in group:
                 found = np.asarray(group[key])
-                found = found.T if turned else found
+                if turned:
+                    found = found.T
                 if found.ndim != 2 or found.shape[0] != 1:
                     raise InputError(
                         f"{table.path / key} must hold one row of features, got shape {found.shape}"
@@ -232,16 +236,15 @@ def _tables(path: Path, encoder: str | None) -> tuple[list[Path], list[_Table]]:
 
 def _of_encoder(names: Sequence[str], encoder: str | None) -> list[str]:
     """Return the tables that may be meant: LazySlide calls them ``<encoder>_<tiles>``."""
-    if encoder is None or encoder in names:
-        return list(names) if encoder is None else [encoder]
+    if encoder is None:
+        return list(names)
+    if encoder in names:
+        return [encoder]
     return [name for name in names if name.startswith(f"{encoder}_")]
 
 
 def _encoder(table: _Table) -> str:
-    region = table.attrs["region"]
-    return (
-        table.path.name.removesuffix(f"_{region}") if isinstance(region, str) else table.path.name
-    )
+    return table.path.name.removesuffix(f"_{table.attrs['region']}")
 
 
 def _holds_features(folder: Path) -> bool:
@@ -306,16 +309,17 @@ def _read_table(path: Path) -> _Table:
                     f"{path} is no AnnData with features: it has no {key!r}, only "
                     f"{some(sorted(group), 8) or 'nothing'}"
                 )
-        sparse = None if hasattr(group["X"], "shape") else read_sparse(group["X"], f"{path}/X")
-        X = group["X"] if sparse is None else sparse
+        X, sparse = group["X"], None
+        if not hasattr(X, "shape"):  # a sparse matrix is a group
+            X = sparse = _read_sparse(X, f"{path}/X")
         dim = _width(X, path)
         settings = group.get("uns/spatialdata_attrs", {})
         attrs = {
-            key: read_setting(settings, key, f"{path}/uns/spatialdata_attrs")
+            key: _read_setting(settings, key, f"{path}/uns/spatialdata_attrs")
             for key in ("region", "instance_key")
         }
         attrs["instance_key"] = str(attrs["instance_key"] or "tile_id")
-        obs = read_frame(
+        obs = _read_frame(
             group["obs"],
             lambda name: _of_cases(name) or name == attrs["instance_key"],
             int(X.shape[0]),
@@ -367,4 +371,101 @@ def _together(
 
 def _files(path: Path) -> list[Path]:
     """A file, or all files of a folder."""
-    return [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())
+    if path.is_file():
+        return [path]
+    return sorted(f for f in path.rglob("*") if f.is_file())
+
+
+# Elements of AnnData, as anndata 0.8 and later lays them out
+# (https://anndata.readthedocs.io/en/stable/fileformat-prose.html). zarr and h5py fail in their own ways on
+# damaged stores, so these are called inside `_reading`.
+
+
+def _read_frame(group: Any, wanted: Callable[[str], bool], n: int, where: str) -> pd.DataFrame:
+    """Read the names of `n` rows, as the index, and the wanted columns of a data frame."""
+    import pandas as pd
+
+    order = np.asarray(group.attrs["column-order"]).astype(str).ravel().tolist()
+    index = _attribute(group, "_index")
+    columns = {name: _read_column(group, name, n, where) for name in order if wanted(name)}
+    return pd.DataFrame(columns, index=pd.Index(_read_column(group, index, n, where)))
+
+
+def _read_column(group: Any, name: str, n: int | None, where: str) -> Any:
+    """Read a column of `n` values (of any number: None) as NumPy or pandas holds it."""
+    import pandas as pd
+
+    what = f"{where}/{name}"
+    element = _member(group, name, where)
+    if hasattr(element, "shape"):
+        if "categories" in element.attrs:  # the codes alone would pass for labels
+            raise InputError(f"{what} is of anndata before 0.8: read and write it by a newer one")
+        if len(element.shape) != 1 or (n is not None and element.shape[0] != n):
+            raise InputError(f"{what} must hold {n or 'a row of'} values, got {element.shape}")
+        return _read_array(element, what)
+    encoding = _attribute(element, "encoding-type")
+    if encoding == "categorical":
+        categories = _read_column(element, "categories", None, what)
+        return pd.Categorical.from_codes(_read_column(element, "codes", n, what), categories)
+    if encoding in ("nullable-integer", "nullable-boolean", "nullable-string-array"):
+        values = _read_column(element, "values", n, what)
+        dtype: Any = "string" if values.dtype.kind == "O" else None
+        masked = pd.array(values, dtype=dtype)
+        masked[_read_column(element, "mask", n, what).astype(bool)] = pd.NA
+        return masked
+    raise InputError(f"{what} is stored as {encoding!r}: expected numbers, text or categories")
+
+
+def _read_setting(group: Any, name: str, where: str) -> Any:
+    """Read a text, a number or a list of them; None where there is none."""
+    if name not in group or _attribute(group[name], "encoding-type") == "null":
+        return None
+    return _read_array(_member(group, name, where), f"{where}/{name}").tolist()
+
+
+def _read_sparse(group: Any, where: str) -> Any:
+    """Read a compressed sparse matrix as one of rows, its indices checked."""
+    import scipy.sparse
+
+    kinds = {"csr_matrix": scipy.sparse.csr_matrix, "csc_matrix": scipy.sparse.csc_matrix}
+    encoding = _attribute(group, "encoding-type")
+    if encoding not in kinds:
+        raise InputError(f"{where} is stored as {encoding!r}, expected {' or '.join(kinds)}")
+    shape = tuple(map(int, group.attrs["shape"]))
+    check_cases(shape[0], where)  # before `tocsr`, which takes memory for every row
+    parts = [_read_column(group, name, None, where) for name in ("data", "indices", "indptr")]
+    matrix = kinds[encoding](tuple(parts), shape=shape)
+    matrix.check_format(full_check=True)  # indices out of range would write anywhere
+    return matrix.tocsr()
+
+
+def _read_array(array: Any, what: str) -> NDArray[Any]:
+    """Read a whole array of zarr or h5py, if it fits into the memory; text as Python's, in objects."""
+    text = array.dtype.kind in "OSUT"
+    items = max(math.prod(array.shape), math.prod(getattr(array, "chunks", None) or ()))
+    size = items * max(array.dtype.itemsize, BYTES_PER_CASE if text else 0)
+    check_limit(size, "memory", f"{what}: its size")
+    if text and hasattr(array, "asstr"):
+        array = array.asstr("utf-8")  # of h5py, which holds text as bytes; fails on other objects
+    values = np.asarray(array[()])
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8")
+    plain = values.dtype.kind in "biuf"
+    if text:
+        values = values.astype(object)
+        plain = all(isinstance(v, str) for v in values.flat)
+    if not plain:
+        raise InputError(f"{what} must hold numbers or text, got {array.dtype}")
+    return values
+
+
+def _member(group: Any, name: str, where: str) -> Any:
+    """Return what lies in a group itself: HDF5 would follow a path to anywhere in the file."""
+    if "/" in name or name in ("", ".", "..") or name not in group:
+        raise InputError(f"{where} has no element {name!r} of its own")
+    return group[name]
+
+
+def _attribute(element: Any, name: str) -> str:
+    """Return an attribute that is text; programs in other languages write it as bytes."""
+    return str(np.asarray(element.attrs.get(name, "")).astype(str))
