@@ -87,13 +87,11 @@ def test_files_in_the_wrong_place(tmp_path: Path) -> None:
     top = tmp_path / "BreaKHis_v1/histology_slides/breast/malignant/SOB/ductal_carcinoma"
     source = top / "SOB_M_DC_14-13412/40X/SOB_M_DC-14-13412-40-001.png"
     shutil.copy(source, source.with_name("copy of it.png"))
-    shutil.copy(source, top / "SOB_M_DC_14-13412/400X/SOB_M_DC-14-13412-40-002.png")
     (source.parent / "._SOB_M_DC-14-13412-40-001.png").write_bytes(b"macOS")
     with pytest.raises(InputError, match="1 file names are not of BreakHis"):
         open_dataset("breakhis", tmp_path)
     opened = open_dataset("breakhis", tmp_path, partial=True)
-    assert len(opened) == 11
-    assert any("folder of another name" in line for line in opened.warnings)
+    assert len(opened) == 10
     save_picture(source.parent / "deeper" / source.name, 0, 8, 8)
     with pytest.raises(InputError, match="ids must be unique"):
         open_dataset("breakhis", tmp_path, partial=True)

@@ -12,7 +12,7 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from scalecal.checks import InputError, ScalecalWarning
+from scalecal.checks import InputError
 from scalecal.datasets import load_lidc
 from scalecal.datasets.lidc import FEATURE_SETS
 
@@ -62,11 +62,7 @@ def test_the_same_seed_gives_the_same_table():
 
 @pytest.mark.parametrize("features", FEATURE_SETS)
 def test_every_feature_set_loads(features):
-    if "ratings" in features:
-        with pytest.warns(ScalecalWarning, match="leak"):
-            data = load_lidc(features=features)
-    else:
-        data = load_lidc(features=features)
+    data = load_lidc(features=features)
     assert data.X.shape == (896, len(FEATURE_SETS[features]))
     assert data.X.dtype == np.float64
     assert np.isfinite(data.X).all()

@@ -45,28 +45,20 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> ImageSet:
 
 @pytest.fixture
 def in_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DecodingProcess]]:
-    """Have every thread wait for a process of its own; give the processes that were made."""
+    """Give every thread a process of its own; give the processes that were made."""
     made: list[DecodingProcess] = []
 
-    class Ready(DecodingProcess):
+    class Counted(DecodingProcess):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             made.append(self)
-            wait_for(self)
 
     monkeypatch.setattr(image_rows, "_THREADS_SUFFICE", 0)
     monkeypatch.setattr(image_rows, "_ROWS_PER_PROCESS", 1)
-    monkeypatch.setattr(image_rows, "DecodingProcess", Ready)
+    monkeypatch.setattr(image_rows, "DecodingProcess", Counted)
     yield made
     for process in made:
         assert not alive(process._process.pid)
-
-
-def wait_for(process: DecodingProcess) -> None:
-    end = time.monotonic() + 60
-    while not process.ready():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def alive(pid: int) -> bool:
@@ -166,16 +158,6 @@ def test_a_process_that_cannot_start(
     assert len(found) == 3
 
 
-def test_until_its_process_is_ready_a_thread_reads_itself(
-    images: ImageSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(image_rows, "_THREADS_SUFFICE", 0)
-    monkeypatch.setattr(DecodingProcess, "ready", lambda _: False)
-    with RowPool(images, 1, rows=1000) as pool:
-        found, _ = all_pieces(pool, 3)
-    assert len(found) == 3
-
-
 def test_few_rows_archives_and_unknown_sets_are_read_by_threads(images: ImageSet) -> None:
     assert image_rows._files(images, 16, 16 * 128) is images.source
     assert image_rows._files(images, 16, 16 * 128 - 1) is None
@@ -195,7 +177,6 @@ def test_pillows_settings_reach_the_process(
     cut = source.take(np.array([3]))
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     process = DecodingProcess(None, strict=False)
-    wait_for(process)
     pixels, unread = process.read(cut)
     process.close()
     assert unread == []
@@ -214,7 +195,6 @@ class Faulty:
 
 def test_errors_of_the_program_are_raised_and_survived(images: ImageSet) -> None:
     process = DecodingProcess(None, strict=False)
-    wait_for(process)
     with pytest.raises(RuntimeError, match="out of memory"):
         process.read(Faulty())  # type: ignore[arg-type]
     pixels, _ = process.read(images.source.take(np.array([0])))
@@ -233,7 +213,6 @@ class Talkative(FileSource):
 def test_what_a_library_prints_is_not_taken_for_pixels(images: ImageSet) -> None:
     assert isinstance(images.source, FileSource)
     process = DecodingProcess(None, strict=False)
-    wait_for(process)
     pixels, _ = process.read(Talkative(images.source.root, images.source.paths[:1]))
     np.testing.assert_array_equal(pixels[0], images.read_one(0))
     process.close()
@@ -243,7 +222,7 @@ def test_a_process_that_ends_at_its_start_is_lost(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "executable", "/bin/false")
     process = DecodingProcess(None, strict=False)
     with pytest.raises(LostProcess, match="ended with code 1"):
-        wait_for(process)
+        process.read(FileSource(Path("none"), ("a.png",)))
 
 
 def test_neither_torch_nor_pandas_is_imported() -> None:
@@ -259,7 +238,6 @@ def test_killed_caller_leaves_no_process() -> None:
         "from scalecal.features.image_rows import DecodingProcess\n"
         "import time\n"
         "p = DecodingProcess(None, False)\n"
-        "while not p.ready(): time.sleep(0.01)\n"
         "print(p._process.pid, flush=True)\n"
         "time.sleep(60)"
     )

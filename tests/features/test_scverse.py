@@ -19,7 +19,7 @@ import zarr
 
 from scalecal.checks import InputError
 from scalecal.features import import_features
-from scalecal.features.anndata_elements import read_frame
+from scalecal.features.scverse import _read_frame
 from scalecal.features.importing import format_of
 from scalecal.features.scverse import _open_table
 
@@ -130,7 +130,7 @@ def test_anndata_with_labels_and_votes(tmp_path: Path, name: str) -> None:
     assert "grade" not in features.table
     np.testing.assert_array_equal(np.asarray(features.X), embeddings())
     with _open_table(path) as group:
-        obs = read_frame(group["obs"], lambda _: True, 3, "obs")
+        obs = _read_frame(group["obs"], lambda _: True, 3, "obs")
     missing = "" if "objects" in name else None
     expected = {
         "label": ["SSA", "HP", "SSA"],

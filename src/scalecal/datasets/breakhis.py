@@ -103,9 +103,6 @@ def open_breakhis(
     kept = [(path, name) for path, name in named if name and name.magnification in wanted]
     if not kept:
         raise InputError(f"no BreakHis images in {root}. breakhis needs {_HOLDS}")
-    moved = [path for path, name in kept if not _in_its_folder(path, name)]
-    if moved:
-        findings.differ(f"{len(moved)} files lie in a folder of another name: {some(moved, 5)}")
 
     label = np.array([name.label for _, name in kept])
     slides = {(name.subtype, name.patient) for _, name in kept}
@@ -161,17 +158,6 @@ def _root(folder: Path) -> Path:
         if (root / "histology_slides" / "breast").is_dir():
             return root
     raise InputError(f"no histology_slides/breast in {folder}. breakhis needs {_HOLDS}")
-
-
-def _in_its_folder(path: str, name: ImageName) -> bool:
-    """Whether the folders say what the file name says: .../malignant/SOB/<type>/<slide>/40X/<file>."""
-    parts = path.split("/")
-    return (
-        len(parts) >= 6
-        and parts[-6] == CLASSES[name.label]
-        and parts[-4] == SUBTYPES[name.subtype]
-        and parts[-2] == f"{name.magnification}X"
-    )
 
 
 BREAKHIS = Dataset(

@@ -111,10 +111,6 @@ class FileSource(_FilePerRow):
     root: Path
     paths: tuple[str, ...]
 
-    def read_bytes(self, row: int) -> bytes:
-        """Return the content of one file."""
-        return self._plain(row).read_bytes()
-
     def read_one(self, row: int) -> UInt8:
         """Decode the image of one row."""
         path = self.paths[row]

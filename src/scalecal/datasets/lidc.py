@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import warnings
 from dataclasses import replace
 from importlib.resources import files
 from typing import Literal
@@ -17,21 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Factor, Features, array_hash
-from scalecal.checks import Float, InputError, Int, ScalecalWarning, as_rng, check_choice
+from scalecal.checks import Float, InputError, Int, as_rng, check_choice
 from scalecal.votes import TIES, Ties, majority
 
 _TABLE = "lidc_nodules.csv.gz"
 _GEOMETRY = ("volume_mm3", "lateral_mm2", "diameter_mm", "z_extent_mm", "n_slices")
-_RATINGS = (
-    "subtlety_mean",
-    "internalStructure_mean",
-    "calcification_mean",
-    "sphericity_mean",
-    "margin_mean",
-    "lobulation_mean",
-    "spiculation_mean",
-    "texture_mean",
-)
 # Sizes in centimetres lie around one, so that their logarithms lie around zero: no probe has to
 # learn a large intercept first.
 _IN_CM = {
@@ -45,8 +34,6 @@ _LOG_GEOMETRY = (*(f"log_{name}" for name in _IN_CM), "log_n_slices")
 FEATURE_SETS: dict[str, tuple[str, ...]] = {
     "geometry": _LOG_GEOMETRY,
     "geometry-raw": _GEOMETRY,
-    "ratings": _RATINGS,
-    "geometry+ratings": _LOG_GEOMETRY + _RATINGS,
 }
 """Feature sets by name; ``log_x`` is the natural logarithm of ``x``."""
 
@@ -77,8 +64,7 @@ def load_lidc(
         extent along the body (in centimetres) and of the number of slices, each the mean over the
         readers' outlines
         (sizes are spread over four orders of magnitude, so a linear probe needs logarithms).
-        ``"geometry-raw"``: the same, unlogged. ``"ratings"`` and ``"geometry+ratings"`` use the
-        readers' other ratings (spiculation, margin, ...) and so leak their view: they warn.
+        ``"geometry-raw"``: the same, unlogged.
     ties : str
         Only for ``panel=4``. ``"rating"``: malignant where the mean rating exceeds 3 (87 % of the
         ties, so that stratum has another prevalence); or a policy of `scalecal.votes.majority`:
@@ -118,13 +104,6 @@ def load_lidc(
     check_choice(panel, (3, 4), "panel")
     check_choice(features, FEATURE_SETS, "features")
     check_choice(ties, ("rating", *TIES), "ties")
-    if features in ("ratings", "geometry+ratings"):
-        warnings.warn(
-            f"features={features!r} holds the same readers' other ratings: they leak the readers' "
-            "view into the features. Use 'geometry' for an honest test.",
-            ScalecalWarning,
-            stacklevel=2,
-        )
     table = _read_table()
     every = _ratings(table)
     rng = as_rng(seed)

@@ -82,8 +82,6 @@ class Preprocessing:
 
     def resized_size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width after the resize, as torchvision rounds them."""
-        check_positive_int(height, "height")
-        check_positive_int(width, "width")
         if self.resize_mode == "squash":
             return self.resize, self.resize
         # The longer edge is truncated, not rounded: torchvision's rule.

@@ -230,11 +230,8 @@ class Network:
             )
         if self._channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
-        with (
-            contextlib.nullcontext()
-            if self._autocast is None
-            else torch.autocast(self.device.type, dtype=self._autocast)
-        ):
+        short = self._autocast is not None
+        with torch.autocast(self.device.type, dtype=self._autocast, enabled=short):
             embeddings = self.module(batch)[:n]
         return self._checked(embeddings, n).float()
 
@@ -315,33 +312,30 @@ def _on_cpu(
             batch = network.transform(torch.from_numpy(np.stack(list(piece.images))))
             return network(batch).numpy(), piece.skipped
 
+    def collect(start: int, stop: int, futures: list[Future[Any]]) -> EncodedShard:
+        parts, skipped = [], []
+        for batch, future in enumerate(futures):
+            embeddings, left_out = future.result()
+            parts.append(embeddings)
+            skipped += left_out
+            if on_batch is not None:
+                on_batch(min(size, stop - start - batch * size))
+        return EncodedShard(start, stop, np.concatenate(parts), skipped)
+
+    size = network.options.batch_size
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    waiting: deque[tuple[int, int, bool, Future[Any]]] = deque()
-    parts: list[NDArray[np.float32]] = []
-    skipped: list[Skipped] = []
-    begins = iter(ranges)
-
-    def collect() -> Iterator[EncodedShard]:
-        nonlocal parts, skipped
-        start, stop, ends, future = waiting.popleft()
-        embeddings, left_out = future.result()
-        parts.append(embeddings)
-        skipped += left_out
-        if on_batch is not None:
-            on_batch(stop - start)
-        if ends:
-            first, last = next(begins)
-            yield EncodedShard(first, last, np.concatenate(parts), skipped)
-            parts, skipped = [], []
-
+    # The next shard is begun before one is collected, so that no thread waits at the border.
+    waiting: deque[tuple[int, int, list[Future[Any]]]] = deque()
     try:
-        for start, stop, ends in _batches(ranges, network.options.batch_size):
-            if len(waiting) >= 2 * workers:
-                yield from collect()
-            waiting.append((start, stop, ends, pool.submit(embed, start, stop)))
+        for start, stop in ranges:
+            firsts = range(start, stop, size)
+            futures = [pool.submit(embed, first, min(first + size, stop)) for first in firsts]
+            waiting.append((start, stop, futures))
+            if len(waiting) > 1:
+                yield collect(*waiting.popleft())
         while waiting:
-            yield from collect()
+            yield collect(*waiting.popleft())
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)

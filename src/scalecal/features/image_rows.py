@@ -16,7 +16,6 @@ import contextlib
 import math
 import os
 import pickle
-import select
 import signal
 import subprocess
 import sys
@@ -137,7 +136,6 @@ _PILLOW_SETTINGS = (
 )
 # Several images fit, so that few system calls move them; the most that Linux gives to anyone.
 _PIPE_BYTES = 1 << 20
-_READY = b"+"
 _PATIENCE = 10.0
 
 
@@ -166,22 +164,9 @@ class DecodingProcess:
         assert self._process.stdin is not None
         assert isinstance(self._process.stdout, BufferedReader)
         self._requests, self._answers = self._process.stdin, self._process.stdout
-        self._is_ready = False
         _widen(self._answers.fileno())
-        with contextlib.suppress(BrokenPipeError):  # noticed when `ready` is called
+        with contextlib.suppress(BrokenPipeError):  # noticed by `read`
             self._send((settings, preprocess, strict))
-
-    def ready(self) -> bool:
-        """Tell whether the process has started."""
-        if not self._is_ready:
-            poll = select.poll()
-            poll.register(self._answers, select.POLLIN)
-            if not poll.poll(0):
-                return False
-            if self._answers.read(1) != _READY:
-                raise self._loss()
-            self._is_ready = True
-        return True
 
     def read(self, source: FileSource) -> tuple[list[UInt8] | UInt8, list[Unread]]:
         """Decode all rows of a source: one array where the sizes agree, else a list of arrays.
@@ -269,7 +254,6 @@ def main() -> None:
         settings, *how = pickle.load(requests)  # from the process that started us
         for (module, name), value in settings.items():
             setattr(import_module(module), name, value)
-        _write(pipe, _READY)
         while True:
             _answer(pipe, pickle.load(requests), *how)
 
@@ -284,8 +268,8 @@ class RowPool:
     """Read rows of an image set, several ranges at a time; a context manager.
 
     With many workers and many image files, every thread has a process that decodes for it (see
-    `scalecal.features.image_rows`). The thread reads by itself until its process has
-    started, and again if the process is lost: who decodes changes the speed, never the result.
+    `scalecal.features.image_rows`). The thread reads by itself if the process is lost: who decodes
+    changes the speed, never the result.
 
     `workers` ranges are read at the same time, about `rows` rows in all; `preprocess` and `strict` as in
     `decode_rows`, without resizing.
@@ -335,11 +319,9 @@ class RowPool:
         process: DecodingProcess | None = self._own.process
         if process is not None and self._source is not None:
             try:
-                if process.ready():
-                    few = self._source.take(np.arange(start, stop))
-                    pixels, unread = process.read(few)
-                    skipped = ((start + row, reason) for row, reason in unread)
-                    return Piece(pixels, _named(self._images, skipped))
+                pixels, unread = process.read(self._source.take(np.arange(start, stop)))
+                skipped = ((start + row, reason) for row, reason in unread)
+                return Piece(pixels, _named(self._images, skipped))
             except LostProcess as loss:
                 self._own.process = None
                 _warn(str(loss))
@@ -350,10 +332,12 @@ def _files(images: ImageSet, workers: int, rows: int) -> FileSource | None:
     """Return the files to be decoded by processes; None where threads are the better choice."""
     source = getattr(images, "source", None)
     many = workers > _THREADS_SUFFICE and rows >= workers * _ROWS_PER_PROCESS
-    # An archive's index is too large to be read again by every process. Windows cannot poll a
-    # pipe, a frozen program no interpreter to start.
-    can = hasattr(select, "poll") and bool(sys.executable) and not hasattr(sys, "frozen")
-    return source if many and can and type(source) is FileSource else None
+    # An archive's index is too large to be read again by every process. A frozen program has no
+    # interpreter to start, Windows no process groups.
+    can = os.name == "posix" and bool(sys.executable) and not hasattr(sys, "frozen")
+    if many and can and type(source) is FileSource:
+        return source
+    return None
 
 
 def _warn(what: str) -> None:
