@@ -19,9 +19,8 @@ import zarr
 
 from scalecal.checks import InputError
 from scalecal.features import import_features
-from scalecal.features.scverse import _read_frame
 from scalecal.features.importing import format_of
-from scalecal.features.scverse import _open_table
+from scalecal.features.scverse import _open_table, _read_frame
 
 # zarr remarks on its own changes where stores are written; reading must be silent all the same.
 pytestmark = pytest.mark.filterwarnings("ignore")
