@@ -513,7 +513,7 @@ ROUNDING = 1e-6
 SUM_TOLERANCE = 1e-4
 """How far from 1 the probabilities of a case may sum."""
 
-MOST_VOTES = 1_000_000_000
+MAX_VOTES = 1_000_000_000
 """More readers of one case than there can be."""
 
 MOST_RHO = 0.99
@@ -638,8 +638,8 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     bad = (raw < 0) | (raw != np.round(raw))
     if bad.any():
         raise InputError(f"{name} must be whole numbers >= 0, got {raw[bad][0]:g} at {rows(bad)}")
-    if raw.max() > MOST_VOTES:
-        raise InputError(f"{name} must not exceed {MOST_VOTES:,} on a case, got {raw.max():g}")
+    if raw.max() > MAX_VOTES:
+        raise InputError(f"{name} must not exceed {MAX_VOTES:,} on a case, got {raw.max():g}")
     counts = raw.astype(np.int64)
     if n_raters is None:
         if counts.ndim == 2:
@@ -675,8 +675,8 @@ def _panel_sizes(n_raters: ArrayLike, n: int) -> Int:
     bad = (m < 0) | (m != np.round(m))
     if bad.any():
         raise InputError(f"n_raters must be whole numbers >= 0, got {m[bad][0]:g} at {rows(bad)}")
-    if m.max() > MOST_VOTES:
-        raise InputError(f"n_raters must not exceed {MOST_VOTES:,}, got {m.max():g}")
+    if m.max() > MAX_VOTES:
+        raise InputError(f"n_raters must not exceed {MAX_VOTES:,}, got {m.max():g}")
     return m.astype(np.int64)
 
 

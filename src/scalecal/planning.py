@@ -8,7 +8,7 @@ fit the panel to them, and compare its reader's probability with the truth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,16 +67,15 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [self.title, "", "readers    cases  in stratum  floor  power"]
-        studies: list[Any] = list(self.table.itertuples())
-        for row in studies:
+        row: Any
+        for row in self.table.itertuples():
             bar = "#" * round(20 * row.power)
             lines.append(
                 f"{row.n_raters:7d}  {row.n_cases:7,d}  {row.n_in_stratum:10,.0f}  "
                 f"{row.floor:.3f}  {row.power:.2f}   |{bar:<20}|"
             )
         lines += ["", f"Cases needed for a power of {self.power:g}:"]
-        panels: list[Any] = list(self.needed.itertuples())
-        for row in panels:
+        for row in self.needed.itertuples():
             beyond = "; outside the studies simulated" if row.extrapolated else ""
             lines.append(
                 f"{row.n_raters:3d} readers: {row.n_cases:,d} ({row.n_low:,d} to {row.n_high:,d}), "
@@ -355,8 +354,8 @@ PUBLISHED = {
 """What readers' published agreement may be known as, without a vote: factors on kappa."""
 
 _PANEL, _SINGLE = "votes of the whole panel", "votes of one reader"
-_MOST_AUC = 0.98  # of a probe; beyond it labels are all but certain
-_LEAST_GAP = 1e-5  # nats; below it a share of the gap means nothing
+_MAX_AUC = 0.98  # of a probe; beyond it labels are all but certain
+_MIN_GAP = 1e-5  # nats; below it a share of the gap means nothing
 _INTERVALS = 40  # simulations in which rho gets its interval, which takes longer than the fit
 
 
@@ -400,7 +399,7 @@ class VotePlan:
                 f"rho {rho:g}: kappa {first['kappa']:.2f}, gap {first['gap']:.4f}",
                 f"{'known':<26} cases  excess  recovered [95 %]       rho [95 %]",
             ]
-            rows: list[Any] = list(part.itertuples())
+            rows: Iterable[Any] = part.itertuples()
             lines += [
                 f"{row.known:<26} {row.n_voted:5,d}  {row.excess:.4f}  "
                 f"{row.recovered:5.2f} [{row.recovered_low:5.2f}, {row.recovered_high:5.2f}]  "
@@ -409,8 +408,8 @@ class VotePlan:
             ]
         lines += ["", f"Cases with votes needed to recover {self.share:g}:"]
         sizes = self.table.loc[self.table["n_voted"] > 0, "n_voted"]
-        kinds: list[Any] = list(self.needed.itertuples())
-        for row in kinds:
+        row: Any
+        for row in self.needed.itertuples():
             low = f"{'<= ' if row.n_low == sizes.min() else ''}{row.n_low:,d}"
             high = f"{'>= ' if row.n_high == sizes.max() else ''}{row.n_high:,d}"
             between = "" if row.bound else f" ({low} to {high})"
@@ -498,8 +497,8 @@ def plan_votes(
     """
     import pandas as pd
 
-    if not 0.5 < check_unit(auc, "auc") <= _MOST_AUC:
-        raise InputError(f"auc must lie above 0.5 and be at most {_MOST_AUC}, got {auc:g}")
+    if not 0.5 < check_unit(auc, "auc") <= _MAX_AUC:
+        raise InputError(f"auc must lie above 0.5 and be at most {_MAX_AUC}, got {auc:g}")
     for name, value in {"prevalence": prevalence, "share": share}.items():
         if not 0.0 < check_unit(value, name) < 1.0:
             raise InputError(f"{name} must lie strictly between 0 and 1, got {value:g}")
@@ -519,7 +518,7 @@ def plan_votes(
     rng = as_rng(seed)
     laws = [_panel_cases(auc, prevalence, m, value) for value in correlations]
     for cases in laws:
-        if cases.gap < _LEAST_GAP:
+        if cases.gap < _MIN_GAP:
             raise InputError(
                 f"with rho {cases.rho:g} the label's probability is a reader's to within "
                 f"{cases.gap:.1g} nats: votes have nothing to add. Give a smaller rho"

@@ -36,7 +36,7 @@ PARTS = ("train", "val", "test")
 """Names of the three parts, in the order of `shares`."""
 
 _STARTS = 25  # random orders of the groups tried
-_MOST_STEPS = 300  # moves or swaps of groups after that
+_MAX_STEPS = 300  # moves or swaps of groups after that
 _SWAPS = 20_000  # random pairs of groups tried when no move helps
 _CLOSE = 0.01  # mean misfit per cell that is good enough: one case where a hundred are due
 _LEAST = 1e-9  # a gain below this is rounding
@@ -295,7 +295,7 @@ def _improve(code: Int, counts: Float, target: Float, rng: np.random.Generator) 
     """Move one group, or swap two, for as long as that lessens the misfit."""
     code = code.copy()
     n_parts = len(target)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         totals = _totals(code, counts, n_parts)
         misfit = _misfit(totals, target)
         if misfit.sum() <= _CLOSE * target.size:

@@ -157,7 +157,7 @@ def select_anchors(
     return chosen
 
 
-MOST_ENUMERATED = 20_000_000
+MAX_ENUMERATED = 20_000_000
 """More combinations than this are sampled, not enumerated."""
 
 
@@ -351,7 +351,7 @@ def _combinations(
 ) -> Int:
     """Return the numbers of the combinations to use, ascending."""
     if n_synthetic is None:
-        if total > MOST_ENUMERATED:
+        if total > MAX_ENUMERATED:
             raise InputError(
                 f"all pairs of these anchors at all levels are {total:,} synthetic cases. "
                 "Give n_synthetic (say 1.0: as many as there are training cases) to sample them."

@@ -143,7 +143,7 @@ def majority(
     return Majority(labels, tied, empty)
 
 
-FEWEST_CLEAR = 10
+MIN_CLEAR = 10
 """Cases with a clear majority below which labels are not held against it."""
 
 
@@ -191,7 +191,7 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
     clear = clear & (labels >= 0)
     weight = clear if sample_weight is None else clear * sample_weight
     n, against = (round(float(w.sum())) for w in (weight, weight * (majority != labels)))
-    if n < FEWEST_CLEAR:
+    if n < MIN_CLEAR:
         return
     known = np.flatnonzero(weight > 0)
     share = [

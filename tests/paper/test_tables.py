@@ -58,10 +58,9 @@ def test_every_table_says_why_where_it_cannot_be_made(name, tmp_path):
     table = TABLES[name](Evidence([]))
     assert not table.rows
     assert table.reason
-    paths = write_tables(tmp_path, {name: table})
-    assert [path.suffix for path in paths] == [".csv", ".md", ".tex"]
-    for path in paths:
-        assert table.reason[:20] in path.read_text()
+    write_tables(tmp_path, {name: table})
+    for kind in ("csv", "md", "tex"):
+        assert table.reason[:20] in (tmp_path / f"{name}.{kind}").read_text()
 
 
 def test_the_audit_is_the_results_mean(evidence, tables):
@@ -142,8 +141,8 @@ def test_averages_close_the_tables_of_several_encoders(tables):
 
 
 def test_csv_keeps_full_precision(tables, tmp_path):
-    path = write_tables(tmp_path, {"main": tables["main"]})[0]
-    lines = list(csv.DictReader(io.StringIO(path.read_text())))
+    write_tables(tmp_path, {"main": tables["main"]})
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "main.csv").read_text())))
     for line, row in zip(lines, tables["main"].rows, strict=True):
         assert float(line["low ECE"]) == row["low ECE"]
 

@@ -225,7 +225,7 @@ def _in_chunks(function: Callable[[Float], Float], t: Float) -> Float:
 
 _PAPER_CASES, _PAPER_TRAIN, _PAPER_POSITIVE = 3152, 2175, 990
 _GROUP_SHARE = 0.3  # share of the features' variance that cases of one group have in common
-_MOST_SPREAD = 12.0  # beyond it readers are all but unanimous and the AUC stands still
+_MAX_SPREAD = 12.0  # beyond it readers are all but unanimous and the AUC stands still
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -468,13 +468,13 @@ def _make_model(
 def _solve_spread(at_spread: Callable[[float], ReaderModel], auc: float) -> float:
     """Spread at which a perfect model reaches `auc`."""
     check_unit(auc, "auc")
-    most = best_auc(at_spread(_MOST_SPREAD))
+    most = best_auc(at_spread(_MAX_SPREAD))
     if not 0.5 < auc < most:
         raise InputError(
             f"auc must lie between 0.5 and {most:.3f} (the most that can be had with this share of "
             f"unexplained variance), got {auc:g}. Lower unexplained."
         )
-    root = brentq(lambda s: best_auc(at_spread(s)) - auc, 1e-3, _MOST_SPREAD, xtol=1e-6)
+    root = brentq(lambda s: best_auc(at_spread(s)) - auc, 1e-3, _MAX_SPREAD, xtol=1e-6)
     return float(root)
 
 

@@ -249,21 +249,21 @@ def figure_sensitivity(evidence: Evidence) -> Figure:
 # ---- the method itself, on real numbers
 
 _NEGATIVE, _POSITIVE = COLOURS[1], COLOURS[0]
-_MOST_POINTS = 2_000
+_MAX_POINTS = 2_000
 
 
 def _some(n: int) -> slice:
     """Return every k-th row, so that no figure draws more points than can be distinguished."""
-    return slice(None, None, max(1, n // _MOST_POINTS))
+    return slice(None, None, max(1, n // _MAX_POINTS))
 
 
-def _first(evidence: Evidence) -> tuple[Predictions | None, Embeddings]:
+def _first(evidence: Evidence) -> tuple[Predictions, Embeddings]:
     """Embeddings of the primary data set's first encoder that has any, with its cell."""
     if not evidence.embeddings:
         raise MissingEvidence("needs the embeddings of a cell's training cases with their anchors")
     key = min(evidence.embeddings, key=lambda key: key[0] != evidence.primary)
     cells = {(cell.dataset, cell.encoder): cell for cell in evidence.cells}
-    return cells.get(key), evidence.embeddings[key]
+    return cells[key], evidence.embeddings[key]
 
 
 def _plane(data: Embeddings) -> tuple[Float, Float]:
@@ -331,11 +331,10 @@ def _soft_labels(axis: Axes, n_raters: int) -> None:
     axis.scatter(share, target, c=share, cmap="cividis", s=30, zorder=3, ec=INK, lw=0.6)
 
 
-def _before_after(axis: Axes, cell: Predictions | None) -> None:
+def _before_after(axis: Axes, cell: Predictions) -> None:
     _unit_square(axis, "before", "after")
-    seeds = [] if cell is None or len(cell.cases.classes) != 2 else cell.seeds("scale")
-    seeds = [s for s in seeds if cell is not None and ("none", s) in cell.answers]
-    if cell is None or not seeds:
+    seeds = [s for s in cell.seeds("scale") if ("none", s) in cell.answers]
+    if not seeds:
         axis.text(0.5, 0.5, "no predictions", ha="center", va="center", color=QUIET)
         return
     rows = cell.answers["none", seeds[0]].index

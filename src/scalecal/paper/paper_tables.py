@@ -138,21 +138,17 @@ def latex(table: Table, label: str) -> str:
     )
 
 
-def write_tables(folder: str | Path, tables: Mapping[str, Table]) -> list[Path]:
-    """Write every table as ``name.csv``, ``name.md`` and ``name.tex``; return the paths.
+def write_tables(folder: str | Path, tables: Mapping[str, Table]) -> None:
+    """Write every table as ``name.csv``, ``name.md`` and ``name.tex``.
 
     A table that cannot be made is written too, with the reason.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
     for name, table in tables.items():
-        csv, md, tex = (folder / f"{name}.{kind}" for kind in ("csv", "md", "tex"))
-        write_csv(table.frame, csv)
-        write_text(md, markdown(table))
-        write_text(tex, latex(table, name))
-        paths += [csv, md, tex]
-    return paths
+        write_csv(table.frame, folder / f"{name}.csv")
+        write_text(folder / f"{name}.md", markdown(table))
+        write_text(folder / f"{name}.tex", latex(table, name))
 
 
 # ---- rows

@@ -43,7 +43,7 @@ TIMING = "timing.json"
 
 SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
 # "all" pairs of anchors are far too many to enumerate: as many are drawn as K = 100 has.
-_MOST_SYNTHETIC = 60_000
+_MAX_SYNTHETIC = 60_000
 
 
 def _sweep() -> dict[str, Method]:
@@ -52,7 +52,7 @@ def _sweep() -> dict[str, Method]:
         for size in SWEEP_SIZES:
             options: dict[str, Any] = {"smoothing": smoothing, "n_anchors": size}
             if size == "all":
-                options |= {"n_anchors": 1.0, "n_synthetic": _MOST_SYNTHETIC}
+                options |= {"n_anchors": 1.0, "n_synthetic": _MAX_SYNTHETIC}
             out[f"{base}@K={size}"] = Method(
                 label=f"{METHODS[base].label}, K = {size}",
                 about="SCALE with another number of anchors per class.",
@@ -156,7 +156,7 @@ def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Predictions], Embedd
     data = _open_once(task, device)
     with warnings.catch_warnings():
         # Of few cases there are fewer pairs than the sweep's "all" may draw: then it has all.
-        asked = f"{_MOST_SYNTHETIC} synthetic cases were asked for"
+        asked = f"{_MAX_SYNTHETIC} synthetic cases were asked for"
         warnings.filterwarnings("ignore", message=asked, category=ScalecalWarning)
         grid = run_grid(
             data,
@@ -189,19 +189,16 @@ def train_seeds_on(
     training: Training,
     *,
     progress: Callable[[str], None] = print,
-) -> dict[tuple[str, str], float]:
+) -> None:
     """Train the seeds of many cells (source, folder) that are not done; `train_cell` finds them done.
 
-    Sources are opened on the workers. Returns (data set, encoder) -> seconds of training.
+    Sources are opened on the workers.
     """
     run = uuid.uuid4().hex
     tasks = [task for source, folder in cells for task in _tasks(run, source, folder, training)]
-    spent: dict[tuple[str, str], float] = {}
     try:
         for number, (trained, embeddings, seconds) in engine.run(_train_seeds, tasks):
             task = tasks[number]
-            key = (task.source.dataset, task.source.encoder)
-            spent[key] = spent.get(key, 0.0) + seconds
             _note_seconds(task.folder, task.seeds, seconds)
             if embeddings is not None:
                 # Before the seed: once that is there, it is not trained again.
@@ -209,12 +206,12 @@ def train_seeds_on(
             for seed, cell in zip(task.seeds, trained, strict=True):
                 write_cell(task.folder / "seeds" / str(seed), cell)
             progress(
-                f"{'/'.join(key)}, seed {', '.join(map(str, task.seeds))}: "
+                f"{task.source.dataset}/{task.source.encoder}, "
+                f"seed {', '.join(map(str, task.seeds))}: "
                 f"{len(trained[0].methods)} methods, {seconds:.1f} s"
             )
     finally:
         _opened.clear()  # where the tasks were done in this process
-    return spent
 
 
 def _note_seconds(folder: Path, seeds: Sequence[int], seconds: float) -> None:

@@ -14,7 +14,7 @@ of k fails at the level `WRONG` / k (Bonferroni).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,13 +32,13 @@ VERDICTS: tuple[Answer, ...] = ("holds", "does not hold", "inconclusive")
 WRONG = 0.025
 """Accepted chance of a wrong verdict, either way; intervals are of the level 1 - 2 `WRONG`."""
 
-LEAST_CASES = 30
+MIN_CASES = 30
 """With fewer cases in a stratum every claim is inconclusive: intervals are unreliable there."""
 
-LEAST_UNITS = 10
+MIN_UNITS = 10
 """With fewer patients or slides likewise."""
 
-LEAST_SEEDS = 2
+MIN_SEEDS = 2
 """With fewer seeds likewise: nothing is known of their noise."""
 
 
@@ -189,9 +189,9 @@ class Statement:
         """What an interval lacks, or nothing."""
         number = self.number
         for count, least, what in (
-            (number.n, LEAST_CASES, "case"),
-            (number.units, LEAST_UNITS, "group"),
-            (len(number.by_seed), LEAST_SEEDS, "seed"),
+            (number.n, MIN_CASES, "case"),
+            (number.units, MIN_UNITS, "group"),
+            (len(number.by_seed), MIN_SEEDS, "seed"),
         ):
             if count < least:
                 return f"only {count} {what}{'s' * (count != 1)}, {least} are needed"
@@ -245,12 +245,6 @@ def judged_all(statements: Mapping[str, Statement]) -> dict[str, Part]:
     return {name: one.judged(len(statements)) for name, one in statements.items()}
 
 
-def joined(answers: Iterable[Answer]) -> Answer:
-    """Join answers that must all hold: one that fails is enough to fail."""
-    every = set(answers)
-    return next((a for a in ("does not hold", "inconclusive") if a in every), "holds")
-
-
 def all_of(parts: Mapping[str, Part], what: str, *, measured: str, of: str = "encoders") -> Verdict:
     """Join the answers for each of several: all must hold; one that fails is enough to fail."""
     if not parts:
@@ -259,10 +253,14 @@ def all_of(parts: Mapping[str, Part], what: str, *, measured: str, of: str = "en
         answer: [e for e, part in parts.items() if part.answer == answer] for answer in VERDICTS
     }
     reason = f"{what}: holds for {len(named['holds'])} of {len(parts)} {of}"
-    for title, answer in (("fails for", VERDICTS[1]), ("inconclusive for", VERDICTS[2])):
-        if named[answer]:
-            reason += f"; {title} {_listed(named[answer], parts)}"
-    verdict = joined(part.answer for part in parts.values())
+    verdict: Answer = "holds"
+    if named["inconclusive"]:
+        verdict = "inconclusive"
+    if named["does not hold"]:
+        verdict = "does not hold"
+        reason += f"; fails for {_listed(named['does not hold'], parts)}"
+    if named["inconclusive"]:
+        reason += f"; inconclusive for {_listed(named['inconclusive'], parts)}"
     return Verdict(measured, max(part.n for part in parts.values()), verdict, reason)
 
 

@@ -116,8 +116,6 @@ max_epochs, min_steps, patience, decay, validation_share
         check_choice(self.loss, LOSSES, "loss")
         check_choice(self.scaling, SCALINGS, "scaling")
         check_choice(self.initial, ("zero", "random"), "initial")
-        check_choice(self.validation, ("stratified", "random"), "validation")
-        check_choice(self.stop_on, ("labels", "targets"), "stop_on")
         if self.smoothing is not None and not callable(self.smoothing):
             known = {**dict.fromkeys(FROM_LABELS), **SMOOTHINGS}
             lookup(self.smoothing, known, "smoothing")
@@ -125,7 +123,7 @@ max_epochs, min_steps, patience, decay, validation_share
         check_count(self.max_epochs, "max_epochs", "steps")
         check_positive_int(self.patience, "patience")
         check_count(self.min_steps, "min_steps", "steps", least=0)
-        for name in ("union", "shuffled", "distinct_anchors", "warm_start"):
+        for name in ("union", "warm_start"):
             check_choice(getattr(self, name), (True, False), name)
         if not isinstance(self.smoothing_options, Mapping | None):
             raise InputError(

@@ -58,7 +58,7 @@ DRAWING_THREADS = 8
 STRETCH = 32
 """Steps in the graph of a long epoch."""
 
-ADAM_PARTS, LEAST_PART = 32, 2048
+ADAM_PARTS, MIN_PART = 32, 2048
 """Parts that Adam's state is cut into, for as many of the card's processors, and their least size."""
 
 
@@ -379,7 +379,7 @@ class Lanes(Group):
         # Where every probe has its own rate, Adam moves zeros at rate 1, and the move is scaled.
         self.varied = not isinstance(self.rate, float)
         self.moved = self.torch.zeros_like(self.flat) if self.varied else self.flat
-        size = max(LEAST_PART, -(-len(self.flat) // ADAM_PARTS))
+        size = max(MIN_PART, -(-len(self.flat) // ADAM_PARTS))
         self.adam_parts = [part.split(size) for part in (self.moved, self.gradient, *self.moments)]
         self.steps_done = self.torch.tensor(float(self.step_count), device=device)
         columns = self.data.index(column_numbers(slots, self.n_columns))
