@@ -195,8 +195,3 @@ def test_selection_makes_the_perfect_model_look_overconfident_on_low_agreement()
 def test_bad_knobs_are_named(arguments, message):
     with pytest.raises(InputError, match=message):
         simulate(**arguments)
-
-
-def test_a_vote_count_has_a_law_for_two_classes_only():
-    with pytest.raises(InputError, match="two classes"):
-        simulate(10, n_classes=3).model.vote_distribution_at(np.zeros((1, 3)))

@@ -48,7 +48,6 @@ def tables(evidence):
 def test_every_table_is_made_here(tables, name):
     table = tables[name]
     assert table.rows
-    assert not table.reason
     assert table.caption.endswith(".")
     assert all(row.keys() == table.rows[0].keys() for row in table.rows)
 
@@ -57,10 +56,10 @@ def test_every_table_is_made_here(tables, name):
 def test_every_table_says_why_where_it_cannot_be_made(name, tmp_path):
     table = TABLES[name](Evidence([]))
     assert not table.rows
-    assert table.reason
+    assert table.needs
     write_tables(tmp_path, {name: table})
     for kind in ("csv", "md", "tex"):
-        assert table.reason[:20] in (tmp_path / f"{name}.{kind}").read_text()
+        assert table.needs[:20] in (tmp_path / f"{name}.{kind}").read_text()
 
 
 def test_the_audit_is_the_results_mean(evidence, tables):
@@ -148,15 +147,12 @@ def test_csv_keeps_full_precision(tables, tmp_path):
 
 
 def test_markdown_and_latex_show_the_same_cells():
-    table = Table(
-        "A & B",
-        "Shows 5 %.",
-        [
-            {"name": "x|y", "AUC": 90.04, "AUC_sd": 0.51, "share": 0.834, "p": 0.0001, "n": 12},
-            {"name": "z", "AUC": float("nan"), "share": -0.1, "p": 0.2, "n": 3},
-        ],
-        {"AUC": "points", "share": "signed percent", "p": "p"},
-    )
+    rows = [
+        {"name": "x|y", "AUC": 90.04, "AUC_sd": 0.51, "share": 0.834, "p": 0.0001, "n": 12},
+        {"name": "z", "AUC": float("nan"), "share": -0.1, "p": 0.2, "n": 3},
+    ]
+    formats = {"AUC": "points", "share": "signed percent", "p": "p"}
+    table = Table("A & B", "Shows 5 %.", lambda _: rows, "nothing", formats)(Evidence([]))
     text = markdown(table)
     assert r"| x\|y | 90.0 ± 0.5 | +83.4 % | &lt;0.001 | 12 |" in text
     assert "| z | - | -10.0 % | 0.200 | 3 |" in text

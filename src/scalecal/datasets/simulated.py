@@ -106,10 +106,6 @@ class ReaderModel:
 
     def vote_distribution_at(self, t: Float) -> Float:
         """P(v of m readers vote for class 1 | scores), v = 0 .. m: (n, m + 1), two classes only."""
-        if self.n_classes != 2:
-            raise InputError(
-                f"the distribution of one vote count needs two classes, got {self.n_classes}"
-            )
         return _in_chunks(self._counts_at, t)
 
     def reader_shares(self, t: Float, e: Float) -> Float:

@@ -138,8 +138,7 @@ class Evidence:
         column: str = "value",
     ) -> dict[int, float]:
         """Seed -> value of a number in the results."""
-        pairs = self._values.get((dataset, encoder, method, stratum, metric), {})
-        return {seed: pair[column == "floor"] for seed, pair in pairs.items()}
+        return self._values.get((dataset, encoder, method, stratum, metric, column), {})
 
     def mean(self, *key: str, column: str = "value") -> float:
         """Mean over seeds of what `by_seed` returns; NaN where there is none."""
@@ -147,14 +146,13 @@ class Evidence:
         return float(values.mean()) if len(values) else float("nan")
 
     @cached_property
-    def _values(self) -> dict[tuple[str, ...], dict[int, tuple[float, float]]]:
-        """(data set, encoder, method, stratum, metric) -> seed -> (value, floor)."""
-        frame = self.results
-        keys = zip(*(frame[c] for c in _KEYS), strict=True)
-        pairs = zip(frame["value"], frame["floor"], strict=True)
-        out: dict[tuple[str, ...], dict[int, tuple[float, float]]] = {}
-        for key, seed, pair in zip(keys, frame["seed"], pairs, strict=True):
-            out.setdefault(key, {})[int(seed)] = pair
+    def _values(self) -> dict[tuple[str, ...], dict[int, float]]:
+        """(data set, encoder, method, stratum, metric, column) -> seed -> number."""
+        out: dict[tuple[str, ...], dict[int, float]] = {}
+        for column in ("value", "floor"):
+            columns = self.results[[*_KEYS, "seed", column]]
+            for *key, seed, number in columns.itertuples(index=False, name=None):
+                out.setdefault((*key, column), {})[int(seed)] = number
         return out
 
 

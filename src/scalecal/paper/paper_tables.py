@@ -1,13 +1,13 @@
 """The paper's tables, each beside what the paper printed, and their files.
 
-`TABLES` maps a table's name to its layout: what it is called, what it shows, and the function of the
-evidence that yields its rows. Files: CSV with full precision, Markdown and LaTeX (booktabs) to be read.
+`TABLES` maps a name to a table: what it is called, what it shows, and the function of the evidence that
+yields its rows. Files: CSV with full precision, Markdown and LaTeX (booktabs) to be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,41 +31,33 @@ NAN = float("nan")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table: its rows, what it shows, and why it is empty where it is.
+    """A table: what it shows, and the function of the evidence that finds its rows.
 
-    `formats` gives the kind of a column: "percent" (a share), "signed percent", "points" (already in
-    per cent), "p"; other floats have three decimals. A column ``x_sd`` is the standard deviation of
-    ``x`` over seeds and is shown with it.
+    Called with evidence, it returns itself with these rows; `needs` says what is missing where there
+    are none. `formats` gives the kind of a column: "percent" (a share), "signed percent", "points"
+    (already in per cent), "p"; other floats have three decimals. A column ``x_sd`` is the standard
+    deviation of ``x`` over seeds and is shown with it.
     """
 
     title: str
     caption: str
-    rows: list[Row]
+    find: Callable[[Evidence], Iterable[Row]]
+    needs: str
     formats: Mapping[str, str] = field(default_factory=dict)
-    reason: str = ""
+    rows: Sequence[Row] = ()
+
+    def __call__(self, evidence: Evidence) -> Table:
+        """Find the rows."""
+        return replace(self, rows=list(self.find(evidence)))
 
     @property
     def frame(self) -> pd.DataFrame:
         """The rows as a frame; one row with the reason where there are none."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows if self.rows else [{"cannot be made": self.reason}])
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a table is made from evidence; `needs` says what is missing where it has no rows."""
-
-    title: str
-    caption: str
-    rows: Callable[[Evidence], Iterator[Row]]
-    needs: str
-    formats: Mapping[str, str] = field(default_factory=dict)
-
-    def __call__(self, evidence: Evidence) -> Table:
-        """Make the table."""
-        rows = list(self.rows(evidence))
-        return Table(self.title, self.caption, rows, self.formats, "" if rows else self.needs)
+        if not self.rows:
+            return pd.DataFrame([{"cannot be made": self.needs}])
+        return pd.DataFrame(self.rows)
 
 
 def _shown(value: Any, kind: str) -> str:
@@ -104,7 +96,8 @@ def markdown(table: Table) -> str:
 
     Examples
     --------
-    >>> print(markdown(Table("T", "What it shows.", [{"method": "none", "ECE": 0.1, "ECE_sd": 0.01}])))
+    >>> row = {"method": "none", "ECE": 0.1, "ECE_sd": 0.01}
+    >>> print(markdown(Table("T", "What it shows.", lambda _: [row], "nothing")(Evidence([]))))
     **T.** What it shows.
     <BLANKLINE>
     | method | ECE |
@@ -112,7 +105,7 @@ def markdown(table: Table) -> str:
     | none | 0.100 ± 0.010 |
     <BLANKLINE>
     """
-    empty = f"This table cannot be made here: {table.reason}.\n"
+    empty = f"This table cannot be made here: {table.needs}.\n"
     body = markdown_text(_text(table)) if table.rows else empty
     return f"**{table.title}.** {table.caption}\n\n{body}"
 
@@ -122,11 +115,12 @@ def latex(table: Table, label: str) -> str:
 
     Examples
     --------
-    >>> text = latex(Table("T", "Shows 5 %.", [{"method": "a_b", "ECE": 0.1}]), "toy")
+    >>> row = {"method": "a_b", "ECE": 0.1}
+    >>> text = latex(Table("T", "Shows 5 %.", lambda _: [row], "nothing")(Evidence([])), "toy")
     >>> "a\\\\_b & 0.100" in text, "5 \\\\%" in text
     (True, True)
     """
-    body = f"This table cannot be made here: {latex_escape(table.reason)}.\n"
+    body = f"This table cannot be made here: {latex_escape(table.needs)}.\n"
     if table.rows:
         text = _text(table)
         align = "".join("l" if isinstance(table.rows[0].get(str(c)), str) else "r" for c in text)
@@ -377,8 +371,8 @@ def _full_rows(
 
 _POINTS = dict.fromkeys(("AUC", "accuracy", "AUC, paper", "accuracy, paper"), "points")
 
-TABLES: dict[str, Layout] = {
-    "replication": Layout(
+TABLES: dict[str, Table] = {
+    "replication": Table(
         "Replication of Wei et al. (2022)",
         "End-to-end ResNet-18 trained on hard, uniformly smoothed and agreement-smoothed labels. AUC, "
         "ECE (15 bins) and ECE's noise floor in per cent, mean ± sd over seeds; beside them what the "
@@ -393,7 +387,7 @@ TABLES: dict[str, Layout] = {
             "points",
         ),
     ),
-    "audit": Layout(
+    "audit": Table(
         "Calibration audit by agreement",
         "ECE (15 bins) of the uncalibrated probe by readers' agreement, mean ± sd over seeds. Floor: what "
         "a calibrated model would show on as many cases. Null: what a calibrated model would show in "
@@ -404,7 +398,7 @@ TABLES: dict[str, Layout] = {
         "no data set here has readers' votes, so there are no agreement strata",
         {"p(null)": "p"},
     ),
-    "main": Layout(
+    "main": Table(
         "Main comparison",
         "Calibration and discrimination averaged over encoders and seeds. Low change: change of "
         "low-agreement ECE against no calibration, with the 95 % interval of a paired bootstrap over "
@@ -421,7 +415,7 @@ TABLES: dict[str, Layout] = {
             **_POINTS,
         },
     ),
-    "pairwise": Layout(
+    "pairwise": Table(
         "Real against synthetic agreement",
         "Low-agreement ECE averaged over encoders and seeds, the same smoothing function with real and "
         "with synthetic agreement. Recovered: share of real agreement's gain over no calibration, with "
@@ -437,7 +431,7 @@ TABLES: dict[str, Layout] = {
             "percent",
         ),
     ),
-    "generalisation": Layout(
+    "generalisation": Table(
         "Data sets without several readers",
         "Overall ECE (15 bins), mean over seeds, with the floor of SCALE's predictions; beside it what "
         "the paper printed.",
@@ -449,7 +443,7 @@ TABLES: dict[str, Layout] = {
         ),
         "needs PatchCamelyon or BreakHis with none, vanilla-ls and scale",
     ),
-    "full": Layout(
+    "full": Table(
         "Full results",
         "Every encoder and method, mean ± sd over seeds; AUC and accuracy in per cent; beside them what "
         "the paper printed for MHIST.",
@@ -462,7 +456,7 @@ TABLES: dict[str, Layout] = {
         "no data set here has readers' votes",
         _POINTS,
     ),
-    "generalisation_full": Layout(
+    "generalisation_full": Table(
         "Full results without several readers",
         "Every encoder and method, mean ± sd over seeds; AUC and accuracy in per cent; beside them what "
         "the paper printed for PatchCamelyon and BreakHis.",
@@ -475,7 +469,7 @@ TABLES: dict[str, Layout] = {
         "needs PatchCamelyon, BreakHis or another data set without readers' votes",
         _POINTS,
     ),
-    "anchors": Layout(
+    "anchors": Table(
         "Anchor selection",
         "Low-agreement ECE, mean over seeds, piecewise smoothing: uniform smoothing, SCALE with random "
         "anchors, SCALE with the most confident anchors.",
@@ -488,4 +482,4 @@ TABLES: dict[str, Layout] = {
         "needs readers' votes and the methods vanilla-ls, scale-random, scale",
     ),
 }
-"""Name -> layout; every name becomes a file in three formats."""
+"""Name -> table; every name becomes a file in three formats."""
