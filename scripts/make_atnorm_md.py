@@ -40,13 +40,13 @@ def make_embeddings(source: Path, target: Path) -> int:
 
 def shown_ids() -> set[str]:
     """Ids that the demo's page lists, and the next in each list."""
-    from scalecal.cli.demo import mend
+    from scalecal.cli.demo import recalibrate
     from scalecal.datasets import load_atnorm_md
     from scalecal.runs import facts
 
     for name in ("CASES_LISTED", "SUREST_LISTED", "SPLITS_LISTED"):
         setattr(facts, name, MARGIN * getattr(facts, name))
-    result = mend(load_atnorm_md())
+    result = recalibrate(load_atnorm_md())
     found = result.comparison.facts
     return {case["id"] for name in ("surest", "cases", "splits") for case in found[name]}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import warnings
@@ -12,8 +11,7 @@ import pytest
 
 from scalecal import progress
 from scalecal.cli.app import main, unexpected
-from scalecal.io import read_predictions
-from scalecal.limits import LIMITS, VARIABLE, check_limit, limit
+from scalecal.limits import LIMITS, VARIABLE, check_limit
 
 
 @pytest.fixture
@@ -58,9 +56,9 @@ def test_a_fault_of_our_own_is_one_line_and_a_log(run, table, monkeypatch, tmp_p
 
 
 def test_an_argument_that_is_no_text_is_one_line(run, table):
-    code, _, err = run("audit", table, "--label-column", "\ud800")
+    code, _, err = run("audit", table, "--columns", "label=\ud800")
     assert code == 2
-    assert err == "error: the argument '\\ud800' is not text: type it again\n"
+    assert err == "error: the argument 'label=\\ud800' is not text: type it again\n"
 
 
 def test_messages_about_the_cases_name_the_file(run, tmp_path):
@@ -133,7 +131,7 @@ def test_ctrl_c_in_work_that_resumes_says_how_to_go_on(run, tmp_path, monkeypatc
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device on this system")
 def test_a_full_device_behind_standard_output_is_told():
-    code = "import sys; sys.argv = ['scalecal', 'methods']; from scalecal.cli import main; main()"
+    code = "import sys; sys.argv = ['scalecal', 'list', 'methods']; from scalecal.cli import main; main()"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True
@@ -142,28 +140,55 @@ def test_a_full_device_behind_standard_output_is_told():
     assert done.stderr == "error: standard output: No space left on device\n"
 
 
-def test_a_limit_is_raised_by_the_option_and_only_for_that_command(run, table, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        "scalecal.io.read_predictions",
-        lambda *a, **k: seen.append(limit("bins")) or read_predictions(*a, **k),
-    )
-    before = os.environ.get(VARIABLE)
-    assert run("audit", table, "--limit", "bins=1e9", "--resamples", "20")[0] == 0
-    assert seen == [10**9]
-    assert limit("bins") == LIMITS["bins"]
-    assert os.environ.get(VARIABLE) == before
-    assert "unknown limit 'bin'" in run("audit", table, "--limit", "bin=1")[2]
-    for odd in ("bins=many", "bins=-1", "bins"):
-        assert "NAME=NUMBER" in run("audit", table, "--limit", odd)[2]
+def test_a_limit_is_raised_by_the_environment(run, table, monkeypatch):
+    assert "SCALECAL_LIMITS=resamples=2000000" in run("audit", table, "--resamples", 2_000_000)[2]
+    for odd in ("bin=1", "bins=many", "bins=-1", "bins"):
+        monkeypatch.setenv(VARIABLE, odd)
+        code, _, err = run("audit", table, "--resamples", "20")
+        assert code == 2
+        assert "unknown limit 'bin'" in err or "NAME=NUMBER" in err
 
 
-def test_the_message_of_a_limit_names_an_option_that_lifts_it(monkeypatch):
+def test_the_message_of_a_limit_names_the_variable_that_raises_it(monkeypatch):
     with pytest.raises(ValueError, match="the limit is") as refused:
         check_limit(LIMITS["pixels"] + 1, "pixels", "x.png: its size")
-    option = str(refused.value).split("--limit ")[1].split()[0]
-    monkeypatch.setenv(VARIABLE, option)
+    value = str(refused.value).split(f"{VARIABLE}=")[1].split()[0]
+    monkeypatch.setenv(VARIABLE, value)
     assert check_limit(LIMITS["pixels"] + 1, "pixels", "x.png: its size")
+
+
+@pytest.mark.parametrize(
+    ("line", "new"),
+    [
+        (("view",), "use scalecal report --open"),
+        (("view", "runs/audit"), "use scalecal report --open"),
+        (("methods",), "use scalecal list methods"),
+        (("encoders", "--verbose"), "use scalecal list encoders"),
+        (("datasets",), "use scalecal list datasets"),
+        (("plan", "--votes", "--auc", "0.9"), "use scalecal plan votes"),
+        (
+            ("audit", "p.csv", "--limit", "bins=1e6"),
+            f"use the environment variable {VARIABLE}=bins=1e6",
+        ),
+        (("audit", "p.csv", "--label-column", "diagnosis"), "use --columns label=diagnosis"),
+        (("fit", "f.npz", "--group-column=patient id"), "use --columns group='patient id'"),
+        (("audit", "p.csv", "--p-reader-column", "a, b"), """use --columns p_reader='"a, b"'"""),
+        (("audit", "p.csv", "--n-raters-column"), "use --columns n_raters=''"),
+    ],
+)
+def test_what_was_replaced_names_its_new_spelling(run, line, new):
+    old = next(word for word in (*line[1:], line[0]) if word.startswith("--") or word == line[0])
+    if not old.startswith("--") or line[0] == "encoders":
+        old = line[0]
+    code, out, err = run(*line)
+    assert (code, out) == (2, "")
+    assert err == f"error: {old.split('=')[0]} was replaced: {new}\n"
+
+
+def test_what_is_called_like_a_replaced_command_is_no_command(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "replaced" not in run("report", "methods")[2]
+    assert run("audit", "none.csv", "--votes", "votes.csv")[2].startswith("error: ")
 
 
 def test_names_that_are_not_unicode_are_printed_as_escapes(capsys):

@@ -14,11 +14,18 @@ from typer.testing import CliRunner
 from scalecal.calibrators import CALIBRATORS
 from scalecal.cli import app
 from scalecal.cli.help import COMMANDS, default_text
+from scalecal.engines import ENGINES
+from scalecal.features.encoding import PRECISIONS
+from scalecal.features.importing import FORMATS
+from scalecal.io.input_columns import INPUT_COLUMNS
+from scalecal.paper.finetuning import LABEL_KINDS
+from scalecal.votes import TIES
+from tests.cli_commands import find_command
 
 ROOT = typer.main.get_command(app)
 
 NO_DEFAULT = {
-    "limit": "the limits of `scalecal.limits`",
+    "columns": "every column's usual name",
     "out": "nothing is written without it",
     "split": "all cases",
     "fail_if": "no condition",
@@ -31,6 +38,7 @@ NO_DEFAULT = {
     "images": "no thumbnails",
     "export": "no figures",
     "classes": "in alphabetical order",
+    "partial": "the whole data set",
     "data": "not needed by all data sets",
     "features": "the embedded data",
     "datasets": "all",
@@ -41,36 +49,43 @@ NO_DEFAULT = {
 """Options that need no function's default, by the command line's own word for leaving them out."""
 
 
-def help_of(name):
-    done = CliRunner().invoke(app, [name, "-h"], terminal_width=200)
+def help_of(name, flag="-h"):
+    done = CliRunner().invoke(app, [*name.split(), flag], terminal_width=200)
     assert done.exit_code == 0, done.output
     return done.output
 
 
 def options_of(name):
-    return [p for p in ROOT.commands[name].params if isinstance(p, typer.core.TyperOption)]
+    return [p for p in find_command(name).params if isinstance(p, typer.core.TyperOption)]
 
 
 def test_every_command_is_described():
-    assert list(COMMANDS) == list(ROOT.commands)
+    shown = []
+    for name, command in ROOT.commands.items():
+        inner = getattr(command, "commands", None)
+        shown += [f"{name} {each}" for each in inner] if inner else [name]
+    assert sorted(COMMANDS) == sorted(shown)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_the_same_by_either_name_and_time(name):
     first = help_of(name)
     assert first == help_of(name)
-    assert first == CliRunner().invoke(app, [name, "--help"], terminal_width=200).output
+    assert first == help_of(name, "--help")
     assert "-h, --help" in first
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_parses(name):
     line = help_of(name).rstrip().splitlines()[-1].strip()
-    program, command, *arguments = shlex.split(line)
-    assert (program, command) == ("scalecal", name)
-    context = ROOT.commands[name].make_context(
-        name, arguments, parent=ROOT.make_context("s", [name])
-    )
+    program, *arguments = shlex.split(line)
+    assert program == "scalecal"
+    context = ROOT.make_context("scalecal", arguments)
+    words = name.split()
+    assert arguments[: len(words)] == words
+    for k, word in enumerate(words):
+        command = context.command.commands[word]
+        context = command.make_context(word, arguments[k + 1 :], parent=context)
     given = [p for p in context.params.values() if p not in (None, False)]
     assert len(given) >= len([a for a in arguments if a.startswith("--")])
 
@@ -81,8 +96,8 @@ def test_defaults_are_those_of_the_functions(name):
     texts = {re.search(r"--[\w-]+", record).group(): " ".join(record.split()) for record in records}
     for option in options_of(name):
         text = texts[next(o for o in option.opts if o.startswith("--"))]
-        if option.required or option.default is not None or option.name.endswith("_column"):
-            own = option.default not in (None, False) or option.name.endswith("_column")
+        if option.required or option.default is not None:
+            own = option.default not in (None, False)
             assert own == ("[default: " in text), f"{name} {option.opts}"
             continue
         parameters = [p for w in COMMANDS[name].works if (p := w.parameter(option.name))]
@@ -114,15 +129,16 @@ def test_a_default_is_read_anew_from_the_function(monkeypatch):
     assert "[default: 15]" not in help_of("audit")
 
 
-def test_functions_with_other_defaults_are_told_apart():
-    works = COMMANDS["plan"].works
-    assert default_text("simulations", works) == ""
-    assert default_text("n_simulations", works) == "400; 300 with --votes"
+def test_each_question_of_plan_has_its_own_defaults():
+    for name, simulations in (("plan audit", "400"), ("plan votes", "300")):
+        works = COMMANDS[name].works
+        assert default_text("simulations", works) == ""
+        assert default_text("n_simulations", works) == simulations
 
 
 def test_commands_that_only_print_have_no_quiet():
     silent = {name for name in COMMANDS if all(o.name != "quiet" for o in options_of(name))}
-    assert silent == {"methods", "datasets", "encoders", "view"}
+    assert silent == {"list methods", "list datasets", "list encoders"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -144,7 +160,27 @@ def test_completion_is_on(shell):
     assert "compare" not in done.stdout
 
 
-def test_calibrate_names_every_calibrator():
-    (method,) = (option for option in options_of("calibrate") if option.name == "method")
-    for name in set(CALIBRATORS) - {"identity"}:  # which "none" is
-        assert name in method.help
+@pytest.mark.parametrize(
+    ("name", "registry"),
+    [
+        ("calibrate", CALIBRATORS),
+        ("import", FORMATS),
+        ("extract", [*PRECISIONS, *ENGINES]),
+        ("finetune", LABEL_KINDS),
+        ("audit", TIES),
+        ("audit", [role for role in INPUT_COLUMNS if role not in ("path", "row")]),
+    ],
+)
+def test_names_are_those_of_the_registry(name, registry):
+    for each in registry:
+        assert re.search(rf"\b{each}\b", help_of(name))
+
+
+def test_a_name_added_to_a_registry_is_shown(monkeypatch):
+    monkeypatch.setitem(CALIBRATORS, "my-calibrator", CALIBRATORS["platt"])
+    assert "my-calibrator" in help_of("calibrate")
+
+
+@pytest.mark.parametrize(("name", "most"), [("audit", 21), ("calibrate", 21), ("finetune", 14)])
+def test_commands_have_few_options(name, most):
+    assert len(options_of(name)) + 1 <= most  # --help is no parameter

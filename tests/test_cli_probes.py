@@ -453,7 +453,7 @@ def test_a_feature_folder_of_several_shards_is_taken(features, tmp_path):
 
 
 def test_methods_are_listed():
-    output = run("methods").output
+    output = run("list", "methods").output
     for name in METHODS:
         assert name in output
 

@@ -93,7 +93,7 @@ def test_audit_keeps_its_input():
 def test_an_audit_of_an_audits_file_does_not_remove_it():
     done("audit", "predictions.parquet", "--out", "run")
     # The streamed audit would remove what the audit before it wrote, its own input among it.
-    options = ("--stream", "--p-column", "label", "--out", "run")
+    options = ("--stream", "--columns", "p=label", "--out", "run")
     refused("is the input", "audit", "run/cases.parquet", *options)
 
 

@@ -115,9 +115,12 @@ def shown_commands():
 
 @pytest.mark.parametrize("line", list(shown_commands()))
 def test_commands_and_options_on_pages_exist(line):
-    name, *words = shlex.split(line)[1:]
-    commands = typer.main.get_command(app).commands
-    assert name in commands
-    known = {o for p in commands[name].params for o in (*p.opts, *p.secondary_opts)}
+    words = shlex.split(line)[1:]
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        name = words.pop(0)
+        assert name in command.commands
+        command = command.commands[name]
+    known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
     used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
     assert used <= known

@@ -113,11 +113,13 @@ def commands(_: str = "") -> str:
     import typer
 
     from scalecal.cli import app
-    from scalecal.cli.help import COMMANDS, default_text
+    from scalecal.cli.help import COMMANDS, default_text, help_text
 
     parts = []
-    for name, record in sorted(typer.main.get_command(app).commands.items()):  # type: ignore[attr-defined]
-        known = COMMANDS[name]
+    for name, known in sorted(COMMANDS.items()):
+        record: Any = typer.main.get_command(app)
+        for word in name.split():
+            record = record.commands[word]
         parts += [
             f"## {name}\n",
             _paragraphs(record.help or ""),
@@ -126,7 +128,7 @@ def commands(_: str = "") -> str:
         arguments = [p for p in record.params if p.param_type_name == "argument"]
         if arguments:
             rows = [
-                (code(p.metavar or p.name.upper()), p.help or "")
+                (code(p.metavar or p.name.upper()), help_text(p.help))
                 for p in arguments
             ]
             parts.append(table(["argument", "meaning"], rows))
@@ -141,7 +143,7 @@ def commands(_: str = "") -> str:
                 if p.default not in (None, False)
                 else default_text(p.name, known.works)
             )
-            rows.append((spelled + value, p.help or "", code(default)))
+            rows.append((spelled + value, help_text(p.help), code(default)))
         parts.append(table(["option", "meaning", "default"], rows))
     return "\n".join(parts)
 

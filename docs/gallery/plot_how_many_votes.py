@@ -75,7 +75,7 @@ print(
 )
 
 # %%
-# A few dozen voted figures buy most of what votes on all of them would. ``scalecal plan --votes`` asks the same
+# A few dozen voted figures buy most of what votes on all of them would. ``scalecal plan votes`` asks the same
 # question before a study, by simulation.
 
 import matplotlib.pyplot as plt

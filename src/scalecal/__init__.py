@@ -1,6 +1,6 @@
 """scalecal: does a classifier on frozen embeddings know what it does not know?
 
-Audits calibration by how far human readers agree on each case, and mends it without extra readers.
+Audits calibration by how far human readers agree on each case, and recalibrates without extra readers.
 Public names are loaded on first use, so that importing the package costs nothing.
 """
 
@@ -17,8 +17,13 @@ _HOME = {
     "calibrate": "scalecal.runs.recalibration",
     "compare_audits": "scalecal.runs.differences",
     "merge_audits": "scalecal.auditing.merging",
+    "read_predictions": "scalecal.io",
+    "read_features": "scalecal.features",
+    "fit_panel": "scalecal.panel",
     "LinearProbe": "scalecal.probes",
     "ScaleProbe": "scalecal.probes",
+    "load_probe": "scalecal.probes",
+    "InputError": "scalecal.checks",
 }
 
 __all__ = ["__version__", *_HOME]

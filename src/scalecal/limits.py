@@ -1,7 +1,7 @@
 """How large things may be: checked before memory is taken, so that one odd value cannot take it all.
 
-A limit is raised by ``--limit NAME=NUMBER`` of any command, or by the variable ``SCALECAL_LIMITS``
-(``"bins=1e6,pixels=1e9"``), which processes started from here inherit.
+A limit is raised by the environment variable ``SCALECAL_LIMITS`` (``"bins=1e6,pixels=1e9"``), which
+processes started from here inherit.
 
 ``memory`` and ``json`` are bytes that one file may take, ``characters`` the length of an id or another
 name, ``cases`` those asked for (of a simulation, in a batch), ``steps`` those of a training, in epochs too,
@@ -57,7 +57,7 @@ def limit(name: str) -> int:
 
 
 def raised(text: str) -> dict[str, int]:
-    """Read limits as they are written on the command line.
+    """Read limits as they are written in the variable.
 
     Examples
     --------
@@ -104,8 +104,8 @@ def check_limit(value: int, name: str, what: str) -> int:
     if value > 10**18:
         raise InputError(f"{what} is above 10^18, the limit is {most:,}{unit}")
     raise InputError(
-        f"{what} is {value:,}{unit}, the limit is {most:,}{unit}. If that is meant, raise it: --limit "
-        f"{name}={value} (or {VARIABLE}={name}={value} in the environment)"
+        f"{what} is {value:,}{unit}, the limit is {most:,}{unit}. If that is meant, raise it by the "
+        f"environment variable {VARIABLE}={name}={value}"
     )
 
 

@@ -76,7 +76,7 @@ def test_odd_images_are_left_out_and_listed(
 def test_strict_stops_at_the_odd_image(tmp_path: Path) -> None:
     tiles = write_tiles(tmp_path / "tiles", 4)
     Image.new("L", (1_000_000, 1)).save(tiles / "gutartig_ö" / "wide.png")
-    with pytest.raises(ImageError, match=r"resized to 16,000,000 x 16.*--limit pixels="):
+    with pytest.raises(ImageError, match=r"resized to 16,000,000 x 16.*SCALECAL_LIMITS=pixels="):
         run(open_tiles(tiles), tmp_path / "f", strict=True)
 
 

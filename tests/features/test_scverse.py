@@ -380,15 +380,17 @@ def test_zarr_stores_that_cannot_be_used(tmp_path: Path) -> None:
     zarr.open_group(store, mode="w").create_array(
         "X", shape=(10**12, 4), dtype="f4", chunks=(64, 4)
     )
-    with pytest.raises(InputError, match=r"memory for 1,000,000,000,000 cases .* --limit memory="):
+    with pytest.raises(
+        InputError, match=r"memory for 1,000,000,000,000 cases .* SCALECAL_LIMITS=memory="
+    ):
         import_features(store, tmp_path / "out")
     zarr.open_group(store, mode="w").create_array(
         "X", shape=(4, 10**12), dtype="f4", chunks=(1, 64)
     )
-    with pytest.raises(InputError, match=r"size of one shard.* --limit memory="):
+    with pytest.raises(InputError, match=r"size of one shard.* SCALECAL_LIMITS=memory="):
         import_features(store, tmp_path / "out")
     write_table(store)
     del zarr.open_group(store)["obs/_index"]
     zarr.open_group(store)["obs"].create_array("_index", shape=3, dtype="i8", chunks=10**12)
-    with pytest.raises(InputError, match=r"obs/_index: its size is .* --limit memory="):
+    with pytest.raises(InputError, match=r"obs/_index: its size is .* SCALECAL_LIMITS=memory="):
         import_features(store, tmp_path / "out")

@@ -370,11 +370,6 @@ def _built() -> Any:
     return get_command(scalecal.cli.app)
 
 
-def commands() -> dict[str, Any]:
-    """Every command by name."""
-    return dict(_built().commands)
-
-
 def command(*arguments: object, stdout: TextIO | None = None) -> Exit:
     """Run the command line in this process; a fault of the package's own is raised, not logged."""
     built = _built()

@@ -9,8 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.cli_commands import find_command
 from tests.fuzz.documents import make_calibrator, make_features, make_probe, make_run
-from tests.fuzz.engine import Case, Exit, Surface, command, commands
+from tests.fuzz.engine import Case, Exit, Surface, command
 from tests.fuzz.mutators import word
 from tests.fuzz.tables import RESAMPLES, texts
 
@@ -150,7 +151,8 @@ def _prepare(folder: Path) -> dict[str, Any]:
         "predict": [["predict", f / "probe", f / "features.csv", "--out", "p.csv"]],
         "report": [["report", f / "run", "--out", "page.html"], ["report", missing]],
         "export": [["export", f / "probe", "--out", "out", "--audit", missing], ["export", missing]],
-        "plan": [["plan", "--simulations", "nan"], ["plan", "--votes", "--simulations", "x"]],
+        "plan audit": [["plan", "--simulations", "nan"]],
+        "plan votes": [["plan", "votes", "--simulations", "x"]],
         "fit": [
             ["fit", missing, "--method", "none", "--out", "out"],
             ["fit", f / "plain.csv", "--method", "x", "--out", "out"],
@@ -166,10 +168,9 @@ def _prepare(folder: Path) -> dict[str, Any]:
             ["reproduce", "--datasets", "nosuch", "--out", "out"],
         ],
         "demo": [["demo", "--out", str(f / "plain.csv")]],
-        "view": [["view", missing]],
-        "datasets": [["datasets"]],
-        "methods": [["methods"]],
-        "encoders": [["encoders"]],
+        "list datasets": [["list", "datasets"]],
+        "list methods": [["list", "methods"]],
+        "list encoders": [["list", "encoders"]],
     }  # fmt: skip
     light = ["audit", "calibrate", "import", "check", "predict", "report"]
     options = {name: _options(name) for name in lines}
@@ -180,7 +181,7 @@ def _options(name: str) -> list[tuple[str, str, bool]]:
     """The options of a command: name, how it is written, whether it takes no value."""
     return [
         (p.name, p.opts[0], bool(getattr(p, "is_flag", False)))
-        for p in commands()[name].params
+        for p in find_command(name).params
         if p.param_type_name == "option" and p.name not in ("debug", "help")
     ]
 
@@ -193,6 +194,8 @@ def _draw(rng: Random, seeds: Any, folder: Path) -> Case:
     if rng.random() < 0.35:
         about.append(_odd_place(rng, line, folder))
     for _ in range(rng.choice((0, 1, 1, 2)) if len(about) > 1 else rng.choice((1, 1, 2, 3))):
+        if not seeds["options"][name]:
+            break
         option, written, flag = rng.choice(seeds["options"][name])
         if name == "demo" and option == "out":  # a file, which is refused: a demo takes its time
             continue

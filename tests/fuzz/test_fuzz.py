@@ -91,7 +91,7 @@ def test_commands_are_judged_by_exit_code_and_message(tmp_path):
     assert judge(lambda: command("audit", missing), names=("missing.csv",)).kind == CLEAR
     assert judge(lambda: command("audit", missing), names=("other.csv",)).kind == UNCLEAR
     assert judge(lambda: command("audit", missing, "--no-such-option")).kind == CLEAR
-    assert judge(lambda: command("methods")).kind == FINE
+    assert judge(lambda: command("list", "methods")).kind == FINE
 
 
 def test_the_table_is_put_into_a_document():

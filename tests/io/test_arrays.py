@@ -119,7 +119,7 @@ def test_compressed_arrays_beyond_the_memory(
 ) -> None:
     monkeypatch.setenv("SCALECAL_LIMITS", "memory=1e6")
     path = put(tmp_path / "f.npz", {"X.npy": npy(np.zeros((1000, 200)))}, zipfile.ZIP_DEFLATED)
-    with pytest.raises(InputError, match=r"'X': its size is .* --limit memory="):
+    with pytest.raises(InputError, match=r"'X': its size is .* SCALECAL_LIMITS=memory="):
         read_features(path)
 
 
@@ -244,7 +244,9 @@ def test_compressed_hdf5_beyond_the_memory(tmp_path: Path, monkeypatch: pytest.M
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("features", data=np.zeros((10_000, 1)), compression="gzip")
     monkeypatch.setenv("SCALECAL_LIMITS", "memory=1e6")
-    with pytest.raises(InputError, match=r"memory for 10,000 cases is 2,560,000 bytes.*--limit"):
+    with pytest.raises(
+        InputError, match=r"memory for 10,000 cases is 2,560,000 bytes.*SCALECAL_LIMITS"
+    ):
         import_features(tmp_path / "a.h5", tmp_path / "out")
 
 

@@ -337,13 +337,15 @@ def test_columns_under_other_names_are_suggested_and_not_used(tmp_path):
     found = read_features(path)
     assert found.cases.groups is None
     assert found.cases.notes == (
-        "There is no column 'group'; 'patient' could be it: --group-column patient "
+        "There is no column 'group'; 'patient' could be it: --columns group=patient "
         "(in Python columns={'group': 'patient'}).",
     )
     named = read_features(path, columns={"group": "patient"})
     assert named.cases.groups is not None
     assert named.cases.notes == ()
-    with pytest.raises(InputError, match=r"no labels.*'target' could be it: --label-column target"):
+    with pytest.raises(
+        InputError, match=r"no labels.*'target' could be it: --columns label=target"
+    ):
         read_features(put_npz(tmp_path, X=X, target=Y)).labelled()
     with pytest.raises(InputError, match="Did you mean 'embeddings'"):
         read_features(put_npz(tmp_path, embeddings=X, y=Y))

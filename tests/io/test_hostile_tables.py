@@ -154,20 +154,20 @@ def test_header_longer_than_the_sample(tmp_path, monkeypatch):
 )
 def test_limits_are_named(tmp_path, monkeypatch, text, limit):
     monkeypatch.setenv("SCALECAL_LIMITS", "columns=80,classes=50,memory=1e5")
-    refused(put(tmp_path, "t.csv", text), f"--limit {limit}=")
+    refused(put(tmp_path, "t.csv", text), f"SCALECAL_LIMITS={limit}=")
 
 
 def test_what_a_small_file_would_unpack_to(tmp_path, monkeypatch):
     monkeypatch.setenv("SCALECAL_LIMITS", "memory=1e6")
     bomb = gzip.compress(TEXT.encode() + b"c,0.5,1\n" * 200_000)
-    refused(put(tmp_path, "t.csv.gz", bomb), "--limit memory=")
-    refused(put(tmp_path, "t.jsonl.gz", gzip.compress(b" " * 5_000_000)), "--limit memory=")
+    refused(put(tmp_path, "t.csv.gz", bomb), "SCALECAL_LIMITS=memory=")
+    refused(put(tmp_path, "t.jsonl.gz", gzip.compress(b" " * 5_000_000)), "SCALECAL_LIMITS=memory=")
     constant = {"p": np.full(200_000, 0.5), "label": np.zeros(200_000, dtype=np.int8)}
     path = parquet(tmp_path, constant)
     assert path.stat().st_size < 10_000
     refused(path, "the memory it declares is 1,800,000 bytes")
     assert len(pieces(path)) == 200_000  # a stream takes no more than a piece
-    refused(sheet(tmp_path, sheet_end=b" " * 1_000_000), "--limit memory=")
+    refused(sheet(tmp_path, sheet_end=b" " * 1_000_000), "SCALECAL_LIMITS=memory=")
 
 
 # Parquet

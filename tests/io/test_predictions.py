@@ -137,11 +137,11 @@ def test_rounded_probabilities_are_divided_by_their_sum(read):
 
 def test_a_header_without_any_known_name_misses_the_probability(read):
     with pytest.raises(
-        InputError, match=r"no column 'p' .*ID, Prob, Label.*--p-column Prob "
+        InputError, match=r"no column 'p' .*ID, Prob, Label.*--columns p=Prob "
     ) as caught:
         read("ID,Prob,Label\na,0.5,1\n")
     assert "{'p': 'Prob'}" in str(caught.value)
-    with pytest.raises(InputError, match=r"no column 'label' .*--label-column Label "):
+    with pytest.raises(InputError, match=r"no column 'label' .*--columns label=Label "):
         read("ID,Prob,Label\na,0.5,1\n", columns={"p": "Prob"})
 
 
@@ -197,7 +197,7 @@ def test_column_names_by_role(read):
     [
         ("id,p,lable\na,0.5,1\n", "no column 'label'.*Did you mean 'lable'"),
         ("id,Prob,label\na,0.5,1\n", "no column 'p'.*Columns found: id, Prob, label.*'Prob'"),
-        ("id,y_prob,label\na,0.5,1\n", "no column 'p'.*Did you mean 'y_prob'.*--p-column y_prob"),
+        ("id,y_prob,label\na,0.5,1\n", "no column 'p'.*Did you mean 'y_prob'.*--columns p=y_prob"),
         ("id,p,Target\na,0.5,1\n", "no column 'label'.*Did you mean 'Target'"),
         ("id,p,label\na,3,1\nb,97,1\n", "got 3 at lines 2, 3. Did you mean percent"),
         ("0.5,1\n0.25,0\n", "first line must be a header"),
@@ -254,7 +254,7 @@ def test_bad_votes_are_one_line(read, votes, says):
 def test_groups_under_another_name_are_noted(read):
     found = read("id,p,label,patient\na,0.5,1,x\nb,0.4,0,x\n")
     assert found.cases.groups is None
-    assert "'patient' could be it: --group-column patient" in found.cases.notes[0]
+    assert "'patient' could be it: --columns group=patient" in found.cases.notes[0]
 
 
 def test_misnamed_columns(read):

@@ -1,7 +1,7 @@
 """The application: one place for errors, warnings and exit codes.
 
 Exit codes: 0 done; 1 done, but some cases were left out; 2 the input or an option cannot be used;
-3 done, but a condition of --fail-if is met; 70 a fault of scalecal's own, told in a log; 130 interrupted.
+3 done, but a condition of --fail-if is met; 70 an internal error, written to a log; 130 interrupted.
 
 `say` prints results on standard output, `tell` what goes with them on standard error; --quiet silences
 both. `complain` is never silenced.
@@ -32,19 +32,22 @@ if TYPE_CHECKING:
     from scalecal.engines import Engine as WorkerPool
 
 UNEXPECTED = 70
-"""Exit code of a fault of scalecal's own."""
+"""Exit code of an internal error."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
 app = typer.Typer(
     name="scalecal",
-    help="Audit and mend the calibration of classifiers on frozen embeddings, by case difficulty.",
+    help="Audit and recalibrate classifiers on frozen embeddings, by case difficulty.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+lists = typer.Typer(name="list", no_args_is_help=True)
+app.add_typer(lists, help="List the names that commands take: of methods, encoders and data sets.")
 
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
@@ -54,11 +57,17 @@ Votes = Annotated[
     Path | None,
     typer.Option("--votes", metavar="FILE", help="Votes by id: rows id, rater, label, or counts."),
 ]
-Ties = Annotated[
-    str | None, typer.Option(help="Label of a tied vote: error, first, last, random or drop.")
-]
+Ties = Annotated[str | None, typer.Option(help="Label of a tied vote: {scalecal.votes:TIES}.")]
 NRaters = Annotated[int | None, typer.Option(help="Readers of every case, where no column has it.")]
-Column = Annotated[str | None, typer.Option(metavar="NAME", help="Name of this column or array.")]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        metavar="ROLE=NAME,...",
+        help="Columns or arrays with names of their own: label=diagnosis,group=patient. May be given "
+        "several times. Roles: {scalecal.io.input_columns:INPUT_COLUMNS}.",
+    ),
+]
 GroupRegex = Annotated[
     str | None,
     typer.Option(
@@ -77,7 +86,9 @@ Resamples = Annotated[
 TrainingDevice = Annotated[
     str | None, typer.Option(help="Where probes are trained: cpu, or cuda through torch.")
 ]
-Engine = Annotated[str | None, typer.Option("--engine", help="Where work runs: local or ray.")]
+Engine = Annotated[
+    str | None, typer.Option("--engine", help="Where work runs: {scalecal.engines:ENGINES}.")
+]
 NumGpus = Annotated[
     int | None, typer.Option("--num-gpus", metavar="N", help="GPUs to use, by one process each.")
 ]
@@ -97,17 +108,7 @@ Json = Annotated[
     bool,
     typer.Option("--json", help="Print the result as JSON; all else goes to standard error."),
 ]
-Limit = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--limit",
-        metavar="NAME=NUMBER",
-        help="Allow more than a limit, as its message says: bins=1e6. May be given several times.",
-    ),
-]
-Debug = Annotated[
-    bool, typer.Option("--debug", help="Print the traceback of a fault of scalecal's own.")
-]
+Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an internal error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 ENGINE_WORK = Work("scalecal.engines:open_engine", engine="name")
@@ -121,6 +122,7 @@ def command(
     example: str,
     *works: Work,
     name: str | None = None,
+    group: typer.Typer | None = None,
     quiet: bool = True,
     resumes: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -134,6 +136,8 @@ def command(
         The functions that the options are passed to: their defaults are shown in the help.
     name
         The command's name, where it is not the function's.
+    group
+        The group of commands that it belongs to, such as `list`.
     quiet
         Whether it has --quiet: not where printing is all it does.
     resumes
@@ -144,35 +148,38 @@ def command(
         own = list(signature(function, eval_str=True).parameters.values())
         parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
         outputs = {each.name: each.annotation for each in own if each.name in ("out", "export")}
-        everywhere = {"limit": (None, Limit), "debug": (False, Debug)}
+        everywhere = {"debug": Debug}
         if quiet:
-            everywhere["quiet"] = (False, Quiet)
-        parameters += [
-            Parameter(option, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for option, (default, kind) in everywhere.items()
-        ]
+            everywhere["quiet"] = Quiet
+        for option, kind in everywhere.items():
+            parameters.append(
+                Parameter(option, Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+            )
 
         @wraps(function)
         def run(**options: Any) -> None:
-            json, limits = options.get("json", False), options.pop("limit")
             del options["debug"]  # `main` looks for it
-            with (
-                _set(_quiet, options.pop("quiet", False)),
-                _set(_results_on_stderr, json),
-                _raised_limits(limits or ()),
-            ):
-                for output, kind in outputs.items():
-                    _check_output(options[output], kind)
-                try:
-                    function(**options)
-                except KeyboardInterrupt:
-                    complain(_interrupted(options.get("out") if resumes else None))
-                    raise typer.Exit(INTERRUPTED) from None
+            _quiet.set(options.pop("quiet", False))
+            _results_on_stderr.set(options.get("json", False))
+            for output, kind in outputs.items():
+                _check_output(options[output], kind)
+            try:
+                function(**options)
+            except KeyboardInterrupt:
+                kept = None
+                if resumes:
+                    kept = options["out"]
+                complain(_interrupted(kept))
+                raise typer.Exit(INTERRUPTED) from None
 
         vars(run)["__signature__"] = Signature(parameters)
         run.__annotations__ = {each.name: each.annotation for each in parameters}
-        COMMANDS[name or function.__name__] = Command(example, works)
-        return app.command(name or function.__name__, cls=DocumentedCommand)(run)
+        last = name or function.__name__
+        if group is None:
+            COMMANDS[last] = Command(example, works)
+            return app.command(last, cls=DocumentedCommand)(run)
+        COMMANDS[f"{group.info.name} {last}"] = Command(example, works)
+        return group.command(last, cls=DocumentedCommand)(run)
 
     return add
 
@@ -186,39 +193,14 @@ def _check_output(path: Path | None, annotation: Any) -> None:
         check_place(path, folder=option.metavar == "DIR")
 
 
-@contextmanager
-def _set(variable: ContextVar[bool], value: bool) -> Iterator[None]:
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
-
-
-@contextmanager
-def _raised_limits(texts: Sequence[str]) -> Iterator[None]:
-    from scalecal.limits import VARIABLE, raised
-
-    text = ",".join(texts)
-    raised(text)
-    before = os.environ.get(VARIABLE)
-    if text:
-        os.environ[VARIABLE] = f"{before},{text}" if before else text
-    try:
-        yield
-    finally:
-        if text and before is None:
-            del os.environ[VARIABLE]
-        elif text and before is not None:
-            os.environ[VARIABLE] = before
-
-
 def _interrupted(out: Path | None) -> str:
     """Say what is done and how to go on."""
     from scalecal.progress import how_far
 
+    said = "interrupted"
     done = how_far()
-    said = f"interrupted ({done})" if done else "interrupted"
+    if done:
+        said += f" ({done})"
     if out is None:
         return f"{said}: no result was written. Run the same command to begin again"
     return f"{said}: what is finished is kept in {out}. Run the same command to go on"
@@ -301,16 +283,14 @@ def complain(text: str) -> None:
     _print(text, err=True)
 
 
-def columns(options: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the columns that --label-column and its like name, by role; None without any.
+def check_rater(named: Mapping[str, str], votes: Path | None) -> None:
+    """Refuse the name of a column of the votes where no file of votes is given."""
+    from scalecal.checks import InputError
 
-    Examples
-    --------
-    >>> columns({"label_column": "diagnosis", "group_column": None, "seed": 3})
-    {'label': 'diagnosis'}
-    """
-    named = given(**{k: v for k, v in options.items() if k.endswith("_column")})
-    return {option.removesuffix("_column"): name for option, name in named.items()} or None
+    if "rater" in named and votes is None:
+        raise InputError(
+            f"--columns rater={named['rater']} names a column of the votes: give their file with --votes"
+        )
 
 
 def split_list(
@@ -342,7 +322,7 @@ def common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Audit and mend the calibration of classifiers on frozen embeddings, by case difficulty."""
+    """Audit and recalibrate classifiers on frozen embeddings, by case difficulty."""
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -350,6 +330,37 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
 
     if issubclass(category, ScalecalWarning):
         tell(f"warning: {message}")
+
+
+REPLACED = {
+    "view": "scalecal report --open",
+    "methods": "scalecal list methods",
+    "encoders": "scalecal list encoders",
+    "datasets": "scalecal list datasets",
+    "plan --votes": "scalecal plan votes",
+}
+"""Commands of the last release, and options of one command, and what replaces them."""
+
+
+def _check_replaced(arguments: Sequence[str]) -> None:
+    """Fail at a command or an option that the last release had, with its new spelling."""
+    from scalecal.checks import InputError
+    from scalecal.io.input_columns import INPUT_COLUMNS, column_option
+    from scalecal.limits import VARIABLE
+
+    command = " ".join(arguments[:1])
+    if command in REPLACED:
+        raise InputError(f"{command} was replaced: use {REPLACED[command]}")
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        option, _, value = argument.partition("=")
+        new = REPLACED.get(f"{command} {option}")
+        role = option[2:].removesuffix("-column").replace("-", "_")
+        if option == "--limit":
+            new = f"the environment variable {VARIABLE}={value or following}"
+        elif option == f"--{role.replace('_', '-')}-column" and role in INPUT_COLUMNS:
+            new = column_option(role, value or following)
+        if new is not None:
+            raise InputError(f"{option} was replaced: use {new}")
 
 
 def _check_encodable(arguments: Sequence[str]) -> None:
@@ -372,6 +383,7 @@ def main() -> None:
     try:
         try:
             _check_encodable(sys.argv[1:])
+            _check_replaced(sys.argv[1:])
             app()
         finally:
             if sys.stdout is not None:
@@ -395,7 +407,9 @@ def main() -> None:
             raise
         from scalecal.checks import redacted, visible
 
-        place = error.filename if error.filename is not None else "standard output"
+        place = "standard output"
+        if error.filename is not None:
+            place = error.filename
         _close_output()
         complain(
             f"error: {visible(redacted(str(place)))}: {error.strerror or visible(redacted(str(error)))}"
@@ -409,7 +423,7 @@ def main() -> None:
 
 
 def unexpected(error: Exception) -> str:
-    """Keep the traceback of a fault of scalecal's own in a log, and say where."""
+    """Keep the traceback of an internal error in a log, and say where."""
     from scalecal.checks import redacted, visible
 
     first = visible(redacted((str(error).splitlines() or [""])[0]))[:200]

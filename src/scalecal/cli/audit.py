@@ -1,4 +1,4 @@
-"""Commands that audit predictions: `audit` and `plan`."""
+"""Commands that audit predictions and plan audits: `audit` and `plan`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from scalecal.cli.app import (
     AllowLeakage,
     Bins,
-    Column,
+    Columns,
     GroupRegex,
     Json,
     NRaters,
@@ -21,7 +22,8 @@ from scalecal.cli.app import (
     Seed,
     Ties,
     Votes,
-    columns,
+    app,
+    check_rater,
     command,
     complain,
     given,
@@ -45,23 +47,13 @@ def audit(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Predictions: CSV, Parquet, Excel or JSON Lines. Several are set side by side.",
+            help="Predictions: CSV, Parquet, Excel or JSON Lines. Several files are compared.",
         ),
     ],
     votes: Votes = None,
     out: Out = None,
-    id_column: Column = None,
-    p_column: Column = None,
-    p_reader_column: Column = None,
-    rho_column: Column = None,
-    p_split_column: Column = None,
-    label_column: Column = None,
-    votes_column: Column = None,
-    n_raters_column: Column = None,
-    rater_column: Column = None,
-    group_column: Column = None,
+    columns: Columns = None,
     group_regex: GroupRegex = None,
-    stratum_column: Column = None,
     n_raters: NRaters = None,
     positive: Positive = None,
     ties: Ties = None,
@@ -78,9 +70,8 @@ def audit(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Audit only cases that a column split marks so: test."),
+        typer.Option(metavar="NAME", help="Audit only the cases of one part: test."),
     ] = None,
-    split_column: Column = None,
     allow_leakage: AllowLeakage = False,
     stream: Annotated[
         bool,
@@ -106,8 +97,8 @@ def audit(
     FILE has the columns id, p (or p_<class>), label and/or votes + n_raters (or votes_<class>), and
     optionally group and stratum. Labels judge p. Votes judge p_reader (or p_reader_<class>), the
     probability that one reader votes so, where there is one, and p elsewhere; rho is the correlation of
-    votes around it; p_split, by this model or another, predicts how hard a case is. Other names are
-    given by the --...-column options.
+    votes around it; p_split, by this model or another, predicts how hard a case is. Columns with other
+    names: --columns label=diagnosis,group=patient.
 
     Several files are joined by id: each is audited on the cases that all have, and compared with the
     first, with paired intervals. Labels, votes and groups may stand in one of them.
@@ -116,56 +107,34 @@ def audit(
     where none is named, and easy, middle or hard by predicted difficulty. A number that is undefined
     fails too. Of several files each is held to them. Results are written all the same.
     """
-    named = columns(locals())
     from scalecal.auditing.audits import Audit, audit_predictions
     from scalecal.auditing.gates import check_strata, parse_conditions
     from scalecal.auditing.stream import stream_file
-    from scalecal.checks import InputError
     from scalecal.io import read_common_predictions, read_predictions
+    from scalecal.io.input_columns import parse_columns
     from scalecal.io.store import check_output_folder
     from scalecal.runs.facts import Comparison, compare_files
     from scalecal.runs.folder import AUDIT_FILES, CASE_FILES, RUN_FILES, write_audit_run, write_run
 
     conditions = parse_conditions(fail_if or ())
-    if stream and len(files) > 1:
-        raise InputError(
-            "--stream keeps counts, not cases, which several files are compared by: leave it out, or "
-            "audit one file after the other"
-        )
-    if stream and group_regex is not None:
-        raise InputError(
-            f"--group-regex {group_regex} cannot be used with --stream, which reads neither ids nor groups"
-        )
-    if stream and votes is not None:
-        raise InputError(
-            f"--votes {votes} cannot be used with --stream, which reads one file once: "
-            "put the votes into columns of FILE, or leave out --stream"
-        )
-    if stream and split is not None:
-        raise InputError(
-            f"--split {split} cannot be used with --stream: put these cases into a file of their own"
-        )
-    if stream and prevalence is not None:
-        raise InputError(
-            f"--prevalence {prevalence:g} cannot be used with --stream, which keeps counts of cases: "
-            "leave out --stream"
-        )
-    if rater_column is not None and votes is None:
-        raise InputError(
-            f"--rater-column {rater_column} names a column of the votes: give their file with --votes"
-        )
+    reading = given(positive=positive, n_raters=n_raters, ties=ties, seed=seed)
+    reading["columns"] = parse_columns(columns or ())
+    check_rater(reading["columns"], votes)
+    options = given(n_bins=n_bins, n_resamples=n_resamples)
     inputs = [*files, votes]
+    if stream:
+        _check_stream(files, group_regex, votes, split, prevalence)
+    else:
+        options |= given(seed=seed, prevalence=prevalence)
+        reading |= given(votes=votes, split=split, group_regex=group_regex)
+        reading["allow_leakage"] = allow_leakage
     if out is not None and stream:
         check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=inputs)
     elif out is not None:
-        names = (*AUDIT_FILES, *CASE_FILES) if len(files) == 1 else RUN_FILES
+        names: tuple[str, ...] = RUN_FILES
+        if len(files) == 1:
+            names = (*AUDIT_FILES, *CASE_FILES)
         check_run(out, "audit", names, inputs)
-    reading = given(columns=named, positive=positive, n_raters=n_raters, ties=ties, seed=seed)
-    options = given(n_bins=n_bins, n_resamples=n_resamples, prevalence=prevalence)
-    if not stream:
-        options |= given(seed=seed)
-        reading |= given(votes=votes, split=split, group_regex=group_regex)
-        reading["allow_leakage"] = allow_leakage
     about: dict[str, Any] = {
         "command": sys.argv,
         "options": {**options, **given(ties=ties, group_regex=group_regex)},
@@ -210,25 +179,58 @@ def audit(
         raise typer.Exit(3)
 
 
+def _check_stream(
+    files: list[Path],
+    group_regex: str | None,
+    votes: Path | None,
+    split: str | None,
+    prevalence: float | None,
+) -> None:
+    """Refuse what a stream cannot do: it keeps counts, and neither cases nor their ids and groups."""
+    from scalecal.checks import InputError
+
+    if len(files) > 1:
+        raise InputError(
+            "--stream keeps counts, not cases, which several files are compared by: leave it out, or "
+            "audit one file after the other"
+        )
+    advice = {
+        "--group-regex": (group_regex, "it reads neither ids nor groups"),
+        "--votes": (votes, "put the votes into columns of FILE, or leave out --stream"),
+        "--split": (split, "put these cases into a file of their own"),
+        "--prevalence": (prevalence, "leave out --stream"),
+    }
+    for option, (value, text) in advice.items():
+        if value is not None:
+            raise InputError(f"{option} {value} cannot be used with --stream: {text}")
+
+
+class PlanGroup(TyperGroup):
+    """The questions of `plan`; options alone are those of `plan audit`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put in the question where none is asked."""
+        first = "".join(args[:1])
+        if not args or (first.startswith("-") and first not in ctx.help_option_names):
+            args = ["audit", *args]
+        return super().parse_args(ctx, args)
+
+
+plan = typer.Typer(name="plan", cls=PlanGroup)
+app.add_typer(plan, help="Say by simulation what a study needs; `plan` alone is `plan audit`.")
+
+Simulations = Annotated[
+    int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
+]
+
+
 @command(
-    "plan --votes --auc 0.9 --readers 5 --rho 0.1,0.4",
+    "plan audit --excess 0.03 --readers 3,7",
     Work("scalecal.planning:plan", readers="n_raters"),
-    Work(
-        "scalecal.planning:plan_votes",
-        when="with --votes",
-        readers="n_raters",
-        voted="n_voted",
-        recover="share",
-    ),
+    name="audit",
+    group=plan,
 )
-def plan(
-    votes: Annotated[
-        bool,
-        typer.Option(
-            "--votes",
-            help="Ask instead how many cases need readers' votes, not labels only.",
-        ),
-    ] = False,
+def plan_audit(
     excess: Annotated[
         float | None, typer.Option(help="Calibration error beyond chance to detect.")
     ] = None,
@@ -237,105 +239,94 @@ def plan(
     ] = None,
     power: Annotated[float | None, typer.Option(help="Desired power.")] = None,
     readers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="M,M,...",
-            help="Numbers of readers to consider; with --votes one, behind a label.",
-        ),
+        str | None, typer.Option(metavar="M,M,...", help="Numbers of readers to consider.")
     ] = None,
-    auc: Annotated[float | None, typer.Option(help="With --votes: label AUC of the probe.")] = None,
+    n_simulations: Simulations = None,
+    seed: Seed = None,
+    out: Out = None,
+) -> None:
+    """Say how many cases and readers an audit needs, by simulation."""
+    from scalecal.auditing.plots import power_curve, save
+    from scalecal.io.store import check_output_folder, output_folder, write_csv
+    from scalecal.planning import plan as run_plan
+
+    if out is not None:
+        names = ("plan.csv", "plan.svg", "plan.png")
+        check_output_folder(out, kind="plan", names=names)
+    result = run_plan(
+        **given(
+            excess=excess,
+            stratum_share=stratum_share,
+            power=power,
+            n_raters=split_list(readers, "--readers", int, what="whole numbers"),
+            n_simulations=n_simulations,
+            seed=seed,
+        )
+    )
+    say(str(result))
+    if out is not None:
+        with output_folder(out, kind="plan") as folder:
+            write_csv(result.table, folder / "plan.csv")
+            save(power_curve(result.table, power=result.power), folder / "plan")
+        say(f"\nWrote plan.csv, plan.svg and plan.png to {out}")
+
+
+@command(
+    "plan votes --auc 0.9 --readers 5 --rho 0.1,0.4",
+    Work("scalecal.planning:plan_votes", readers="n_raters", voted="n_voted", recover="share"),
+    name="votes",
+    group=plan,
+)
+def plan_votes(
+    readers: Annotated[
+        int | None, typer.Option(metavar="M", help="Readers behind a label.")
+    ] = None,
+    auc: Annotated[float | None, typer.Option(help="Label AUC of the probe.")] = None,
     rho: Annotated[
         str | None,
         typer.Option(
             metavar="R,R,...",
-            help="With --votes: correlations of two readers' votes on a case that the probe does not "
-            "explain, to assume.",
+            help="Correlations of two readers' votes on a case that the probe does not explain, to "
+            "assume.",
         ),
     ] = None,
-    prevalence: Annotated[
-        float | None, typer.Option(help="With --votes: share of positive labels.")
-    ] = None,
+    prevalence: Annotated[float | None, typer.Option(help="Share of positive labels.")] = None,
     n_labelled: Annotated[
-        int | None,
-        typer.Option("--labelled", help="With --votes: cases with a label only."),
+        int | None, typer.Option("--labelled", help="Cases with a label only.")
     ] = None,
     voted: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,...",
-            help="With --votes: numbers of cases with votes.",
-        ),
+        str | None, typer.Option(metavar="N,N,...", help="Numbers of cases with votes.")
     ] = None,
     recover: Annotated[
-        float | None,
-        typer.Option(help="With --votes: desired share of what knowing every vote buys."),
+        float | None, typer.Option(help="Desired share of what knowing every vote buys.")
     ] = None,
-    n_simulations: Annotated[
-        int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
-    ] = None,
+    n_simulations: Simulations = None,
     seed: Seed = None,
     out: Out = None,
 ) -> None:
-    """Say how many cases and readers an audit needs, by simulation.
-
-    With --votes: how many cases need readers' votes, so that a probe trained on labels can tell how
-    one reader would vote.
-    """
-    from scalecal.checks import InputError
+    """Say how many cases need readers' votes, so that a probe can tell how one reader would vote."""
     from scalecal.io.store import check_output_folder, output_folder, write_csv
-    from scalecal.io.text import listed
-    from scalecal.planning import plan as run_plan
-    from scalecal.planning import plan_votes
+    from scalecal.planning import plan_votes as run_plan
 
-    n_raters = split_list(readers, "--readers", int, what="whole numbers")
-    of_audits = {"--excess": excess, "--share": stratum_share, "--power": power}
-    of_votes = {
-        "--auc": auc,
-        "--rho": rho,
-        "--prevalence": prevalence,
-        "--labelled": n_labelled,
-        "--voted": voted,
-        "--recover": recover,
-    }
-    unused = ", ".join(given(**(of_audits if votes else of_votes)))
-    if unused:
-        raise InputError(f"{unused} cannot be used with{'' if votes else 'out'} --votes")
-    if votes and n_raters is not None and len(n_raters) > 1:
-        raise InputError(f"--votes plans for one number of readers, got --readers {readers}")
-    names = ("votes.csv", "votes_needed.csv") if votes else ("plan.csv", "plan.svg", "plan.png")
     if out is not None:
-        check_output_folder(out, kind="plan", names=names)
-    common = given(n_simulations=n_simulations, seed=seed)
-    if votes:
-        answer = plan_votes(
-            **common,
-            **given(
-                auc=auc,
-                rho=split_list(rho, "--rho", float, what="numbers"),
-                n_raters=None if n_raters is None else n_raters[0],
-                prevalence=prevalence,
-                n_labelled=n_labelled,
-                n_voted=split_list(voted, "--voted", int, what="whole numbers"),
-                share=recover,
-            ),
-            progress=tell,
-        )
-        say(str(answer))
-        if out is not None:
-            with output_folder(out, kind="plan") as folder:
-                write_csv(answer.table, folder / "votes.csv")
-                write_csv(answer.needed, folder / "votes_needed.csv")
-    else:
-        result = run_plan(
-            **common,
-            **given(excess=excess, stratum_share=stratum_share, power=power, n_raters=n_raters),
-        )
-        say(str(result))
-        if out is not None:
-            from scalecal.auditing.plots import power_curve, save
-
-            with output_folder(out, kind="plan") as folder:
-                write_csv(result.table, folder / "plan.csv")
-                save(power_curve(result.table, power=result.power), folder / "plan")
+        check_output_folder(out, kind="plan", names=("votes.csv", "votes_needed.csv"))
+    answer = run_plan(
+        **given(
+            auc=auc,
+            rho=split_list(rho, "--rho", float, what="numbers"),
+            n_raters=readers,
+            prevalence=prevalence,
+            n_labelled=n_labelled,
+            n_voted=split_list(voted, "--voted", int, what="whole numbers"),
+            share=recover,
+            n_simulations=n_simulations,
+            seed=seed,
+        ),
+        progress=tell,
+    )
+    say(str(answer))
     if out is not None:
-        say(f"\nWrote {listed(names)} to {out}")
+        with output_folder(out, kind="plan") as folder:
+            write_csv(answer.table, folder / "votes.csv")
+            write_csv(answer.needed, folder / "votes_needed.csv")
+        say(f"\nWrote votes.csv and votes_needed.csv to {out}")

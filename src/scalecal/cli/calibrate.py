@@ -1,4 +1,4 @@
-"""The command that mends predictions: `calibrate`."""
+"""The command that recalibrates predictions: `calibrate`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from scalecal.cli.app import (
     AllowLeakage,
     Bins,
-    Column,
+    Columns,
     GroupRegex,
     NRaters,
     Out,
@@ -20,7 +20,7 @@ from scalecal.cli.app import (
     Seed,
     Ties,
     Votes,
-    columns,
+    check_rater,
     command,
     given,
     say,
@@ -32,7 +32,7 @@ from scalecal.cli.report import check_run, close_run
 
 
 @command(
-    "calibrate predictions.csv --method auto --out runs/mended",
+    "calibrate predictions.csv --method auto --out runs/calibrated",
     Work("scalecal.io:read_predictions"),
     Work("scalecal.runs.recalibration:calibrate_predictions"),
 )
@@ -44,8 +44,7 @@ def calibrate(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="auto, none (p stays; adds p_reader), temperature, ensemble-temperature, "
-            "platt, quadratic, beta, spline, isotonic, venn-abers, histogram, structured-matrix, panel.",
+            help="auto, none (p stays, p_reader is added), or {scalecal.calibrators:CALIBRATORS}.",
         ),
     ] = None,
     votes: Votes = None,
@@ -62,19 +61,8 @@ def calibrate(
         ),
     ] = None,
     out: Out = None,
-    id_column: Column = None,
-    p_column: Column = None,
-    p_reader_column: Column = None,
-    rho_column: Column = None,
-    p_split_column: Column = None,
-    label_column: Column = None,
-    votes_column: Column = None,
-    n_raters_column: Column = None,
-    rater_column: Column = None,
-    group_column: Column = None,
+    columns: Columns = None,
     group_regex: GroupRegex = None,
-    stratum_column: Column = None,
-    split_column: Column = None,
     positive: Positive = None,
     ties: Ties = None,
     n_folds: Annotated[
@@ -85,23 +73,23 @@ def calibrate(
     seed: Seed = None,
     split: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Use only cases that a column split marks so: val."),
+        typer.Option(metavar="NAME", help="Use only the cases of one part: val."),
     ] = None,
     allow_leakage: AllowLeakage = False,
 ) -> None:
-    """Mend predictions by their labels, without embeddings, and audit them before and after.
+    """Recalibrate predictions by their labels, and audit them before and after.
 
-    FILE is as for `audit`, of cases that the model was not trained on. Answers on labelled cases are
-    cross-fitted, by group where there are groups, so that before and after are compared honestly; auto
-    takes the lowest cross-fitted log loss, doing nothing included. With votes, or the panel's size and
-    kappa, p_reader is added, the probability of one reader's vote. DIR gets predictions.csv,
-    calibrator.json for new cases, both audits and the page.
+    FILE is as for `audit`, of cases that the model was not trained on; no embeddings are needed. The
+    answers on labelled cases are cross-fitted, by group where there are groups, so that before and after
+    are compared honestly; auto takes the lowest cross-fitted log loss, doing nothing included. With votes,
+    or the panel's size and kappa, p_reader is added, the probability of one reader's vote. DIR gets
+    predictions.csv, calibrator.json for new cases, both audits and the page.
 
-    New cases: scalecal calibrate new.csv --apply runs/mended/calibrator.json --out runs/new
+    New cases: scalecal calibrate new.csv --apply runs/calibrated/calibrator.json --out runs/new
     """
-    named = columns(locals())
     from scalecal.checks import InputError
     from scalecal.io import read_predictions
+    from scalecal.io.input_columns import parse_columns
     from scalecal.io.store import output_folder, write_text
     from scalecal.runs.folder import CALIBRATE_FILES, RUN_FILES, write_run
     from scalecal.runs.recalibration import (
@@ -110,10 +98,8 @@ def calibrate(
         calibrate_predictions,
     )
 
-    if rater_column is not None and votes is None:
-        raise InputError(
-            f"--rater-column {rater_column} names a column of the votes: give their file with --votes"
-        )
+    named = parse_columns(columns or ())
+    check_rater(named, votes)
     inputs = [file, votes, apply]
     reading = given(
         votes=votes,
@@ -142,7 +128,7 @@ def calibrate(
             )
     elif out is None:
         raise InputError(
-            "--out DIR is missing: the mended predictions and the calibrator are files to be written there"
+            "--out DIR is missing: the recalibrated predictions and the calibrator are written there"
         )
     else:
         predictions = read_predictions(file, **reading, **given(positive=positive))

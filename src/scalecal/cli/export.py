@@ -17,7 +17,9 @@ from scalecal.cli.help import Work
 )
 def export(
     probe: Annotated[Path, typer.Argument(metavar="DIR", help="A folder made by `fit`.")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="Format: onnx.")] = "onnx",
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="Format: {scalecal.export:FORMATS}.")
+    ] = "onnx",
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder to write to, if not DIR.")
     ] = None,

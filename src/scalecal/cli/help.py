@@ -1,11 +1,13 @@
-"""Help texts: every command shows an example, and defaults taken from the functions that do the work.
+"""Help texts: every command shows an example, defaults taken from signatures, names from registries.
 
 A default is written once, in a signature. A command names those functions as text (`Work`), and only
-when its help is shown are they imported and their defaults put beside the options.
+when its help is shown are they imported and their defaults put beside the options. A registry is named in
+a help text as `{module:NAME}`, in whose place its names are shown.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,39 +25,39 @@ class Work:
     ----------
     function
         Where it is: "module:name".
-    when
-        When it is used, where another of the command's functions has other defaults.
     renamed
         Options that are called otherwise than the function's parameters: option="parameter".
 
     Examples
     --------
-    >>> work = Work("scalecal.planning:plan_votes", when="with --votes", recover="share")
+    >>> work = Work("scalecal.planning:plan_votes", recover="share")
     >>> work.default("recover"), work.default("out")
     (0.9, None)
     """
 
     function: str
-    when: str
     renamed: Mapping[str, str]
 
-    def __init__(self, function: str, when: str = "", **renamed: str) -> None:
+    def __init__(self, function: str, **renamed: str) -> None:
         object.__setattr__(self, "function", function)
-        object.__setattr__(self, "when", when)
         object.__setattr__(self, "renamed", renamed)
 
     def parameter(self, option: str) -> Parameter | None:
         """The parameter that an option sets, where there is one."""
-        module, _, name = self.function.partition(":")
-        parameters = signature(getattr(import_module(module), name)).parameters
-        return parameters.get(self.renamed.get(option, option))
+        return signature(_load(self.function)).parameters.get(self.renamed.get(option, option))
 
     def default(self, option: str) -> Any:
         """The default of an option; None where it has none."""
         parameter = self.parameter(option)
-        return (
-            None if parameter is None or parameter.default is Parameter.empty else parameter.default
-        )
+        if parameter is None or parameter.default is Parameter.empty:
+            return None
+        return parameter.default
+
+
+def _load(place: str) -> Any:
+    """Import what a text of the form "module:name" names."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 @dataclass(frozen=True)
@@ -75,41 +77,52 @@ def default_text(option: str, works: Sequence[Work]) -> str:
 
     Examples
     --------
-    >>> both = [Work("scalecal.planning:plan", readers="n_raters"),
-    ...         Work("scalecal.planning:plan_votes", when="with --votes", readers="n_raters")]
-    >>> default_text("readers", both), default_text("seed", both), default_text("p_column", ())
-    ('3,5,7; 7 with --votes', '0', 'p')
+    >>> works = [Work("scalecal.planning:plan", readers="n_raters")]
+    >>> default_text("readers", works), default_text("seed", works), default_text("out", works)
+    ('3,5,7', '0', '')
     """
-    if option.endswith("_column"):
-        return option.removesuffix("_column")
-    shown: dict[str, str] = {}
+    shown: list[str] = []
     for work in works:
-        text = _written(option, work.default(option))
-        if text and text not in shown:
-            shown[text] = f"{text} {work.when}" if work.when else text
-    if len(shown) == 1:
-        return next(iter(shown))
-    return "; ".join(shown.values())
+        value = work.default(option)
+        if value is None or value is False:
+            continue
+        if value is True:
+            text = option.replace("_", "-")
+        elif isinstance(value, tuple | list):
+            text = ",".join(map(str, value))
+        else:
+            text = str(value)
+        if text not in shown:
+            shown.append(text)
+    return "; ".join(shown)
 
 
-def _written(option: str, value: Any) -> str:
-    if value is None or value is False:
-        return ""
-    if value is True:
-        return option.replace("_", "-")
-    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+def help_text(text: str | None) -> str:
+    """Write a help text with the names of the registries that it refers to.
+
+    Examples
+    --------
+    >>> help_text("Label of a tied vote: {scalecal.votes:TIES}.")
+    'Label of a tied vote: error, first, last, random, drop.'
+    """
+    return re.sub(
+        r"\{([\w.]+:\w+)\}", lambda named: ", ".join(map(str, _load(named[1]))), text or ""
+    )
 
 
 class DocumentedCommand(TyperCommand):
-    """A command whose help shows the defaults and the example of `COMMANDS`."""
+    """A command whose help shows names, defaults and the example of `COMMANDS`."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, each with its default."""
         plain = {param: param.help for param in self.params if hasattr(param, "help")}
+        works = _described(ctx).works
         for param, text in plain.items():
+            param.help = help_text(text)
             if param.default is None and param.name and not param.required:
-                default = default_text(param.name, COMMANDS[str(self.name)].works)
-                param.help = f"{text or ''}  [default: {default}]" if default else text
+                default = default_text(param.name, works)
+                if default:
+                    param.help += f"  [default: {default}]"
         try:
             super().format_options(ctx, formatter)
         finally:
@@ -120,4 +133,10 @@ class DocumentedCommand(TyperCommand):
         """Write the example, on one line, ready to be copied."""
         super().format_epilog(ctx, formatter)
         formatter.write("\nExample:\n")
-        formatter.write(f"  scalecal {COMMANDS[str(self.name)].example}\n")
+        formatter.write(f"  scalecal {_described(ctx).example}\n")
+
+
+def _described(ctx: Any) -> Command:
+    """The record of the command whose help is shown; in a group it is called "plan votes"."""
+    program = ctx.find_root().command_path
+    return COMMANDS[ctx.command_path.removeprefix(program).strip()]

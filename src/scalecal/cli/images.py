@@ -1,10 +1,8 @@
-"""Commands from images to embeddings: `datasets`, `check`, `encoders`, `extract`, `import`."""
+"""Commands from images to embeddings: `check`, `extract`, `import`; `list datasets` and `list encoders`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +20,7 @@ from scalecal.cli.app import (
     complain,
     given,
     is_quiet,
+    lists,
     say,
     split_list,
     tell,
@@ -39,79 +38,51 @@ IMAGES_WORK = (
 """The work behind the options of `open_images` that have a default."""
 
 
+DatasetSpec = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATASET",
+        help="A data set as `list datasets` writes it: mhist, table:FILE.csv, folder:DIR.",
+    ),
+]
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of the data set.")]
+Partial = Annotated[
+    bool | None, typer.Option("--partial", help="This is a part of the data set on purpose.")
+]
+Magnification = Annotated[
+    str | None, typer.Option(help="BreakHis: all, {scalecal.datasets.breakhis:MAGNIFICATIONS}.")
+]
+Classes = Annotated[
+    str | None, typer.Option(metavar="A,B,...", help="Class names in the order of their labels.")
+]
+TableTies = Annotated[
+    str | None, typer.Option(help="table: label of a tied vote: {scalecal.votes:TIES}.")
+]
+
+
 def open_images(
-    dataset: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATASET",
-            help="mhist, atnorm-md, ami-br, pcam, breakhis, table:FILE.csv or folder:DIR; see `datasets`.",
-        ),
-    ],
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Folder of the data set.")
-    ] = None,
-    partial: Annotated[
-        bool | None, typer.Option("--partial", help="This is a part of the data set on purpose.")
-    ] = None,
-    magnification: Annotated[
-        str | None, typer.Option(help="BreakHis: all, 40, 100, 200 or 400.")
-    ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,...", help="Class names in the order of their labels."),
-    ] = None,
-    ties: Annotated[
-        str | None,
-        typer.Option(help="table: label of a tied vote: error, first, last, random or drop."),
-    ] = None,
-    group_regex: GroupRegex = None,
+    dataset: str, data: Path | None, *, classes: str | None = None, **options: Any
 ) -> ImageSet:
     """Open a data set with the options the user gave; warnings go to standard error."""
     from scalecal.datasets import open_dataset
 
-    images = open_dataset(
-        dataset,
-        data,
-        **given(
-            partial=partial or None,
-            magnification=magnification,
-            classes=split_list(classes, "--classes"),
-            ties=ties,
-            group_regex=group_regex,
-        ),
-    )
+    chosen = given(classes=split_list(classes, "--classes"), **options)
+    images = open_dataset(dataset, data, **chosen)
     for warning in images.warnings:
         tell(f"warning: {warning}")
     return images
 
 
-def with_images(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the argument and the options of `open_images`; it is called with the set.
-
-    The command takes the opened image set as `images`, its first parameter.
-    """
-    opening = signature(open_images, eval_str=True, locals={"ImageSet": Any}).parameters
-    own = list(signature(command, eval_str=True).parameters.values())[1:]
-
-    @wraps(command)
-    def run(**options: Any) -> None:
-        images = open_images(**{name: options.pop(name) for name in opening})
-        command(images, **options)
-
-    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (*opening.values(), *own)]
-    vars(run)["__signature__"] = Signature(parameters)
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run
-
-
-@command("datasets", quiet=False)
+@command("list datasets", group=lists, quiet=False)
 def datasets() -> None:
     """List the data sets: how they are written, their terms, where to get them."""
     from scalecal.datasets import DATASETS
 
     for record in DATASETS.values():
-        size = "" if record.n is None else f" ({record.n:,} images)"
-        say(f"{record.form}: {record.title}{size}")
+        title = f"{record.form}: {record.title}"
+        if record.n is not None:
+            title += f" ({record.n:,} images)"
+        say(title)
         for name in ("licence", "terms", "page", "credit"):
             if text := getattr(record, name):
                 say(f"    {name}: {text}")
@@ -126,14 +97,21 @@ def _facts(facts: Mapping[str, Any], indent: str = "") -> None:
             _facts(value, indent + "    ")
         elif isinstance(value, list):
             say(f"{indent}{name}: {', '.join(map(str, value))}")
+        elif isinstance(value, int):
+            say(f"{indent}{name}: {value:,}")
         else:
-            say(f"{indent}{name}: {format(value, ',' if isinstance(value, int) else '')}")
+            say(f"{indent}{name}: {value}")
 
 
 @command("check mhist --data mhist", *IMAGES_WORK)
-@with_images
 def check(
-    images: Any,
+    dataset: DatasetSpec,
+    data: Data = None,
+    partial: Partial = None,
+    magnification: Magnification = None,
+    classes: Classes = None,
+    ties: TableTies = None,
+    group_regex: GroupRegex = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Do not read the images or compare checksums.")
     ] = False,
@@ -142,6 +120,15 @@ def check(
     """Verify a data set without extracting: counts, columns, checksums, every image."""
     from scalecal.cases import leakage_note
 
+    images = open_images(
+        dataset,
+        data,
+        partial=partial,
+        magnification=magnification,
+        classes=classes,
+        ties=ties,
+        group_regex=group_regex,
+    )
     if not allow_leakage and (leakage := leakage_note(images.cases)):
         tell(f"warning: {leakage}")
     _facts({k: v for k, v in images.describe().items() if k != "warnings"})
@@ -151,11 +138,15 @@ def check(
     if problems:
         raise typer.Exit(1)
     n, published = len(images), images.about.n
-    part = f" in these {n:,} of {published:,} images" if published and n < published else ""
-    say(f"no problem found{part}" + (" (images not read)" if quick else ""))
+    done = "no problem found"
+    if published and n < published:
+        done += f" in these {n:,} of {published:,} images"
+    if quick:
+        done += " (images not read)"
+    say(done)
 
 
-@command("encoders --verbose", quiet=False)
+@command("list encoders --verbose", group=lists, quiet=False)
 def encoders(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show pages and notes.")] = False,
 ) -> None:
@@ -165,17 +156,24 @@ def encoders(
     widest = max(map(len, ENCODERS))
     say(f"{'encoder':{widest}}  {'dim':>5}  {'input':>5}  {'paper':5}  {'weights':11}  licence")
     for name, record in ENCODERS.items():
-        here = "here" if weights_here(record) else "gated" if record.gated else "to download"
-        if record.source == "file" and here != "here":
-            here = "--weights"
+        if weights_here(record):
+            weights = "here"
+        elif record.source == "file":
+            weights = "--weights"
+        elif record.gated:
+            weights = "gated"
+        else:
+            weights = "to download"
+        paper = ""
+        if record.paper:
+            paper = "yes"
         say(
-            f"{name:{widest}}  {record.dim:5}  {record.preprocess.crop:5}  "
-            f"{'yes' if record.paper else '':5}  {here:11}  {record.licence}"
+            f"{name:{widest}}  {record.dim:5}  {record.preprocess.crop:5}  {paper:5}  {weights:11}  "
+            f"{record.licence}"
         )
         if verbose:
-            for text in (record.page, record.notes):
-                if text:
-                    say(f"    {text}")
+            for text in filter(None, (record.page, record.notes)):
+                say(f"    {text}")
     say("\nAlso: timm:NAME, hf:ORG/NAME, open_clip:NAME[:TAG].")
 
 
@@ -185,13 +183,18 @@ def encoders(
     Work("scalecal.features:extract"),
     resumes=True,
 )
-@with_images
 def extract(
-    images: Any,
+    dataset: DatasetSpec,
     encoder: Annotated[
-        str, typer.Argument(metavar="ENCODER", help="Name or spec; see `encoders`.")
+        str, typer.Argument(metavar="ENCODER", help="Name or spec; see `list encoders`.")
     ],
     out: OutFolder,
+    data: Data = None,
+    partial: Partial = None,
+    magnification: Magnification = None,
+    classes: Classes = None,
+    ties: TableTies = None,
+    group_regex: GroupRegex = None,
     weights: Annotated[
         str | None,
         typer.Option(
@@ -202,8 +205,8 @@ def extract(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="auto, fp32, bf16 or fp16. On a CPU auto is fp32; bf16 may be twice as fast, and is "
-            "coarser."
+            help="{scalecal.features.encoding:PRECISIONS}. On a CPU auto is fp32; bf16 may be twice "
+            "as fast, and is coarser."
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per pass.")] = None,
@@ -214,7 +217,7 @@ def extract(
     compile: Annotated[
         str | None,
         typer.Option(
-            help="torch.compile: auto (on a card, where it pays for its start), on or off."
+            help="torch.compile: {scalecal.features.encoding:COMPILE}; auto where it pays for its start."
         ),
     ] = None,
     strict: Annotated[
@@ -225,7 +228,9 @@ def extract(
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option(help="Numbers on disk: float16, or float32, which random weights need."),
+        typer.Option(
+            help="Numbers on disk: {scalecal.io.feature_store:DTYPES}; random weights need float32."
+        ),
     ] = None,
     shard_rows: Annotated[int | None, typer.Option(help="Images per shard.")] = None,
     offline: Annotated[bool | None, typer.Option("--offline", help="Use the local cache.")] = None,
@@ -237,17 +242,45 @@ def extract(
     address: Address = None,
 ) -> None:
     """Turn images into embeddings; killed and started again, it continues where it stopped."""
-    options = given(**locals())
+    from scalecal.checks import check_choice
     from scalecal.encoders import get_encoder, paper_preprocessing
     from scalecal.features import extract as run_extract
 
+    images = open_images(
+        dataset,
+        data,
+        partial=partial,
+        magnification=magnification,
+        classes=classes,
+        ties=ties,
+        group_regex=group_regex,
+    )
     record = get_encoder(encoder, **given(offline=offline))
-    if options.pop("preset", None) is not None:
-        from scalecal.checks import check_choice
-
+    if preset is not None:
         check_choice(preset, ("paper",), "preset")
         record = paper_preprocessing(record, images.name)
-    result = run_extract(**{**options, "encoder": record}, progress=not is_quiet())
+    result = run_extract(
+        images,
+        record,
+        out,
+        **given(
+            weights=weights,
+            device=device,
+            precision=precision,
+            batch_size=batch_size,
+            workers=workers,
+            compile=compile,
+            strict=strict,
+            dtype=dtype,
+            shard_rows=shard_rows,
+            offline=offline,
+            allow_remote_code=allow_remote_code,
+            engine=engine,
+            num_gpus=num_gpus,
+            address=address,
+        ),
+        progress=not is_quiet(),
+    )
     say(f"{result.n:,} embeddings of {record.dim} numbers in {out}")
     if result.n_skipped:
         complain(
@@ -265,8 +298,7 @@ def import_(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH",
-            help="npz, CSV, Parquet, TRIDENT's HDF5, eva's folder, Zarr, AnnData or SpatialData.",
+            metavar="PATH", help="Embeddings that other programs wrote, in one of the formats."
         ),
     ],
     out: OutFolder,
@@ -276,9 +308,7 @@ def import_(
     votes: Votes = None,
     format: Annotated[
         str | None,
-        typer.Option(
-            help="npz, table, trident, eva, zarr, anndata, spatialdata or spatialdata-slides."
-        ),
+        typer.Option(help="{scalecal.features.importing:FORMATS}; found out where not given."),
     ] = None,
     encoder: Annotated[
         str | None,
@@ -291,9 +321,14 @@ def import_(
         typer.Option(help="Name of the data set (mhist, ...), the same for all its encoders."),
     ] = None,
     match: Annotated[
-        str | None, typer.Option(help="What the ids of labels and votes name: id or group.")
+        str | None,
+        typer.Option(
+            help="What the ids of labels and votes name: {scalecal.features.importing:MATCHES}."
+        ),
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Numbers on disk: float16 or float32.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Numbers on disk: {scalecal.io.feature_store:DTYPES}.")
+    ] = None,
 ) -> None:
     """Bring embeddings made elsewhere into a feature folder, matched to labels and votes by id."""
     options = given(**locals())

@@ -15,7 +15,7 @@ from scalecal.cli.app import (
     ENGINE_WORK,
     Address,
     AllowLeakage,
-    Column,
+    Columns,
     Engine,
     GroupRegex,
     NRaters,
@@ -27,9 +27,9 @@ from scalecal.cli.app import (
     TrainingDevice,
     Votes,
     Workers,
-    columns,
     command,
     given,
+    lists,
     open_workers,
     say,
     showing,
@@ -128,10 +128,12 @@ def known_of_readers(
 def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
     """Read embeddings with those of a command's options that say how, and what else is known."""
     from scalecal.io.features import read_features
+    from scalecal.io.input_columns import parse_columns
 
     names = ("labels", "votes", "positive", "ties", "n_raters", "group_regex")
-    chosen = given(**{name: options.get(name) for name in names}, columns=columns(options))
-    return read_features(features, **chosen, **known)
+    chosen = given(**{name: options.get(name) for name in names})
+    named = parse_columns(options.get("columns") or ())
+    return read_features(features, columns=named, **chosen, **known)
 
 
 @command(
@@ -141,17 +143,17 @@ def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
 )
 def fit(
     features: FeaturesPath,
-    method: Annotated[str, typer.Option("--method", metavar="NAME", help="See `methods`.")],
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help="A name of `list methods`.")
+    ],
     out: OutFolder,
     labels: Labels = None,
     votes: Votes = None,
     positive: Positive = None,
     ties: Ties = None,
     n_raters: NRaters = None,
-    label_column: Column = None,
-    group_column: Column = None,
+    columns: Columns = None,
     group_regex: GroupRegex = None,
-    split_column: Column = None,
     preset: Preset = None,
     kappa: Kappa = None,
     vote_share: VoteShare = None,
@@ -212,8 +214,7 @@ def predict(
     votes: Votes = None,
     ties: Ties = "drop",
     n_raters: NRaters = None,
-    label_column: Column = None,
-    group_column: Column = None,
+    columns: Columns = None,
     group_regex: GroupRegex = None,
     votes_law: Annotated[
         bool,
@@ -265,16 +266,19 @@ def predict(
     say(f"{len(table):,} predictions written to {out}")
 
 
-@command("methods", quiet=False)
+@command("list methods", group=lists, quiet=False)
 def methods() -> None:
     """List the methods that `fit`, `compare` and `reproduce` know."""
     from scalecal.runs.methods import METHODS
 
     widest = max(map(len, METHODS))
     for name, method in METHODS.items():
-        needs = " (needs votes)" if method.needs_votes else ""
-        paper = " [paper]" if method.paper else ""
-        say(f"{name:{widest}}  {method.about}{needs}{paper}")
+        about = method.about
+        if method.needs_votes:
+            about += " (needs votes)"
+        if method.paper:
+            about += " [paper]"
+        say(f"{name:{widest}}  {about}")
 
 
 @command(
@@ -296,10 +300,8 @@ def compare(
     positive: Positive = None,
     ties: Ties = None,
     n_raters: NRaters = None,
-    label_column: Column = None,
-    group_column: Column = None,
+    columns: Columns = None,
     group_regex: GroupRegex = None,
-    split_column: Column = None,
     preset: Preset = None,
     kappa: Kappa = None,
     vote_share: VoteShare = None,

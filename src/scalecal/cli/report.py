@@ -1,4 +1,4 @@
-"""Commands that make and show reports: `report` and `view`."""
+"""The command that makes and shows reports: `report`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def close_run(out: Path, names: list[str]) -> None:
 @command("report runs/compare --export runs/figures", Work("scalecal.report:write_report"))
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, one or several.")
-    ],
+        list[Path] | None, typer.Argument(metavar="RUN...", help="Run folders, one or several.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="HTML file; else RUN/report.html."),
@@ -58,36 +58,39 @@ def report(
             help="Also write every figure (SVG, PNG) and table (CSV, Markdown, LaTeX).",
         ),
     ] = None,
+    open: Annotated[
+        bool,
+        typer.Option(
+            "--open", help="Open the page in the browser; without RUN the newest one below runs."
+        ),
+    ] = False,
 ) -> None:
-    """Write one self-contained report.html of one or several runs, side by side."""
+    """Write one self-contained report.html that compares one or several runs."""
+    import webbrowser
+
     from scalecal.checks import InputError
     from scalecal.io.store import check_output_folder, output_folder
     from scalecal.report import export as write_files
-    from scalecal.report import write_report
+    from scalecal.report import newest_report, write_report
 
-    for run in runs:
-        if run.exists() and not run.is_dir():
-            raise InputError(f"{run} is a file, expected a folder that a scalecal command wrote")
-    if export is not None:
-        check_output_folder(export, kind="report", inputs=[*runs, images])
-    path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
-    say(f"Wrote {path}")
-    if export is not None:
-        with output_folder(export, kind="report", inputs=runs) as folder:
-            files = [*write_files(runs, folder, "figures"), *write_files(runs, folder, "tables")]
-        say(f"Wrote {len(files)} figures and tables to {export}")
-
-
-@command("view runs", quiet=False)
-def view(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.")] = Path("runs"),
-) -> None:
-    """Open the newest report below a folder in the browser."""
-    import webbrowser
-
-    from scalecal.report import newest_report
-
-    path = newest_report(folder)
-    say(str(path))
-    if not webbrowser.open(path.resolve().as_uri()):
+    if runs:
+        for run in runs:
+            if run.exists() and not run.is_dir():
+                raise InputError(
+                    f"{run} is a file, expected a folder that a scalecal command wrote"
+                )
+        if export is not None:
+            check_output_folder(export, kind="report", inputs=[*runs, images])
+        path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
+        say(f"Wrote {path}")
+        if export is not None:
+            with output_folder(export, kind="report", inputs=runs) as folder:
+                files = write_files(runs, folder, "figures") + write_files(runs, folder, "tables")
+            say(f"Wrote {len(files)} figures and tables to {export}")
+    elif open and not given(out=out, images=images, export=export):
+        path = newest_report("runs")
+        say(str(path))
+    else:
+        raise InputError("RUN is missing: name the folder of a run, such as runs/demo")
+    if open and not webbrowser.open(path.resolve().as_uri()):
         tell("no browser could be opened: open the file by hand")

@@ -11,7 +11,7 @@ EXIF orientation          applied
 CMYK, Lab                 refused: the conversion needs a colour profile
 several pages or frames   refused (a JPEG with an embedded preview gives its main picture)
 too many pixels           refused above Pillow's limit against decompression bombs, or that of
-                          ``--limit pixels=NUMBER``
+                          ``SCALECAL_LIMITS=pixels=NUMBER``
 truncated or corrupt      refused; no partly grey image is ever returned
 ========================  =====================================================================
 
@@ -81,7 +81,7 @@ def _most_pixels() -> int | None:
 def _too_large(what: str, most: int | None) -> str:
     return (
         f"{what} more pixels than the limit against decompression bombs ({most:,}). "
-        "Cut whole-slide images into tiles first, or raise it: --limit pixels=NUMBER"
+        "Cut whole-slide images into tiles first, or raise it: SCALECAL_LIMITS=pixels=NUMBER"
     )
 
 

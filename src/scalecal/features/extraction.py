@@ -190,7 +190,7 @@ def extract(
     images : ImageSet
         From `scalecal.datasets.open_dataset`.
     encoder : str, Encoder or LoadedEncoder
-        A name or spec (see ``scalecal encoders``), a record, or an encoder already loaded.
+        A name or spec (see ``scalecal list encoders``), a record, or an encoder already loaded.
     out : path
         The folder. One begun with another encoder, data set or option is refused.
     weights : path or "random", optional

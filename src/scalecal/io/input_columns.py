@@ -253,10 +253,23 @@ def as_option(role: str, column: str) -> str:
     Examples
     --------
     >>> as_option("group", "patient id")
-    "--group-column 'patient id' (in Python columns={'group': 'patient id'})"
+    "--columns group='patient id' (in Python columns={'group': 'patient id'})"
     """
-    option = f"--{role.replace('_', '-')}-column {shlex.quote(column)}"
-    return f"{option} (in Python columns={{{role!r}: {column!r}}})"
+    return f"{column_option(role, column)} (in Python columns={{{role!r}: {column!r}}})"
+
+
+def column_option(role: str, column: str) -> str:
+    """How a column is named as a role's in a shell, as `parse_columns` reads it.
+
+    Examples
+    --------
+    >>> print(column_option("group", "patient id"), column_option("p", "a, b"))
+    --columns group='patient id' --columns p='"a, b"'
+    """
+    name = column
+    if any(sign in name for sign in ',="'):
+        name = '"' + name.replace('"', '""') + '"'
+    return f"--columns {role}={shlex.quote(name)}"
 
 
 def could_be(role: str, header: Iterable[str]) -> str | None:
