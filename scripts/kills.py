@@ -65,7 +65,7 @@ COMMANDS = {
     ),
     "finetune": Killed(
         f"finetune {TILES} --labels hard,vanilla --seeds 2 --epochs 2 --image-size 32 "
-        "--batch-size 8 --device cpu --workers 1"
+        "--batch-size 8 --device cpu"
     ),
     "calibrate": Killed("calibrate {inputs}/predictions.csv --method platt --resamples 20"),
     "audit --stream": Killed("audit {inputs}/predictions.csv --stream --resamples 20"),

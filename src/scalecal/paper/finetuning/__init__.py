@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scalecal.paper.finetuning.experiment import Finetuned, finetune
+from scalecal.paper.finetuning.experiment import finetune
 from scalecal.paper.finetuning.label_kinds import LABEL_KINDS, LabelKind
 from scalecal.paper.finetuning.training import FinetuneOptions
 
-__all__ = ["LABEL_KINDS", "FinetuneOptions", "Finetuned", "LabelKind", "finetune"]
+__all__ = ["LABEL_KINDS", "FinetuneOptions", "LabelKind", "finetune"]

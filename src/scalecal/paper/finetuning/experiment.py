@@ -6,9 +6,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from dataclasses import asdict, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,15 +18,15 @@ from scalecal.checks import InputError, Int, lookup
 from scalecal.features.encoding import pick_device, pick_precision
 from scalecal.io.documents import read_document
 from scalecal.io.store import Store, output_folder, plain, write_csv
-from scalecal.paper.finetuning.label_kinds import LABEL_KINDS, smoothing_strengths, training_targets
-from scalecal.paper.finetuning.pixels import Pixels, case_keys
+from scalecal.paper.finetuning.label_kinds import LABEL_KINDS, training_targets
+from scalecal.paper.finetuning.pixels import JITTER, Pixels
 from scalecal.paper.finetuning.training import (
+    DECAY,
+    WEIGHT_DECAY,
     FinetuneOptions,
     Parts,
-    StartingWeights,
     Training,
     repeatable,
-    starting_weights,
 )
 from scalecal.progress import Progress
 from scalecal.runs.cells import write_cell
@@ -37,15 +36,17 @@ from scalecal.splits import PARTS, hold_out, split
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
 
-_PACKAGES = ("numpy", "torch", "torchvision", "safetensors", "pillow")
+VALIDATION = 0.1
+"""Share of the training cases held out where no validation part is published."""
 
+TEST = 0.2
+"""Share of the cases tested where no test part is published."""
 
-@dataclass(frozen=True)
-class Finetuned:
-    """Where the results lie, and the cell they form."""
-
-    path: Path
-    cell: Predictions
+_NOTES = (
+    "Every network is trained end to end from random weights; its predictions are those of the epoch with "
+    "the lowest validation loss of the hard labels.",
+    "The hyper-parameters of Wei et al. (2022) are not all published; those used here are the options.",
+)
 
 
 def labelled_cases(images: ImageSet) -> tuple[Int, Cases]:
@@ -59,34 +60,34 @@ def labelled_cases(images: ImageSet) -> tuple[Int, Cases]:
     return np.flatnonzero(images.cases.y >= 0), cases.stratified()
 
 
-def divide(cases: Cases, seed: int, *, validation: float, test: float) -> Parts:
+def divide(cases: Cases, seed: int) -> Parts:
     """Divide the cases for one seed.
 
-    A published test part is kept, and so is a published validation part; otherwise `validation`
+    A published test part is kept, and so is a published validation part; otherwise `VALIDATION`
     of the training cases are held out, stratified and never through a group. Without any published
-    part the cases are divided anew for every seed, `test` of them for testing.
+    part the cases are divided anew for every seed, `TEST` of them for testing.
     """
     assert cases.y is not None
-    groups = None if cases.groups is None else cases.groups.values
-    published = np.full(cases.n, "") if cases.split is None else cases.split.values
+    groups = None
+    if cases.groups is not None:
+        groups = cases.groups.values
+    published = np.full(cases.n, "")
+    if cases.split is not None:
+        published = cases.split.values
     train, val, tested = (np.flatnonzero(published == part) for part in PARTS)
     if len(tested) == 0:
         if len(train) or len(val):
             raise InputError("the data set names parts but no test cases: nothing could be tested")
-        shares = (1.0 - validation - test, validation, test)
-        if min(shares) <= 0:
-            raise InputError(
-                f"validation ({validation:g}) and test ({test:g}) must be above 0 and leave cases "
-                "to train on"
-            )
+        shares = (1.0 - VALIDATION - TEST, VALIDATION, TEST)
         drawn = split(cases.y, groups=groups, shares=shares, seed=seed)
         return Parts(*(np.flatnonzero(drawn == part) for part in PARTS))
     if len(train) == 0:
         raise InputError("the data set has test cases but no training cases")
     if len(val):
         return Parts(train, val, tested)
-    own = None if groups is None else groups[train]
-    kept, held = hold_out(cases.y[train], share=validation, groups=own, seed=seed)
+    if groups is not None:
+        groups = groups[train]
+    kept, held = hold_out(cases.y[train], share=VALIDATION, groups=groups, seed=seed)
     return Parts(train[kept], train[held], tested)
 
 
@@ -96,13 +97,11 @@ def finetune(
     *,
     labels: Sequence[str] = tuple(LABEL_KINDS),
     seeds: int | Sequence[int] = 10,
-    workers: int | None = None,
-    memory: float = 16.0,
     checkpoint_seconds: float = 30.0,
     progress: bool = True,
     command: Sequence[str] = (),
     **options: Any,
-) -> Finetuned:
+) -> Predictions:
     """Train a residual network end to end for every label kind and seed, and predict the test cases.
 
     Killed at any moment and started again with the same arguments, it continues from the last
@@ -121,11 +120,6 @@ def finetune(
     seeds : int or sequence of int
         How many seeds (0, 1, ...), or which. A seed decides held-out cases, initial weights, batch
         order and augmentation, the same for every label kind, so that the kinds are paired.
-    workers : int, optional
-        Threads that decode images. Does not change the result.
-    memory : float
-        Hold the decoded images if they take at most this many GiB, else decode them every epoch.
-        Does not change the result.
     checkpoint_seconds : float
         A checkpoint is written after an epoch if the last one is at least this old.
     progress : bool
@@ -137,7 +131,8 @@ def finetune(
 
     Returns
     -------
-    Finetuned
+    Predictions
+        As they lie in the folder.
 
     References
     ----------
@@ -147,6 +142,7 @@ def finetune(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from PIL import Image
     >>> from scalecal.datasets import open_dataset
     >>> folder = Path(tempfile.mkdtemp())
@@ -154,44 +150,46 @@ def finetune(
     ...     (folder / "tiles" / name).mkdir(parents=True)
     ...     for i in range(8):
     ...         Image.new("RGB", (32, 32), (grey + i,) * 3).save(folder / "tiles" / name / f"{i}.png")
-    >>> result = finetune(open_dataset(f"folder:{folder / 'tiles'}"), folder / "run", seeds=1,
-    ...                   labels=["hard", "vanilla"], epochs=1, image_size=32, batch_size=4,
-    ...                   device="cpu", progress=False)
-    >>> result.cell.methods
+    >>> cell = finetune(open_dataset(f"folder:{folder / 'tiles'}"), folder / "run", seeds=1,
+    ...                 labels=["hard", "vanilla"], epochs=1, image_size=32, batch_size=4,
+    ...                 device="cpu", progress=False)
+    >>> cell.methods
     ['resnet-hard', 'resnet-vanilla-ls']
     """
     for name in labels:
         lookup(name, LABEL_KINDS, "label kind")
     chosen = FinetuneOptions(**options)
-    strengths = smoothing_strengths(asdict(chosen))
-    start = starting_weights(chosen.network, chosen.weights)
     device = pick_device(chosen.device)
-    chosen = replace(chosen, device=device, precision=pick_precision(chosen.precision, device))
+    precision = pick_precision("auto", device)
+    chosen = replace(chosen, device=device)
     seed_numbers = seed_list(seeds)
     rows, cases = labelled_cases(images)
     assert cases.y is not None
-    parts = {
-        seed: divide(cases, seed, validation=chosen.validation, test=chosen.test)
-        for seed in seed_numbers
-    }
+    parts = {seed: divide(cases, seed) for seed in seed_numbers}
 
     def targets(name: str, seed: int) -> Any:
         """Targets by position; cases outside the training part have none (NaN)."""
         own = cases.take(parts[seed].train)
         assert own.y is not None
         values = np.full((cases.n, len(cases.classes)), np.nan)
-        values[parts[seed].train] = training_targets(
-            name, own.y, own.votes, len(cases.classes), strengths
-        )
+        values[parts[seed].train] = training_targets(name, own.y, own.votes, len(cases.classes))
         return values
 
     for name in labels:
         targets(name, seed_numbers[0])  # before the first epoch: does each kind have its votes?
-    recorded = {**asdict(chosen), **strengths, "weights": start.source}
+    recorded = {
+        **asdict(chosen),
+        **JITTER,
+        "device": device.partition(":")[0],
+        "precision": precision,
+        "decay": DECAY,
+        "weight_decay": WEIGHT_DECAY,
+        "validation": VALIDATION,
+        "test": TEST,
+    }
     settings = plain(
         {
-            "options": {**recorded, "device": device.partition(":")[0]},
-            "weights_sha256": start.sha256,
+            "options": recorded,
             "dataset": {"name": images.name, "sha256": images.fingerprint()},
         }
     )
@@ -204,16 +202,15 @@ def finetune(
         ]
         if left:
             square = chosen.preprocessing
-            pixels = Pixels(images, rows, square, device=device, memory=memory, workers=workers)
-            keys = case_keys(cases.names.tolist())
+            pixels = Pixels(images, rows, square, device=device)
             total = sum(len(parts[seed].train) * chosen.epochs for _, seed in left)
         with Progress(total if left else 0, show=progress and bool(left)) as bar, repeatable():
             for name, seed in left:
                 training = Training(
-                    pixels, parts[seed], targets(name, seed), cases.y, keys, seed, chosen, start
+                    pixels, parts[seed], targets(name, seed), cases.y, seed, chosen, precision
                 )
-                _train(store, training, name, seed, cases, checkpoint_seconds, bar.advance)
-        return _collect(store, images, cases, settings, start, list(command))
+                _train(store, training, name, seed, checkpoint_seconds, bar.advance)
+        return _collect(store, images, cases, settings, list(command))
 
 
 def _result_name(name: str, seed: int) -> str:
@@ -225,7 +222,6 @@ def _train(
     training: Training,
     name: str,
     seed: int,
-    cases: Cases,
     checkpoint_seconds: float,
     on_images: Callable[[int], object],
 ) -> None:
@@ -234,21 +230,19 @@ def _train(
     checkpoint = f"checkpoints/{method}-seed{seed}.pt"
     if store.done(checkpoint):
         training.load(store.path / checkpoint)
-    per_epoch = len(training.parts.train)
-    on_images(per_epoch * len(training.history))
+    on_images(len(training.parts.train) * len(training.history))
     written = time.monotonic()
     while not training.finished:
         training.run_epoch(on_images)
         if not training.finished and time.monotonic() - written >= checkpoint_seconds:
             store.write(checkpoint, training.state())
             written = time.monotonic()
-    on_images(per_epoch * (training.options.epochs - len(training.history)))
     result = {
         "method": method,
         "seed": seed,
         "kept_epoch": training.choose() + 1,
         "history": training.history,
-        "ids": cases.names[training.parts.test],
+        "tested": training.parts.test,
         "probs": training.predict(training.parts.test),
     }
     store.write(_result_name(name, seed), json.dumps(plain(result), indent=2) + "\n")
@@ -260,9 +254,8 @@ def _collect(
     images: ImageSet,
     cases: Cases,
     settings: Mapping[str, Any],
-    start: StartingWeights,
     command: list[str],
-) -> Finetuned:
+) -> Predictions:
     """Make the run's folder out of the finished networks."""
     import pandas as pd
 
@@ -271,21 +264,24 @@ def _collect(
         read_document(file, dict[str, Any]) for file in (store.path / "finished").glob("*.json")
     ]
     results.sort(key=lambda r: (order.index(r["method"]), r["seed"]))
-    place = {name: i for i, name in enumerate(cases.names.tolist())}
-    positions = [np.array([place[name] for name in result["ids"]]) for result in results]
+    positions = [np.array(result["tested"]) for result in results]
     tested = np.unique(np.concatenate(positions))
     predictions: dict[tuple[str, int], Answers] = {}
     history = []
     for result, own in zip(results, positions, strict=True):
         key = result["method"], result["seed"]
-        probs = np.asarray(result["probs"], dtype=np.float64)
-        p = probs[:, 1] if len(cases.classes) == 2 else probs
+        p = np.asarray(result["probs"], dtype=np.float64)
+        if len(cases.classes) == 2:
+            p = p[:, 1]
         predictions[key] = Answers(p, rows=np.searchsorted(tested, own))
         for epoch, losses in enumerate(result["history"], start=1):
             kept = epoch == result["kept_epoch"]
             history.append(
                 {"method": key[0], "seed": key[1], "epoch": epoch, **losses, "kept": kept}
             )
+    packages = {}
+    for name in ("numpy", "torch", "torchvision", "PIL"):
+        packages[name] = str(import_module(name).__version__)
     network = str(settings["options"]["network"])
     cell = Predictions(
         dataset=images.name,
@@ -306,34 +302,13 @@ def _collect(
                 "licence": images.about.licence,
                 "credit": images.about.credit,
             },
-            "encoder": {"name": network, "weights": start.source, "sha256": start.sha256},
+            "encoder": {"name": network, "weights": "random"},
             "methods": list(dict.fromkeys(method for method, _ in predictions)),
-            "notes": [*_notes(settings["options"]), *cases.notes],
-            "packages": _packages(),
+            "notes": [*_NOTES, *cases.notes],
+            "packages": packages,
         },
     )
     with output_folder(store.path, kind="finetune") as folder:
         write_cell(folder, cell)
         write_csv(pd.DataFrame(history), folder / "training.csv")
-    return Finetuned(store.path, cell)
-
-
-def _notes(options: Mapping[str, Any]) -> list[str]:
-    weights = options["weights"]
-    start = "random weights" if weights == "random" else f"pretrained weights ({weights})"
-    best = "the epoch with the lowest validation loss of the hard labels"
-    kept = best if options["keep"] == "best" else "the last epoch"
-    return [
-        f"Every network is trained end to end from {start}; its predictions are those of {kept}.",
-        "The hyper-parameters of Wei et al. (2022) are not all published; those used here are the options.",
-    ]
-
-
-def _packages() -> dict[str, str]:
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:  # imported from a source tree
-            continue
-    return versions
+    return cell
