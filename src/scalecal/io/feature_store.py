@@ -122,8 +122,9 @@ def shard_note(path: Path, shard: int, n_images: int) -> Note | None:
         note = read_document(note_file, Note)
     except InputError:
         return None
-    whole = note.rows + len(note.skipped) == n_images and data.stat().st_size == note.bytes
-    return note if whole else None
+    if note.rows + len(note.skipped) != n_images or data.stat().st_size != note.bytes:
+        return None
+    return note
 
 
 def holds_shards(path: str | os.PathLike[str]) -> bool:

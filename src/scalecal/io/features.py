@@ -152,10 +152,12 @@ def choose_classes(
         seen = {name for names in named.values() for name in names}
         if seen <= {"0", "1"}:
             seen = {"0", "1"}
-        classes = sorted(seen, key=int) if all(map(str.isdigit, seen)) else sorted(seen)
+        words = not all(map(str.isdigit, seen))
+        classes = sorted(seen)
+        if not words:
+            classes = sorted(seen, key=int)
         if len(classes) == 1:
             raise InputError(f"every label is {classes[0]!r}: two classes or more are needed")
-        words = not all(map(str.isdigit, seen))
         if ask and words and len(classes) == 2 and positive is None:
             raise InputError(
                 f"the classes are {some(classes)}: say which of them is the positive one, with "
@@ -266,6 +268,8 @@ def matrix_from_table(path: Path, columns: Mapping[str, str]) -> tuple[Any, Name
 
 
 def _matrix(table: NamedColumns) -> tuple[NDArray[Any], list[str]]:
+    import pyarrow as pa
+
     prefix = table.names["X"]
     if table.has("X"):
         values = table.table.column("X")
@@ -282,9 +286,10 @@ def _matrix(table: NamedColumns) -> tuple[NDArray[Any], list[str]]:
                 f"feature columns {prefix}{first} .. {prefix}{last} should be {expected}, found "
                 f"{len(columns)}"
             )
+        dtype = np.dtype(np.float64)
         kinds = {table.table.schema.field(name).type for name in columns}
-        dtype = np.dtype(kinds.pop().to_pandas_dtype()) if len(kinds) == 1 else np.dtype(float)
-        dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+        if len(kinds) == 1 and pa.types.is_floating(kind := kinds.pop()):
+            dtype = np.dtype(kind.to_pandas_dtype())
         X = np.empty((len(table), len(columns)), dtype=dtype)
         for place, name in enumerate(columns):
             X[:, place] = table.numbers("X", name[1:])
@@ -324,9 +329,8 @@ def _from_lists(values: Any, column: str) -> NDArray[Any]:
     import pyarrow.compute as pc
 
     lengths = pc.list_value_length(values).fill_null(0).to_numpy()
-    if len(set(np.unique(lengths).tolist())) != 1 or lengths[0] == 0:
-        odd = lengths != np.bincount(lengths).argmax()
-        odd = odd if odd.any() else lengths == 0
+    odd = (lengths != np.bincount(lengths).argmax()) | (lengths == 0)
+    if odd.any():
         raise InputError(
             f"lists in column {column!r} must all have the same length, at least 1; "
             f"got length {lengths[odd][0]} at {rows(odd)}"

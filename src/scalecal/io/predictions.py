@@ -522,7 +522,7 @@ def _choose_cases(
     part, split_notes = _marked(table, cases, split)
     if not allow_leakage and (leakage := leakage_note(cases)):
         warnings.warn(leakage, ScalecalWarning, stacklevel=5)
-        split_notes = (*split_notes, leakage)
+        split_notes.append(leakage)
     chosen, kept = replace(cases, notes=(*notes, *cases.notes)), np.arange(cases.n)
     if not keep_unlabelled:
         assert cases.y is not None
@@ -537,26 +537,27 @@ def _choose_cases(
 
 def _marked(
     table: NamedColumns, cases: Cases, split: str | None
-) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+) -> tuple[NDArray[np.bool_], list[str]]:
     """Return which cases belong to the split, all without one, and notes on it."""
     if split is not None:
         table.need("split", f"to keep the cases marked {split!r}")
-    marks = np.full(cases.n, "") if cases.split is None else cases.split.values
-    kept = np.ones(cases.n, dtype=bool) if split is None else np.asarray(marks == split)
+    marks = np.full(cases.n, "")
+    if cases.split is not None:
+        marks = cases.split.values
+    if split is None:
+        kept, notes = np.ones(cases.n, dtype=bool), []
+        seen = int((marks == "train").sum())
+        if seen:
+            notes.append(
+                f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
+                "better on them than it is. With --split test (in Python split='test') the others are "
+                "left out."
+            )
+        return kept, notes
+    kept = marks == split
     if not kept.any():
         raise InputError(
             f"no case is marked {split!r} in column {table.names['split']!r}; "
             f"found {some(np.unique(marks))}"
         )
-    seen = int((marks == "train").sum())
-    if split is not None:
-        note = f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."
-    elif seen:
-        note = (
-            f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
-            "better on them than it is. With --split test (in Python split='test') the others are "
-            "left out."
-        )
-    else:
-        return kept, ()
-    return kept, (note,)
+    return kept, [f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."]

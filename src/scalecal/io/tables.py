@@ -15,9 +15,9 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -234,17 +234,16 @@ def line_numbers(path: str | Path, records: Sequence[int]) -> list[int]:
     [2, 5]
     """
     path = Path(path)
-    begins: dict[int, int] = {}
-    missing = set(records)
     kind = table_kind(path)
-    dialect = sniff(path) if kind == "text" else None
-    with _reading(path, kind), _lines(path, dialect) as numbered:
-        for record, line in enumerate(numbered, start=1):
-            if record in missing:
-                missing.remove(record)
-                begins[record] = line
-            if not missing:
-                break
+    lines: Iterable[int]
+    with _reading(path, kind), _open_bytes(path) as file:
+        if kind == "text":
+            lines = (line for line, _ in _numbered_records(file, sniff(path)))
+        else:
+            every = enumerate(io.BufferedReader(file), start=1)
+            lines = (number for number, line in every if line.strip())
+        numbered = enumerate(islice(lines, max(records)), start=1)
+        begins = {record: line for record, line in numbered if record in records}
     return [begins.get(record, record) for record in records]
 
 
@@ -379,8 +378,8 @@ def _text(path: Path, dialect: Dialect, advice: str = WHAT["text"][1]) -> Iterat
 def _check_regular(path: Path, dialect: Dialect) -> None:
     """Fail at the first record that has more or fewer fields than the header."""
     expected = len(dialect.header)
-    with _records_of(path, dialect) as records:
-        for line, record in records:
+    with _open_bytes(path) as file:
+        for line, record in _numbered_records(file, dialect):
             if len(record) != expected:
                 fields = f"{len(record)} field{'s' * (len(record) != 1)}"
                 raise InputError(
@@ -391,16 +390,11 @@ def _check_regular(path: Path, dialect: Dialect) -> None:
 
 def _not_as_marked(path: Path) -> InputError:
     """Name the first line that is not UTF-8."""
-
-    def is_utf8(line: bytes) -> bool:
-        try:
-            return line.decode() is not None
-        except UnicodeDecodeError:
-            return False
-
-    with _open_bytes(path) as file:
-        lines = enumerate(io.BufferedReader(file), start=1)
-        number = next((number for number, line in lines if not is_utf8(line)), 1)
+    number = 0
+    with _open_bytes(path) as file, suppress(UnicodeDecodeError):
+        for line in io.BufferedReader(file):
+            number += 1
+            line.decode()
     return InputError(
         f"{path}: line {number} is not UTF-8, though the file begins with the mark of UTF-8: save the "
         "whole file as UTF-8"
@@ -440,8 +434,9 @@ def _parse(
         if "UTF8" in str(error):
             return None
         raise
-    binary = any(pa.types.is_binary(kind) for kind in table.schema.types)
-    return None if binary else table
+    if any(pa.types.is_binary(kind) for kind in table.schema.types):
+        return None
+    return table
 
 
 @contextmanager
@@ -607,26 +602,12 @@ def _numbered(lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[
         csv.field_size_limit(limit)
 
 
-@contextmanager
-def _records_of(path: Path, dialect: Dialect) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """Open a text file for its records and the lines on which they begin."""
-    with _open_bytes(path) as file:
-        lines = io.TextIOWrapper(
-            io.BufferedReader(file), dialect.encoding, errors="replace", newline=""
-        )
-        yield _numbered(lines, dialect.separator)
-
-
-@contextmanager
-def _lines(path: Path, dialect: Dialect | None) -> Iterator[Iterator[int]]:
-    """Open a file for the lines on which its records begin; without a dialect it is JSON Lines."""
-    if dialect is not None:
-        with _records_of(path, dialect) as records:
-            yield (line for line, _ in records)
-        return
-    with _open_bytes(path) as file:
-        lines = enumerate(io.BufferedReader(file), start=1)
-        yield (number for number, line in lines if line.strip())
+def _numbered_records(file: Any, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """Yield the records of an open text file, and the lines on which they begin."""
+    lines = io.TextIOWrapper(
+        io.BufferedReader(file), dialect.encoding, errors="replace", newline=""
+    )
+    return _numbered(lines, dialect.separator)
 
 
 # Excel and JSON Lines: rows of Python values
