@@ -142,18 +142,26 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def damaged_files(path: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Return the files of a finished folder that are missing or not what its manifest says."""
-    damaged = []
+def damaged_files(
+    path: Path, manifest: Mapping[str, Any], *, hashed: bool = True
+) -> dict[str, str]:
+    """Return the files of a finished folder that are not what its manifest says, and how they differ.
+
+    Without `hashed` only those that are missing or of another size.
+    """
+    damaged = {}
     for entry in filter(None, [*manifest["shards"], manifest["table"], manifest["skipped"]]):
-        file = path / entry["file"]
-        # The size first: the hash takes a read of the whole file.
-        if (
-            not file.is_file()
-            or file.stat().st_size != entry.get("bytes", file.stat().st_size)
-            or file_hash(file) != entry["sha256"]
-        ):
-            damaged.append(str(entry["file"]))
+        name = entry["file"]
+        file = inside(path, name, path / MANIFEST)
+        if not file.is_file():
+            damaged[name] = "is missing"
+            continue
+        size = file.stat().st_size
+        if size != entry.get("bytes", size):
+            damaged[name] = f"has {size} bytes, not {entry['bytes']}"
+        # Last: it takes a read of the whole file.
+        elif hashed and file_hash(file) != entry["sha256"]:
+            damaged[name] = f"does not match its sha256 in {MANIFEST}"
     return damaged
 
 
@@ -362,21 +370,12 @@ def load_features(path: str | os.PathLike[str], *, verify: bool | None = None) -
     if not manifest["complete"]:
         raise InputError(_unfinished(folder, manifest))
     total = sum(entry["bytes"] for entry in manifest["shards"])
-    for entry in manifest["shards"]:
-        file = inside(folder, entry["file"], folder / MANIFEST)
-        size = file.stat().st_size if file.is_file() else None
-        if size != entry["bytes"]:
-            state = "is missing" if size is None else f"has {size} bytes, not {entry['bytes']}"
-            raise InputError(f"{file} {state}: the folder was changed. Extract again.")
-    inside(folder, TABLE, folder / MANIFEST)
     if verify is None:
         verify = total <= HASHED_BYTES
-    for name in damaged_files(folder, manifest) if verify else ():
-        if not (folder / name).is_file():
-            raise InputError(f"{folder / name} is missing: the folder was changed. Extract again.")
+    for name, difference in damaged_files(folder, manifest, hashed=verify).items():
         raise InputError(
-            f"{folder / name} does not match its sha256 in {MANIFEST}: "
-            "it was changed or the disk is failing. Extract again."
+            f"{folder / name} {difference}: the folder was changed, or the disk is failing. Extract "
+            "again."
         )
     return FeatureFolder(folder, manifest)
 
