@@ -174,9 +174,10 @@ def _axis_words(panel: Row, event: str) -> tuple[str, str, str]:
     return AXES["votes" in panel, event == "positive class"]
 
 
-def calibrated_text(panel: Row) -> str:
+def calibrated(panel: Row) -> float | None:
     """ECE that a calibrated model would show in a stratum: its null, or the floor where it has none."""
-    return number(panel["null"] if is_known(panel.get("null")) else panel.get("floor"))
+    null: float | None = panel.get("null")
+    return null if is_known(null) else panel.get("floor")
 
 
 def bin_tip(b: Row, share: str) -> str:
@@ -224,7 +225,7 @@ def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawi
     against = " against readers’ votes" if "votes" in panel else ""
     label = (
         f"Reliability diagram{against}, {title}: {panel['n']:,} cases, ECE {number(panel['ece'])}; "
-        f"a calibrated model would show {calibrated_text(panel)} there."
+        f"a calibrated model would show {number(calibrated(panel))} there."
     )
     sheet = Drawing(PANEL_WIDTH, PANEL_HEIGHT, label)
     _draw_panel(sheet, panel, event, role, PANEL_LEFT, PANEL_TOP)
@@ -244,7 +245,7 @@ def reliability_row(
         if "votes" in panel:
             title = f"{panel['votes']:,} votes, n = {panel['n']:,}"
         sheet.text(x, 40, title, size=12, fill="ink")
-        sheet.text(x, 55, f"ECE {number(panel['ece'])}, null {calibrated_text(panel)}")
+        sheet.text(x, 55, f"ECE {number(panel['ece'])}, null {number(calibrated(panel))}")
         _draw_panel(sheet, panel, event, role, x, 72)
     return sheet
 
@@ -281,14 +282,9 @@ def strip_tip(row: Row) -> str:
 
 def ece_top(cells: Sequence[Row]) -> float:
     """End of the ECE axis that all strips share."""
-    values = [0.0]
-    for cell in cells:
-        rows = [*cell["rows"]]
-        for panels in cell["reliability"].values():
-            rows += panels
-        for row in rows:
-            values += [row[k] for k in ("ece", "null_high") if is_known(row.get(k))]
-    return nice_top(max(values))
+    rows = [row for cell in cells for row in cell["rows"]]
+    values = [row.get(key) for row in rows for key in ("ece", "null_high")]
+    return nice_top(max(value for value in values if value is not None))
 
 
 def _draw_strip(frame: Frame, row: Row, role: str) -> None:
@@ -355,9 +351,14 @@ def _curve_frame(label: str, up: Bounds, ticks: Sequence[float]) -> Frame:
     return frame
 
 
-def _curve(frame: Frame, xs: Sequence[float], ys: Sequence[float], role: str) -> None:
-    points = [frame.at(x, y) for x, y in zip(xs, ys, strict=True)]
-    frame.sheet.polyline(points, stroke=role, width=CURVE_WIDTH[role])
+def _curve(frame: Frame, xs: Sequence[float], ys: Sequence[float], **style: Any) -> None:
+    """Draw a curve up to where it leaves the frame: along the edge it would tell of a benefit."""
+    points = []
+    for x, y in zip(xs, ys, strict=True):
+        points.append(frame.at(x, y))
+        if y < frame.up[0]:
+            break
+    frame.sheet.polyline(points, **style)
 
 
 def referrals(cell: Row) -> list[Figure]:
@@ -379,7 +380,7 @@ def _referral(cell: Row, panel: Row, top: float) -> Figure:
     frame.level(before["yield"][-1], stroke="quiet", dash="3 3")
     for method in panel["methods"]:
         role = role_of(method["method"], cell["baseline"])
-        _curve(frame, method["share"], method["yield"], role)
+        _curve(frame, method["share"], method["yield"], stroke=role, width=CURVE_WIDTH[role])
     for method in panel["methods"]:
         mark = next(t for t in method["thresholds"] if t["threshold"] == 0.9)
         if not mark["sent"]:
@@ -415,20 +416,12 @@ def _decision(cell: Row, panel: Row) -> Figure:
     frame = _curve_frame(label, (low, top), (0.0, top / 2, top))
     frame.level(0.0, stroke="quiet")
 
-    def shown(benefits: Sequence[float]) -> int:
-        """How many thresholds a curve passes before it has left the panel."""
-        below = [i for i, benefit in enumerate(benefits) if benefit < low]
-        return min([*below, len(benefits) - 1]) + 1
-
-    thresholds, treat_all = panel["threshold"], panel["treat_all"]
-    end = shown(treat_all)
-    points = [frame.at(*point) for point in zip(thresholds[:end], treat_all[:end], strict=True)]
-    frame.sheet.polyline(points, stroke="quiet", dash="3 3")
+    thresholds = panel["threshold"]
+    _curve(frame, thresholds, panel["treat_all"], stroke="quiet", dash="3 3")
     for method in panel["methods"]:
-        benefits = method["net_benefit"]
-        end = shown(benefits)
         role = role_of(method["method"], cell["baseline"])
-        _curve(frame, thresholds[:end], benefits[:end], role)
+        _curve(frame, thresholds, method["net_benefit"], stroke=role, width=CURVE_WIDTH[role])
+    # Dots come after all lines, so that each can be pointed at.
     for method in panel["methods"]:
         role = role_of(method["method"], cell["baseline"])
         for row in method["table"]:
@@ -480,15 +473,8 @@ def _method_mark(
         sheet.rect(x - 4, y - 4, 8, 8, **style)
 
 
-def _method_key(sheet: Drawing, x: float, y: float, *, outside: bool) -> None:
-    """Say what the marks of methods mean."""
-    text = "gains no more than softening would"
-    sheet.circle(x + 5, y - 4, 4.6, fill="paper", stroke="accent", width=1.8)
-    sheet.text(x + 15, y, text)
-    if outside:
-        x += 34 + text_width(text, 11)
-        sheet.rect(x + 1, y - 8, 8, 8, fill="accent", stroke="paper")
-        sheet.text(x + 15, y, "beyond the frame")
+METHOD_KEY = "ring: gains no more than softening would; square: lies beyond the frame"
+"""What the marks of methods mean, written beneath their figures."""
 
 
 def _interval_plot(
@@ -513,7 +499,6 @@ def _interval_plot(
     frame.upright(0.0, stroke="before", width=1.5)
     anchor = "end" if frame.x(0.0) > left + frame.width / 2 else "start"
     sheet.text(frame.x(0.0), top - 13, f"{baseline}, uncalibrated", anchor=anchor, fill="before")
-    outside = False
     for i, line in enumerate(lines):
         y, value = top + (i + 0.5) * step, line.change["difference"]
         sheet.text(4, y + 4, line.name, size=12, fill="ink", bold=line.bold)
@@ -521,13 +506,11 @@ def _interval_plot(
             ends = (frame.x(line.change["low"]), y), (frame.x(line.change["high"]), y)
             sheet.line(*ends, stroke="quiet", width=1.5)
         inside = value == _clip(value, frame.across)
-        outside = outside or not inside
         x = frame.x(value)
         _method_mark(sheet, x, y, role="accent", ring=line.ring, inside=inside, tip=line.tip)
     if title.startswith("change"):
         sheet.text(left, bottom + 32, "← better")
-    if outside or any(line.ring for line in lines):
-        _method_key(sheet, 4, bottom + 54, outside=outside)
+    sheet.text(4, bottom + 54, METHOD_KEY, size=10)
     return sheet
 
 
@@ -743,23 +726,21 @@ def _frontier(
         end = (frame.right + 18, at)
         sheet.line(frame.at(point[x], point[y]), end, stroke="quiet", width=0.8, dash="1 3")
         sheet.text(frame.right + 22, at + 4, name, fill="ink")
-    rings, outside = softened(cell), False
+    rings = softened(cell)
     # The baseline is drawn last, so that nothing hides it.
     for point in sorted(points, key=lambda point: point["method"] == cell["baseline"]):
         method = point["method"]
         pinned = (_clip(point[x], frame.across), _clip(point[y], frame.up))
-        inside = pinned == (point[x], point[y])
-        outside = outside or not inside
         tip = f"{titles[0]} {interval_text(point, x)}, {titles[1]} {interval_text(point, y)}"
         _method_mark(
             sheet,
             *frame.at(*pinned),
             role=role_of(method, cell["baseline"]),
             ring=method in rings,
-            inside=inside,
+            inside=pinned == (point[x], point[y]),
             tip=f"{method}: {tip}",
         )
-    _method_key(sheet, frame.left, height - 8, outside=outside)
+    sheet.text(frame.left, height - 8, METHOD_KEY, size=10)
     return sheet
 
 

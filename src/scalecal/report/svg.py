@@ -159,56 +159,43 @@ class Drawing:
             self.figure().savefig(path, metadata={"Software": None})
 
 
+COORDINATES = {
+    "line": ("x1", "y1", "x2", "y2"),
+    "rect": ("x", "y", "width", "height"),
+    "circle": ("cx", "cy"),
+    "text": ("x", "y"),
+}
+"""Kind of mark -> attributes that hold its points."""
+
+
 def _svg_mark(mark: Mark) -> str:
-    x, y = map(_n, mark.points[0])
-    inner = ""
-    if mark.tip:
-        inner = f"<title>{escape(mark.tip)}</title>"
-    if mark.kind == "line":
-        x2, y2 = map(_n, mark.points[1])
-        shape = f'x1="{x}" y1="{y}" x2="{x2}" y2="{y2}"'
-    elif mark.kind == "rect":
-        w, h = map(_n, mark.points[1])
-        shape = f'x="{x}" y="{y}" width="{w}" height="{h}"'
-    elif mark.kind == "circle":
-        shape = f'cx="{x}" cy="{y}" r="{_n(mark.size)}"'
-    elif mark.kind == "polyline":
-        points = " ".join(f"{_n(px)},{_n(py)}" for px, py in mark.points)
-        shape = f'points="{points}" fill="none"'
+    numbers = [_n(value) for point in mark.points for value in point]
+    inner = f"<title>{escape(mark.tip)}</title>" if mark.tip else ""
+    attributes: dict[str, str] = {}
+    if mark.kind == "polyline":
+        attributes["points"] = " ".join(f"{_n(x)},{_n(y)}" for x, y in mark.points)
+        attributes["fill"] = "none"
     else:
-        shape = f'x="{x}" y="{y}" font-size="{_n(mark.size)}"{_text_style(mark)}'
-        inner = escape(mark.text)
-    start = f"<{mark.kind} {shape}{_paint(mark)}"
-    if not inner:
-        return f"{start}/>"
-    return f"{start}>{inner}</{mark.kind}>"
-
-
-def _paint(mark: Mark) -> str:
-    """The attributes that give a mark its colours and its line."""
-    classes = []
-    if mark.fill:
-        classes.append(f"f-{mark.fill}")
-    if mark.stroke:
-        classes.append(f"s-{mark.stroke}")
-    paint = f' class="{" ".join(classes)}"'
+        attributes |= zip(COORDINATES[mark.kind], numbers, strict=True)
+    if mark.kind == "circle":
+        attributes["r"] = _n(mark.size)
+    classes = {f"f-{mark.fill}": mark.fill, f"s-{mark.stroke}": mark.stroke}
+    attributes["class"] = " ".join(name for name, role in classes.items() if role)
     if mark.stroke and mark.width != 1.0:
-        paint += f' stroke-width="{_n(mark.width)}"'
+        attributes["stroke-width"] = _n(mark.width)
     if mark.dash:
-        paint += f' stroke-dasharray="{mark.dash}"'
-    return paint
-
-
-def _text_style(mark: Mark) -> str:
-    style = ""
-    if mark.anchor != "start":
-        style += f' text-anchor="{mark.anchor}"'
-    if mark.bold:
-        style += ' font-weight="600"'
-    if mark.turned:
-        x, y = map(_n, mark.points[0])
-        style += f' transform="rotate(-90 {x} {y})"'
-    return style
+        attributes["stroke-dasharray"] = mark.dash
+    if mark.kind == "text":
+        inner = escape(mark.text)
+        attributes["font-size"] = _n(mark.size)
+        if mark.anchor != "start":
+            attributes["text-anchor"] = mark.anchor
+        if mark.bold:
+            attributes["font-weight"] = "600"
+        if mark.turned:
+            attributes["transform"] = f"rotate(-90 {numbers[0]} {numbers[1]})"
+    written = " ".join(f'{name}="{value}"' for name, value in attributes.items())
+    return f"<{mark.kind} {written}>{inner}</{mark.kind}>" if inner else f"<{mark.kind} {written}/>"
 
 
 def _add_artist(axes: Axes, mark: Mark, order: int) -> None:

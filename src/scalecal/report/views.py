@@ -114,7 +114,7 @@ def _reliability_panel(cell: Row, method: str, role: str, panel: Row) -> View:
         "method": method,
         "role": role,
         "title": title,
-        "calibrated": figures.calibrated_text(panel),
+        "calibrated": number(figures.calibrated(panel)),
         "svg": svg(sheet),
     }
 
@@ -374,9 +374,6 @@ PANELS = [
 
 # What is not of one cell
 
-EXTRA = ("nll", "vote_nll", "count_log_score", "auc", "accuracy")
-"""Columns of the methods' table beside ECE; of AUC and accuracy the first that is known."""
-
 
 def page_view(facts: Row, cells: Sequence[Row]) -> View:
     """Everything the template shows; figures and cases are of these cells, tables of all of them."""
@@ -444,16 +441,14 @@ def _further(cells: Sequence[Row], drawn_keys: Collection[str]) -> list[str]:
 
 
 def _subtitle(cells: Sequence[Row]) -> str:
-    first, methods = cells[0], {method for cell in cells for method in cell["methods"]}
+    methods = {method for cell in cells for method in cell["methods"]}
     if len(cells) > 1:
         return f"{len(cells)} models, {len(methods)} methods"
-    parts = [str(first["name"]), f"{first['n_test']:,} test cases"]
-    if first["n_seeds"] > 1:
-        parts.append(f"{first['n_seeds']} seeds")
-    own = len(first["methods"]) - len(first["derived"])
-    if own > 1:
-        parts.append(f"{own} {'files' if first['differences'] else 'methods'}")
-    return " · ".join(parts)
+    (cell,) = cells
+    own = len(cell["methods"]) - len(cell["derived"])
+    what = "files" if cell["differences"] else "methods"
+    counts = {"test cases": cell["n_test"], "seeds": cell["n_seeds"], what: own}
+    return " · ".join([cell["name"], *(f"{name}: {n:,}" for name, n in counts.items())])
 
 
 def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
@@ -486,8 +481,8 @@ def error_text(panel: Row) -> str:
     'error 17 points; calibrated: 9 (7 to 12)'
     """
     text = f"error {points(panel['ece'])}"
-    middle: Any = panel["null"] if is_known(panel.get("null")) else panel.get("floor")
-    if is_known(middle):
+    middle = figures.calibrated(panel)
+    if middle is not None:
         text += f"; calibrated: {100 * middle:.0f}"
     if is_known(panel.get("null_low")):
         text += f" ({100 * panel['null_low']:.0f} to {100 * panel['null_high']:.0f})"
@@ -552,9 +547,9 @@ def _dot_table(facts: Row) -> View:
     cells, strata = facts["cells"], facts["strata"]
     agreement = all(cell["agreement"] or not cell["strata"] for cell in cells)
     every = [row for cell in cells for row in cell["rows"]]
-    extra = [key for key in EXTRA if any(is_known(row.get(key)) for row in every)]
-    if "auc" in extra:
-        extra.remove("accuracy")
+    # Beside ECE, every metric whose change the facts hold.
+    extra = [key for key in COLUMNS if any(key in row["changes"] for row in every)]
+    extra.remove("ece")
     top, rows = figures.ece_top(cells), []
     for cell in cells:
         value = {(r["method"], r["stratum"]): r for r in cell["rows"]}
