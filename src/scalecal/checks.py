@@ -283,11 +283,11 @@ def check_list(values: Any, name: str) -> list[Any]:
     raise InputError(f"{name} must be a list of at least one value, got {reprlib.repr(values)}")
 
 
-def check_above(value: Any, name: str, least: float = 0.0) -> float:
-    """Return `value` as a finite float above `least`."""
-    number = check_number(value, name, f"be a number above {least:g}")
-    if not number > least:
-        raise InputError(f"{name} must be a number above {least:g}, got {number:g}")
+def check_above(value: Any, name: str) -> float:
+    """Return `value` as a finite float above 0."""
+    number = check_number(value, name, "be a number above 0")
+    if not number > 0.0:
+        raise InputError(f"{name} must be a number above 0, got {number:g}")
     return number
 
 
@@ -565,12 +565,12 @@ def _meant(low: float, high: float) -> str:
     return "Did you pass logits, or percentages? Divide percentages by 100."
 
 
-def check_logits(logits: ArrayLike, name: str = "logits") -> Float:
+def check_logits(logits: ArrayLike) -> Float:
     """Return logits as finite float64: (n,) of the positive class against the other, or (n, C)."""
-    z = as_float(logits, name)
-    _check_cases(z, name)
-    check_finite(z, name)
-    check_scale(float(np.abs(z).max()), z.dtype, name)
+    z = as_float(logits, "logits")
+    _check_cases(z, "logits")
+    check_finite(z, "logits")
+    check_scale(float(np.abs(z).max()), z.dtype, "logits")
     return z
 
 
@@ -696,17 +696,17 @@ def check_weights(weights: ArrayLike | None, n: int, name: str = "weights") -> F
     return w
 
 
-def check_groups(groups: ArrayLike | None, n: int, name: str = "groups") -> Int | None:
+def check_groups(groups: ArrayLike | None, n: int) -> Int | None:
     """Return groups as codes 0 .. G - 1, or None; missing group names are an error."""
     if groups is None:
         return None
-    raw, missing = as_names(groups, name)
+    raw, missing = as_names(groups, "groups")
     if raw.shape != (n,):
-        raise InputError(f"{name} must have one value per case ({n},), got shape {raw.shape}")
+        raise InputError(f"groups must have one value per case ({n},), got shape {raw.shape}")
     if missing.any():
-        raise InputError(f"{name} must name a group for every case, missing at {rows(missing)}")
+        raise InputError(f"groups must name a group for every case, missing at {rows(missing)}")
     if raw.dtype.kind == "f":
-        check_finite(raw.astype(np.float64), name)
+        check_finite(raw.astype(np.float64), "groups")
     return np.unique(raw, return_inverse=True)[1].astype(np.int64)
 
 
@@ -719,7 +719,7 @@ def check_same_length(**arrays: Any) -> int:
     return next(iter(lengths.values()))
 
 
-def as_rng(seed: int | np.random.Generator | None, name: str = "seed") -> np.random.Generator:
+def as_rng(seed: int | np.random.Generator | None) -> np.random.Generator:
     """Return a numpy Generator from a seed, a Generator or None.
 
     Examples
@@ -735,5 +735,5 @@ def as_rng(seed: int | np.random.Generator | None, name: str = "seed") -> np.ran
         return np.random.default_rng(seed)
     except (TypeError, ValueError):
         raise InputError(
-            f"{name} must be a whole number >= 0, a Generator or None, got {reprlib.repr(seed)}"
+            f"seed must be a whole number >= 0, a Generator or None, got {reprlib.repr(seed)}"
         ) from None

@@ -91,6 +91,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         _current[:] = [self]
+        # For short work the bar would only flicker, so it may wait.
         if self._terminal and self._after <= 0.0:
             self._open()
         return self

@@ -135,6 +135,7 @@ def majority(
     if ties == "last":
         labels = counts.shape[1] - 1 - top[:, ::-1].argmax(axis=1).astype(np.int64)
     elif ties == "random":
+        # Drawn for every case, so that one tie more does not change how the others fall.
         draw = as_rng(seed).random(counts.shape)
         labels = np.where(top, draw, -1.0).argmax(axis=1).astype(np.int64)
     elif ties == "drop":

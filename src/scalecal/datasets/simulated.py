@@ -498,6 +498,7 @@ def _draw_features(groups: Int, dim: int, rng: np.random.Generator) -> Float:
 def _draw_votes(model: ReaderModel, t: Float, rng: np.random.Generator) -> tuple[Float, Int]:
     """Vote probability per case, and the votes themselves for each class."""
     n, m, g = len(t), model.n_raters, np.sqrt(model.correlation)
+    # Drawn at a correlation of 0 too, so that a seed has the same cases at any correlation.
     joins = rng.random((n, m)) < g
     if model.n_classes == 2:
         alone = model.reader_shares(t, rng.standard_normal(n))

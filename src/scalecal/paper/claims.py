@@ -54,6 +54,7 @@ def _gain(
     **options: Any,
 ) -> Claim:
     """A claim of a gain of some size: half of what is printed must be supported."""
+    # A gain that is exactly as printed falls short of the full number in half of all runs.
     text = f"{claim} by at least {50 * gain:.1f} %, half of what is printed"
     decide = partial(
         decisions.lowers, method=method, reference=reference, least=gain / 2, **options

@@ -384,6 +384,7 @@ def plateau(evidence: Evidence) -> Verdict:
     for smoothing, (base, curve) in _over_k(evidence).items():
         for k in (k for k in curve if k not in ("5", "10")):
             changes.append(combined((1, curve[k]), (-1, curve["10"])).value)
+            # Two one-sided statements: a change not found is not yet a change that is small.
             for sign, way in ((-1, "higher"), (1, "lower")):
                 left = combined((sign, curve[k]), (-sign, curve["10"]), (PLATEAU, base))
                 statements[f"{smoothing} K = {k} ({way})"] = Statement(left)
@@ -424,6 +425,7 @@ def preserved(evidence: Evidence, *, metric: Literal["auc", "accuracy"]) -> Verd
         for cell in evidence.of_dataset(dataset, "none"):
             base = drawn.drawn(cell.encoder, "none", metric=metric)
             for method in cell.methods:
+                # The paper's statement covers its own methods only.
                 if method == "none" or method not in METHODS or not METHODS[method].paper:
                     continue
                 own = drawn.drawn(cell.encoder, method, metric=metric)
@@ -450,6 +452,7 @@ def beats_softening(
     cells = [c for c in evidence.of_dataset(dataset, "none", "scale") if c.cases.votes is not None]
     if not cells:
         raise MissingEvidence(f"{dataset}: no encoder has predictions of both none and scale")
+    # Softening alone lowers ECE on hard cases, so only a gain beyond equal softening counts.
     softened = [with_softened(cell, ["scale"]) for cell in cells]
     drawn = Resampled(softened, n_resamples=evidence.n_resamples)
     stratum, title = ("low", "low-agreement ECE") if metric == "ece" else ("overall", "vote NLL")
@@ -504,6 +507,7 @@ def _premise(
     parts = {}
     for encoder, one in checks.items():
         answer: Answer = "inconclusive"
+        # To hold, every encoder must: no correction. To fail, one is enough: its level is divided.
         if one.n >= MIN_CASES and one.interval(2 * WRONG)[0] > bound:
             answer = "holds"
         elif one.n >= MIN_CASES and one.interval(2 * WRONG / len(checks))[1] <= bound:

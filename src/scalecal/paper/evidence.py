@@ -87,6 +87,7 @@ class Evidence:
                 {m.partition("@K=")[2] for m in c.methods if m.startswith(f"{method}@K=")}
                 for c in cells
             ]
+            # Averaging over different encoders at each size would not give a curve.
             common = set.intersection(*sizes) if sizes else set()
             order = sorted(common, key=lambda k: float("inf") if k == "all" else float(k))
             if order:
@@ -101,6 +102,7 @@ class Evidence:
             for d in self.datasets
             if any("low" in c.stratum_names for c in self.of_dataset(d, "none"))
         ]
+        # Claims are judged on the first, so the paper's own data set leads where it is available.
         return sorted(judged, key=lambda d: (*_PRIMARY, d).index(d))
 
     @property
@@ -119,6 +121,7 @@ class Evidence:
     def resampled(self, dataset: str) -> Resampled:
         """Return the bootstrap of a data set's cells; it is drawn once."""
         if dataset not in self._drawn:
+            # One draw for all claims: their numbers are then paired, and drawing takes longest.
             cells = self.of_dataset(dataset)
             self._drawn[dataset] = Resampled(cells, n_resamples=self.n_resamples)
         return self._drawn[dataset]

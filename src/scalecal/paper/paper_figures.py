@@ -146,6 +146,7 @@ def figure_audit(evidence: Evidence) -> Figure:
     axis = axes[0, 0]
     _rows(axis, [encoder_label(e) for e in encoders])
     handles, labels = [], []
+    # Side by side within a row: marks of the strata would cover each other.
     for shift, stratum in ((-0.2, "high"), (0.0, "medium"), (0.2, "low")):
         mark = STRATUM_MARKS[stratum]
         values = [evidence.mean(dataset, e, "none", "ece", stratum) for e in encoders]
@@ -276,6 +277,7 @@ def _plane(data: Embeddings) -> tuple[Float, Float]:
     def beside(rows: Float) -> Float:
         return np.asarray(rows - start - np.outer(data.position(rows), way))
 
+    # arpack finds one axis of two thousand fast, but not the only one.
     solver = "full" if min(X.shape) <= 1 else "arpack"
     pca = PCA(n_components=1, svd_solver=solver, random_state=0).fit(beside(X))
 

@@ -243,6 +243,7 @@ def _main(evidence: Evidence) -> Iterator[Row]:
             changes = (NAN,) * 5
             if method != "none":
                 low = drawn.contrast(method, "none", stratum="low", encoders=names)
+                # Shares of the reference as measured: the interval is that of the difference.
                 ends = (low.low / low.reference, low.high / low.reference)
                 changes = (low.change, *ends, low.p_seeds, low.p_cases)
             row |= dict(zip(_CHANGES, changes, strict=True))
@@ -294,6 +295,7 @@ def _pairwise(evidence: Evidence) -> Iterator[Row]:
                 )
                 row |= {name: share.share, f"{name} from": share.low, f"{name} to": share.high}
                 row[f"{name}, why not"] = share.reason
+            # The paper printed averages over its eight encoders only.
             if dataset == "mhist" and set(encoders) >= set(paper.ENCODER_LABELS):
                 names = ("real ECE, paper", "SCALE ECE, paper", "gap, paper", "recovered, paper")
                 row |= dict(zip(names, paper.PAIRWISE[smoothing], strict=True))
@@ -350,6 +352,7 @@ def _full_rows(
     datasets = _sets(evidence, judged)
     for cell in (c for c in evidence.cells if c.dataset in datasets):
         for method in cell.methods:
+            # The sweep over K has a figure of its own, and fine-tuned networks have table 1.
             if "@" in method or method in paper.FINE_TUNED_LABELS:
                 continue
             row: Row = {

@@ -144,6 +144,7 @@ def read_anchors(folder: str | Path) -> Embeddings | None:
 
 def _bootstrap(statistic: Callable[[Float], float], n: int, n_resamples: int) -> Float:
     """A statistic of weighted cases on resamples of the n cases."""
+    # The same resamples in every run, so that verdicts repeat.
     rng = np.random.default_rng(0)
     drawn = [
         statistic(np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64))
@@ -178,6 +179,7 @@ class Checked:
 def _within(ranks: Float, y: Int, weight: Float) -> Float:
     """Ranks less their (weighted) mean in the case's class."""
     total = np.bincount(y, weight * ranks)
+    # A resample may lack a class.
     size = np.maximum(np.bincount(y, weight), 1e-300)
     return np.asarray(ranks - (total / size)[y])
 
@@ -216,6 +218,7 @@ def check_axis(data: Embeddings, *, n_resamples: int = 500) -> Checked:
     one = np.ones(n)
     a, b = rankdata(t), rankdata(share)
     overall = _correlation(a - a.mean(), b - b.mean(), one)
+    # Within classes: across them the label alone makes votes and position correlate.
     inner_a, inner_b = np.empty(n), np.empty(n)
     for c in np.unique(label):
         here = label == c
@@ -253,6 +256,7 @@ def check_neighbours(data: Embeddings, *, n_resamples: int = 500) -> Checked:
     def slope(weight: Float) -> float:
         mass = weight[near]
         total = mass.sum(axis=1)
+        # A resample may lack all neighbours of an interpolate.
         known = total > 0
         mean = (mass * share[near]).sum(axis=1)[known] / total[known]
         x = centred[known] - centred[known].mean()

@@ -179,6 +179,7 @@ def find_images(
             file = _weight_file(encoder, weights)
             record = get_encoder(encoder)
             by_hand = record.gated or record.source == "file"
+            # Checked before any extraction: the run would stop here hours later.
             if file is None and by_hand and weights_here(record) is None:
                 do = "accept the terms at" if record.gated else "get them from"
                 missing[f"{dataset}/{encoder}"] = (

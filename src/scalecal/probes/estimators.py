@@ -265,6 +265,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"The label is not calibrated: {error}", ScalecalWarning, stacklevel=2
                 )
                 calibrator = None
+        # Trained together: ten more probes on the same rows cost little more than one.
         jobs = [job, *([] if again is None else again.jobs)]
         trained, *parts = fit_many(features, jobs, X_validation=X_validation)
         self._store(trained)
@@ -302,6 +303,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.classes_ = np.arange(soft.shape[1])
             return soft.argmax(axis=1), soft[:, 1] if soft.shape[1] == 2 else soft
         raw = column_or_1d(raw, warn=True)
+        # A share strictly between 0 and 1 cannot be the name of a class.
         between = raw.dtype.kind == "f" and bool(((raw > 0) & (raw < 1)).any())
         if between and raw.min() >= 0 and raw.max() <= 1:
             self.classes_ = np.arange(2)
@@ -910,6 +912,7 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
     own = {name: about[name] for name in about if name not in _SavedProbe.__struct_fields__}
     try:
         probe = lookup(saved.estimator, _ESTIMATORS, "estimator")._restore(saved, arrays, own)
+        # Arrays of the right shapes may still not predict: fail on loading, not in use.
         probe.predict_proba(np.zeros((1, probe.n_features_in_)))
     except Exception as error:  # whatever the files hold instead of a probe's entries
         what = f"{error}" if isinstance(error, InputError) else repr(error)

@@ -500,6 +500,7 @@ class _Shared:
             if (*which, name) not in scalings:
                 scalings[(*which, name)] = self._scaling(part.rows, part.weights, name)
             built.append(self._task(part, base, scalings[(*which, name)]))
+        # As few calls as possible: probes that share batches are one matrix to the solver.
         calls: dict[Any, list[int]] = {}
         for i, part in enumerate(parts):
             own = part.held is not None or self.X_validation is None

@@ -175,6 +175,7 @@ def with_preset(recipe: Recipe, preset: str | None) -> Recipe:
     changed = replace(recipe, **PRESETS[preset])
     if preset != "paper" or recipe.synthesis is None:
         return changed
+    # Anchors chosen on purpose stay: random ones are the paper's own control.
     if recipe.synthesis.get("anchors", "confident") != "confident":
         return changed
     return replace(changed, synthesis={**recipe.synthesis, "anchors": "prediction"})
