@@ -285,7 +285,12 @@ def _train_on_workers(
 def _tell_plan(
     sources: list[Source], missing: dict[str, str], out: Path, training: Training
 ) -> None:
-    from scalecal.paper.reproduction import cell_folder, estimate_seconds, image_count, seeds_left
+    from scalecal.paper.reproduction import (
+        cell_folder,
+        embedding_shape,
+        estimate_seconds,
+        seeds_left,
+    )
 
     total, seeds = 0.0, len(training.seeds)
     for source in sources:
@@ -293,7 +298,7 @@ def _tell_plan(
         seconds = estimate_seconds(source, left, training.preset)
         total += seconds
         state = f"{left} of {seeds} seeds to train" if left else "done"
-        images = image_count(source)
+        images = embedding_shape(source)[2]
         extra = f", {images:,} images to embed first" if images else ""
         say(f"{source.dataset}/{source.encoder}: {state}{extra}, about {seconds:.0f} s here")
     for name, why in missing.items():

@@ -453,25 +453,24 @@ def run_notes(cells: Iterable[Predictions]) -> list[str]:
 
 # ---- how long it takes
 
-# Rows that one seed trains on per training case, and synthetic rows beside them: those of the methods,
-# and those of the sweep over K, most of them in K = 100 and "all".
+# Rows that one seed trains on per training case, and synthetic rows beside them: 150,000 of the methods
+# and 420,000 of the sweep over K, most of them in K = 100 and "all".
 _METHODS_AND_SWEEP = 60
-_SYNTHETIC, _SWEPT = 150_000, 420_000
+_SYNTHETIC = 570_000
 _EPOCHS = 50
-# What was measured: seconds = rows x epochs x (width + _FIXED) x _FACTOR / (multiply-adds a second);
-# under the default preset probes stop after about this share of the further epochs they may take.
-_FACTOR, _FIXED = 1.4, 850
+# What was measured: seconds = rows x epochs x (width + _FIXED) x _SECONDS, a third of them to three times
+# as many from machine to machine; under the default preset probes stop after about this share of the
+# further epochs they may take.
+_SECONDS, _FIXED = 7e-11, 850
 _SHARE_TAKEN = 0.2
-# Multiply-adds a second and core, of products as the solver does them: 15 to 60 billion were measured.
-_RATE = 2e10
 
 # Processes take some seconds to start, and each holds its embeddings in memory.
 WORTH_SECONDS = 30.0
 MEMORY_SHARE = 0.5
 
 
-def _shape(source: Source) -> tuple[int, int, int]:
-    """Rows and width of a source's embeddings, and how many images must be embedded first."""
+def embedding_shape(source: Source) -> tuple[int, int, int]:
+    """Return rows and width of a source's embeddings, and how many images must be embedded first."""
     if source.where in ("embedded", "simulated"):
         X = source.open().X
     else:
@@ -487,19 +486,14 @@ def _shape(source: Source) -> tuple[int, int, int]:
 
 def estimate_seconds(source: Source, seeds: int, preset: str | None = None) -> float:
     """Return about how long training takes on one usual core; never opens images."""
-    n, width, _ = _shape(source)
+    n, width, _ = embedding_shape(source)
     epochs = float(_EPOCHS)
     if preset == "default":
         default = Recipe()
         most = max(epochs, default.min_steps * default.batch_size / max(n, 1))
         epochs += _SHARE_TAKEN * (most - epochs)
-    passes = seeds * (n * _METHODS_AND_SWEEP * epochs + (_SYNTHETIC + _SWEPT) * _EPOCHS)
-    return _FACTOR * passes * (width + _FIXED) / _RATE
-
-
-def image_count(source: Source) -> int:
-    """Return how many images must be embedded first; 0 where the features are there."""
-    return _shape(source)[2]
+    passes = seeds * (n * _METHODS_AND_SWEEP * epochs + _SYNTHETIC * _EPOCHS)
+    return _SECONDS * passes * (width + _FIXED)
 
 
 def worth_spreading(left: Mapping[Source, int], preset: str | None = None) -> int:
@@ -508,5 +502,5 @@ def worth_spreading(left: Mapping[Source, int], preset: str | None = None) -> in
     seconds = sum(estimate_seconds(source, seeds, preset) for source, seeds in work.items())
     if seconds < WORTH_SECONDS or cores() == 1:
         return 1
-    largest = max(4 * rows * width for rows, width, _ in map(_shape, work))
+    largest = max(4 * rows * width for rows, width, _ in map(embedding_shape, work))
     return max(1, min(cores(), sum(work.values()), int(MEMORY_SHARE * LIMITS["memory"] / largest)))

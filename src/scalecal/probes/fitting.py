@@ -176,8 +176,7 @@ def probabilities(logits: Float) -> Float:
     """
     if logits.ndim == 2:
         return np.asarray(softmax(logits, axis=1))
-    positive = expit(logits)
-    return np.column_stack([expit(-logits), positive])
+    return np.column_stack([expit(-logits), expit(logits)])
 
 
 def predicted(logits: Float) -> Int:

@@ -96,12 +96,10 @@ class Layout:
         self._starts, self._step = beside(starts), beside(step)
         self._first = beside(self.offset[step])
         self._behind = beside((self.offset + self.real - starts)[step] + np.arange(n_cases))
-        kinds = np.repeat(np.tile([0, 1], len(widths)), self._kinds().reshape(-1))
+        counts = np.stack([self.real, self.synthetic], axis=1)
+        kinds = np.repeat(np.tile([0, 1], len(widths)), counts.reshape(-1))
         self.synthetic_places = beside(np.flatnonzero(kinds))
         self.step_of_place = np.repeat(np.arange(len(widths)), widths)
-
-    def _kinds(self) -> NDArray[np.int64]:
-        return np.stack([self.real, self.synthetic], axis=1)
 
     def places(self, orders: Array, n_real: Any) -> Array:
         """Return the case number at every place (lanes, places), -1 where it is empty.
