@@ -55,7 +55,12 @@ def plain_loop(encoder: Any, files: list[Path], batch_size: int, workers: int) -
     import torch
     from torch.utils.data import DataLoader
 
-    data: Any = Tiles(files, encoder.preprocess.pil_reference)
+    def prepared(image: Any) -> Any:
+        pixels = encoder.preprocess.pixels(image).astype(np.float32) / np.float32(255)
+        mean, std = np.float32(encoder.preprocess.mean), np.float32(encoder.preprocess.std)
+        return ((pixels - mean) / std).transpose(2, 0, 1)
+
+    data: Any = Tiles(files, prepared)
     found = []
     with torch.no_grad():
         for batch in DataLoader(data, batch_size=batch_size, num_workers=workers):

@@ -109,17 +109,17 @@ def pipeline(
 def check_resize(patches: Any) -> str:
     """Compare the card's pixels with Pillow's."""
     import torch
-    from PIL import Image
 
     from scalecal.encoders import get_encoder
-    from scalecal.features.transforms import DeviceTransform
+    from scalecal.features.transforms import DeviceTransform, pillow_pixels
 
     lines = []
     for name in ("gigapath", "uni", "resnet50", "conch"):
         preprocess = get_encoder(name).preprocess
         block = patches.read_block(0, 64)
         there = DeviceTransform(preprocess, "cuda")(torch.from_numpy(block).cuda()).cpu().numpy()
-        here = np.stack([preprocess.pil_reference(Image.fromarray(image)) for image in block])
+        pixels = np.stack([pillow_pixels(image, preprocess) for image in block])
+        here = DeviceTransform(preprocess, "cpu", resized=True)(torch.from_numpy(pixels)).numpy()
         lines.append(f"{name} {np.abs(there - here).max():.1e}")
     return "Largest difference of a normalised pixel from Pillow's: " + ", ".join(lines)
 

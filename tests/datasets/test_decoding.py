@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from scalecal.checks import InputError
-from scalecal.datasets.decoding import ImageError, decode_image, image_header
+from scalecal.datasets.decoding import ImageError, decode_image
 from tests.datasets.trees import picture
 
 
@@ -250,7 +250,6 @@ def test_names(tmp_path) -> None:
     path = tmp_path / "größe 図.png"
     Image.fromarray(picture(2, 5, 4)).save(path)
     np.testing.assert_array_equal(decode_image(path), picture(2, 5, 4))
-    assert image_header(path) == ("PNG", (5, 4), "RGB")
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(ImageError, match="größe 図"):
         decode_image(str(path))

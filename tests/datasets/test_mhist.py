@@ -113,7 +113,7 @@ def test_damaged_archives(tmp_path: Path) -> None:
     whole[200] ^= 0xFF
     file.write_bytes(whole)
     opened = open_dataset("mhist", tmp_path, partial=True)
-    assert any("1 images cannot be read: images/MHIST_aaa.png" in line for line in opened.warnings)
+    assert ["MHIST_aaa.png" in line for line in opened.verify()] == [True]
     with pytest.raises(ImageError, match=r"images/MHIST_aaa\.png"):
         opened.read_one(0)
     file.write_bytes(bytes(whole[: len(whole) // 2]))
@@ -194,7 +194,6 @@ def test_broken_images_open_but_do_not_verify(tmp_path: Path) -> None:
     cut.write_bytes(cut.read_bytes()[:120])
     (tmp_path / "images" / "MHIST_aad.png").write_bytes(b"")
     opened = open_dataset("mhist", tmp_path, partial=True)
-    assert any("1 images cannot be read" in line for line in opened.warnings)
     with pytest.raises(ImageError):
         opened.read_one(1)
     problems = opened.verify(workers=2)
@@ -206,9 +205,6 @@ def test_wrong_size(tmp_path: Path) -> None:
     make_mhist(tmp_path)
     Image.fromarray(picture(1, 200, 224)).save(tmp_path / "images" / "MHIST_aab.png")
     opened = open_dataset("mhist", tmp_path, partial=True)
-    assert any(
-        "not 224 x 224 RGB: 'images/MHIST_aab.png (200 x 224 RGB)'" in w for w in opened.warnings
-    )
     assert opened.verify() == ("MHIST_aab: 200 x 224 pixels, 224 x 224 published",)
 
 

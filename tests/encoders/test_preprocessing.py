@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from scalecal.checks import InputError
 from scalecal.encoders import ENCODERS, PAPER_PREPROCESSING, Preprocessing
+from tests.encoders.published import pil_reference
 
 PIL = pytest.importorskip("PIL.Image")
 
@@ -39,7 +40,7 @@ def test_record_against_torchvision_transforms(name: str, size: tuple[int, int])
         ]
     )
     image = photograph(*size)
-    found = spec.pil_reference(image)
+    found = pil_reference(spec, image)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, published(image).numpy(), rtol=0, atol=2e-6)
 
@@ -55,7 +56,7 @@ def test_record_against_plain_pil(name: str) -> None:
     square = resized.crop((left, top, left + spec.crop, top + spec.crop))
     expected = (np.asarray(square) / 255.0 - spec.mean) / spec.std
     np.testing.assert_allclose(
-        spec.pil_reference(image), expected.transpose(2, 0, 1), rtol=0, atol=2e-6
+        pil_reference(spec, image), expected.transpose(2, 0, 1), rtol=0, atol=2e-6
     )
 
 
@@ -82,7 +83,7 @@ def test_the_crop_always_fits(
 
 def test_uni_on_a_breakhis_image_gives_a_square() -> None:
     # The card's Resize(224) alone yields 340 x 224 here, on which the network fails.
-    assert ENCODERS["uni"].preprocess.pil_reference(photograph(460, 700)).shape == (3, 224, 224)
+    assert pil_reference(ENCODERS["uni"].preprocess, photograph(460, 700)).shape == (3, 224, 224)
 
 
 def test_squash_keeps_the_whole_image_and_shortest_keeps_the_shape() -> None:
@@ -101,7 +102,7 @@ def test_paper_preset_of_conch() -> None:
         224,
         "bicubic",
     )
-    assert conch.preprocess.pil_reference(photograph(224, 224)).shape == (3, 224, 224)
+    assert pil_reference(conch.preprocess, photograph(224, 224)).shape == (3, 224, 224)
     assert set(PAPER_PREPROCESSING) <= {e.name for e in ENCODERS.values() if e.paper}
 
 

@@ -14,6 +14,7 @@ from scalecal.datasets import open_dataset
 from scalecal.datasets.image_sets import ImageSet
 from scalecal.encoders import Encoder, LoadedEncoder, Preprocessing
 from scalecal.features import ExtractionResult, extract
+from tests.encoders.published import pil_reference
 
 
 def write_tiles(folder: Path, n: int, sizes: tuple[tuple[int, int], ...] = ((20, 20),)) -> Path:
@@ -88,7 +89,7 @@ def reference(images: ImageSet) -> np.ndarray:
     encoder = tiny_encoder()
     rows = []
     for row in range(len(images.table)):
-        pixels = encoder.preprocess.pil_reference(Image.fromarray(images.read_one(row)))
+        pixels = pil_reference(encoder.preprocess, Image.fromarray(images.read_one(row)))
         with torch.inference_mode():
             rows.append(encoder.module(torch.from_numpy(pixels)[None])[0].numpy())
     return np.stack(rows)

@@ -38,6 +38,7 @@ from scalecal.io import store as files
 from scalecal.io.feature_store import StoreWriter
 from scalecal.io.features import read_features
 from scalecal.progress import Progress
+from tests.encoders.published import pil_reference
 from tests.features.made import (
     DEVICES,
     contents,
@@ -89,7 +90,7 @@ def test_a_real_encoder_with_its_real_weights(tiles: Path, tmp_path: Path, devic
     images = open_tiles(tiles).take(slice(0, 3))
     encoder = load_encoder(get_encoder("efficientnet-lite0"))
     pixels = [
-        encoder.preprocess.pil_reference(Image.fromarray(images.read_one(row))) for row in range(3)
+        pil_reference(encoder.preprocess, Image.fromarray(images.read_one(row))) for row in range(3)
     ]
     expected = encoder.embed(torch.from_numpy(np.stack(pixels))).numpy()
     run(images, tmp_path / "f", "efficientnet-lite0", device=device, dtype="float32")

@@ -16,6 +16,7 @@ from scalecal.features.transforms import (
     pillow_pixels,
     resize_matrix,
 )
+from tests.encoders.published import pil_reference
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -28,7 +29,7 @@ def noise(n: int, height: int, width: int, seed: int = 0) -> np.ndarray:
 
 
 def reference(images: np.ndarray, preprocess: Preprocessing) -> np.ndarray:
-    return np.stack([preprocess.pil_reference(Image.fromarray(image)) for image in images])
+    return np.stack([pil_reference(preprocess, Image.fromarray(image)) for image in images])
 
 
 @settings(max_examples=60, deadline=None)

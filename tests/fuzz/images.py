@@ -115,7 +115,7 @@ def _png(rng: Random) -> bytes:
 
 
 def _draw(rng: Random, seeds: Any, folder: Path) -> Case:
-    from scalecal.datasets.decoding import decode_image, image_header
+    from scalecal.datasets.decoding import decode_image
 
     chance = rng.random()
     if chance < 0.04:
@@ -124,8 +124,6 @@ def _draw(rng: Random, seeds: Any, folder: Path) -> Case:
         return _draw_mhist(rng, seeds, folder)
     file = folder / rng.choice(("given.png", "given.jpg", "given.tif", "given.bmp"))
     file.write_bytes(_odd_image(rng, seeds))
-    if chance < 0.4:
-        return Case(lambda: image_header(file), ("given",), file.suffix)
     return Case(lambda: decode_image(file), ("given",), file.suffix)
 
 

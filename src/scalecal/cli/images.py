@@ -112,12 +112,10 @@ def check(
     classes: Classes = None,
     ties: TableTies = None,
     group_regex: GroupRegex = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Do not read the images or compare checksums.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read the images.")] = False,
     allow_leakage: AllowLeakage = False,
 ) -> None:
-    """Verify a data set without extracting: counts, columns, checksums, every image."""
+    """Verify a data set without extracting: counts, columns, every image."""
     from scalecal.cases import leakage_note
 
     images = open_images(

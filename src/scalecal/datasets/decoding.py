@@ -215,9 +215,3 @@ def decode_image(file: ImageFile, *, name: str | None = None) -> NDArray[np.uint
             raise
         except Exception as error:  # as above: truncated data shows up as almost anything
             raise ImageError(called, failure(error)) from None
-
-
-def image_header(file: ImageFile, *, name: str | None = None) -> tuple[str, tuple[int, int], str]:
-    """Format, (width, height) and colour mode, from the header alone."""
-    with _open(file, _name_of(file, name)) as image:
-        return str(image.format), image.size, image.mode

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, Int
-from scalecal.datasets.decoding import ImageError, image_header
+from scalecal.datasets.decoding import ImageError
 from scalecal.datasets.image_sources import (
     FULL_HASH_LIMIT,
     ArraySource,
@@ -24,7 +24,7 @@ from scalecal.datasets.image_sources import (
     ZipSource,
 )
 from scalecal.io.features import SPLITS
-from scalecal.io.named_columns import as_ids, check_ids, some
+from scalecal.io.named_columns import as_ids, check_ids
 from scalecal.votes import STRATA, majority
 
 if TYPE_CHECKING:
@@ -82,24 +82,6 @@ class Findings:
         """Compare a count with the published one."""
         if here != published:
             self.differ(f"{what}: {here:,} found, {published:,} published")
-
-
-def check_sizes(source: FileSource | ZipSource, size: tuple[int, int], findings: Findings) -> None:
-    """Look at sizes and colours; broken files are only noted, for extraction skips and lists them."""
-    broken, odd = [], []
-    for row, path in enumerate(source.paths):
-        try:
-            file = source.root / path if isinstance(source, FileSource) else source.read_bytes(row)
-            _, found, mode = image_header(file, name=path)
-        except ImageError as error:
-            broken.append(f"{error.name} ({error.reason})")
-            continue
-        if found != size or mode != "RGB":
-            odd.append(f"{path} ({found[0]} x {found[1]} {mode})")
-    if odd:
-        findings.differ(f"{len(odd)} images are not {size[0]} x {size[1]} RGB: {some(odd, 5)}")
-    if broken:
-        findings.note(f"{len(broken)} images cannot be read: {'; '.join(broken[:5])}")
 
 
 def image_ids(names: Sequence[str]) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from scalecal.cases import Cases
 from scalecal.checks import InputError
-from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, check_sizes, image_ids
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, safe_members
 from scalecal.io.case_tables import CaseReader, resolve_classes
 from scalecal.io.named_columns import check_headers, open_columns, some
@@ -78,7 +78,6 @@ def open_mhist(data: str | Path | None = None, *, partial: bool = False) -> Imag
         findings.count(f"{name} images", int((cases.y == i).sum()), published)
     for name, published in (("train", 2175), ("test", 977)):
         findings.count(f"{name} images", int((cases.split.values == name).sum()), published)
-    check_sizes(source, SIZE, findings)
     if not len(cases):
         raise InputError(f"{folder}: none of the annotated images is there. mhist needs {_HOLDS}")
     return ImageSet(MHIST, cases.note(*findings.warnings), source, image_size=SIZE)

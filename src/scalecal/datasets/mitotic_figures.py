@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
-from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, check_sizes, image_ids
+from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import FileSource, data_folder
 from scalecal.io.named_columns import some
 from scalecal.io.tables import column_names, read_table
@@ -140,13 +140,10 @@ def open_figures(
         paths=paths,
     ).take(here)
     source = FileSource(folder, tuple(paths[here]))
-    check_sizes(source, SIZE, findings)
-    tally = {str(k): int((votes[here] == k).sum()) for k in range(readers + 1)}
     return ImageSet(
         about,
         cases.note(*findings.warnings),
         source,
-        facts={"votes for Atypical": tally},
         image_size=SIZE,
     )
 

@@ -7,18 +7,15 @@
 ``open_clip:ViT-B-32:laion2b_s34b_b79k``  any open_clip model, with the tag of its weights
 ========================================  =====================================================
 
-After a ``?``, options as in a web address change the record: ``size``, ``resize``, ``crop``,
-``interpolation``, ``mean``, ``std`` (three numbers with commas), ``resize_mode``, ``pooling``,
-``dim``. Embeddings of any other network come in by `scalecal.features.import_features`.
+In Python a record can be changed (`Encoder.with_preprocessing`, `dataclasses.replace`). Embeddings of any
+other network come in by `scalecal.features.import_features`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Annotated, Any, TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -29,9 +26,6 @@ from scalecal.encoders.weights import need_hub
 from scalecal.io.documents import read_document
 
 T = TypeVar("T")
-_INTEGERS = ("size", "resize", "crop", "dim")
-_TRIPLES = ("mean", "std")
-_WORDS = ("interpolation", "resize_mode", "pooling")
 
 
 def get_encoder(spec: str, *, offline: bool = False, token: str | None = None) -> Encoder:
@@ -53,49 +47,15 @@ def get_encoder(spec: str, *, offline: bool = False, token: str | None = None) -
         ...
     scalecal.checks.InputError: unknown encoder 'unni'. Known: gigapath, uni, ...
     """
-    if spec in ENCODERS:
-        return ENCODERS[spec]
-    body, _, query = spec.partition("?")
-    options = {
-        key: _parse_option(key, text) for key, text in parse_qsl(query, keep_blank_values=True)
-    }
-    kind, colon, name = body.partition(":")
-    if colon and kind in _KINDS:
-        return _changed(_KINDS[kind](name, offline, token), options)
-    if colon and kind == "file":
+    kind, colon, name = spec.partition(":")
+    if kind == "file" or "?" in spec:
         raise InputError(
-            f"{spec}: networks are not read from files: embed the images by your own program, then bring "
-            "the embeddings in with scalecal import"
+            f"{spec}: networks in files and options after '?' are no longer read. Embed the images by your "
+            "own program, then bring the embeddings in with scalecal import"
         )
-    return _changed(lookup(body, ENCODERS, "encoder"), options)
-
-
-def _parse_option(key: str, text: str) -> Any:
-    try:
-        if key in _INTEGERS:
-            return int(text)
-        if key in _TRIPLES:
-            numbers = tuple(float(part) for part in text.split(","))
-            if len(numbers) == 1:
-                return numbers * 3
-            return numbers
-    except ValueError:
-        raise InputError(f"option {key} of an encoder cannot be {text[:60]!r}") from None
-    if key in _WORDS:
-        return text
-    known = ", ".join((*_INTEGERS, *_TRIPLES, *_WORDS))
-    raise InputError(f"unknown option {key!r} of an encoder. Known: {known}")
-
-
-def _changed(encoder: Encoder, options: Mapping[str, Any]) -> Encoder:
-    """Apply the user's options to a record."""
-    if not options:
-        return encoder
-    images = {k: v for k, v in options.items() if k not in ("size", "pooling", "dim")}
-    if "size" in options:
-        images = {"resize": options["size"], "crop": options["size"], **images}
-    rest = {k: options[k] for k in ("pooling", "dim") if k in options}
-    return replace(encoder.with_preprocessing(**images), **rest)
+    if colon and kind in _KINDS:
+        return _KINDS[kind](name, offline, token)
+    return lookup(spec, ENCODERS, "encoder")
 
 
 def _from_timm(name: str, _offline: bool, _token: str | None) -> Encoder:

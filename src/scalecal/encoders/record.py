@@ -106,24 +106,6 @@ class Preprocessing:
         top, left = self.crop_corner(height, width)
         return np.asarray(rgb.crop((left, top, left + self.crop, top + self.crop)))
 
-    def pil_reference(self, image: Image) -> NDArray[np.float32]:
-        """Return what the publisher's transform makes of a PIL image: float32, (3, crop, crop).
-
-        Examples
-        --------
-        >>> from PIL import Image
-        >>> grey = Image.new("RGB", (64, 48), (128, 128, 128))
-        >>> tiny = Preprocessing(resize=32, crop=32, interpolation="bicubic", mean=(0.5,) * 3,
-        ...                      std=(0.5,) * 3)
-        >>> pixels = tiny.pil_reference(grey)
-        >>> pixels.shape, round(float(pixels.mean()), 4)
-        ((3, 32, 32), 0.0039)
-        """
-        unit = self.pixels(image).astype(np.float32) / np.float32(255)
-        mean = np.asarray(self.mean, dtype=np.float32)
-        std = np.asarray(self.std, dtype=np.float32)
-        return np.ascontiguousarray(((unit - mean) / std).transpose(2, 0, 1))
-
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for a manifest."""
         plain = asdict(self)
@@ -134,7 +116,6 @@ class Preprocessing:
 SOURCES = ("hub", "url", "file", "package", "transformers")
 # How the last layer becomes one vector. "model": the network pools by itself.
 POOLINGS = ("cls", "cls+mean", "mean", "attention", "projected", "model")
-DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -204,7 +185,6 @@ class Encoder:
         check_positive_int(self.dim, "dim")
         check_choice(self.pooling, POOLINGS, "pooling")
         check_choice(self.source, SOURCES, "source")
-        check_choice(self.dtype, DTYPES, "dtype")
 
     def __hash__(self) -> int:
         return hash((self.name, self.architecture, self.hub_id, self.preprocess))

@@ -131,14 +131,21 @@ class Ledger:
 
 
 def _open_local(workers: int | None, num_gpus: int | None, address: str | None) -> Engine:
-    from scalecal.engines.local import InProcess, Processes, check_gpus
+    from scalecal.engines.local import InProcess, Processes, gpu_count
 
     if address is not None:
         raise InputError("an address is for engine='ray'; the local engine has none")
     if num_gpus:
-        check_gpus(num_gpus)
+        here = gpu_count()
+        if num_gpus > here:
+            raise InputError(
+                f"num_gpus (--num-gpus) counts GPUs: {num_gpus} asked for, {here} on this machine. For "
+                f"{num_gpus} processes without a GPU use workers={num_gpus} (--workers {num_gpus})"
+            )
         return Processes(num_gpus, gpus=True)
-    return InProcess() if workers in (None, 1) else Processes(workers or 1)
+    if workers is None or workers == 1:
+        return InProcess()
+    return Processes(workers)
 
 
 def _open_ray(workers: int | None, num_gpus: int | None, address: str | None) -> Engine:

@@ -11,7 +11,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from scalecal.checks import InputError
 from scalecal.engines.interface import Ledger, Setup, Work, Worker
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -31,16 +30,6 @@ def gpu_count() -> int:
     except ImportError:
         return 0
     return torch.cuda.device_count()
-
-
-def check_gpus(count: int) -> None:
-    """Fail unless this machine has this number of GPUs."""
-    here = gpu_count()
-    if count > here:
-        raise InputError(
-            f"num_gpus (--num-gpus) counts GPUs: {count} asked for, {here} on this machine. For "
-            f"{count} processes without a GPU use workers={count} (--workers {count})"
-        )
 
 
 class InProcess:

@@ -197,19 +197,15 @@ def _training(probe: Probe) -> str:
     if about.get("dataset"):
         lines.append(f"- data: {escaped(str(about['dataset']))}")
     if counts:
-        cases = (
-            f"- cases: {counts['train']:,} for training, {counts['validation']:,} for validation"
+        lines.append(
+            f"- cases: {counts['train']:,} for training, {counts['validation']:,} for validation, "
+            f"{counts.get('synthetic') or 0:,} synthetic"
         )
-        if counts.get("synthetic"):
-            cases += f", {counts['synthetic']:,} synthetic"
-        lines.append(cases)
     if about.get("method"):
         lines.append(f"- method: {escaped(str(about['method']))} of scalecal, seed {about['seed']}")
     lines.append(f"- probe: {type(probe).__name__}, {probe.n_iter_} epochs")
     if probe.class_weight is not None:
         lines.append(f"- class weights in training: {escaped(str(probe.class_weight))}")
-    if probe.capped_:
-        lines.append("- the limit of epochs ended the training, not early stopping")
     if calibrator is None:
         lines.append("- calibrator: none")
     else:

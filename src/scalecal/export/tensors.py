@@ -55,9 +55,6 @@ class Tensor:
     def __rmul__(self, other: Any) -> Tensor:
         return self.graph.op("Mul", other, self)
 
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return self.graph.op("Div", other, self)
-
     def __neg__(self) -> Tensor:
         return self.graph.op("Neg", self)
 
