@@ -150,18 +150,18 @@ class NamedColumns:
             values = check(values, f"column {self.names[role]!r}")
         return values
 
-    def factor(self, role: str) -> Factor | None:
+    def factor(self, role: str, suffix: str = "") -> Factor | None:
         """Return a column of names, sorted; None where there is no such column.
 
-        Whole numbers are written without a point and booleans as 0 and 1, so that the same class is
-        the same text in every file.
+        The suffix is as in `numbers`. Whole numbers are written without a point and booleans as 0 and
+        1, so that the same class is the same text in every file.
         """
-        if not self.has(role):
+        if not self.has(role + suffix):
             return None
         import pyarrow as pa
 
-        column = self.names[role]
-        values = self.table.column(role)
+        column = self.names[role] + suffix
+        values = self.table.column(role + suffix)
         if isinstance(values, pa.ChunkedArray):
             values = values.unify_dictionaries().combine_chunks()
         if not (pa.types.is_dictionary(values.type) and _is_text(values.type.value_type)):

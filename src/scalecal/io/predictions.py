@@ -7,6 +7,7 @@ read in pieces.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,11 +29,10 @@ from scalecal.io.case_tables import (
     per_case_numbers,
     readers_alone,
     resolve_classes,
-    vote_columns,
     votes_in,
     without_empty_columns,
 )
-from scalecal.io.input_columns import fields_of, roles_of
+from scalecal.io.input_columns import fields_of, plays, roles_of
 from scalecal.io.named_columns import (
     NamedColumns,
     check_headers,
@@ -212,11 +212,12 @@ def _read_files(
         with table.messages():
             if len(files) > 1:
                 table.need("id", "by which several files are joined")
+                votes_in(table, n_raters=n_raters)  # names the line of what is wrong
             answers[name], named[name] = reader.read(table, table.ids())
         tables[name] = table
         notes += [f"{name}: {note}" if len(files) > 1 else note for note in reader.notes]
     if len(files) > 1:
-        table, rows, common = _common_table(tables, n_raters)
+        table, rows, common = _common_table(tables)
         answers = {name: own.take(rows[name]) for name, own in answers.items()}
         notes = [*common, *notes]
     with table.messages():
@@ -224,10 +225,8 @@ def _read_files(
             second = open_votes(votes, columns=columns, n_raters=n_raters)
             table, unmatched = join(table, second)
             notes += unmatched
-        uncounted = n_raters
-        if votes is not None or (len(files) > 1 and votes_in(table)[0] is not None):
-            uncounted = None  # the votes were counted when they were brought together
-        case_reader = CaseReader(n_raters=uncounted, ties=ties, seed=seed)
+            n_raters = None  # the votes are counted
+        case_reader = CaseReader(n_raters=n_raters, ties=ties, seed=seed)
         classes = _classes_of(named, expected, positive)
         choose = partial(resolve_classes, columns=classes, positive=positive)
         cases = case_reader.read(table, table.ids(), choose)
@@ -378,18 +377,14 @@ def _names(paths: Sequence[Path]) -> list[str]:
     if twice:
         raise InputError(f"{twice[0]} is given twice: a file does not differ from itself")
     names = [path.name for path in whole]
-    for depth in range(2, max(len(path.parts) for path in whole) + 1):
-        if len(set(names)) == len(names):
-            break
-        names = [
-            "/".join(path.parts[-depth:]) if names.count(name) > 1 else name
-            for path, name in zip(whole, names, strict=True)
-        ]
+    if len(set(names)) < len(names):
+        common = os.path.commonpath(whole)
+        names = [path.relative_to(common).as_posix() for path in whole]
     return names
 
 
 def _common_table(
-    tables: Mapping[str, NamedColumns], n_raters: int | None
+    tables: Mapping[str, NamedColumns],
 ) -> tuple[NamedColumns, dict[str, Int], list[str]]:
     """Return what all files say of the cases that all have, the rows of these in each, and notes."""
     first, *others = tables
@@ -416,71 +411,39 @@ def _common_table(
     note = f"{n:,} cases are in all {len(tables)} files, joined by id"
     if fewer:
         note += f"; the others were left out: {', '.join(fewer)}"
-    joined, notes = _overlay(taken, n_raters)
+    joined, notes = _overlay(taken)
     return joined, rows, [f"{note}.", *notes]
 
 
-def _overlay(
-    tables: Mapping[str, NamedColumns], n_raters: int | None
-) -> tuple[NamedColumns, list[str]]:
+def _overlay(tables: Mapping[str, NamedColumns]) -> tuple[NamedColumns, list[str]]:
     """One table of what the files say of the same rows, and notes; contradictions are refused."""
     import pyarrow as pa
 
     first = next(iter(tables.values()))
-    ids = first.ids()
     parts: dict[str, Any] = {"id": first.table.column("id")}
     notes = []
-    for role in ("label", *(column.role for column in fields_of("names"))):
-        said = {}
-        for name, table in tables.items():
-            with table.messages():
-                factor = table.factor(role)
-            if factor is not None and factor.names:
-                said[name] = factor.values.astype(object)
-        if said:
-            values = _one_value(role, ids, said)
-            parts[role] = pa.array([value or None for value in values], pa.string())
+    names = [column.role for column in fields_of("names")]
+    for role in ("label", "votes", "n_raters", *names):
+        own = [name for table in tables.values() for name in table.table.column_names]
+        for part in dict.fromkeys(name for name in own if plays(role, role, name)):
+            said = {}
+            for name, table in tables.items():
+                with table.messages():
+                    factor = table.factor(role, part.removeprefix(role))
+                if factor is not None and factor.names:
+                    said[name] = factor.values.astype(object)
+            if said:
+                values = _one_value(part, first.ids(), said)
+                parts[part] = pa.array([value or None for value in values], pa.string())
     for column in fields_of("numbers"):
         having = [name for name, table in tables.items() if table.has(column.role)]
         if having:
             parts[column.role] = tables[having[0]].table.column(column.role)
         if len(having) > 1:
             notes.append(f"The column {column.role} is that of {having[0]} for all files.")
-    parts |= _votes(tables, ids, n_raters)
     header = tuple(dict.fromkeys((*parts, *(c for t in tables.values() for c in t.header))))
     table = NamedColumns(pa.table(parts), " and ".join(tables), header, word="common case", first=1)
     return table, notes
-
-
-def _votes(tables: Mapping[str, NamedColumns], ids: Any, n_raters: int | None) -> dict[str, Any]:
-    """Columns of the votes that the files count, or of the number of readers alone."""
-    said: dict[str, NDArray[Any]] = {}
-    votes: Int | None = None
-    columns: tuple[str, ...] = ()
-    for name, table in tables.items():
-        with table.messages():
-            counts, classes = votes_in(table, n_raters=n_raters)
-        if counts is None or not counts.any():
-            continue
-        if votes is None:
-            source, votes, columns = name, counts, classes
-        elif set(classes) != set(columns):
-            raise InputError(
-                f"{source} and {name} count votes for other classes, or in other columns: leave the "
-                "votes out of one of them"
-            )
-        elif classes:
-            counts = np.take(counts, [classes.index(label) for label in columns], axis=1)
-        texts = ["/".join(map(str, row)) if any(row) else "" for row in counts.tolist()]
-        said[name] = np.array(texts, dtype=object)
-        _one_value("votes", ids, said)
-        votes = np.where(votes.any(axis=1, keepdims=True), votes, counts)
-    if votes is not None:
-        return vote_columns(votes, columns)
-    for table in tables.values():
-        if table.has("n_raters"):
-            return {"n_raters": table.table.column("n_raters")}
-    return {}
 
 
 def _one_value(role: str, ids: Any, said: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
