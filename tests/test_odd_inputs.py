@@ -114,7 +114,6 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "calibrators.PanelCalibrator": {"kappa": None, "vote_share": None, "rho": None},
     "datasets.simulate": {"n": 40, "n_raters": 7, "auc": None},
     "datasets.simulate_paper": {"auc": 0.9},
-    "metrics.split_floor": {"n_raters": 7},
     "panel.vote_log_pmf": {"n_raters": 7},
     "panel.panel_range": {"n_raters": 7},
     "planning.plan": {"n_raters": (3,), "n_cases": (200,)},

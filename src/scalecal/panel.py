@@ -231,13 +231,17 @@ def count_log_likelihood(counts: ArrayLike, logits: ArrayLike, rho: float) -> Fl
     [0.25, 0.375, 1.0]
     """
     votes, z = check_counts(counts, name="counts"), check_logits(logits)
-    rho = check_rho(rho)
-    log_p = (
-        np.column_stack([log_expit(-z), log_expit(z)]) if z.ndim == 1 else log_softmax(z, axis=1)
-    )
-    if votes.shape != log_p.shape:
-        raise InputError(f"counts must have the shape {log_p.shape}, got {votes.shape}")
-    return _count_log_likelihood(votes, log_p, rho)
+    shape = (len(z), 2 if z.ndim == 1 else z.shape[1])
+    if votes.shape != shape:
+        raise InputError(f"counts must have the shape {shape}, got {votes.shape}")
+    return count_log_law(votes, z, check_rho(rho))
+
+
+def count_log_law(votes: Int, z: Float, rho: float) -> Float:
+    """`count_log_likelihood` of checked arguments."""
+    if z.ndim == 1:
+        return _count_log_likelihood(votes, np.column_stack([log_expit(-z), log_expit(z)]), rho)
+    return _count_log_likelihood(votes, log_softmax(z, axis=1), rho)
 
 
 def _count_log_likelihood(votes: Int, log_p: Float, rho: float) -> Float:
@@ -272,12 +276,15 @@ def split_probability(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Flo
     [0.547, 0.003]
     """
     z = check_logits(logits)
-    sizes = check_sizes(n_raters, len(z))
-    rho = check_rho(rho)
-    # Of two classes one logit is enough: the law of one count is that of the other, read backwards.
-    against = (
-        -np.sort(-_class_logits(z), axis=1) if z.ndim == 2 else np.abs(z)[:, None] * [1.0, -1.0]
-    )
+    return split_chance(z, check_rho(rho), check_sizes(n_raters, len(z)))
+
+
+def split_chance(z: Float, rho: float, sizes: Int) -> Float:
+    """`split_probability` of checked arguments, with the readers of each case."""
+    if z.ndim == 2:
+        against = -np.sort(-_class_logits(z), axis=1)
+    else:  # one logit is enough: the law of one count is that of the other, read backwards
+        against = np.abs(z)[:, None] * [1.0, -1.0]
     out = np.full(len(z), np.nan)
     for m, rows in _parts(sizes):
         if m < 2:

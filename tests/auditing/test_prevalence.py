@@ -7,11 +7,10 @@ import pytest
 from scipy.special import expit
 from typer.testing import CliRunner
 
-from scalecal import audit, compare_audits, merge_audits
+from scalecal import audit, compare_audits, merge_audits, metrics
 from scalecal.auditing.stream import StreamingAudit
 from scalecal.checks import InputError
 from scalecal.cli import app
-from scalecal.metrics import METRICS
 
 READERS, P = 7, 0.1
 
@@ -54,9 +53,9 @@ def test_values_are_weighted_means(rng):
     assert row["prevalence"] == pytest.approx(P)
     assert row["mean_p"] == pytest.approx(np.average(p, weights=w))
     for name in ("ece", "brier", "nll", "accuracy", "smece", "auc"):
-        assert row[name] == pytest.approx(METRICS[name].function(y, p, sample_weight=w)), name
+        assert row[name] == pytest.approx(getattr(metrics, name)(y, p, sample_weight=w)), name
     for name in ("vote_nll", "vote_error", "dist_ce", "ent_ce"):
-        expected = METRICS[name].function(votes, p, n_raters=READERS, sample_weight=w)
+        expected = getattr(metrics, name)(votes, p, n_raters=READERS, sample_weight=w)
         assert row[name] == pytest.approx(expected), name
     low = result.predictions.cases.strata.values == "low"
     assert result["low"]["brier"] == pytest.approx(np.average((p - y)[low] ** 2, weights=w[low]))

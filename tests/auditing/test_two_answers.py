@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from scalecal import audit, compare_audits, merge_audits, metrics
-from scalecal.auditing.rows import INTERVALS, case_sums, values_and_intervals
+from scalecal.auditing.rows import case_sums, values_and_intervals
 from scalecal.auditing.stream import StreamingAudit, stream_file
 from scalecal.checks import InputError
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.units import Units
 from scalecal.metrics import COLUMNS
+from scalecal.metrics.arguments import Sample
+from scalecal.metrics.vote_scores import split_floor
+from scalecal.runs.differences import differing_metrics
 from scalecal.runs.scores import Resampled, score_cell
 from tests.runs.made import cell, sharp
 
@@ -114,7 +117,7 @@ def test_every_number_on_votes_is_that_of_its_function(made):
     overall = result["overall"]
     assert overall["split_auc"] == pytest.approx(metrics.split_auc(votes, reader, rho=RHO))
     assert overall["split_ece"] == pytest.approx(metrics.split_ece(votes, reader, rho=RHO))
-    floor = metrics.split_floor(reader, votes.sum(axis=1), rho=RHO)
+    floor = split_floor(Sample(np.zeros(0), reader, votes=votes, rho=RHO))
     assert overall["split_ece_floor"] == pytest.approx(floor)
     assert np.isnan([row["split_auc"] for row in result.rows[1:]]).all()
 
@@ -157,7 +160,7 @@ def test_differences_and_merges_know_both_answers():
     one = audit(y, p, votes=votes, n_resamples=50)
     both = audit(y, p, votes=votes, p_reader=reader, **options)
     table = compare_audits(one, both, n_resamples=50).set_index(["stratum", "metric"])
-    for key in INTERVALS:
+    for key in differing_metrics():
         expected = both["low"][key] - one["low"][key]
         assert table.loc[("low", key), "difference"] == pytest.approx(expected, abs=1e-12)
         assert (table.loc[("low", key), "difference"] == 0) == (not COLUMNS[key].votes)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from math import exp, lgamma, log
 
 import numpy as np
@@ -15,11 +16,12 @@ from scalecal.metrics import (
     ent_ce,
     split_auc,
     split_ece,
-    split_floor,
     vote_error,
     vote_floor,
     vote_nll,
 )
+from scalecal.metrics.arguments import Sample
+from scalecal.metrics.vote_scores import split_floor
 from scalecal.votes import strata
 from tests.metrics import references as slow
 
@@ -144,10 +146,11 @@ def test_the_floor_of_splits_is_what_the_true_law_shows(rng):
         split_ece(rng.binomial(m, rng.beta(3 * mean, 3 * (1 - mean))), mean, n_raters=m, rho=0.25)
         for _ in range(600)
     ]
-    floor = split_floor(mean, m, rho=0.25)
+    panels = Sample(np.zeros(0), mean, votes=np.column_stack([m, 0 * m]), rho=0.25)
+    floor = split_floor(panels)
     assert floor == pytest.approx(np.mean(seen), abs=4 * np.std(seen) / np.sqrt(600))
-    assert split_floor(mean, m, rho=0.25, sample_weight=np.full(150, 2)) < floor
-    assert np.isnan(split_floor([0.5], 1))
+    assert split_floor(replace(panels, weights=np.full(150, 2.0))) < floor
+    assert np.isnan(split_floor(panels.take(m == 1)))
 
 
 def dirichlet_multinomial(v, p, rho):

@@ -91,7 +91,7 @@ def test_every_difference_is_that_of_the_plain_metrics(files):
     table = table.set_index(["model", "stratum", "metric"])["difference"]
     y, votes = first.cases.y, first.cases.votes
     for name in ("ece", "nll", "brier", "auc", "accuracy"):
-        function = metrics.METRICS[name].function
+        function = getattr(metrics, name)
         expected = function(y, second.p) - function(y, first.p)
         assert table["soft.csv", "overall", name] == pytest.approx(expected, abs=1e-12)
     expected = metrics.vote_nll(votes, second.p_reader) - metrics.vote_nll(votes, first.p)

@@ -24,7 +24,7 @@ from scalecal import __version__, metrics
 from scalecal.auditing import gates
 from scalecal.auditing import sentences as wording
 from scalecal.auditing.decision_curves import CHOSEN, DECISION_COLUMNS, THRESHOLDS, decision_rows
-from scalecal.auditing.rows import TESTS, score, split_scores
+from scalecal.auditing.rows import TESTS, label_sample, score
 from scalecal.auditing.verdict import judge, verdict_text
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import (
@@ -503,6 +503,7 @@ def audit_predictions(
             reader=reader,
             rho=own.rho,
             selected=cases.agreement and name != "overall",
+            whole=name == "overall",
             test=None if reweighted is None else partial(reweighted.test, rows=inside),
             **options,
         )
@@ -510,15 +511,6 @@ def audit_predictions(
     advance(third / len(names))
     difficulty: list[dict[str, Any]] = []
     if cases.votes is not None:
-        rows[0] |= split_scores(
-            cases.votes,
-            own.vote_p,
-            rho=own.rho,
-            n_bins=n_bins,
-            groups=units.group,
-            sample_weight=units.times,
-            importance=units.weights if units.importance else None,
-        )
         difficulty = _by_difficulty(predictions, units, n_resamples, seed)
         known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
         rows[0]["p_votes_holm"] = min(known, default=float("nan"))
@@ -717,9 +709,16 @@ def _constant_scores(constant: Float, counts: NDArray[Any]) -> dict[str, float]:
     label = np.arange(len(constant))
     table = np.tile(constant, (len(constant), 1))
     probs = table[:, 1] if len(constant) == 2 else table
+    sample = label_sample(label, probs, weights=counts)
     scores = {
-        name: metrics.METRICS[name].function(label, probs, sample_weight=counts)
-        for name in ("ece", "brier", "nll", "accuracy")
+        metric.key: metric.value(sample)
+        for metric in metrics.METRICS.values()
+        if metric.shown
+        and metric.direction in ("lower", "higher")
+        and not metric.votes
+        # A constant ranks nothing.
+        and metric.in_audit
+        and metric.pairs is None
     }
     return {"mean_p": float(constant[1] if len(constant) == 2 else constant.max()), **scores}
 

@@ -32,10 +32,17 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.limits import check_count
-from scalecal.metrics.arguments import blocks, check_same_classes, read_hard_event, read_probs
+from scalecal.metrics import METRICS
+from scalecal.metrics.arguments import (
+    Sample,
+    blocks,
+    check_same_classes,
+    read_hard_event,
+    read_probs,
+)
 from scalecal.metrics.binning import width_binner
 from scalecal.metrics.calibration import GRID
-from scalecal.metrics.proper import EPS
+from scalecal.metrics.columns import chosen
 from scalecal.votes import stratum_codes
 
 MOST_BINS = 256  # more would have edges inside the two ends
@@ -167,8 +174,8 @@ class Counts:
     sums
         (cells,) sum of their probabilities.
     losses
-        (layers, 4) sums of NLL and Brier score and of their squares, for more than two classes,
-        where they do not follow from the probability of the top class; else zero.
+        (layers, 2 k) sums of the k losses of `streamed_losses` and of their squares, for more than two
+        classes; else zero.
 
     Examples
     --------
@@ -191,7 +198,7 @@ class Counts:
     def __post_init__(self) -> None:
         self.times = np.zeros((0, self.cells.count), dtype=np.int64)
         self.sums = np.zeros(self.cells.count)
-        self.losses = np.zeros((0, 4))
+        self.losses = np.zeros((0, 2 * len(streamed_losses())))
 
     @property
     def n(self) -> int:
@@ -213,7 +220,7 @@ class Counts:
             "layers": (layers, np.int64, (n, 4)),
             "times": (times, np.int64, (n, self.cells.count)),
             "sums": (sums, np.float64, (self.cells.count,)),
-            "losses": (losses, np.float64, (n, 4)),
+            "losses": (losses, np.float64, (n, self.losses.shape[1])),
         }
         for name, (array, dtype, shape) in shapes.items():
             if array.dtype != dtype or array.shape != shape:
@@ -314,7 +321,7 @@ class Counts:
         new = len(self.layers) - len(self.times)
         if new:
             self.times = np.concatenate([self.times, np.zeros((new, self.cells.count), np.int64)])
-            self.losses = np.concatenate([self.losses, np.zeros((new, 4))])
+            self.losses = np.concatenate([self.losses, np.zeros((new, self.losses.shape[1]))])
         return numbers
 
     def merge(self, other: Counts, strata: Sequence[int] | None = None) -> None:
@@ -379,9 +386,27 @@ class Counts:
         return Predictions.single(cases, p), times[row, cell].astype(np.float64)
 
 
-def _losses(y: NDArray[np.generic], table: Float) -> tuple[Float, Float, Float, Float]:
-    """NLL and Brier score of every case, and their squares."""
-    of_label = table[np.arange(len(table)), y.astype(np.intp)]
-    nll = -np.log(np.clip(of_label, EPS, 1.0 - EPS))
-    brier = (table**2).sum(axis=1) - 2.0 * of_label + 1.0
-    return nll, brier, nll * nll, brier * brier
+def streamed_losses() -> list[str]:
+    """Metrics of more than two classes that do not follow from the probability of the top class.
+
+    The order is that of the columns of `Counts.losses`, and so of saved streams: those that decide come
+    first, new ones last.
+
+    Examples
+    --------
+    >>> streamed_losses()
+    ['nll', 'brier']
+    """
+    return chosen(
+        lambda metric: (
+            metric.term is not None and metric.in_audit and not metric.votes and not metric.of_event
+        )
+    )
+
+
+def _losses(y: NDArray[np.generic], table: Float) -> list[Float]:
+    """What every case adds to the sums of losses, then to those of their squares."""
+    sample = Sample(np.eye(table.shape[1])[y.astype(np.intp)], table)
+    terms = [METRICS[key].term for key in streamed_losses()]
+    losses = [term(sample) for term in terms if term is not None]
+    return [*losses, *(loss * loss for loss in losses)]

@@ -32,9 +32,6 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "!=": operator.ne,
 }
 
-OF_COMPARISONS = ("entropy", "aurc", "mce", "classwise_ece", "top_label_ece", "ece_sweep")
-"""Columns that no audit has."""
-
 _CONDITION = re.compile(
     r"\s*(?:(?P<stratum>.*\S)\s*:)?\s*(?P<column>\w+)\s*(?P<operator>[<>]=?|[=!]=)\s*(?P<limit>\S+)\s*",
     re.DOTALL,
@@ -124,7 +121,7 @@ def parse_condition(text: str) -> Condition:
         raise InputError(
             f"a condition must read like 'excess > 0.05' or 'low: ece > 0.2', got {text!r}"
         )
-    known = {k: c for k, c in COLUMNS.items() if c.format != "text" and k not in OF_COMPARISONS}
+    known = {k: c for k, c in COLUMNS.items() if c.format != "text" and c.in_audit}
     lookup(match["column"], known, f"column in the condition {text!r}:")
     return Condition(match["stratum"] or "overall", match["column"], match["operator"], limit)
 

@@ -13,69 +13,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from scalecal import metrics
 from scalecal.checks import Float, Int
-from scalecal.inference.units import (
-    Scale,
-    Units,
-    standard_errors,
-    unit_interval,
-)
-from scalecal.metrics.arguments import as_table, read_hard_event
-from scalecal.metrics.binning import bin_index, bins
+from scalecal.inference.units import Units, standard_errors, unit_interval
+from scalecal.metrics import METRICS
+from scalecal.metrics.arguments import Sample
+from scalecal.metrics.binning import bin_index, width_binner
 from scalecal.metrics.grouping import FEWEST_GROUPS, too_few
-from scalecal.metrics.proper import EPS
-from scalecal.metrics.vote_scores import reader_logits, split_events
-from scalecal.panel import count_log_likelihood
 
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
 """Calibration tests of all cases, and of strata that the votes did not make; by Holm over the strata."""
 
-INTERVALS: dict[str, Scale] = {
-    "gap": "plain",
-    "overconfidence": "plain",
-    "brier": "log",
-    "nll": "log",
-    "auc": "logit",
-    "accuracy": "logit",
-    "vote_gap": "plain",
-    "vote_nll": "log",
-    "vote_excess": "plain",
-    "count_log_score": "log",
-    "vote_error": "plain",
-    "dist_ce": "log",
-}
-"""Metrics that are sums over cases and so have an interval (ECE has no valid one), with the scale on
-which it is symmetric."""
-
-PER = {
-    **dict.fromkeys(("vote_gap", "vote_nll", "vote_excess", "count_log_score", "dist_ce"), "voted"),
-    "vote_error": "paired",
-}
-"""Those that are means over the cases with a vote, or with two; the others are over all cases."""
+COUNTED = ("n", "voted", "paired")
+"""Names of the numbers of cases that have at least 0, 1 and 2 votes: what means are taken over."""
 
 
-def _auc_terms(y: NDArray[Any], p: Float, times: Float | None) -> Float:
-    """Pseudo-values of AUC: their mean is AUC, their weighted mean its first-order change.
-
-    From the placements of DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44: the share of the
-    other class below each case, ties counted half.
-    """
-    w = np.ones(len(p)) if times is None else times
-    positive = y == 1
-    up, down = w * positive, w * ~positive
-    n1, n0 = float(up.sum()), float(down.sum())
-    if n1 == 0 or n0 == 0:
-        return np.full(len(y), np.nan)
-    value, row = np.unique(p, return_inverse=True)
-    ups, downs = np.bincount(row, up, len(value)), np.bincount(row, down, len(value))
-    above = (np.cumsum(downs) - 0.5 * downs) / n0
-    beneath = 1.0 - (np.cumsum(ups) - 0.5 * ups) / n1
-    area = float(ups @ above / n1)
-    n = n1 + n0
-    return np.where(positive, (above[row] - area) * n / n1, (beneath[row] - area) * n / n0) + area
+def label_sample(y: Int, probs: Float, **more: Any) -> Sample:
+    """Sample of hard labels, checked before; `more` as `scalecal.metrics.arguments.Sample`."""
+    if probs.ndim == 1:
+        return Sample(y.astype(np.float64), probs, **more)
+    return Sample(np.eye(probs.shape[1])[y], probs, **more)
 
 
 def case_sums(
@@ -94,76 +52,53 @@ def case_sums(
     correlation of votes around it. Block by block, so that ten million cases need no arrays of that
     length beside their own.
     """
-    event = read_hard_event(y, probs)
-    binary = probs.ndim == 1
-    areas = _auc_terms(event.y, event.p, units.weights) if binary else None
+    judged = probs if reader is None else reader
+    by_labels = [m for m in METRICS.values() if m.resampled and not m.votes]
+    by_votes = [m for m in METRICS.values() if m.resampled and m.votes]
+    pairs = {}
+    if probs.ndim == 1:
+        whole = label_sample(y, probs, weights=units.weights)
+        pairs = {m.key: m.pairs(whole) for m in by_labels if m.pairs is not None}
 
     def terms(part: slice, here: Units) -> dict[str, Float]:
-        p, residual = event.p[part], event.p[part] - event.y[part]
-        table = as_table(p) if binary else probs[part]
-        each = np.arange(len(table))
-        top = (p >= 0.5).astype(np.int64) if binary else table.argmax(axis=1)
-        right = (top == y[part]).astype(np.float64)
-        of_label = table[each, y[part]]
-        ones = np.ones(len(table))
+        sample = label_sample(y[part], probs[part])
+        event = sample.event
+        ones = np.ones(len(event.p))
+        counted = {"n": ones}
         sums = {
             "n": here.total(ones),
-            "bins": here.total(residual, bin_index(p, n_bins=n_bins), n_bins),
-            "gap": here.total(residual),
-            "overconfidence": here.total(table[each, top] - right),
-            "brier": here.total(
-                residual**2 if binary else (table**2).sum(axis=1) - 2 * of_label + 1.0
-            ),
-            "nll": here.total(-np.log(np.clip(of_label, EPS, 1.0 - EPS))),
-            "accuracy": here.total(right),
+            "bins": here.total(event.p - event.y, width_binner(n_bins)(event.p), n_bins),
         }
+        for metric in by_labels:
+            if metric.term is not None:
+                sums[metric.key] = here.total(metric.term(sample))
+        for key, values in pairs.items():
+            sums[key] = here.total(values[part])
         if counts is not None:
-            own = table if reader is None else as_table(reader[part])
-            sums |= _vote_sums(own, counts[part], rho, here)
+            votes = Sample(np.zeros(0), judged[part], votes=counts[part], rho=rho)
+            for name, least in (("voted", 1), ("paired", 2)):
+                counted[name] = (votes.readers >= least).astype(np.float64)
+                sums[name] = here.total(counted[name])
+            for metric in by_votes:
+                assert metric.term is not None
+                enough = counted[COUNTED[metric.least_votes]] > 0
+                sums[metric.key] = here.total(np.where(enough, metric.term(votes), 0.0))
         if here.importance is not None:
-            of = {"n": ones}
-            if counts is not None:
-                m = counts[part].sum(axis=1)
-                of |= {"voted": (m > 0).astype(np.float64), "paired": (m > 1).astype(np.float64)}
-            sums |= {f"{name}_size": here.size(values) for name, values in of.items()}
-        return sums if areas is None else sums | {"auc": here.total(areas[part])}
+            sums |= {f"{name}_size": here.size(values) for name, values in counted.items()}
+        return sums
 
     return units.totals(terms)
 
 
-def _vote_sums(table: Float, counts: Int, rho: float, here: Units) -> dict[str, Float]:
-    m = counts.sum(axis=1)
-    voted = (m > 0).astype(np.float64)
-    share = counts / np.maximum(m, 1)[:, None]
-    paired = (m > 1).astype(np.float64)
-    spread = (share * (1 - share)).sum(axis=1) / np.maximum(m - 1, 1)
-    # For two classes both columns carry the same squared error: count it once.
-    half = 0.5 if table.shape[1] == 2 else 1.0
-    error = half * (((table - share) ** 2).sum(axis=1) - spread)
-    each = np.arange(len(table))
-    event = 1 if table.shape[1] == 2 else table.argmax(axis=1)
-    nll = -(share * np.log(np.clip(table, EPS, 1.0 - EPS))).sum(axis=1)
-    return {
-        "voted": here.total(voted),
-        "paired": here.total(paired),
-        "vote_gap": here.total(voted * (table[each, event] - share[each, event])),
-        "vote_nll": here.total(voted * nll),
-        "vote_excess": here.total(voted * (nll - entr(table).sum(axis=1))),
-        "count_log_score": here.total(-count_log_likelihood(counts, reader_logits(table), rho)),
-        "vote_error": here.total(paired * error),
-        "dist_ce": here.total(voted * 0.5 * np.abs(table - share).sum(axis=1)),
-    }
-
-
 def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
     """Metrics from (resampled) sums: name -> (resamples, m) in, name -> (resamples,) out."""
-    n = sums["n"][:, 0]
     out: dict[str, Float] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        out["ece"] = np.abs(sums["bins"]).sum(axis=1) / n
-        for name in INTERVALS:
-            if name in sums:
-                out[name] = sums[name][:, 0] / sums[PER.get(name, "n")][:, 0]
+        for metric in METRICS.values():
+            if metric.bins is not None:
+                out[metric.key] = metric.bins(sums["bins"] / sums["n"])
+            elif metric.key in sums:
+                out[metric.key] = (sums[metric.key] / sums[COUNTED[metric.least_votes]])[:, 0]
     return out
 
 
@@ -187,16 +122,25 @@ def values_and_intervals(
     `heaviest` is the largest importance weight: cases that are all right say least of the class that has it.
     """
     out: dict[str, float] = {}
-    for name, value in _point(sums).items():
-        if name not in INTERVALS:
+    point = _point(sums)
+    for metric in METRICS.values():
+        name = metric.key
+        if not metric.in_audit or name not in sums:
             continue
-        per = PER.get(name, "n")
+        out[name] = value = point[name]
+        if metric.scale is None:
+            continue
+        per = COUNTED[metric.least_votes]
         size = _size(sums, per)
         total = float(size.sum())
-        parts = (sums[name][:, 0] - value * sums[per][:, 0]) / total if total else size
-        worth = perfect if name == "auc" else float((size > 0).sum()) / heaviest
-        low, high = unit_interval(value, parts, size, scale=INTERVALS[name], worth=worth)
-        out |= {name: value, f"{name}_low": low, f"{name}_high": high}
+        parts = size
+        if total:
+            parts = (sums[name][:, 0] - value * sums[per][:, 0]) / total
+        worth = float((size > 0).sum()) / heaviest
+        if metric.pairs is not None:
+            worth = perfect
+        low, high = unit_interval(value, parts, size, scale=metric.scale, worth=worth)
+        out |= {f"{name}_low": low, f"{name}_high": high}
     return out
 
 
@@ -228,7 +172,7 @@ def debiased_interval(
     overstates the variance of such a statistic (by about two), so the interval errs on the wide side.
     Few units, or unequal ones, widen it as they do any interval (`standard_errors`).
     """
-    event = read_hard_event(y, probs)
+    event = label_sample(y, probs).event
     residual = event.p - event.y
     cell = bin_index(event.p, n_bins=n_bins, binning="mass", sample_weight=units.weights)
 
@@ -284,31 +228,42 @@ def score(
     reader: Float | None = None,
     rho: float = 0.0,
     selected: bool = False,
+    whole: bool = True,
     test: Callable[..., metrics.CalibrationTest] | None = None,
 ) -> dict[str, Any]:
     """All numbers of one stratum that depend on its own cases alone; arguments as `case_sums`.
 
     `selected`: the votes made the stratum. Tests of calibration reject calibrated models there, and
-    are left out. `test` makes a test by its name of cases with importance weights.
+    are left out. `whole`: these are all cases, and no stratum. `test` makes a test, by its name, of cases
+    with importance weights.
     """
     w, groups = units.weights, units.group
-    event = read_hard_event(y, probs, w)
+    about: dict[str, Any] = {
+        "weights": w,
+        "groups": groups,
+        "n_bins": n_bins,
+        "importance": units.importance is not None,
+    }
+    sample = label_sample(y, probs, **about)
     draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
-    debiased, low, high = debiased_interval(y, probs, units=units, n_bins=n_bins)
     row: dict[str, Any] = {
         "n": units.n,
         "n_groups": None if groups is None else len(np.unique(groups)),
         "prevalence": _prevalence(y, probs, w),
-        "mean_p": float(np.average(event.p, weights=w)),
-        "ece": metrics.ece(y, probs, n_bins=n_bins, sample_weight=w),
+        "mean_p": float(np.average(sample.event.p, weights=w)),
+    }
+    sums = case_sums(y, probs, counts, units=units, n_bins=n_bins, reader=reader, rho=rho)
+    heaviest = 1.0
+    if units.importance is not None:
+        heaviest = float(units.importance.weight.max())
+    row |= values_and_intervals(sums, perfect_auc_worth(y, units), heaviest)
+    row |= _own_values(sample, whole=whole)
+    debiased, low, high = debiased_interval(y, probs, units=units, n_bins=n_bins)
+    row |= {
         "debiased_error": debiased,
         "debiased_error_low": low,
         "debiased_error_high": high,
-        "smece": metrics.smece(y, probs, sample_weight=w),
     }
-    sums = case_sums(y, probs, counts, units=units, n_bins=n_bins, reader=reader, rho=rho)
-    heaviest = 1.0 if units.importance is None else float(units.importance.weight.max())
-    row |= values_and_intervals(sums, perfect_auc_worth(event.y, units), heaviest)
     for name in TESTS:
         options = draws | {"n_bins": n_bins} if name == "consistency" else draws
         if selected and name != "consistency":
@@ -326,9 +281,44 @@ def score(
     if why := _why_undefined(units):
         row["reason"] = why
     row["excess"] = row["ece"] - row["floor"]
-    if counts is not None and (counts.sum(axis=1) > 0).any():
-        row |= _vote_extras(probs if reader is None else reader, counts, units)
+    row |= _floors(sample, row)
+    if counts is not None:
+        judged = Sample(
+            np.zeros(0), probs if reader is None else reader, votes=counts, rho=rho, **about
+        )
+        if judged.readers.any():
+            row |= {"n_votes": _n_votes(judged, units), "vote_share": _vote_share(judged)}
+            row |= _own_values(judged, whole=whole)
+            row |= _floors(judged, row)
     return row
+
+
+def _own_values(sample: Sample, *, whole: bool) -> dict[str, float]:
+    """Metrics that are no means over cases, and so do not come from `case_sums`."""
+    votes = sample.votes is not None
+    return {
+        metric.key: metric.value(sample)
+        for metric in METRICS.values()
+        if metric.in_audit
+        and metric.votes == votes
+        and (metric.function is not None or metric.bins is not None)
+        and (whole or metric.per_stratum)
+        # Its value and interval follow from the units: `debiased_interval`.
+        and metric.key != "debiased_error"
+    }
+
+
+def _floors(sample: Sample, row: Mapping[str, Any]) -> dict[str, float]:
+    """Floors of the metrics in a row; ECE's comes with the test of consistency."""
+    votes = sample.votes is not None
+    return {
+        metric.floor: metric.expected(sample)
+        for metric in METRICS.values()
+        if metric.key in row
+        and metric.votes == votes
+        and metric.expected is not None
+        and metric.floor not in (None, "floor")
+    }
 
 
 def _prevalence(y: Int, probs: Float, times: Float | None) -> float:
@@ -346,47 +336,17 @@ def _why_undefined(units: Units) -> str:
     return ""
 
 
-def _vote_extras(p: Float, votes: Int, units: Units) -> dict[str, float]:
-    """Vote metrics that are no plain sums, and the floors of those that have one."""
-    size, weights = votes.sum(axis=1), units.weights
-    some = size > 0
-    w = None if weights is None else weights[some]
-    n_votes = int(size.sum() if units.times is None else size @ units.times)
-    table = bins(votes[some] / size[some, None], p[some], n_bins=1, sample_weight=w)
-    out: dict[str, float] = {
-        "n_votes": n_votes,
-        "vote_share": float(table.mean_y[0]),
-        "ent_ce": metrics.ent_ce(votes, p, sample_weight=weights),
-    }
-    for name in ("vote_nll", "dist_ce", "ent_ce"):
-        out[f"{name}_floor"] = metrics.vote_floor(name, p[some], size[some], sample_weight=w)
-    return out
+def _n_votes(judged: Sample, units: Units) -> int:
+    if units.times is None:
+        return int(judged.readers.sum())
+    return int(judged.readers @ units.times)
 
 
-def split_scores(
-    votes: Int,
-    p: Float,
-    *,
-    rho: float,
-    n_bins: int,
-    groups: Int | None = None,
-    sample_weight: Float | None = None,
-    importance: Float | None = None,
-) -> dict[str, float]:
-    """How well the law of votes tells which panels split; not within strata of agreement.
-
-    `sample_weight` counts cases. There is no floor with importance weights: they are by label, and how
-    labels and splits go together is not in the law of votes alone.
-    """
-    weights = sample_weight if importance is None else importance
-    split, chance, w = split_events(votes, p, None, rho, weights)
-    if len(split) == 0:
-        return dict.fromkeys(("split_auc", "split_ece", "split_ece_floor"), float("nan"))
-    own = None if groups is None else groups[votes.sum(axis=1) >= 2]
-    return {
-        "split_auc": metrics.auc(split, chance, sample_weight=w),
-        "split_ece": metrics.ece(split, chance, n_bins=n_bins, sample_weight=w),
-        "split_ece_floor": float("nan")
-        if importance is not None
-        else metrics.noise_floor(chance, y=split, groups=own, n_bins=n_bins, sample_weight=w),
-    }
+def _vote_share(judged: Sample) -> float:
+    """Mean share of positive votes; with more than two classes, of votes for the top class."""
+    voted = judged.judged(1)
+    event = voted.top
+    if voted.table.shape[1] == 2:
+        event = np.ones_like(event)
+    share = voted.shares[np.arange(len(event)), event]
+    return float(np.average(share, weights=voted.weights))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from scalecal.io.text import number, some_of
-from scalecal.metrics import COLUMNS, Column
+from scalecal.metrics import COLUMNS, METRICS, Column
 
 LEVEL = 0.05
 """Level of the tests behind the sentences."""
@@ -24,33 +24,27 @@ WIDTH = 100
 
 Row = Mapping[str, Any]
 
-BY_LABELS = (
-    "name",
-    "n",
-    "prevalence",
-    "mean_p",
-    "ece",
-    "floor",
-    "excess",
-    "null",
-    "p_null_holm",
-    "p_cox_holm",
-    "overconfidence",
-    "brier",
-    "nll",
-    "auc",
-    "accuracy",
-)
-BY_VOTES = (
-    "n_votes",
-    "vote_share",
-    "vote_gap",
-    "vote_nll",
-    "vote_nll_floor",
-    "count_log_score",
-    "split_auc",
-    "p_votes_holm",
-)
+ABOUT_CASES = ("name", "n", "prevalence", "mean_p")
+ABOUT_CHANCE = ("ece", "floor", "excess", "null", "p_null_holm", "p_cox_holm")
+
+
+def columns_by_labels() -> list[str]:
+    """Columns of the table of what labels say."""
+    shown = [m.key for m in METRICS.values() if m.shown and m.in_audit and not m.votes]
+    return list(dict.fromkeys([*ABOUT_CASES, *ABOUT_CHANCE, *shown]))
+
+
+def columns_by_votes() -> list[str]:
+    """Columns of the table of what votes say; a metric that decides stands beside its floor."""
+    keys = ["n_votes", "vote_share"]
+    for metric in METRICS.values():
+        if metric.shown and metric.in_audit and metric.votes:
+            keys.append(metric.key)
+            if metric.main and metric.floor is not None:
+                keys.append(metric.floor)
+    return [*keys, "p_votes_holm"]
+
+
 BY_DIFFICULTY = (
     "name",
     "n",
@@ -62,10 +56,6 @@ BY_DIFFICULTY = (
     "vote_rho",
     "p_votes_holm",
 )
-SHOWN = (*BY_LABELS, *BY_VOTES)
-"""Columns of the tables a person reads: what labels say, and what votes say."""
-
-
 _JUDGED = {"p": "p, as what it implies for one reader,", "p_reader": "p_reader"}
 
 
@@ -93,7 +83,7 @@ def cell(key: str, value: Any) -> str:
     return p_value(value) if COLUMNS[key].format == "p" else number(value)
 
 
-def shown_columns(rows: Sequence[Row], keys: Sequence[str] = SHOWN) -> list[Column]:
+def shown_columns(rows: Sequence[Row], keys: Sequence[str]) -> list[Column]:
     """Return the columns that have a number in some row."""
     known = (k for k in keys if any(number(row.get(k)) != "-" for row in rows))
     return [COLUMNS[k] for k in known]
@@ -110,9 +100,10 @@ def table(
 
     What votes say follows in further tables, where they are known; `judges` is what they judge.
     """
-    parts = [_one_table(rows, references, BY_LABELS)]
-    if shown_columns(rows, BY_VOTES):
-        part = _one_table(rows, references, ("name", *BY_VOTES))
+    parts = [_one_table(rows, references, columns_by_labels())]
+    by_votes = columns_by_votes()
+    if shown_columns(rows, by_votes):
+        part = _one_table(rows, references, ("name", *by_votes))
         parts.append(f"{judges} against readers' votes\n{part}")
     if any(row["n"] for row in difficulty):
         part = _one_table(difficulty, (), BY_DIFFICULTY)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.auditing.audits import Audit, audit_predictions, in_order, labels_of
-from scalecal.auditing.compression import Cells, Counts
+from scalecal.auditing.compression import Cells, Counts, streamed_losses
 from scalecal.cases import ALONE
 from scalecal.checks import InputError, check_probs, in_file
 from scalecal.inference.units import NORMAL_95
@@ -317,14 +317,15 @@ def _judged_by_votes(label: Audit, reader: Audit) -> Audit:
 
 
 def _add_losses(rows: list[dict[str, Any]], counts: Counts, strata: dict[str, int]) -> None:
-    """Put NLL and Brier score of more than two classes into the rows, with normal intervals."""
+    """Put losses of more than two classes into the rows, with normal intervals."""
     for row in rows:
         if row["n"] == 0:
             continue
         number = strata.get(row["name"])
         layers = [k for la, k in counts.layers.items() if number in (None, la.stratum)]
-        nll, brier, nll_squares, brier_squares = counts.losses[layers].sum(axis=0) / row["n"]
-        for name, mean, square in (("nll", nll, nll_squares), ("brier", brier, brier_squares)):
+        names = streamed_losses()
+        means = counts.losses[layers].sum(axis=0) / row["n"]
+        for name, mean, square in zip(names, means[: len(names)], means[len(names) :], strict=True):
             half = NORMAL_95 * sqrt(max(square - mean * mean, 0.0) / row["n"])
             row |= {name: float(mean), f"{name}_low": mean - half, f"{name}_high": mean + half}
 

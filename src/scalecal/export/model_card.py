@@ -17,6 +17,7 @@ from scalecal.auditing.sentences import cell, shown_columns
 from scalecal.checks import InputError
 from scalecal.export.probe_graph import CHECK_LOGITS, OUTPUTS, TOLERANCE, Probe
 from scalecal.metrics import COLUMNS
+from scalecal.metrics.columns import chosen
 from scalecal.runs.folder import read_runs
 
 MEASURES: dict[str, str] = {
@@ -29,9 +30,6 @@ MEASURES: dict[str, str] = {
     "vote_nll": "vote_log_loss",
 }
 """Quantities of the header's results, and the type the Hub's results have for each."""
-
-TABLE = ("n", "ece", "floor", "null", "brier", "nll", "vote_nll", "auc", "accuracy")
-"""Columns of the card's table, by stratum."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +241,9 @@ def _audit(audited: Audited | None) -> str:
             f"Held-out test cases of {name} in `scalecal {escaped(audited.kind)}`, {over}: probes fitted "
             f"by the same method ({escaped(audited.method)}) to other cases, not these very weights."
         )
-    columns = shown_columns(rows, TABLE)
+    columns = shown_columns(
+        rows, ["n", "ece", "floor", "null", *chosen(lambda m: m.tested and m.key != "ece")]
+    )
     lines += [
         "",
         "| stratum | " + " | ".join(column.title for column in columns) + " |",

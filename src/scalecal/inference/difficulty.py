@@ -202,7 +202,9 @@ def votes_by_difficulty(
     >>> [t.p_votes_holm < 0.05 for t in votes_by_difficulty(votes, sure, 5)]
     [True, True, True]
     """
-    counts, p = read_votes(votes, n_raters, probs)
+    sample = read_votes(votes, probs, n_raters)
+    counts, p = sample.votes, sample.p
+    assert counts is not None
     n = len(p)
     times, weights = read_counts(sample_weight, n), read_weights(importance, n)
     unit = read_groups(groups, n, times)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,14 +23,12 @@ from scipy.special import expit, logit, stdtrit
 
 from scalecal.checks import Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
+from scalecal.metrics.columns import Scale
 from scalecal.metrics.grouping import FEWEST_GROUPS, MOST_UNITS, pooled, read_groups
 from scalecal.metrics.reweighting import ClassWeights
 
 NORMAL_95 = 1.959963984540054
 """Standard errors to either side of a normal 95 % interval."""
-
-Scale = Literal["plain", "log", "logit"]
-"""Scale on which an interval is symmetric: of differences, of positive losses, of shares."""
 
 
 @dataclass(frozen=True)

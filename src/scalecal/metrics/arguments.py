@@ -14,6 +14,8 @@ their smallest and largest value; only input that fails that look goes through t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,21 +41,110 @@ BLOCK = 1 << 16  # cases handled at once: small enough that a block's arrays sta
 Terms = Callable[[NDArray[Any], Float], Sequence[Float]]
 """What the cases of a block add to some sums: a function of their y and p."""
 
+Term = Callable[["Sample"], Float]
+"""What each case adds to the mean that is a metric: (n,)."""
 
-class Event(NamedTuple):
-    """One event per case: whether (or how far) it happened, its probability, the case's weight.
 
-    `read_classes` makes one of all classes: `y` and `p` are then (n, C).
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Probabilities of some cases and what judges them: all that a metric is computed from.
+
+    Its arrays are checked; nothing that is computed from a sample checks them again.
+
+    Attributes
+    ----------
+    y : array
+        Labels, or soft ones between 0 and 1: (n,) of the positive class, or (n, C) targets of more
+        classes. Empty where votes judge.
+    p : array
+        (n,) probabilities of the positive class, or (n, C).
+    weights : array or None
+        (n,) how much each case counts; None: once.
+    votes : array or None
+        (n, C) readers' votes.
+    rho : float
+        Correlation of two votes on a case that `p` does not explain.
+    groups : array or None
+        (n,) codes of patients, slides, ...
+    n_bins : int
+        Bins of calibration errors.
+    importance : bool
+        Whether the weights stand for a population, and do not count identical cases.
     """
 
-    y: NDArray[Any]  # numeric, in [0, 1], dtype as the caller gave it
+    y: NDArray[Any]
     p: Float
-    weights: Float | None
+    weights: Float | None = None
+    votes: Int | None = None
+    rho: float = 0.0
+    groups: Int | None = None
+    n_bins: int = 15
+    importance: bool = False
 
     @property
     def total(self) -> float:
         """The sum of the weights, or the number of cases."""
         return float(len(self.p)) if self.weights is None else float(self.weights.sum())
+
+    @cached_property
+    def table(self) -> Float:
+        """Probabilities of each class, (n, C)."""
+        return as_table(self.p)
+
+    @cached_property
+    def top(self) -> Int:
+        """The predicted class; a tie at 0.5 goes to the positive one, other ties to the first."""
+        if self.table.shape[1] == 2:
+            return (self.table[:, 1] >= 0.5).astype(np.int64)
+        return self.table.argmax(axis=1)
+
+    @cached_property
+    def confidence(self) -> Float:
+        """Probability of the predicted class."""
+        return np.asarray(self.table[np.arange(len(self.top)), self.top])
+
+    @cached_property
+    def right(self) -> Float:
+        """Whether the predicted class is the label; the share of it in a soft label."""
+        if self.y.ndim == 1:
+            return np.where(self.top == 1, self.y, 1.0 - self.y)
+        return np.asarray(self.y[np.arange(len(self.top)), self.top])
+
+    @cached_property
+    def event(self) -> Sample:
+        """The same cases with one event each: the positive class, or that the top label is right."""
+        if self.p.ndim == 1:
+            return self
+        return replace(self, y=self.right, p=self.confidence)
+
+    @cached_property
+    def readers(self) -> Int:
+        """How many readers voted on each case."""
+        assert self.votes is not None
+        return np.asarray(self.votes.sum(axis=1))
+
+    @cached_property
+    def shares(self) -> Float:
+        """Share of the votes for each class, (n, C); 0 where there are none."""
+        assert self.votes is not None
+        return np.asarray(self.votes / np.maximum(self.readers, 1)[:, None])
+
+    def take(self, rows: slice | NDArray[Any]) -> Sample:
+        """Return some of the cases."""
+        return replace(
+            self,
+            y=_rows_of(self.y, rows),
+            p=self.p[rows],
+            weights=_rows_of(self.weights, rows),
+            votes=_rows_of(self.votes, rows),
+            groups=_rows_of(self.groups, rows),
+        )
+
+    def judged(self, least: int) -> Sample:
+        """The cases that count: those with at least so many votes."""
+        if least == 0:
+            return self
+        return self.take(self.readers >= least)
 
     def weighed(self, values: Float, part: slice) -> Float:
         """Return what a block of cases adds: its values times its weights."""
@@ -67,9 +158,21 @@ class Event(NamedTuple):
             out = out + np.array([self.weighed(v, part).sum() for v in values])
         return out
 
-    def mean(self, term: Callable[[NDArray[Any], Float], Float]) -> float:
-        """Return the weighted mean of a term over the cases."""
-        return float(self.sums(lambda y, p: [term(y, p)])[0] / self.total)
+    def mean(self, term: Term, least_votes: int = 0) -> float:
+        """Weighted mean of a term over the cases with so many votes; NaN where there are none."""
+        total = mass = 0.0
+        for part in blocks(len(self.p)):
+            block = self.take(part).judged(least_votes)
+            if len(block.p):
+                total += float(block.weighed(term(block), slice(None)).sum())
+                mass += block.total
+        return total / mass if mass > 0 else float("nan")
+
+
+def _rows_of(column: NDArray[Any] | None, rows: slice | NDArray[Any]) -> Any:
+    if column is None or len(column) == 0:  # a sample that votes judge has no labels
+        return column
+    return column[rows]
 
 
 class Groups(NamedTuple):
@@ -129,44 +232,47 @@ def event_probs(probs: ArrayLike) -> Float:
     return p[:, 1] if p.shape[1] == 2 else p.max(axis=1)
 
 
-def read_event(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None) -> Event:
+def read_event(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None) -> Sample:
     """Return the event of each case, its probability and its weight.
 
     Soft labels give the share of the event: of the positive class, or of the top label.
 
     Examples
     --------
-    >>> read_event([2, 0], [[0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
-    Event(y=array([1., 0.]), p=array([0.6, 0.5]), weights=None)
+    >>> sample = read_event([2, 0], [[0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
+    >>> sample.y, sample.p
+    (array([1., 0.]), array([0.6, 0.5]))
     """
     p = read_probs(probs)
-    raw = as_array(y, "y")
-    event: NDArray[Any]
     if p.ndim == 2 and p.shape[1] > 2:
-        top = p.argmax(axis=1)
+        raw = as_array(y, "y")
         if raw.ndim == 2:
-            soft = check_targets(raw, p.shape[1])
-            check_same_length(y=soft, probs=p)
-            event = np.take_along_axis(soft, top[:, None], axis=1)[:, 0]
-        else:
-            labels = check_labels(raw, p.shape[1])
-            check_same_length(y=labels, probs=p)
-            event = (labels == top).astype(np.float64)
+            return read_sample(raw, p, sample_weight).event
+        labels, top = check_labels(raw, p.shape[1]), p.argmax(axis=1)
+        check_same_length(y=labels, probs=p)
+        event = (labels == top).astype(np.float64)
         p = np.take_along_axis(p, top[:, None], axis=1)[:, 0]
     else:
-        good = raw.ndim == 1 and len(raw) > 0 and _plainly_in_unit(raw)
-        event = raw if good else check_targets(raw, 2)
-        if event.dtype.kind == "b":  # so that arithmetic is arithmetic
-            event = event.view(np.uint8)
+        event = _read_two(y)
         if p.ndim == 2:
             p = p[:, 1]
         check_same_length(y=event, probs=p)
-    return Event(event, p, read_weights(sample_weight, len(p)))
+    return Sample(event, p, read_weights(sample_weight, len(p)))
+
+
+def _read_two(y: ArrayLike) -> NDArray[Any]:
+    """Return labels of two classes, of the caller's dtype where that is a number."""
+    raw = as_array(y, "y")
+    if raw.ndim != 1 or len(raw) == 0 or not _plainly_in_unit(raw):
+        return check_targets(raw, 2)
+    if raw.dtype.kind == "b":  # so that arithmetic is arithmetic
+        return raw.view(np.uint8)
+    return raw
 
 
 def read_hard_event(
     y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None
-) -> Event:
+) -> Sample:
     """Return the event of each case, and fail on soft labels."""
     event = read_event(y, probs, sample_weight)
     for part in blocks(len(event.p)):
@@ -180,23 +286,28 @@ def read_hard_event(
     return event
 
 
-def read_classes(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None) -> Event:
-    """Return the event of two classes, or targets and probabilities (n, C) of more."""
+def read_sample(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None) -> Sample:
+    """Return two classes as their event, and more with their targets and probabilities (n, C)."""
     p = read_probs(probs)
     if p.ndim == 1 or p.shape[1] == 2:
-        event = read_event(y, p, sample_weight)
-        return event._replace(y=event.y.astype(np.float64, copy=False))
+        sample = read_event(y, p, sample_weight)
+        return replace(sample, y=sample.y.astype(np.float64, copy=False))
     target = check_targets(y, p.shape[1])
     check_same_length(y=target, probs=p)
-    return Event(target, p, read_weights(sample_weight, len(p)))
+    return Sample(target, p, read_weights(sample_weight, len(p)))
 
 
-def read_votes(votes: ArrayLike, n_raters: ArrayLike | None, probs: ArrayLike) -> tuple[Int, Float]:
-    """Return counts (n, C) and probabilities, (n,) or (n, C), of the same cases and classes."""
+def read_votes(
+    votes: ArrayLike,
+    probs: ArrayLike,
+    n_raters: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> Sample:
+    """Return votes, and probabilities of one, of the same cases and classes."""
     counts, p = check_counts(votes, n_raters), read_probs(probs)
     check_same_length(votes=counts, probs=p)
     check_same_classes(counts, p)
-    return counts, p
+    return Sample(np.zeros(0), p, read_weights(sample_weight, len(p)), counts)
 
 
 def check_same_classes(counts: Int, p: Float) -> None:
@@ -217,9 +328,9 @@ def _sort_hard(y: NDArray[Any], p: Float) -> tuple[Float, Float]:
     return both[order], (order >= len(below)).astype(np.float64)
 
 
-def group_by_p(event: Event) -> Groups:
+def group_by_p(sample: Sample) -> Groups:
     """Sort the cases by probability and add up those with the same one; weightless cases go."""
-    y, p, weights = event
+    y, p, weights = sample.y, sample.p, sample.weights
     if weights is None and ((y == 0) | (y == 1)).all():
         p, positive = _sort_hard(y, p)
     else:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.checks import Float, InputError, as_array, as_float
-from scalecal.metrics.arguments import Event, read_event, read_probs
+from scalecal.metrics.arguments import Sample, read_event, read_probs
 
 
 def check_thresholds(thresholds: ArrayLike) -> Float:
@@ -41,7 +41,7 @@ def check_two_classes(probs: ArrayLike) -> Float:
     return p if p.ndim == 1 else p[:, 1]
 
 
-def treated_counts(event: Event, thresholds: Float) -> tuple[Float, Float]:
+def treated_counts(event: Sample, thresholds: Float) -> tuple[Float, Float]:
     """Weighted positives, and cases, whose probability is at least each threshold: (k,) each."""
     rising, place = np.unique(thresholds, return_inverse=True)
     above = np.searchsorted(rising, event.p, side="right")

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, Int, check_choice
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import (
-    Event,
+    Sample,
     Terms,
     blocks,
     event_probs,
@@ -155,7 +155,7 @@ def bin_index(
     return out
 
 
-def bin_sums(event: Event, index: Binner, n_bins: int, terms: Terms) -> Float:
+def bin_sums(event: Sample, index: Binner, n_bins: int, terms: Terms) -> Float:
     """Return the weighted sums, over the cases of each bin, of what they add: (sums, n_bins)."""
     total = np.zeros((1, n_bins))
     for part in blocks(len(event.p)):
@@ -166,7 +166,7 @@ def bin_sums(event: Event, index: Binner, n_bins: int, terms: Terms) -> Float:
     return total
 
 
-def residual_sums(event: Event, index: Binner, n_bins: int) -> Float:
+def residual_sums(event: Sample, index: Binner, n_bins: int) -> Float:
     """Return each bin's weighted sum of ``p - y``."""
     return np.asarray(bin_sums(event, index, n_bins, lambda y, p: [p - y])[0])
 

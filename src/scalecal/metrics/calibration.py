@@ -6,14 +6,23 @@ Every one of them is above zero for a perfectly calibrated model on finitely man
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.checks import Float, as_array, check_labels, check_positive_int, check_targets
-from scalecal.metrics.arguments import as_table, group_by_p, read_event, read_probs
-from scalecal.metrics.binning import Binning, bin_sums, binner, bins, mass_cuts, residual_sums
+from scalecal.metrics.arguments import Sample, as_table, group_by_p, read_event, read_probs
+from scalecal.metrics.binning import (
+    Binner,
+    Binning,
+    bin_sums,
+    binner,
+    bins,
+    mass_cuts,
+    residual_sums,
+    width_binner,
+)
 
 GRID = 4096  # cells of [0, 1] in `smece`; a power of two, so that p * GRID is exact
 
@@ -53,7 +62,18 @@ def ece(
     """
     event = read_event(y, probs, sample_weight)
     index = binner(event.p, n_bins, binning, event.weights)
-    return float(np.abs(residual_sums(event, index, n_bins)).sum() / event.total)
+    return float(mean_gap(residual_sums(event, index, n_bins) / event.total))
+
+
+def binned(sample: Sample, function: Callable[[Float], Float]) -> float:
+    """A function of the sums of ``p - y`` in bins of equal width, as shares of all cases."""
+    event, n_bins = sample.event, sample.n_bins
+    return float(function(residual_sums(event, width_binner(n_bins), n_bins) / event.total))
+
+
+def mean_gap(residuals: Float) -> Float:
+    """ECE from each bin's sum of ``p - y`` as a share of all cases, (..., n_bins)."""
+    return np.asarray(np.abs(residuals).sum(axis=-1))
 
 
 def mce(
@@ -179,7 +199,19 @@ def debiased_error(
     0.05
     """
     event = read_event(y, probs, sample_weight)
-    index = binner(event.p, n_bins, binning, event.weights)
+    return pair_product(event, binner(event.p, n_bins, binning, event.weights), n_bins)
+
+
+def debiased(sample: Sample) -> float:
+    """`debiased_error` in bins of equal mass; NaN where weights do not count cases."""
+    if sample.importance:
+        return float("nan")
+    event, n_bins = sample.event, sample.n_bins
+    return pair_product(event, binner(event.p, n_bins, "mass", event.weights), n_bins)
+
+
+def pair_product(event: Sample, index: Binner, n_bins: int) -> float:
+    """Mean product of the residuals of two different cases of a bin, averaged over the bins."""
     weight, first, second = bin_sums(
         event, index, n_bins, lambda y, p: [np.ones_like(p), p - y, (p - y) ** 2]
     )
@@ -267,10 +299,15 @@ def smece(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = N
     >>> round(smece([1] * 50, [0.8] * 50), 3)
     0.2
     """
+    return smooth_error(read_event(y, probs, sample_weight))
+
+
+def smooth_error(sample: Sample) -> float:
+    """`smece` of a sample."""
     from scipy.fft import dct, idct
     from scipy.optimize import brentq
 
-    event = read_event(y, probs, sample_weight)
+    event = sample.event
     residual = residual_sums(event, binner(event.p, GRID, "width"), GRID) / event.total
     spectrum = dct(residual, norm="ortho")
     decay = -0.5 * (np.pi * np.arange(GRID)) ** 2

@@ -1,37 +1,33 @@
-"""Every quantity the package reports, by key: `COLUMNS`, and the functions behind some, `METRICS`.
+"""Every quantity the package reports: `METRICS`, one record each, and `COLUMNS`, what tables hold.
 
-Terminal tables, pages, CSV files and `docs/columns.md` take keys, titles, order and formats from
-`COLUMNS`: a quantity that is not in it is not shown.
+A metric's record says how it is computed (a term whose mean over the cases it is, or a function of the
+sample) and where it is shown. Means, intervals, bootstraps, changes, streams, tables, gates and
+`docs/columns.md` follow from it; a quantity that is not in `COLUMNS` is not shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from scalecal.metrics.calibration import (
-    classwise_ece,
-    debiased_error,
-    ece,
-    ece_sweep,
-    mce,
-    smece,
-    top_label_ece,
+from scalecal.checks import Float
+from scalecal.metrics import calibration, vote_scores
+from scalecal.metrics.arguments import Sample, Term
+from scalecal.metrics.discrimination import accuracy_term, area, placements, risk_area
+from scalecal.metrics.proper import (
+    brier_term,
+    entropy_term,
+    gap_term,
+    nll_term,
+    overconfidence_term,
 )
-from scalecal.metrics.discrimination import accuracy, auc, aurc
-from scalecal.metrics.proper import brier, nll
-from scalecal.metrics.vote_scores import (
-    count_log_score,
-    dist_ce,
-    ent_ce,
-    split_auc,
-    split_ece,
-    vote_error,
-    vote_nll,
-)
+from scalecal.metrics.resampling import sample_floor
 
 Direction = Literal["lower", "higher", "zero", "none"]
+Scale = Literal["plain", "log", "logit"]
+"""Scale on which an interval is symmetric: of differences, of positive losses, of shares."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +50,8 @@ class Column:
         How it is written.
     votes : bool
         Whether readers' votes judge it, hence the probability of a reader's vote where there is one.
+    in_audit : bool
+        Whether an audit has it.
     """
 
     key: str
@@ -63,127 +61,390 @@ class Column:
     floor: str | None = None
     format: Literal["number", "count", "p", "text"] = "number"
     votes: bool = False
+    in_audit: bool = True
 
 
-def _with_interval(
-    key: str, title: str, meaning: str, direction: Direction, floor: str | None = None
-) -> Iterator[Column]:
-    """A column and the ends of its interval."""
-    yield Column(key, title, meaning, direction, floor)
-    yield Column(f"{key}_low", f"{title}, lower", "Lower end of its 95 % interval")
-    yield Column(f"{key}_high", f"{title}, upper", "Upper end of its 95 % interval")
+@dataclass(frozen=True)
+class Metric(Column):
+    """A quantity that is computed from a sample (`scalecal.metrics.arguments.Sample`).
+
+    One of `term`, `pairs`, `bins` and `function` says how; all but the last have a bootstrap, and an
+    interval where `scale` is given.
+
+    Attributes
+    ----------
+    term : callable, optional
+        Of the cases of a block: what each adds, (n,), to the mean that the metric is.
+    pairs : callable, optional
+        Of all cases at once: pseudo-values (n,), whose mean is a metric of pairs of a positive and a
+        negative case (two classes).
+    bins : callable, optional
+        Of each bin's sum of ``p - y`` as a share of all cases, (..., n_bins): the metric, (...).
+    function : callable, optional
+        Of the sample: the metric.
+    scale : {"plain", "log", "logit"} or None
+        Scale on which the interval is symmetric.
+    least_votes : int
+        Votes that a case needs to count: 0, 1 or 2.
+    expected : callable, optional
+        Of the sample: the value of the `floor`.
+    of_event : bool
+        Whether a term of labels follows from the event (the top class is right) and its probability.
+    per_stratum : bool
+        Whether it means something within strata.
+    cheap : bool
+        Whether every point of a sweep has it.
+    compared : bool
+        Whether results and comparisons of methods have it.
+    main : bool
+        Whether it decides: its changes are given in strata too, and against softening.
+    tested : bool
+        Whether differences between models in it are tested, as one family.
+    shown : bool
+        Whether the tables that a person reads have it; files have it anyhow.
+    called : str
+        Its name in sentences, where that is not its title.
+    """
+
+    term: Term | None = None
+    pairs: Term | None = None
+    bins: Callable[[Float], Float] | None = None
+    function: Callable[[Sample], float] | None = None
+    scale: Scale | None = None
+    least_votes: int = 0
+    expected: Callable[[Sample], float] | None = None
+    of_event: bool = False
+    per_stratum: bool = True
+    cheap: bool = True
+    compared: bool = True
+    main: bool = False
+    tested: bool = False
+    shown: bool = True
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in sentences."""
+        return self.called or self.title
+
+    @property
+    def resampled(self) -> bool:
+        """Whether it has a bootstrap."""
+        return self.function is None
+
+    def value(self, sample: Sample) -> float:
+        """The metric of a sample, whose labels or votes are those that judge it."""
+        if self.term is not None:
+            return sample.mean(self.term, self.least_votes)
+        if self.pairs is not None:
+            return area(sample)
+        if self.bins is not None:
+            return calibration.binned(sample, self.bins)
+        assert self.function is not None
+        return self.function(sample)
 
 
-def _test(name: str, title: str, meaning: str) -> Iterator[Column]:
+def _of_labels(function: Callable[..., float], sample: Sample) -> float:
+    """A public metric of a sample."""
+    return function(sample.y, sample.p, sample_weight=sample.weights)
+
+
+_votes = partial(Metric, votes=True, least_votes=1)
+
+METRICS: dict[str, Metric] = {
+    metric.key: metric
+    for metric in (
+        Metric(
+            "ece",
+            "ECE",
+            "Expected calibration error, in bins of equal width",
+            "lower",
+            "floor",
+            bins=calibration.mean_gap,
+            expected=sample_floor,
+            main=True,
+            tested=True,
+        ),
+        Metric(
+            "debiased_error",
+            "debiased error",
+            "Squared calibration error without the bias of finite bins; may be negative",
+            "zero",
+            function=calibration.debiased,
+            scale="plain",
+            expected=lambda _: 0.0,
+            cheap=False,
+            shown=False,
+        ),
+        Metric(
+            "smece",
+            "smECE",
+            "Calibration error by kernel smoothing, without bins",
+            "lower",
+            function=calibration.smooth_error,
+            cheap=False,
+            shown=False,
+        ),
+        Metric(
+            "gap",
+            "gap",
+            "Mean probability less the share of positives",
+            "zero",
+            term=gap_term,
+            scale="plain",
+            of_event=True,
+            compared=False,
+            shown=False,
+        ),
+        Metric(
+            "overconfidence",
+            "over-conf.",
+            "Mean confidence in the prediction less accuracy",
+            "zero",
+            term=overconfidence_term,
+            scale="plain",
+            of_event=True,
+            compared=False,
+        ),
+        Metric(
+            "brier",
+            "Brier",
+            "Brier score against labels",
+            "lower",
+            term=brier_term,
+            scale="log",
+            tested=True,
+            called="Brier score",
+        ),
+        Metric(
+            "nll",
+            "label NLL",
+            "Negative log likelihood of the labels, in nats",
+            "lower",
+            term=nll_term,
+            scale="log",
+            main=True,
+            tested=True,
+        ),
+        Metric(
+            "auc",
+            "AUC",
+            "Area under the ROC curve",
+            "higher",
+            pairs=placements,
+            scale="logit",
+            tested=True,
+        ),
+        Metric(
+            "accuracy",
+            "acc.",
+            "Share of correct predictions",
+            "higher",
+            term=accuracy_term,
+            scale="logit",
+            of_event=True,
+            tested=True,
+            called="accuracy",
+        ),
+        _votes(
+            "vote_gap",
+            "vote gap",
+            "Mean probability of such a vote less `vote_share`",
+            "zero",
+            term=vote_scores.vote_gap_term,
+            scale="plain",
+            compared=False,
+        ),
+        _votes(
+            "vote_nll",
+            "vote NLL",
+            "Negative log likelihood of one reader's vote, in nats",
+            "lower",
+            "vote_nll_floor",
+            term=vote_scores.vote_nll_term,
+            scale="log",
+            expected=lambda sample: sample.mean(entropy_term, 1),
+            main=True,
+            tested=True,
+        ),
+        _votes(
+            "vote_excess",
+            "vote excess",
+            "Vote NLL less its floor: above 0 where the probabilities are surer than the votes bear out",
+            "zero",
+            term=vote_scores.vote_excess_term,
+            scale="plain",
+            compared=False,
+            shown=False,
+        ),
+        _votes(
+            "count_log_score",
+            "count NLL",
+            "Negative log likelihood of how many of a case's readers voted so, in nats",
+            "lower",
+            term=vote_scores.count_term,
+            scale="log",
+        ),
+        _votes(
+            "vote_error",
+            "vote error",
+            "Squared distance to the vote probability, free of the noise of few votes",
+            "zero",
+            term=vote_scores.vote_error_term,
+            scale="plain",
+            least_votes=2,
+            shown=False,
+        ),
+        _votes(
+            "dist_ce",
+            "DistCE",
+            "Total variation distance between probabilities and vote shares",
+            "lower",
+            "dist_ce_floor",
+            term=vote_scores.distance_term,
+            scale="log",
+            expected=lambda sample: sample.mean(vote_scores.distance_floor_term, 1),
+            shown=False,
+        ),
+        _votes(
+            "ent_ce",
+            "EntCE",
+            "Distance between the entropies of probabilities and votes, in nats",
+            "lower",
+            "ent_ce_floor",
+            term=vote_scores.entropy_gap_term,
+            expected=lambda sample: sample.mean(vote_scores.entropy_floor_term, 1),
+            compared=False,
+            shown=False,
+        ),
+        _votes(
+            "split_auc",
+            "split AUC",
+            "Area under the ROC curve of the probability that a panel splits (low agreement)",
+            "higher",
+            function=vote_scores.split_area,
+            per_stratum=False,
+        ),
+        _votes(
+            "split_ece",
+            "split ECE",
+            "ECE of the probability that a panel splits",
+            "lower",
+            "split_ece_floor",
+            function=vote_scores.split_gap,
+            expected=vote_scores.split_floor,
+            per_stratum=False,
+            shown=False,
+        ),
+        Metric(
+            "entropy",
+            "entropy",
+            "Mean entropy of the probabilities, in nats",
+            term=entropy_term,
+            in_audit=False,
+            shown=False,
+        ),
+        Metric(
+            "aurc",
+            "AURC",
+            "Area under the risk-coverage curve",
+            "lower",
+            function=risk_area,
+            in_audit=False,
+            cheap=False,
+            shown=False,
+        ),
+        Metric(
+            "mce",
+            "MCE",
+            "Largest gap of a bin",
+            "lower",
+            function=partial(_of_labels, calibration.mce),
+            in_audit=False,
+            compared=False,
+        ),
+        Metric(
+            "classwise_ece",
+            "class-wise ECE",
+            "Mean ECE of each class against the rest",
+            "lower",
+            function=partial(_of_labels, calibration.classwise_ece),
+            in_audit=False,
+            compared=False,
+        ),
+        Metric(
+            "top_label_ece",
+            "top-label ECE",
+            "ECE of the predicted class",
+            "lower",
+            function=partial(_of_labels, calibration.top_label_ece),
+            in_audit=False,
+            compared=False,
+        ),
+        Metric(
+            "ece_sweep",
+            "ECE sweep",
+            "ECE with as many bins as stay monotone",
+            "lower",
+            function=partial(_of_labels, calibration.ece_sweep),
+            in_audit=False,
+            compared=False,
+        ),
+    )
+}
+"""Every metric by its key, in the order in which tables show them."""
+
+
+def chosen(test: Callable[[Metric], object]) -> list[str]:
+    """Keys of the metrics for which `test` holds, those that decide first.
+
+    Examples
+    --------
+    >>> chosen(lambda metric: metric.tested)
+    ['ece', 'nll', 'vote_nll', 'brier', 'auc', 'accuracy']
+    """
+    found = [metric for metric in METRICS.values() if test(metric)]
+    return [metric.key for metric in sorted(found, key=lambda metric: not metric.main)]
+
+
+def _ends(column: Column) -> Iterator[Column]:
+    """The ends of a column's interval."""
+    for end, name in (("low", "lower"), ("high", "upper")):
+        yield Column(
+            f"{column.key}_{end}",
+            f"{column.title}, {name}",
+            f"{name.capitalize()} end of its 95 % interval",
+            votes=column.votes,
+        )
+
+
+def _with_ends(metric: Metric) -> Iterator[Column]:
+    """A metric's column, and the ends of its interval where it has one."""
+    yield metric
+    if metric.scale is not None:
+        yield from _ends(metric)
+
+
+def _test(name: str, title: str, meaning: str, votes: bool = False) -> Iterator[Column]:
     """A test's p-value, and the same adjusted for the number of strata."""
     yield Column(
-        f"p_{name}", f"p({title}), unadjusted", f"{meaning}; p-value, not adjusted", format="p"
+        f"p_{name}",
+        f"p({title}), unadjusted",
+        f"{meaning}; p-value, not adjusted",
+        format="p",
+        votes=votes,
     )
     yield Column(
         f"p_{name}_holm",
         f"p({title})",
         f"{meaning}; p-value, adjusted for the number of strata (Holm)",
         format="p",
+        votes=votes,
     )
 
 
-def _vote_columns() -> Iterator[Column]:
-    yield Column("n_votes", "votes", "Readers' votes on these cases", format="count")
-    yield Column(
-        "vote_share",
-        "vote share",
-        "Mean share of positive votes; with more than two classes, of those for the top class",
-    )
-    yield from _with_interval(
-        "vote_gap", "vote gap", "Mean probability of such a vote less `vote_share`", "zero"
-    )
-    yield from _with_interval(
-        "vote_nll",
-        "vote NLL",
-        "Negative log likelihood of one reader's vote, in nats",
-        "lower",
-        "vote_nll_floor",
-    )
-    yield from _with_interval(
-        "vote_excess",
-        "vote excess",
-        "Vote NLL less its floor: above 0 where the probabilities are surer than the votes bear out",
-        "zero",
-    )
-    yield from _with_interval(
-        "count_log_score",
-        "count NLL",
-        "Negative log likelihood of how many of a case's readers voted so, in nats",
-        "lower",
-    )
-    yield from _with_interval(
-        "vote_error",
-        "vote error",
-        "Squared distance to the vote probability, free of the noise of few votes",
-        "zero",
-    )
-    yield from _with_interval(
-        "dist_ce",
-        "DistCE",
-        "Total variation distance between probabilities and vote shares",
-        "lower",
-        "dist_ce_floor",
-    )
-    yield Column(
-        "ent_ce",
-        "EntCE",
-        "Distance between the entropies of probabilities and votes, in nats",
-        "lower",
-        "ent_ce_floor",
-    )
-    for key, title in (("vote_nll", "vote NLL"), ("dist_ce", "DistCE"), ("ent_ce", "EntCE")):
-        yield Column(
-            f"{key}_floor", f"{title} floor", f"{title} of the true vote probabilities on average"
-        )
-    yield Column(
-        "split_auc",
-        "split AUC",
-        "Area under the ROC curve of the probability that a panel splits (low agreement)",
-        "higher",
-    )
-    yield Column(
-        "split_ece",
-        "split ECE",
-        "ECE of the probability that a panel splits",
-        "lower",
-        "split_ece_floor",
-    )
-    yield Column(
-        "split_ece_floor", "split ECE floor", "Split ECE of the true law of votes on average"
-    )
-    yield from _test(
-        "votes",
-        "votes",
-        "Votes against the probability of a vote within strata of predicted difficulty",
-    )
-    yield Column(
-        "vote_mean_p", "mean vote p", "Mean probability of the votes that `vote_share` counts"
-    )
-    yield Column(
-        "vote_confidence",
-        "says",
-        "Mean probability that a reader votes for the class that the model prefers",
-    )
-    yield Column("vote_agreement", "votes say", "Share of the votes for that class")
-    yield from _with_interval(
-        "vote_overconfidence",
-        "too sure",
-        "What the model says less what the votes say, of the class that it prefers",
-        "zero",
-    )
-    yield Column(
-        "vote_rho",
-        "rho",
-        "Correlation of two votes on a case that their probability does not explain",
-    )
-
-
-def _all_columns() -> Iterator[Column]:
+def _case_columns() -> Iterator[Column]:
+    """What the cases are."""
     yield Column("name", "stratum", "Stratum, or overall", format="text")
     yield Column("n", "n", "Cases", format="count")
     yield Column("n_groups", "groups", "Groups (patients, slides) among them", format="count")
@@ -197,9 +458,10 @@ def _all_columns() -> Iterator[Column]:
         "mean p",
         "Mean probability of the positive class; with more, of the predicted one",
     )
-    yield Column(
-        "ece", "ECE", "Expected calibration error, in bins of equal width", "lower", "floor"
-    )
+
+
+def _chance_columns() -> Iterator[Column]:
+    """What chance makes of ECE, and the tests of calibration: they stand beside ECE."""
     yield Column("floor", "floor", "ECE that a calibrated model shows on average on so many cases")
     yield Column("floor_high", "floor, 95 %", "95th percentile of a calibrated model's ECE")
     yield Column("excess", "excess", "ECE less its floor", "zero")
@@ -215,86 +477,98 @@ def _all_columns() -> Iterator[Column]:
     yield from _test("kuiper", "Kuiper", "Kuiper's test of calibration")
     yield from _test("spiegelhalter", "Spiegelhalter", "Spiegelhalter's test of calibration")
     yield from _test("consistency", "consistency", "ECE no larger than a calibrated model's")
-    yield from _with_interval(
-        "debiased_error",
-        "debiased error",
-        "Squared calibration error without the bias of finite bins; may be negative",
-        "zero",
+
+
+def _vote_columns() -> Iterator[Column]:
+    """What is said of the votes beside the metrics that they judge."""
+    yield from _test(
+        "votes",
+        "votes",
+        "Votes against the probability of a vote within strata of predicted difficulty",
+        votes=True,
     )
-    yield Column("smece", "smECE", "Calibration error by kernel smoothing, without bins", "lower")
-    yield from _with_interval("gap", "gap", "Mean probability less the share of positives", "zero")
-    yield from _with_interval(
-        "overconfidence", "over-conf.", "Mean confidence in the prediction less accuracy", "zero"
-    )
-    yield from _with_interval("brier", "Brier", "Brier score against labels", "lower")
-    yield from _with_interval(
-        "nll", "label NLL", "Negative log likelihood of the labels, in nats", "lower"
-    )
-    yield from _with_interval("auc", "AUC", "Area under the ROC curve", "higher")
-    yield from _with_interval("accuracy", "acc.", "Share of correct predictions", "higher")
-    yield from (replace(column, votes=True) for column in _vote_columns())
-    yield Column("entropy", "entropy", "Mean entropy of the probabilities, in nats")
-    yield Column("aurc", "AURC", "Area under the risk-coverage curve", "lower")
-    yield Column("mce", "MCE", "Largest gap of a bin", "lower")
     yield Column(
-        "classwise_ece", "class-wise ECE", "Mean ECE of each class against the rest", "lower"
+        "vote_mean_p",
+        "mean vote p",
+        "Mean probability of the votes that `vote_share` counts",
+        votes=True,
     )
-    yield Column("top_label_ece", "top-label ECE", "ECE of the predicted class", "lower")
-    yield Column("ece_sweep", "ECE sweep", "ECE with as many bins as stay monotone", "lower")
+    yield Column(
+        "vote_confidence",
+        "says",
+        "Mean probability that a reader votes for the class that the model prefers",
+        votes=True,
+    )
+    yield Column("vote_agreement", "votes say", "Share of the votes for that class", votes=True)
+    too_sure = Column(
+        "vote_overconfidence",
+        "too sure",
+        "What the model says less what the votes say, of the class that it prefers",
+        "zero",
+        votes=True,
+    )
+    yield too_sure
+    yield from _ends(too_sure)
+    yield Column(
+        "vote_rho",
+        "rho",
+        "Correlation of two votes on a case that their probability does not explain",
+        votes=True,
+    )
+
+
+def _all_columns() -> Iterator[Column]:
+    metrics = METRICS.values()
+    yield from _case_columns()
+    for metric in (m for m in metrics if m.in_audit and not m.votes):
+        yield from _with_ends(metric)
+        if metric.key == "ece":
+            yield from _chance_columns()
+    yield Column("n_votes", "votes", "Readers' votes on these cases", format="count", votes=True)
+    yield Column(
+        "vote_share",
+        "vote share",
+        "Mean share of positive votes; with more than two classes, of those for the top class",
+        votes=True,
+    )
+    for metric in (m for m in metrics if m.in_audit and m.votes):
+        yield from _with_ends(metric)
+    for metric in (m for m in metrics if m.floor == f"{m.key}_floor"):
+        truth = "the true vote probabilities" if metric.votes else "a calibrated model"
+        yield Column(
+            f"{metric.key}_floor",
+            f"{metric.title} floor",
+            f"{metric.title} of {truth} on average",
+            votes=metric.votes,
+        )
+    yield from _vote_columns()
+    yield from (m for m in metrics if not m.in_audit)
     yield Column("reason", "reason", "Why numbers are missing", format="text")
 
 
-COLUMNS: dict[str, Column] = {column.key: column for column in _all_columns()}
+class _Columns(Mapping[str, Column]):
+    """All columns by key, in the order of the tables, as `METRICS` stands at the moment."""
+
+    def __init__(self) -> None:
+        self._metrics: tuple[Metric, ...] = ()
+        self._columns: dict[str, Column] = {}
+
+    def _current(self) -> dict[str, Column]:
+        metrics = tuple(METRICS.values())
+        if metrics != self._metrics:
+            self._metrics = metrics
+            self._columns = {column.key: column for column in _all_columns()}
+        return self._columns
+
+    def __getitem__(self, key: str) -> Column:
+        return self._current()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._current())
+
+    def __len__(self) -> int:
+        return len(self._current())
+
+
+COLUMNS: Mapping[str, Column] = _Columns()
 """Every quantity by key, in the order in which tables show them."""
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A scalar metric; `COLUMNS` has its title and direction.
-
-    Attributes
-    ----------
-    function : callable
-        ``function(y, probs, *, sample_weight=None, ...)`` or, where `takes` is "votes",
-        ``function(votes, probs, *, n_raters=None, sample_weight=None, ...)``.
-    takes : {"labels", "votes"}
-    """
-
-    function: Callable[..., float]
-    takes: Literal["labels", "votes"] = "labels"
-
-    @property
-    def column(self) -> Column:
-        """What is known of the metric beside its function."""
-        return COLUMNS[self.function.__name__]
-
-
-METRICS: dict[str, Metric] = {
-    function.__name__: Metric(function)
-    for function in (
-        ece,
-        mce,
-        classwise_ece,
-        top_label_ece,
-        debiased_error,
-        ece_sweep,
-        smece,
-        brier,
-        nll,
-        auc,
-        accuracy,
-        aurc,
-    )
-} | {
-    function.__name__: Metric(function, takes="votes")
-    for function in (
-        dist_ce,
-        ent_ce,
-        vote_nll,
-        vote_error,
-        count_log_score,
-        split_auc,
-        split_ece,
-    )
-}
-"""All scalar metrics, by name."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.checks import Float
-from scalecal.metrics.arguments import Event, Groups, group_by_p, read_classes
+from scalecal.metrics.arguments import Groups, Sample, group_by_p, read_sample
 
 
-def _auc(event: Event) -> float:
+def _area(event: Sample) -> float:
     groups = group_by_p(event)
     negative = groups.weight - groups.positive
     positives, negatives = float(groups.positive.sum()), float(negative.sum())
@@ -20,6 +21,42 @@ def _auc(event: Event) -> float:
     below = np.cumsum(negative)
     below -= 0.5 * negative  # all negatives under the value and half of those at it
     return float(groups.positive @ below / (positives * negatives))
+
+
+def area(sample: Sample) -> float:
+    """Area under the ROC curve; of more than two classes the mean over them."""
+    if sample.p.ndim == 1:
+        return _area(sample)
+    classes = range(sample.p.shape[1])
+    areas = np.array([_area(replace(sample, y=sample.y[:, c], p=sample.p[:, c])) for c in classes])
+    known = areas[~np.isnan(areas)]
+    if len(known) == 0:
+        return float("nan")
+    return float(known.mean())
+
+
+def placements(sample: Sample) -> Float:
+    """Pseudo-values of AUC: their mean is AUC, their weighted mean its first-order change.
+
+    From the placements of DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44: the share of the
+    other class below each case, ties counted half.
+    """
+    p, w = sample.p, sample.weights
+    if w is None:
+        w = np.ones(len(p))
+    positive = sample.y == 1
+    up, down = w * positive, w * ~positive
+    n1, n0 = float(up.sum()), float(down.sum())
+    if n1 == 0 or n0 == 0:
+        return np.full(len(p), np.nan)
+    value, row = np.unique(p, return_inverse=True)
+    ups, downs = np.bincount(row, up, len(value)), np.bincount(row, down, len(value))
+    above = (np.cumsum(downs) - 0.5 * downs) / n0
+    beneath = 1.0 - (np.cumsum(ups) - 0.5 * ups) / n1
+    whole = float(ups @ above / n1)
+    n = n1 + n0
+    of_positive, of_negative = (above[row] - whole) * n / n1, (beneath[row] - whole) * n / n0
+    return np.where(positive, of_positive, of_negative) + whole
 
 
 def auc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
@@ -42,20 +79,12 @@ def auc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = Non
     >>> auc([1, 1], [0.3, 0.4])
     nan
     """
-    event = read_classes(y, probs, sample_weight)
-    if event.p.ndim == 1:
-        return _auc(event)
-    target, p, w = event
-    areas = np.array([_auc(Event(target[:, c], p[:, c], w)) for c in range(p.shape[1])])
-    known = areas[~np.isnan(areas)]
-    return float(known.mean()) if len(known) else float("nan")
+    return area(read_sample(y, probs, sample_weight))
 
 
-def _hits(target: Float, p: Float) -> Float:
-    """Return the target's share of the predicted class; a tie at 0.5 goes to the positive class."""
-    if p.ndim == 1:
-        return np.where(p >= 0.5, target, 1.0 - target)
-    return np.take_along_axis(target, p.argmax(axis=1)[:, None], axis=1)[:, 0]
+def accuracy_term(sample: Sample) -> Float:
+    """Whether the prediction is right."""
+    return sample.right
 
 
 def accuracy(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
@@ -71,7 +100,7 @@ def accuracy(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None 
     >>> accuracy([0, 1, 1, 1], [0.1, 0.4, 0.5, 0.9])
     0.75
     """
-    return read_classes(y, probs, sample_weight).mean(_hits)
+    return read_sample(y, probs, sample_weight).mean(accuracy_term)
 
 
 class RiskCoverage(NamedTuple):
@@ -82,14 +111,16 @@ class RiskCoverage(NamedTuple):
     confidence: Float
 
 
-def _errors_by_confidence(
-    y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None
-) -> Groups:
+def _errors_by_confidence(sample: Sample) -> Groups:
     """Return cases and errors at each confidence, highest first."""
-    target, p, w = read_classes(y, probs, sample_weight)
-    confidence = np.maximum(p, 1.0 - p) if p.ndim == 1 else p.max(axis=1)
-    groups = group_by_p(Event(1.0 - _hits(target, p), confidence, w))
+    groups = group_by_p(Sample(1.0 - sample.right, _larger(sample), sample.weights))
     return Groups(*(values[::-1] for values in groups))
+
+
+def _larger(sample: Sample) -> Float:
+    if sample.p.ndim == 1:
+        return np.maximum(sample.p, 1.0 - sample.p)
+    return np.asarray(sample.p.max(axis=1))
 
 
 def risk_coverage(
@@ -111,7 +142,7 @@ def risk_coverage(
     >>> curve.coverage, curve.risk.round(3)
     (array([0.25, 0.5 , 0.75, 1.  ]), array([0.   , 0.   , 0.333, 0.25 ]))
     """
-    confidence, weight, errors = _errors_by_confidence(y, probs, sample_weight)
+    confidence, weight, errors = _errors_by_confidence(read_sample(y, probs, sample_weight))
     kept = np.cumsum(weight)
     return RiskCoverage(kept / kept[-1], np.cumsum(errors) / kept, confidence)
 
@@ -133,9 +164,14 @@ def aurc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = No
     >>> round(aurc([0, 1, 0, 1], [0.1, 0.8, 0.7, 0.6]), 6)
     0.145833
     """
+    return risk_area(read_sample(y, probs, sample_weight))
+
+
+def risk_area(sample: Sample) -> float:
+    """Area under the risk-coverage curve."""
     from scipy.special import digamma
 
-    _, weight, errors = _errors_by_confidence(y, probs, sample_weight)
+    _, weight, errors = _errors_by_confidence(sample)
     rate = errors / weight
     before, wrong = np.cumsum(weight) - weight, np.cumsum(errors) - errors
     # The j-th of a tie adds (wrong + j rate) / (before + j): summed over j, a difference of digammas.

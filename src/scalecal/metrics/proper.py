@@ -7,9 +7,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import entr
 
 from scalecal.checks import Float, check_choice
-from scalecal.metrics.arguments import Event, group_by_p, read_classes, read_event
+from scalecal.metrics.arguments import Sample, Term, group_by_p, read_event, read_sample
 
 Score = Literal["brier", "log"]
 
@@ -38,19 +39,38 @@ class Corp:
     unc: float
 
 
-def _brier_terms(target: Float, p: Float) -> Float:
-    square: Float = (p - target) ** 2
-    return square if square.ndim == 1 else square.sum(axis=1)
+def brier_term(sample: Sample) -> Float:
+    """Squared distance to the label, summed over the classes of more than two."""
+    square: Float = (sample.p - sample.y) ** 2
+    if square.ndim == 1:
+        return square
+    return np.asarray(square.sum(axis=1))
 
 
-def _log_terms(target: Float, p: Float) -> Float:
-    p = np.clip(p, EPS, 1.0 - EPS)
+def nll_term(sample: Sample) -> Float:
+    """Negative log likelihood of the label."""
+    y, p = sample.y, np.clip(sample.p, EPS, 1.0 - EPS)
     if p.ndim == 1:
-        return -(target * np.log(p) + (1.0 - target) * np.log1p(-p))
-    return np.asarray(-(target * np.log(p)).sum(axis=1))
+        return np.asarray(-(y * np.log(p) + (1.0 - y) * np.log1p(-p)))
+    return np.asarray(-(y * np.log(p)).sum(axis=1))
 
 
-_TERMS = {"brier": _brier_terms, "log": _log_terms}
+def entropy_term(sample: Sample) -> Float:
+    """Entropy of the predicted distribution."""
+    return np.asarray(entr(sample.table).sum(axis=1))
+
+
+def gap_term(sample: Sample) -> Float:
+    """Probability of the event less whether it happened."""
+    return np.asarray(sample.event.p - sample.event.y)
+
+
+def overconfidence_term(sample: Sample) -> Float:
+    """Confidence in the prediction less whether it is right."""
+    return np.asarray(sample.confidence - sample.right)
+
+
+_TERMS: dict[str, Term] = {"brier": brier_term, "log": nll_term}
 
 
 def brier(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
@@ -74,7 +94,7 @@ def brier(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = N
     >>> round(brier([0, 1], [0.2, 0.6]), 6)
     0.1
     """
-    return read_classes(y, probs, sample_weight).mean(_brier_terms)
+    return read_sample(y, probs, sample_weight).mean(brier_term)
 
 
 def nll(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
@@ -90,7 +110,7 @@ def nll(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = Non
     >>> round(nll([0, 1], [0.5, 0.5]), 6)
     0.693147
     """
-    return read_classes(y, probs, sample_weight).mean(_log_terms)
+    return read_sample(y, probs, sample_weight).mean(nll_term)
 
 
 def corp(
@@ -141,10 +161,10 @@ def corp(
     return Corp(whole, whole - best, base - best, base)
 
 
-def _pooled(score: Score, event: Event, mass: Float, positive: Float, q: Float) -> float:
+def _pooled(score: Score, event: Sample, mass: Float, positive: Float, q: Float) -> float:
     """Mean score of giving q to all cases of a pool, from the pools' mass and positives alone."""
     if score == "log":
-        return float(mass @ _log_terms(positive / mass, q) / mass.sum())
+        return float(mass @ nll_term(Sample(positive / mass, q)) / mass.sum())
     # (q - y)^2 summed = q^2 mass - 2 q positive + sum of y^2, and the last is the labels' own.
-    squares = event.mean(lambda y, _: y.astype(np.float64, copy=False) ** 2)
+    squares = event.mean(lambda s: s.y.astype(np.float64, copy=False) ** 2)
     return float(q @ (q * mass - 2.0 * positive) / mass.sum()) + squares

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal.checks import Float, InputError, Int, as_rng, check_unit
 from scalecal.limits import check_count
-from scalecal.metrics.arguments import Event, blocks, event_probs, read_counts, read_hard_event
+from scalecal.metrics.arguments import Sample, blocks, event_probs, read_counts, read_hard_event
 from scalecal.metrics.binning import Binner, Binning, bin_index, bin_sums, binner
 from scalecal.metrics.grouping import Dependence, dependence, draw_uniforms, read_groups, too_few
 
@@ -44,7 +44,7 @@ def _cumulants(p: Float, weights: Float | None, index: Binner, n_bins: int) -> F
         v = q * (1.0 - q)
         return [np.ones_like(q), q, v, v * (1.0 - 2.0 * q), v * (1.0 - 6.0 * v)]
 
-    return bin_sums(Event(p, p, weights), index, n_bins, terms)
+    return bin_sums(Sample(p, p, weights), index, n_bins, terms)
 
 
 def _characteristic(
@@ -167,6 +167,20 @@ def noise_floor(
         spread = np.where(variance > 0, variance, 1.0)
         deviation = deviation * np.sqrt(1.0 + share * np.diag(pairs) / spread)
     return float(deviation.sum() / total)
+
+
+def sample_floor(sample: Sample) -> float:
+    """`noise_floor` of a sample's events; NaN where its weights do not count cases."""
+    if sample.importance:
+        return float("nan")
+    event = sample.event
+    return noise_floor(
+        event.p,
+        y=event.y,
+        groups=event.groups,
+        n_bins=event.n_bins,
+        sample_weight=event.weights,
+    )
 
 
 def resampled_residuals(

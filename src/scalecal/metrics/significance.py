@@ -12,7 +12,7 @@ consistency test by labels drawn with the groups' dependence (`scalecal.metrics.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import erfc, exp, log, nan, pi, sqrt
 from typing import Any
 
@@ -22,7 +22,7 @@ from scipy.special import expit, xlogy
 
 from scalecal.checks import Float, InputError, Int, as_float, as_rng
 from scalecal.limits import check_count
-from scalecal.metrics.arguments import Event, group_by_p, read_counts, read_hard_event
+from scalecal.metrics.arguments import Sample, group_by_p, read_counts, read_hard_event
 from scalecal.metrics.binning import Binning, bin_index, binner, residual_sums
 from scalecal.metrics.grouping import flipped, group_totals, pooled, rank_p, read_groups, too_few
 from scalecal.metrics.proper import EPS
@@ -205,11 +205,11 @@ def walk_range(steps: Float) -> Float:
 # In what follows the "probabilities" of the event are the logits z of the predictions.
 
 
-def _log_likelihood(event: Event, a: float, b: float) -> float:
+def _log_likelihood(event: Sample, a: float, b: float) -> float:
     return float(event.sums(lambda y, z: [y * (a + b * z) - np.logaddexp(0.0, a + b * z)])[0])
 
 
-def _derivatives(event: Event, a: float, b: float) -> tuple[Float, Float]:
+def _derivatives(event: Sample, a: float, b: float) -> tuple[Float, Float]:
     """Gradient and information of the log likelihood in a and b."""
 
     def terms(y: NDArray[Any], z: Float) -> list[Float]:
@@ -221,7 +221,7 @@ def _derivatives(event: Event, a: float, b: float) -> tuple[Float, Float]:
     return sums[:2], sums[[2, 3, 3, 4]].reshape(2, 2)
 
 
-def _best_line(event: Event, rate: float) -> tuple[float, float, float]:
+def _best_line(event: Sample, rate: float) -> tuple[float, float, float]:
     """Line ``a + b z`` of the highest likelihood and its log, by Newton steps shortened where needed.
 
     `rate` is the share of positives; the maximum must exist.
@@ -252,7 +252,7 @@ def _best_line(event: Event, rate: float) -> tuple[float, float, float]:
     return a, b, best
 
 
-def _boundary(event: Event) -> float | None:
+def _boundary(event: Sample) -> float | None:
     """Return the highest log likelihood where no line attains it, else None.
 
     In one dimension that is where the two classes overlap in at most one value of z: a line of
@@ -350,13 +350,13 @@ def cox(
     code = read_groups(groups, len(event.p), event.weights)
     if event.weights is not None and not event.weights.all():
         used = event.weights > 0
-        event = Event(event.y[used], event.p[used], event.weights[used])
+        event = Sample(event.y[used], event.p[used], event.weights[used])
     positives = float(event.weighed(event.y, slice(None)).sum())
     if positives in (0.0, event.total):
         return CalibrationTest("cox", nan, nan, reason="only one class is present")
     z = np.clip(event.p, EPS, 1.0 - EPS)
     np.log(z / (1.0 - z), out=z)
-    event = event._replace(p=z)
+    event = replace(event, p=z)
     claimed = _log_likelihood(event, 0.0, 1.0)
     degrees, reason, a, b = 2, "", nan, nan
     limit = _boundary(event)

@@ -14,11 +14,12 @@ A finite number of votes keeps most of these above zero even for the true vote p
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import entr, gammaln, logit, xlog1py, xlogy
 
 from scalecal.checks import (
@@ -29,65 +30,106 @@ from scalecal.checks import (
     check_counts,
 )
 from scalecal.limits import check_count
-from scalecal.metrics.arguments import as_table, blocks, read_probs, read_votes, read_weights
-from scalecal.metrics.calibration import ece
-from scalecal.metrics.discrimination import auc
-from scalecal.metrics.proper import EPS
-from scalecal.metrics.resampling import noise_floor
-from scalecal.panel import check_rho, count_log_likelihood, split_probability
+from scalecal.metrics.arguments import (
+    Sample,
+    Term,
+    blocks,
+    read_probs,
+    read_votes,
+    read_weights,
+)
+from scalecal.metrics.calibration import binned, mean_gap
+from scalecal.metrics.discrimination import area
+from scalecal.metrics.proper import EPS, entropy_term
+from scalecal.metrics.resampling import sample_floor
+from scalecal.panel import check_rho, count_log_law, split_chance
 from scalecal.votes import STRATA, stratum_codes
 
 VoteMetric = Literal["dist_ce", "ent_ce", "vote_nll", "vote_error"]
-Terms = Callable[[NDArray[np.intp], Float, Float], Float]  # of rows, votes cast and probs (n, C)
 
 
-def _distance(f: Float, m: Float, p: Float) -> Float:  # noqa: ARG001
-    return np.asarray(0.5 * np.abs(p - f).sum(axis=1))
+# Terms: what a case adds to a metric. Cases without the votes it needs are left out before or after.
 
 
-def _entropy_gap(f: Float, m: Float, p: Float) -> Float:
-    miller_madow = ((f > 0).sum(axis=1) - 1) / (2.0 * m)
-    return np.asarray(np.abs(entr(p).sum(axis=1) - entr(f).sum(axis=1) - miller_madow))
+def distance_term(sample: Sample) -> Float:
+    """Total variation distance between probabilities and vote shares."""
+    return np.asarray(0.5 * np.abs(sample.table - sample.shares).sum(axis=1))
 
 
-def _cross_entropy(f: Float, m: Float, p: Float) -> Float:  # noqa: ARG001
-    return np.asarray(-(f * np.log(np.clip(p, EPS, 1.0 - EPS))).sum(axis=1))
+def entropy_gap_term(sample: Sample) -> Float:
+    """Distance between the entropies of probabilities and votes, the latter by Miller and Madow."""
+    seen = _entropy_of_votes(sample.shares, np.maximum(sample.readers, 1))
+    return np.asarray(np.abs(entr(sample.table).sum(axis=1) - seen))
 
 
-def _squared(f: Float, m: Float, p: Float) -> Float:
-    terms: Float = (p - f) ** 2 - f * (1.0 - f) / (m - 1.0)[:, None]
-    return terms[:, 1] if terms.shape[1] == 2 else terms.sum(axis=1)
+def _entropy_of_votes(shares: Float, m: Float | Int | float) -> Float:
+    miller_madow = ((shares > 0).sum(axis=1) - 1) / (2.0 * m)
+    return np.asarray(entr(shares).sum(axis=1) + miller_madow)
 
 
-def _average(terms: Terms, raters: Int, p: Float, w: Float | None, least: int) -> float:
-    """Mean of what each case with `least` votes or more adds; NaN where there is none."""
-    total = mass = 0.0
-    for part in blocks(len(p)):
-        rows = part.start + np.flatnonzero(raters[part] >= least)
-        if len(rows) == 0:
-            continue
-        values = terms(rows, raters[rows].astype(np.float64), as_table(p[rows]))
-        weight = np.ones(len(rows)) if w is None else w[rows]
-        total += float(values @ weight)
-        mass += float(weight.sum())
-    return total / mass if mass > 0 else float("nan")
+def vote_nll_term(sample: Sample) -> Float:
+    """Mean negative log likelihood of the case's votes."""
+    return np.asarray(-(sample.shares * np.log(np.clip(sample.table, EPS, 1.0 - EPS))).sum(axis=1))
 
 
-def _score(
-    distance: Callable[[Float, Float, Float], Float],
+def vote_excess_term(sample: Sample) -> Float:
+    """`vote_nll_term` less what it is expected to be."""
+    return vote_nll_term(sample) - entropy_term(sample)
+
+
+def vote_gap_term(sample: Sample) -> Float:
+    """Probability of a vote less the share of such votes: positive ones, or for the top class."""
+    each = np.arange(len(sample.p))
+    event = sample.top
+    if sample.table.shape[1] == 2:
+        event = np.ones_like(event)
+    return np.asarray(sample.table[each, event] - sample.shares[each, event])
+
+
+def vote_error_term(sample: Sample) -> Float:
+    """Squared distance to the vote shares, less the noise of so many votes; needs two votes."""
+    f = sample.shares
+    noise = f * (1.0 - f) / np.maximum(sample.readers - 1, 1)[:, None]
+    terms: Float = (sample.table - f) ** 2 - noise
+    if terms.shape[1] == 2:
+        return terms[:, 1]
+    return np.asarray(terms.sum(axis=1))
+
+
+def count_term(sample: Sample) -> Float:
+    """Negative log likelihood of the case's counts."""
+    assert sample.votes is not None
+    return -count_log_law(sample.votes, reader_logits(sample.table), sample.rho)
+
+
+# What these terms are on average where the probabilities are those of the votes.
+
+
+def distance_floor_term(sample: Sample) -> Float:
+    """Mean absolute deviation of a binomial, De Moivre's closed form, for each class."""
+    p, m = sample.table, sample.readers.astype(np.float64)[:, None]
+    least = np.minimum(np.floor(m * p) + 1.0, m)
+    deviation = 2.0 * least * (1.0 - p) * _binomial(m, least, p) / m
+    return np.asarray(0.5 * deviation.sum(axis=1))
+
+
+def entropy_floor_term(sample: Sample, n_resamples: int = 100, seed: Any = 0) -> Float:
+    """Mean of `entropy_gap_term`: exact for two classes, else from drawn votes."""
+    m = sample.readers.astype(np.float64)
+    if sample.table.shape[1] == 2:
+        return _entropy_floor_two(m, sample.table)
+    return _entropy_floor_sampled(m, sample.table, n_resamples, as_rng(seed))
+
+
+def _vote_mean(
+    term: Term,
     votes: ArrayLike,
     probs: ArrayLike,
     n_raters: ArrayLike | None,
     sample_weight: ArrayLike | None,
     least: int = 1,
 ) -> float:
-    """Mean of `distance`, a function of vote shares (n, C), votes cast (n,) and probs (n, C)."""
-    counts, p = read_votes(votes, n_raters, probs)
-
-    def terms(rows: NDArray[np.intp], m: Float, q: Float) -> Float:
-        return distance(counts[rows] / m[:, None], m, q)
-
-    return _average(terms, counts.sum(axis=1), p, read_weights(sample_weight, len(p)), least)
+    return read_votes(votes, probs, n_raters, sample_weight).mean(term, least)
 
 
 def dist_ce(
@@ -117,7 +159,7 @@ def dist_ce(
     >>> round(dist_ce([4, 7], [0.5, 0.9], n_raters=7), 6)
     0.085714
     """
-    return _score(_distance, votes, probs, n_raters, sample_weight)
+    return _vote_mean(distance_term, votes, probs, n_raters, sample_weight)
 
 
 def ent_ce(
@@ -143,7 +185,7 @@ def ent_ce(
     >>> round(ent_ce([7], [1.0], n_raters=7), 6)
     0.0
     """
-    return _score(_entropy_gap, votes, probs, n_raters, sample_weight)
+    return _vote_mean(entropy_gap_term, votes, probs, n_raters, sample_weight)
 
 
 def vote_nll(
@@ -164,7 +206,7 @@ def vote_nll(
     >>> round(vote_nll([4, 3], [0.5, 0.5], n_raters=7), 6)
     0.693147
     """
-    return _score(_cross_entropy, votes, probs, n_raters, sample_weight)
+    return _vote_mean(vote_nll_term, votes, probs, n_raters, sample_weight)
 
 
 def vote_error(
@@ -187,7 +229,7 @@ def vote_error(
     >>> round(vote_error([4, 7], [0.5, 0.9], n_raters=7), 6)
     -0.012857
     """
-    return _score(_squared, votes, probs, n_raters, sample_weight, least=2)
+    return _vote_mean(vote_error_term, votes, probs, n_raters, sample_weight, least=2)
 
 
 def reader_logits(p: Float) -> Float:
@@ -230,38 +272,49 @@ def count_log_score(
     >>> round(count_log_score([1], [0.5], n_raters=2, rho=0.5), 6)    # -log(1 / 4)
     1.386294
     """
-    counts, p = read_votes(votes, n_raters, probs)
-    correlation = check_rho(rho)
-
-    def terms(rows: NDArray[np.intp], _: Float, q: Float) -> Float:
-        return -count_log_likelihood(counts[rows], reader_logits(q), correlation)
-
-    return _average(terms, counts.sum(axis=1), p, read_weights(sample_weight, len(p)), 1)
+    sample = read_votes(votes, probs, n_raters, sample_weight)
+    return replace(sample, rho=check_rho(rho)).mean(count_term, 1)
 
 
-def split_events(
-    votes: ArrayLike,
-    probs: ArrayLike,
-    n_raters: ArrayLike | None,
-    rho: float,
-    sample_weight: ArrayLike | None,
-) -> tuple[NDArray[np.bool_], Float, Float | None]:
-    """Whether each panel of two or more split, the probability that it would, and its weight."""
-    counts, p = read_votes(votes, n_raters, probs)
-    w = read_weights(sample_weight, len(p))
-    m = counts.sum(axis=1)
-    kept = m >= 2 if w is None else (m >= 2) & (w > 0)
-    split = stratum_codes(counts[kept]) == STRATA.index("low")
-    return split, _split_chance(p[kept], m[kept], rho), None if w is None else w[kept]
+def split_panels(sample: Sample) -> Sample:
+    """Whether each panel of two or more readers split, and the probability that it would."""
+    panels = sample.judged(2)
+    if panels.weights is not None:
+        panels = panels.take(panels.weights > 0)
+    assert panels.votes is not None
+    chance = np.zeros(len(panels.p))
+    for part in blocks(len(panels.p)):
+        logits = reader_logits(panels.table[part])
+        chance[part] = split_chance(logits, panels.rho, panels.readers[part])
+    split = stratum_codes(panels.votes) == STRATA.index("low")
+    return replace(panels, y=split.astype(np.float64), p=np.minimum(chance, 1.0), votes=None)
 
 
-def _split_chance(p: Float, m: Int, rho: float) -> Float:
-    """Probability that each panel of m >= 2 readers splits."""
-    correlation, chance = check_rho(rho), np.zeros(len(p))
-    for part in blocks(len(p)):
-        logits = reader_logits(as_table(p[part]))
-        chance[part] = split_probability(logits, correlation, m[part])
-    return np.minimum(chance, 1.0)
+def split_area(sample: Sample) -> float:
+    """`split_auc` of a sample."""
+    panels = split_panels(sample)
+    if len(panels.p) == 0:
+        return float("nan")
+    return area(panels)
+
+
+def split_gap(sample: Sample) -> float:
+    """`split_ece` of a sample."""
+    panels = split_panels(sample)
+    if len(panels.p) == 0:
+        return float("nan")
+    return binned(panels, mean_gap)
+
+
+def split_floor(sample: Sample) -> float:
+    """Expected `split_ece` if the law of votes were true; NaN with importance weights.
+
+    Such weights are by label, and how labels and splits go together is not in the law of votes alone.
+    """
+    panels = split_panels(sample)
+    if len(panels.p) == 0:
+        return float("nan")
+    return sample_floor(panels)
 
 
 def split_auc(
@@ -284,8 +337,8 @@ def split_auc(
     >>> split_auc([4, 7, 0, 3], [0.5, 0.9, 0.1, 0.7], n_raters=7)
     1.0
     """
-    split, chance, w = split_events(votes, probs, n_raters, rho, sample_weight)
-    return auc(split, chance, sample_weight=w) if len(split) else float("nan")
+    sample = read_votes(votes, probs, n_raters, sample_weight)
+    return split_area(replace(sample, rho=check_rho(rho)))
 
 
 def split_ece(
@@ -306,48 +359,14 @@ def split_ece(
     >>> round(split_ece([4, 3], [0.5, 0.5], n_raters=7), 6)      # says 35 / 64, both do
     0.453125
     """
-    split, chance, w = split_events(votes, probs, n_raters, rho, sample_weight)
-    return ece(split, chance, n_bins=n_bins, sample_weight=w) if len(split) else float("nan")
-
-
-def split_floor(
-    probs: ArrayLike,
-    n_raters: ArrayLike,
-    *,
-    rho: float = 0.0,
-    n_bins: int = 15,
-    sample_weight: ArrayLike | None = None,
-) -> float:
-    """Expected `split_ece` if the law of votes with these probabilities and `rho` were true.
-
-    Parameters as `split_ece`, with the votes of each case in `n_raters`; those with fewer than two are
-    left out.
-
-    Examples
-    --------
-    >>> round(split_floor([0.5], 2), 6)
-    0.5
-    """
-    p = read_probs(probs)
-    w = read_weights(sample_weight, len(p))
-    m: Int = check_counts(np.zeros(len(p)), n_raters)[:, 0]
-    kept = m >= 2 if w is None else (m >= 2) & (w > 0)
-    if not kept.any():
-        return float("nan")
-    chance = _split_chance(p[kept], m[kept], rho)
-    return noise_floor(chance, n_bins=n_bins, sample_weight=None if w is None else w[kept])
+    check_count(n_bins, "n_bins", "bins")
+    sample = read_votes(votes, probs, n_raters, sample_weight)
+    return split_gap(replace(sample, rho=check_rho(rho), n_bins=n_bins))
 
 
 def _binomial(m: Float | float, v: Float | float, p: Float) -> Float:
     choose = gammaln(m + 1.0) - gammaln(v + 1.0) - gammaln(m - v + 1.0)
     return np.asarray(np.exp(choose + xlogy(v, p) + xlog1py(m - v, -p)))
-
-
-def _distance_floor(m: Float, p: Float) -> Float:
-    # The mean absolute deviation of a binomial, De Moivre's closed form, for each class.
-    least = np.minimum(np.floor(m[:, None] * p) + 1.0, m[:, None])
-    deviation = 2.0 * least * (1.0 - p) * _binomial(m[:, None], least, p) / m[:, None]
-    return np.asarray(0.5 * deviation.sum(axis=1))
 
 
 def _entropy_floor_two(m: Float, p: Float) -> Float:
@@ -357,7 +376,7 @@ def _entropy_floor_two(m: Float, p: Float) -> Float:
         at = m == cast
         v = np.arange(cast + 1.0)
         shares = np.column_stack([cast - v, v]) / cast
-        seen = entr(shares).sum(axis=1) + ((shares > 0).sum(axis=1) - 1) / (2.0 * cast)
+        seen = _entropy_of_votes(shares, cast)
         for positive, value in zip(v, seen, strict=True):
             total[at] += _binomial(cast, positive, p[at, 1]) * np.abs(entropy[at] - value)
     return total
@@ -368,7 +387,7 @@ def _entropy_floor_sampled(m: Float, p: Float, draws: int, rng: np.random.Genera
     safe = p / p.sum(axis=1, keepdims=True)  # rows may be 1e-4 off; the sampler is stricter
     for _ in range(draws):
         v = rng.multinomial(m.astype(np.int64), safe)
-        total += _entropy_gap(v / m[:, None], m, p)
+        total += np.abs(entr(p).sum(axis=1) - _entropy_of_votes(v / m[:, None], m))
     return total / draws
 
 
@@ -403,23 +422,19 @@ def vote_floor(
     >>> vote_floor("vote_error", [0.2, 0.7], 7)
     0.0
     """
-    check_choice(metric, ("dist_ce", "ent_ce", "vote_nll", "vote_error"), "metric")
-    check_count(n_resamples, "n_resamples", "resamples")
+    terms: dict[str, Term] = {
+        "dist_ce": distance_floor_term,
+        "ent_ce": partial(
+            entropy_floor_term,
+            n_resamples=check_count(n_resamples, "n_resamples", "resamples"),
+            seed=as_rng(seed),
+        ),
+        "vote_nll": entropy_term,
+        "vote_error": lambda sample: np.zeros(len(sample.p)),
+    }
+    check_choice(metric, terms, "metric")
     p = read_probs(probs)
-    # No case has a vote yet, so this only checks and spreads the number of raters.
-    raters: Int = check_counts(np.zeros(len(p)), n_raters)[:, 0]
-    rng = as_rng(seed)
-
-    def terms(_: NDArray[np.intp], m: Float, q: Float) -> Float:
-        if metric == "dist_ce":
-            return _distance_floor(m, q)
-        if metric == "vote_nll":
-            return np.asarray(entr(q).sum(axis=1))
-        if metric == "vote_error":
-            return np.zeros(len(m))
-        if q.shape[1] == 2:
-            return _entropy_floor_two(m, q)
-        return _entropy_floor_sampled(m, q, n_resamples, rng)
-
-    least = 2 if metric == "vote_error" else 1
-    return _average(terms, raters, p, read_weights(sample_weight, len(p)), least)
+    # No case has a vote yet, so this only checks and spreads the number of readers.
+    readers = check_counts(np.zeros(len(p)), n_raters)
+    sample = Sample(np.zeros(0), p, read_weights(sample_weight, len(p)), readers)
+    return sample.mean(terms[metric], 2 if metric == "vote_error" else 1)

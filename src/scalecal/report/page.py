@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from scalecal.auditing.sentences import SHOWN, shown_columns
+from scalecal.auditing.sentences import columns_by_labels, columns_by_votes, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
 from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.checks import InputError
@@ -154,7 +154,7 @@ def audit_html(audit: Audit) -> str:
     It brings its own colours, light and dark, and touches nothing outside itself, as a notebook wants it.
     """
     agreement = audit.meta["strata"] == "agreement"
-    used = shown_columns(audit.shown_rows, SHOWN[1:])
+    used = shown_columns(audit.shown_rows, [*columns_by_labels()[1:], *columns_by_votes()])
     body = []
     for row in audit.shown_rows:
         texts = [cell_text(column.key, row.get(column.key)) for column in used]

@@ -14,11 +14,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from scalecal.auditing.sentences import SHOWN, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
+from scalecal.auditing.sentences import columns_by_labels, columns_by_votes, shown_columns
 from scalecal.auditing.verdict import AGREEMENT, points
 from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
+from scalecal.metrics.columns import chosen
 from scalecal.report import figures
 from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum_title
 from scalecal.report.svg import Drawing
@@ -135,7 +136,9 @@ def _bins_table(cell: Row) -> View:
 
 def _audit_table(cell: Row) -> View:
     audit = cell["audits"][cell["baseline"]]
-    used = shown_columns(audit["rows"], (*SHOWN, "debiased_error"))
+    used = shown_columns(
+        audit["rows"], [*columns_by_labels(), *columns_by_votes(), "debiased_error"]
+    )
     rows = []
     for row in audit["rows"]:
         texts = {column.key: cell_text(column.key, row.get(column.key)) for column in used}
@@ -547,9 +550,9 @@ def _dot_table(facts: Row) -> View:
     cells, strata = facts["cells"], facts["strata"]
     agreement = all(cell["agreement"] or not cell["strata"] for cell in cells)
     every = [row for cell in cells for row in cell["rows"]]
-    # Beside ECE, every metric whose change the facts hold.
-    extra = [key for key in COLUMNS if any(key in row["changes"] for row in every)]
-    extra.remove("ece")
+    # Beside ECE, every metric for people whose change the facts hold.
+    shown = chosen(lambda metric: metric.shown and metric.key != "ece")
+    extra = [key for key in shown if any(key in row["changes"] for row in every)]
     top, rows = figures.ece_top(cells), []
     for cell in cells:
         value = {(r["method"], r["stratum"]): r for r in cell["rows"]}

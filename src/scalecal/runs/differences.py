@@ -13,24 +13,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.auditing.audits import Audit
-from scalecal.auditing.rows import INTERVALS
 from scalecal.auditing.sentences import LEVEL, lay_out, p_value, short_names
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import Float, InputError
 from scalecal.inference.paired import contrast_of
 from scalecal.inference.units import student_error
 from scalecal.io.text import change_text, is_known, listed, number
-from scalecal.metrics import COLUMNS, holm
+from scalecal.metrics import METRICS, holm
+from scalecal.metrics.columns import chosen
 from scalecal.runs.scores import Resampled
 
 if TYPE_CHECKING:
     import pandas as pd
 
-JUDGED = ("ece", "nll", "vote_nll", "brier", "auc", "accuracy")
-"""Metrics by which models are compared: those over all cases are one family of tests, those in the
-strata another, and p-values are adjusted for all of a family, over all models (Holm, 1979)."""
 
-METRICS = (*JUDGED, *(metric for metric in INTERVALS if metric not in JUDGED))
+def tested_metrics() -> list[str]:
+    """Metrics whose differences are tested: those over all cases are one family, those in the strata another.
+
+    p-values are adjusted for all of a family, over all models (Holm, 1979).
+    """
+    return chosen(lambda metric: metric.tested)
+
+
+def differing_metrics() -> list[str]:
+    """Metrics by which models are compared, those that are tested first."""
+    tested = tested_metrics()
+    others = chosen(lambda metric: metric.resampled and metric.in_audit and not metric.tested)
+    return [*tested, *others]
+
 
 Row = dict[str, Any]
 
@@ -62,7 +72,7 @@ def compare_audits(
     -------
     DataFrame with columns model, stratum, metric, n, a (the first one's value), b (the model's),
     difference (b - a), low, high, p_value, and p_holm, which is adjusted for every model and metric of
-    `JUDGED` and is NaN for the others.
+    `tested_metrics` and is NaN for the others.
 
     Examples
     --------
@@ -134,7 +144,7 @@ def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
     out: list[Row] = []
     for model in (m for m in cell.methods if m != base):
         for stratum in ("overall", *cell.stratum_names):
-            for metric in METRICS:
+            for metric in differing_metrics():
                 try:
                     first, own = (
                         drawn.drawn(cell.encoder, m, stratum, metric) for m in (base, model)
@@ -157,12 +167,13 @@ def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
                         "p_holm": _tail(own.samples - first.samples, change.p_cases, change.units),
                     }
                 )
+    tested = [r for r in out if METRICS[r["metric"]].tested]
     for family in (True, False):
-        rows = [r for r in out if r["metric"] in JUDGED and (r["stratum"] == "overall") == family]
+        rows = [r for r in tested if (r["stratum"] == "overall") == family]
         for row, p in zip(rows, holm([r["p_holm"] for r in rows]) if rows else [], strict=True):
             row["p_holm"] = float(p)
     for row in out:
-        if row["metric"] not in JUDGED:
+        if not METRICS[row["metric"]].tested:
             row["p_holm"] = float("nan")
     return out
 
@@ -227,7 +238,7 @@ def _judged(facts: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     """Differences by model, of the metrics that are judged."""
     out: dict[str, list[Mapping[str, Any]]] = {}
     for row in facts["differences"]:
-        if row["metric"] in JUDGED:
+        if METRICS[row["metric"]].tested:
             out.setdefault(row["model"], []).append(row)
     return out
 
@@ -265,8 +276,7 @@ def _change(row: Mapping[str, Any], than: str = "") -> str:
 
 
 def _title(row: Mapping[str, Any]) -> str:
-    written = {"accuracy": "accuracy", "brier": "Brier score"}
-    return written.get(row["metric"]) or COLUMNS[row["metric"]].title
+    return METRICS[row["metric"]].name
 
 
 # As text
@@ -276,7 +286,9 @@ def differences_text(facts: Mapping[str, Any]) -> str:
     """Lay several files out as text: the numbers of each by stratum, then the differences."""
     short = dict(zip(facts["methods"], short_names(facts["methods"], most=30), strict=True))
     rows = [{**row, "name": short[row["method"]]} for row in facts["rows"]]
-    keys = [k for k in ("ece", "floor", *JUDGED[1:]) if any(is_known(r.get(k)) for r in rows)]
+    keys = [
+        k for k in ("ece", "floor", *tested_metrics()[1:]) if any(is_known(r.get(k)) for r in rows)
+    ]
     titles = ["floor" if k == "floor" else _title({"metric": k}) for k in keys]
     order = {m: i for i, m in enumerate(facts["methods"])}
     strata = ("overall", *facts["strata"])
@@ -310,7 +322,7 @@ def differences_text(facts: Mapping[str, Any]) -> str:
 
 def _is_shown(row: Mapping[str, Any]) -> bool:
     """Whether a terminal shows a difference: all that are judged, of strata the first or clear ones."""
-    if row["metric"] not in JUDGED:
+    if not METRICS[row["metric"]].tested:
         return False
     clear = is_known(row["p_holm"]) and row["p_holm"] < LEVEL
-    return row["stratum"] == "overall" or row["metric"] in JUDGED[:3] or clear
+    return row["stratum"] == "overall" or METRICS[row["metric"]].main or clear

@@ -43,7 +43,7 @@ from scalecal.panel import PRIOR_SD_SHIFTED, split_probability, vote_log_pmf
 from scalecal.runs import wording
 from scalecal.runs.cells import PUBLISHED, VOTED, check_cell, reweighted, weights_of
 from scalecal.runs.differences import cell_of_audits, differences, differences_text
-from scalecal.runs.frontier import PLANES, frontier_curve, frontier_methods
+from scalecal.runs.frontier import HARD, frontier_curve, frontier_methods, planes
 from scalecal.runs.methods import METHODS
 from scalecal.runs.scores import Nulls, Resampled, draw_nulls, score_cell
 from scalecal.runs.voted import READS, Losses, VotedCurve
@@ -54,9 +54,6 @@ if TYPE_CHECKING:
 CONTROL = "scale-shuffled"
 REFERENCE = "vote-fraction"
 """Training on the votes themselves: the gain whose share the others recover."""
-
-VOTED_METRICS = ("vote_nll", "nll", "count_log_score", "split_auc", "split_ece", "ece", "auc")
-"""Metrics kept of every point of the curve by voted cases, as means over seeds and draws."""
 
 CASES_LISTED = 8
 """Over-confident cases listed of each stratum."""
@@ -73,7 +70,6 @@ THRESHOLDS = (0.8, 0.9, 0.95)
 LEAST_GAIN = 0.0005
 """Least difference to softening that is one: smaller ones are printed as zero."""
 
-_STRATUM_CHANGES = ("ece", "nll", "vote_nll")
 DECISION_THRESHOLDS: Float = np.unique([*CHOSEN, *(np.arange(1, 50) / 50)])
 """Thresholds of the decision curves on a page."""
 
@@ -411,7 +407,9 @@ def _rows(
             if stratum == "overall":
                 row["null"] = row["floor"]  # the same quantity, without the noise of draws
             row |= {
-                m: mean[method, stratum, m] for m in wording.POINTS if (method, stratum, m) in mean
+                m: mean[method, stratum, m]
+                for m in wording.compared_metrics()
+                if (method, stratum, m) in mean
             }
             row["changes"] = changes.get(method, {}).get(stratum, {})
             out.append(row)
@@ -442,7 +440,7 @@ def _changes(cell: Predictions, drawn: Resampled) -> Changes:
         out[method] = {}
         for stratum in ("overall", *cell.stratum_names):
             by_metric = {}
-            for metric in wording.CHANGES if stratum == "overall" else _STRATUM_CHANGES:
+            for metric in wording.changed_metrics(stratum):
                 try:
                     a, b = (drawn.drawn(cell.encoder, m, stratum, metric) for m in (base, method))
                     change = contrast_of(a, b)
@@ -498,7 +496,7 @@ def _voted(cell: Predictions, drawn: Resampled, curve: VotedCurve) -> dict[str, 
                 **gains,
                 "draws_low": float(spread.quantile(0.1)) if known else None,
                 "draws_high": float(spread.quantile(0.9)) if known else None,
-                **{m: float(table[m].mean()) for m in VOTED_METRICS if m in table},
+                **{m: float(table[m].mean()) for m in wording.compared_metrics() if m in table},
             }
         )
     draws = int(scores["draw"].max()) + 1 if len(scores) else 0
@@ -759,8 +757,8 @@ def _frontier(cell: Predictions, rows: Sequence[Row], options: Mapping[str, Any]
     points = []
     for method in cell.methods:
         point: Row = {"method": method}
-        for axis, metric in PLANES.items():
-            stratum = hard if axis == "ece_hard" else "overall"
+        for axis, metric in planes().items():
+            stratum = hard if axis.endswith(HARD) else "overall"
             row = value.get((method, stratum), {})
             if metric not in row:
                 continue

@@ -434,7 +434,7 @@ def mean_results(cells: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         }
         for cell in cells
         for row in cell["rows"]
-        for metric in wording.POINTS
+        for metric in wording.compared_metrics()
         if row.get(metric) is not None
     )
 

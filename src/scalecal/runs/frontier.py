@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import expit
 
-from scalecal import metrics
 from scalecal.cases import Answers, Predictions
 from scalecal.checks import Float, InputError
+from scalecal.metrics import METRICS
+from scalecal.metrics.columns import chosen
 from scalecal.runs.cells import weights_of
-from scalecal.runs.scores import Resampled, entropy
+from scalecal.runs.scores import Resampled, entropy, samples_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,10 +28,22 @@ TEMPERATURES: Float = np.concatenate(
 )
 """Temperatures of the curve, 0.5 to 5, with 1 (the predictions as they are) and 2 among them."""
 
-PLANES = {"ece": "ece", "ece_hard": "ece", "nll": "nll", "vote_nll": "vote_nll"}
-"""Coordinate of the frontier -> metric; `ece_hard` is of the hardest stratum, the others overall."""
+HARD = "_hard"
+"""Ends the name of a coordinate that is of the hardest stratum; the others are overall."""
 
 _EDGE = 1e-12  # keeps the logits of certain predictions finite
+
+
+def planes() -> dict[str, str]:
+    """Coordinates of the frontier and their metrics: ECE of the hardest stratum, and what decides.
+
+    Examples
+    --------
+    >>> planes()
+    {'ece': 'ece', 'ece_hard': 'ece', 'nll': 'nll', 'vote_nll': 'vote_nll'}
+    """
+    main = chosen(lambda metric: metric.main)
+    return {"ece": "ece", f"ece{HARD}": "ece", **{key: key for key in main}}
 
 
 def soften(probs: Float, temperature: float) -> Float:
@@ -128,20 +141,26 @@ def with_softened(
 
 def _place(cell: Predictions, part: Answers, n_bins: int) -> dict[str, float]:
     """Where predictions lie in both planes."""
-    cases, probs = cell.cases.take(part.index), part.p
-    y, votes = cell.y[part.index], cases.votes
+    w = weights_of(cell, part)
+    out = dict.fromkeys(planes(), float("nan"))
     hard = cell.inside(part.index, cell.hardest or "none of them")
-    nan, w = float("nan"), weights_of(cell, part)
-    own = None if w is None else w[hard]
-    return {
-        "ece": metrics.ece(y, probs, n_bins=n_bins, sample_weight=w),
-        "ece_hard": metrics.ece(y[hard], probs[hard], n_bins=n_bins, sample_weight=own)
-        if len(y[hard])
-        else nan,
-        "nll": metrics.nll(y, probs, sample_weight=w),
-        "vote_nll": nan if votes is None else metrics.vote_nll(votes, part.vote_p, sample_weight=w),
-        "entropy": float(np.average(entropy(probs), weights=w)),
-    }
+    for rows, prefix in ((slice(None), ""), (hard, HARD)):
+        inside = part.take(rows)
+        if len(inside.index) == 0:
+            continue
+        votes = None if cell.cases.votes is None else cell.cases.votes[inside.index]
+        samples = samples_of(
+            cell.y[inside.index],
+            inside,
+            votes,
+            weights=None if w is None else w[rows],
+            n_bins=n_bins,
+        )
+        for name, metric in planes().items():
+            sample = samples[METRICS[metric].votes]
+            if name.endswith(HARD) == bool(prefix) and sample is not None:
+                out[name] = METRICS[metric].value(sample)
+    return out | {"entropy": float(np.average(entropy(part.p), weights=w))}
 
 
 def _mean(places: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -209,13 +228,13 @@ def frontier_methods(
         places = [_place(cell, own, n_bins) for own, _ in pairs.values()]
         row: dict[str, Any] = {"method": method, **_mean(places)}
         row["at_temperature"] = float(np.mean([matched.get((method, s), 1.0) for s in pairs]))
-        for name, metric in PLANES.items():
+        for name, metric in planes().items():
             ends = (float("nan"),) * 4
             if method == baseline:
                 ends = (0.0, 0.0, 0.0, 1.0)
             elif np.isfinite(row[name]):
                 rival = softened_name(method)
-                stratum = str(cell.hardest) if name == "ece_hard" else "overall"
+                stratum = str(cell.hardest) if name.endswith(HARD) else "overall"
                 c = drawn.contrast(method, rival, stratum=stratum, metric=metric)
                 ends = (c.difference, c.low, c.high, c.p_value)
             keys = (f"difference_{name}{end}" for end in ("", "_low", "_high", "_p"))

@@ -48,9 +48,9 @@ from scalecal.checks import (
 from scalecal.io.documents import parse_document, read_document
 from scalecal.io.store import plain
 from scalecal.io.text import change_text, number
+from scalecal.metrics import METRICS
 from scalecal.metrics.arguments import as_table
 from scalecal.panel import PRIOR_SD_SHIFTED, check_sizes, split_probability
-from scalecal.runs import wording
 from scalecal.runs.calibrating import Readers
 from scalecal.runs.facts import REMEDIES, Comparison, compare_cell
 from scalecal.votes import check_sides
@@ -805,7 +805,8 @@ def calibration_sentences(facts: Mapping[str, Any]) -> list[str]:
         change = changes.get(key)
         if change is None:
             continue
-        out.append(f"{wording.NAMES[key][:1].upper()}{wording.NAMES[key][1:]} {_verdict(change)}.")
+        name = METRICS[key].name
+        out.append(f"{name[:1].upper()}{name[1:]} {_verdict(change)}.")
     return out
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal import metrics
-from scalecal.auditing.rows import case_sums, split_scores, sum_values
+from scalecal.auditing.rows import case_sums, label_sample, sum_values
 from scalecal.cases import BASELINE, Answers, Predictions
 from scalecal.checks import Float, InputError, Int
 from scalecal.engines import Engine, Worker
@@ -26,7 +26,9 @@ from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_
 from scalecal.inference.selection import selection_null
 from scalecal.inference.units import Importance, Units, stretched
 from scalecal.inference.units import weights as bootstrap_weights
-from scalecal.metrics.arguments import read_hard_event
+from scalecal.metrics.arguments import Sample, read_hard_event
+from scalecal.metrics.proper import entropy_term
+from scalecal.metrics.resampling import sample_floor
 from scalecal.runs.cells import reweighted, weights_of
 
 if TYPE_CHECKING:
@@ -36,11 +38,6 @@ RESULT_COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "
 
 LEAST_DRAWS = 40
 """Draws that each of several seeds has at least for its null."""
-
-_KEPT = (
-    *("ece", "nll", "brier", "auc", "accuracy"),
-    *("vote_nll", "count_log_score", "vote_error", "dist_ce"),
-)
 
 Nulls = Mapping[int, Mapping[str, Float]]
 """Seed -> stratum -> ECEs that a calibrated model with the same predictions would show there."""
@@ -54,9 +51,17 @@ def entropy(probs: Float) -> Float:
     >>> entropy(np.array([0.5, 1.0])).round(4).tolist()
     [0.6931, 0.0]
     """
-    table = np.stack([1.0 - probs, probs], axis=-1) if probs.ndim == 1 else probs
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(-np.where(table > 0, table * np.log(table), 0.0).sum(axis=-1)) + 0.0
+    return entropy_term(Sample(np.zeros(0), probs))
+
+
+def samples_of(
+    y: Int, part: Answers, votes: Int | None, **about: Any
+) -> tuple[Sample, Sample | None]:
+    """What labels judge, and what votes judge; `about` as `scalecal.metrics.arguments.Sample`."""
+    by_labels = label_sample(y, part.p, **about)
+    if votes is None:
+        return by_labels, None
+    return by_labels, Sample(np.zeros(0), part.vote_p, votes=votes, rho=part.rho, **about)
 
 
 def score(
@@ -73,35 +78,44 @@ def score(
 ) -> dict[str, tuple[float, float]]:
     """Metric -> (value, floor) of some cases; the floor is NaN where a metric has none.
 
-    `groups` number the cases' groups, which floors respect; `brief` leaves out what is no sum over
-    cases; `splits` asks for the scores of split panels. Cases with importance `weights` have the floor of
+    `groups` number the cases' groups, which floors respect; `brief` leaves out what is not `cheap`;
+    `splits` asks for the scores of split panels. Cases with importance `weights` have the floor of
     ECE given.
     """
-    nan, probs = float("nan"), part.p
-    whole = Units(np.zeros(len(y), dtype=np.int64), 1)
+    nan = float("nan")
+    units = Units(np.zeros(len(y), dtype=np.int64), 1)
     if weights is not None:
-        whole = replace(whole, importance=Importance(weights, y, np.ones((1, 2))))
+        units = replace(units, importance=Importance(weights, y, np.ones((1, 2))))
     sums = sum_values(
-        case_sums(y, probs, votes, units=whole, n_bins=n_bins, reader=part.p_reader, rho=part.rho)
+        case_sums(y, part.p, votes, units=units, n_bins=n_bins, reader=part.p_reader, rho=part.rho)
     )
-    out = {k: (float(sums[k][0]), nan) for k in _KEPT if k in sums}
+    samples = samples_of(
+        y,
+        part,
+        votes,
+        weights=weights,
+        groups=groups,
+        n_bins=n_bins,
+        importance=weights is not None,
+    )
+    out = {"n": (float(len(y)), nan)}
+    for metric in metrics.METRICS.values():
+        sample = samples[metric.votes]
+        left_out = (brief and not metric.cheap) or (not splits and not metric.per_stratum)
+        if sample is None or not metric.compared or left_out:
+            continue
+        if metric.function is None:
+            if metric.key in sums:
+                # Floors of means over cases are in audits: here methods are compared on the same cases.
+                out[metric.key] = (float(sums[metric.key][0]), nan)
+            continue
+        value = metric.value(sample)
+        if not (sample.importance and np.isnan(value)):
+            expected = nan if metric.expected is None else metric.expected(sample)
+            out[metric.key] = (value, expected)
     if floor is None:
-        floor = metrics.noise_floor(probs, y=y, groups=groups, n_bins=n_bins)
+        floor = sample_floor(samples[0])
     out["ece"] = (out["ece"][0], floor)
-    out["entropy"] = (float(np.average(entropy(probs), weights=weights)), nan)
-    out["n"] = (float(len(y)), nan)
-    if votes is not None and splits:
-        options: dict[str, Any] = {"rho": part.rho, "n_bins": n_bins, "groups": groups}
-        found = split_scores(votes, part.vote_p, importance=weights, **options)
-        out["split_auc"] = (found["split_auc"], nan)
-        out["split_ece"] = (found["split_ece"], found["split_ece_floor"])
-    if brief:
-        return out
-    if weights is None:
-        debiased = metrics.debiased_error(y, probs, n_bins=n_bins) if len(y) > 1 else nan
-        out["debiased_error"] = (float(debiased), 0.0)
-    out["smece"] = (metrics.smece(y, probs, sample_weight=weights), nan)
-    out["aurc"] = (metrics.aurc(y, probs, sample_weight=weights), nan)
     return out
 
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from scalecal.cases import Answers, Features
 from scalecal.checks import Float, InputError, Int
-from scalecal.metrics.arguments import as_table
-from scalecal.metrics.proper import EPS
+from scalecal.metrics import METRICS
+from scalecal.metrics.columns import chosen
 from scalecal.probes import CrossFit, Trained
 from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample
 from scalecal.runs.cells import PUBLISHED, VOTED
 from scalecal.runs.methods import METHODS
-from scalecal.runs.scores import score
+from scalecal.runs.scores import samples_of, score
 
 READS = ("panel", "single")
 NEEDED = ("none", "vote-fraction", PUBLISHED, VOTED)
@@ -203,14 +203,15 @@ def wrong_kappas(
 
 
 def case_losses(y: Int, part: Answers, counts: Int) -> Losses:
-    """Label NLL by p, and vote NLL by p_reader, of each case; NaN where a case has no votes."""
-
-    def table(p: Float) -> Float:
-        return np.asarray(np.log(np.clip(as_table(p), EPS, 1.0 - EPS)))
-
-    m = counts.sum(axis=1)
-    share = counts / np.where(m > 0, m, np.nan)[:, None]
-    return {
-        "nll": -table(part.p)[np.arange(len(y)), y],
-        "vote_nll": -(share * table(part.vote_p)).sum(axis=1),
-    }
+    """Loss of each case by the main metrics that are means over cases; NaN where a case has no votes."""
+    samples, voted = samples_of(y, part, counts), counts.sum(axis=1) > 0
+    out = {}
+    for key in chosen(lambda metric: metric.main and metric.term is not None):
+        metric = METRICS[key]
+        sample = samples[metric.votes]
+        assert metric.term is not None
+        assert sample is not None
+        out[key] = metric.term(sample)
+        if metric.votes:
+            out[key] = np.where(voted, out[key], np.nan)
+    return out

@@ -22,7 +22,8 @@ from scalecal.auditing.sentences import (
 )
 from scalecal.auditing.verdict import BADGES, CRITERION, points
 from scalecal.io.text import change_text, number
-from scalecal.metrics import COLUMNS, holm
+from scalecal.metrics import COLUMNS, METRICS, holm
+from scalecal.metrics.columns import chosen
 from scalecal.runs.cells import PUBLISHED, VOTED
 from scalecal.runs.differences import difference_sentences, stratum_sentences
 
@@ -32,16 +33,23 @@ if TYPE_CHECKING:
 TRAINED_ALIKE = "none-default"
 """The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
 
-NAMES = {key: column.title for key, column in COLUMNS.items()} | {"accuracy": "accuracy"}
 
-POINTS = (
-    *("ece", "nll", "vote_nll", "count_log_score", "split_auc", "split_ece"),
-    *("brier", "auc", "accuracy", "entropy", "smece", "aurc"),
-)
-"""Metrics of every method and stratum, as means over seeds."""
+def compared_metrics() -> list[str]:
+    """Metrics of every method and stratum, as means over seeds."""
+    return chosen(lambda metric: metric.compared)
 
-CHANGES = ("ece", "nll", "vote_nll", "count_log_score", "auc", "accuracy")
-"""Metrics whose changes against the baseline are computed over all cases."""
+
+def changed_metrics(stratum: str) -> list[str]:
+    """Metrics whose changes against the baseline are computed: in strata, those that decide."""
+    return chosen(
+        lambda metric: (
+            metric.compared
+            and metric.resampled
+            and metric.direction != "none"
+            and (stratum == "overall" or metric.main)
+        )
+    )
+
 
 MARK = "*"
 """Beside the name of a method that shows no clear gain over softening, where there is little room."""
@@ -70,12 +78,12 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
         for stratum in strata:
             row = value.get((method, stratum), {})
             suffix = "" if stratum == "overall" else f"_{stratum}"
-            line |= {f"{metric}{suffix}": row.get(metric) for metric in POINTS}
+            line |= {f"{metric}{suffix}": row.get(metric) for metric in compared_metrics()}
             line[f"ece{suffix}_floor"] = row.get("floor")
         for stratum in strata:
             changes = value.get((method, stratum), {}).get("changes", {})
             suffix = "" if stratum == "overall" else f"_{stratum}"
-            for metric in CHANGES if stratum == "overall" else ("ece",):
+            for metric in changed_metrics(stratum):
                 change = changes.get(metric, {})
                 line[f"{metric}{suffix}_change"] = change.get("difference")
                 for end in ("low", "high", "p"):
@@ -93,7 +101,9 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
         lines.append(line)
     for point in (facts.get("voted") or {}).get("points", ()):
         line = {"method": VOTED, "voted": point["voted"], "reads": point["reads"]}
-        line |= {m: point[m] for m in POINTS if m in point} | {"recovered": point["share"]}
+        line |= {m: point[m] for m in compared_metrics() if m in point} | {
+            "recovered": point["share"]
+        }
         line |= {f"recovered_{key}": point[key] for key in ("low", "high", "reason")}
         for metric, change in point["changes"].items():
             line[f"{metric}_change"] = change["difference"]
@@ -310,7 +320,7 @@ def _mended(facts: Facts) -> dict[str, str]:
     row = _row(facts, facts["judged"])
     for metric in ("nll", "vote_nll"):
         if (change := row["changes"].get(metric)) and change["difference"]:
-            title = NAMES[metric]
+            title = METRICS[metric].name
             text += f" {title[0].upper()}{title[1:]} changes by {change_text(change)}."
     chosen = facts["calibration"]["chosen"]
     if chosen in ("none", "reader-only"):
@@ -324,7 +334,7 @@ def _use(facts: Facts, name: str, metric: str) -> dict[str, str]:
     change = _row(facts, name)["changes"][metric]
     over = f", mean of {facts['n_seeds']} seeds" if facts["n_seeds"] > 1 else ""
     what = "readers' votes" if metric == "vote_nll" else "the labels"
-    gain = f"predicts {what} better ({NAMES[metric]} {change_text(change)}{over})"
+    gain = f"predicts {what} better ({METRICS[metric].name} {change_text(change)}{over})"
     if badge == "good":
         return {"heading": "Nothing is needed", "text": f"If you want more: {name} {gain}."}
     heading, text = f"Use {name}", f"It {gain}."
@@ -357,7 +367,7 @@ def help_sentence(facts: Facts) -> str:
         )
     name, metric = best["method"], best["metric"]
     row, base = _row(facts, name), _row(facts, facts["baseline"])
-    what, change = NAMES[metric], change_text(row["changes"][metric])
+    what, change = METRICS[metric].name, change_text(row["changes"][metric])
     judge = "readers' votes" if metric == "vote_nll" else "labels"
     over = f", means over {facts['n_seeds']} seeds" if facts["n_seeds"] > 1 else ""
     values = f"{number(row[metric])} against {number(base[metric])}, change {change}{over}"
@@ -393,7 +403,7 @@ def help_sentence(facts: Facts) -> str:
     skill = "auc" if row.get("auc") is not None else "accuracy"
     for key in ("nll", skill):
         if key != metric and key in row["changes"]:
-            text += f"; {NAMES[key]} changes by {change_text(row['changes'][key])}"
+            text += f"; {METRICS[key].name} changes by {change_text(row['changes'][key])}"
     return (
         f"{text}.{_beside_softening(facts, name)}{_price(facts, name)}{_left(facts, name)}"
         f"{_costly(facts, costly, metric)}{_beaten(facts)}"
@@ -421,7 +431,7 @@ def _beside_softening(facts: Facts, name: str) -> str:
     if beyond is None or beyond["difference"] is None:
         return ""
     start = " One temperature that gives the model the same mean entropy"
-    difference = f"{NAMES[beyond['metric']]} less softening's {change_text(beyond)}"
+    difference = f"{METRICS[beyond['metric'].name]} less softening's {change_text(beyond)}"
     if beyond["better"]:
         return f"{start} gains less ({difference})."
     others = [m for m, b in facts["softening"].items() if b["better"] and m != name]
@@ -478,7 +488,7 @@ def _costly(facts: Facts, methods: Sequence[str], metric: str) -> str:
     changes = {m: _row(facts, m)["changes"] for m in methods}
     most = min(methods, key=lambda m: changes[m][metric]["difference"])
     return (
-        f" {most} changes {NAMES[metric]} by {change_text(changes[most][metric])}, but label NLL by "
+        f" {most} changes {METRICS[metric].name} by {change_text(changes[most][metric])}, but label NLL by "
         f"{change_text(changes[most]['nll'])}."
     )
 
@@ -492,7 +502,7 @@ def _price(facts: Facts, name: str) -> str:
         for metric in ("ece", "nll") if row["stratum"] == "overall" else ("ece",):
             change = row["changes"].get(metric)
             if change and _above(change["low"]):
-                worse.append(f"{NAMES[metric]} {change_text(change)} {where}")
+                worse.append(f"{METRICS[metric].name} {change_text(change)} {where}")
     return f" The price: {'; '.join(worse)}." if worse else ""
 
 
@@ -615,7 +625,7 @@ def _difference(contrast: Mapping[str, Any]) -> str:
 
 
 def _control_sentence(control: Mapping[str, Any]) -> str:
-    what, change = NAMES[control["metric"]], _difference(control)
+    what, change = METRICS[control["metric"].name], _difference(control)
     if _below(control["high"]) and control["p_value"] < LEVEL:
         return f"SCALE's labels matter: with them permuted (scale-shuffled) {what} is worse ({change})."
     return (
@@ -635,7 +645,7 @@ def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any], remark: 
         word = "does not clearly differ from"
     text = (
         f"scale (SCALE with the paper's anchors) {word} vanilla-ls (plain label smoothing) in "
-        f"{NAMES[plain['metric']]} "
+        f"{METRICS[plain['metric'].name]} "
         f"({number(plain['value'])} against {number(plain['reference'])}, {_difference(plain)})"
     )
     if share["share"] is not None:
