@@ -96,7 +96,7 @@ class Sample:
         """The predicted class; a tie at 0.5 goes to the positive one, other ties to the first."""
         if self.table.shape[1] == 2:
             return (self.table[:, 1] >= 0.5).astype(np.int64)
-        return self.table.argmax(axis=1)
+        return np.asarray(self.table.argmax(axis=1))
 
     @cached_property
     def confidence(self) -> Float:
