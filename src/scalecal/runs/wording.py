@@ -431,7 +431,7 @@ def _beside_softening(facts: Facts, name: str) -> str:
     if beyond is None or beyond["difference"] is None:
         return ""
     start = " One temperature that gives the model the same mean entropy"
-    difference = f"{METRICS[beyond['metric'].name]} less softening's {change_text(beyond)}"
+    difference = f"{METRICS[beyond['metric']].name} less softening's {change_text(beyond)}"
     if beyond["better"]:
         return f"{start} gains less ({difference})."
     others = [m for m, b in facts["softening"].items() if b["better"] and m != name]
@@ -625,7 +625,7 @@ def _difference(contrast: Mapping[str, Any]) -> str:
 
 
 def _control_sentence(control: Mapping[str, Any]) -> str:
-    what, change = METRICS[control["metric"].name], _difference(control)
+    what, change = METRICS[control["metric"]].name, _difference(control)
     if _below(control["high"]) and control["p_value"] < LEVEL:
         return f"SCALE's labels matter: with them permuted (scale-shuffled) {what} is worse ({change})."
     return (
@@ -645,7 +645,7 @@ def _scale_sentence(plain: Mapping[str, Any], share: Mapping[str, Any], remark: 
         word = "does not clearly differ from"
     text = (
         f"scale (SCALE with the paper's anchors) {word} vanilla-ls (plain label smoothing) in "
-        f"{METRICS[plain['metric'].name]} "
+        f"{METRICS[plain['metric']].name} "
         f"({number(plain['value'])} against {number(plain['reference'])}, {_difference(plain)})"
     )
     if share["share"] is not None:
