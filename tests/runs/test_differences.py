@@ -17,7 +17,7 @@ from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.inference.units import two_sided_p
 from scalecal.io import read_common_predictions
-from scalecal.runs.differences import _tail, difference_sentences, tested_metrics
+from scalecal.runs.differences import _tail, difference_sentences, judged_metrics
 from scalecal.runs.facts import compare_files
 from scalecal.runs.folder import read_runs
 
@@ -101,10 +101,10 @@ def test_every_difference_is_that_of_the_plain_metrics(files):
 def test_holm_is_over_all_that_is_judged(files):
     facts = compare_files(read_common_predictions(files), n_resamples=300).facts
     table = pd.DataFrame(facts["differences"])
-    assert table.loc[~table["metric"].isin(tested_metrics()), "p_holm"].isna().all()
-    judged = table[table["metric"].isin(tested_metrics())]
+    assert table.loc[~table["metric"].isin(judged_metrics()), "p_holm"].isna().all()
+    judged = table[table["metric"].isin(judged_metrics())]
     whole = judged["stratum"] == "overall"
-    assert whole.sum() == 2 * len(tested_metrics())
+    assert whole.sum() == 2 * len(judged_metrics())
     for part in (judged[whole], judged[~whole]):
         # Where counting resamples did not end, the adjusted p-values are Holm's of the plain ones, or larger.
         low = part["p_value"] <= 2 / 301

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def tested_metrics() -> list[str]:
+def judged_metrics() -> list[str]:
     """Metrics whose differences are tested: those over all cases are one family, those in the strata another.
 
     p-values are adjusted for all of a family, over all models (Holm, 1979).
@@ -37,7 +37,7 @@ def tested_metrics() -> list[str]:
 
 def differing_metrics() -> list[str]:
     """Metrics by which models are compared, those that are tested first."""
-    tested = tested_metrics()
+    tested = judged_metrics()
     others = chosen(lambda metric: metric.resampled and metric.in_audit and not metric.tested)
     return [*tested, *others]
 
@@ -72,7 +72,7 @@ def compare_audits(
     -------
     DataFrame with columns model, stratum, metric, n, a (the first one's value), b (the model's),
     difference (b - a), low, high, p_value, and p_holm, which is adjusted for every model and metric of
-    `tested_metrics` and is NaN for the others.
+    `judged_metrics` and is NaN for the others.
 
     Examples
     --------
@@ -287,7 +287,7 @@ def differences_text(facts: Mapping[str, Any]) -> str:
     short = dict(zip(facts["methods"], short_names(facts["methods"], most=30), strict=True))
     rows = [{**row, "name": short[row["method"]]} for row in facts["rows"]]
     keys = [
-        k for k in ("ece", "floor", *tested_metrics()[1:]) if any(is_known(r.get(k)) for r in rows)
+        k for k in ("ece", "floor", *judged_metrics()[1:]) if any(is_known(r.get(k)) for r in rows)
     ]
     titles = ["floor" if k == "floor" else _title({"metric": k}) for k in keys]
     order = {m: i for i, m in enumerate(facts["methods"])}
