@@ -101,7 +101,7 @@ def test_metric(kind, monkeypatch):
 
     # results and the comparison of methods
     cases = Cases(n=300, classes=("0", "1"), y=y, votes=np.column_stack([5 - votes, votes]))
-    files = {"a.csv": Predictions(cases, p), "b.csv": Predictions(cases, sharp)}
+    files = {name: Predictions.single(cases, q) for name, q in (("a.csv", p), ("b.csv", sharp))}
     comparison = compare_files(files, n_resamples=50)
     assert {metric.key, f"{metric.key}_change_low"} <= set(comparison.table)
     assert metric.key in set(comparison.results["metric"])
