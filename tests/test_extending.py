@@ -14,7 +14,7 @@ import pytest
 from scalecal import audit, compare_audits
 from scalecal.auditing.gates import parse_condition
 from scalecal.auditing.stream import StreamingAudit
-from scalecal.cases import Cases, Predictions
+from scalecal.cases import Answers, Cases, Predictions
 from scalecal.metrics import COLUMNS, METRICS
 from scalecal.metrics.columns import Metric
 from scalecal.report import audit_html
@@ -101,8 +101,8 @@ def test_metric(kind, monkeypatch):
 
     # results and the comparison of methods
     cases = Cases(n=300, classes=("0", "1"), y=y, votes=np.column_stack([5 - votes, votes]))
-    files = {name: Predictions.single(cases, q) for name, q in (("a.csv", p), ("b.csv", sharp))}
-    comparison = compare_files(files, n_resamples=50)
+    both = Predictions(cases, {("a.csv", 0): Answers(p), ("b.csv", 0): Answers(sharp)})
+    comparison = compare_files(both, n_resamples=50)
     assert {metric.key, f"{metric.key}_change_low"} <= set(comparison.table)
     assert metric.key in set(comparison.results["metric"])
     assert metric.name in str(comparison)

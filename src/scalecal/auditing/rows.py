@@ -72,8 +72,6 @@ def case_sums(
         for metric in by_labels:
             if metric.term is not None:
                 sums[metric.key] = here.total(metric.term(sample))
-        for key, values in pairs.items():
-            sums[key] = here.total(values[part])
         if counts is not None:
             votes = Sample(np.zeros(0), judged[part], votes=counts[part], rho=rho)
             for name, least in (("voted", 1), ("paired", 2)):
@@ -83,6 +81,8 @@ def case_sums(
                 assert metric.term is not None
                 enough = counted[COUNTED[metric.least_votes]] > 0
                 sums[metric.key] = here.total(np.where(enough, metric.term(votes), 0.0))
+        for key, values in pairs.items():
+            sums[key] = here.total(values[part])
         if here.importance is not None:
             sums |= {f"{name}_size": here.size(values) for name, values in counted.items()}
         return sums
