@@ -43,6 +43,12 @@ CHANGED: dict[str, str] = {
     "embedded/tables/full.csv: gone": "the ensemble over encoders was removed",
     "embedded/tables/generalisation_full.csv: gone": "the ensemble over encoders was removed",
     "embedded/results.csv: gone": "the ensemble over encoders was removed",
+    **{
+        f"stream/audit.{kind}: {key}_{end}": "other draws: axes of equal variance turn with rounding"
+        for kind in ("csv", "json")
+        for key in ("accuracy", "count_log_score", "gap", "vote_excess", "vote_gap", "vote_nll")
+        for end in ("low", "high")
+    },
 }
 """``file: column``, or the beginning of it, whose values were changed on purpose -> why."""
 

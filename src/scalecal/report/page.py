@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from scalecal.auditing.sentences import columns_by_labels, columns_by_votes, shown_columns
 from scalecal.auditing.sentences import cell as cell_text
+from scalecal.auditing.sentences import columns_by_labels, columns_by_votes, shown_columns
 from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
