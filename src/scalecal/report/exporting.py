@@ -82,6 +82,7 @@ def draw_all(facts: Row) -> dict[str, Drawing]:
             if len(facts["cells"]) > 1:
                 model = (cell["name"],)
             name = _file_name(kind, *model, *of)
+            # Names of methods may differ only in signs that a file name cannot hold.
             unique, k = name, 2
             while unique in drawings:
                 unique, k = f"{name}-{k}", k + 1

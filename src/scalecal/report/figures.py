@@ -186,6 +186,7 @@ def bin_tip(b: Row, share: str) -> str:
     if "votes" in b:
         cases = f"{b['votes']:,} votes on {cases}"
     text = f"predicted {number(b['mean_p'])}, {share} {number(b['mean_y'])}, {cases}"
+    # Of too few groups it is not known what chance would do.
     if not is_known(b["bar_lo"]):
         return text
     return f"{text}; calibrated: {number(b['bar_lo'])} to {number(b['bar_hi'])}"
@@ -203,6 +204,7 @@ def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0
             x, high = frame.at(b["mean_p"], b["bar_hi"])
             sheet.rect(x - 3.5, high, 7, max(frame.y(b["bar_lo"]) - high, 1), fill="rule")
         left, right = frame.x(b["lo"]), frame.x(b["hi"])
+        # Counts are not on the scale of shares, so they have a foot of their own.
         height = COUNTS * b["n"] / max_n
         sheet.rect(left + 0.5, base - height, right - left - 1, height, fill="rule")
     # Points come last, so that no bar hides one.
@@ -408,6 +410,7 @@ def decisions(cell: Row) -> list[Figure]:
 def _decision(cell: Row, panel: Row) -> Figure:
     title = stratum_title(panel["stratum"], cell["agreement"])
     top = nice_top(max(panel["prevalence"], 0.01))
+    # Enough room to see that a curve falls below 0; how far it falls changes no decision.
     low = -top / 4
     label = (
         f"Net benefit of treating from a threshold on, by {panel['judge']}, {title}: {panel['n']:,} cases, "
@@ -490,6 +493,7 @@ def _interval_plot(
     for line in lines:
         values += [v for k in ("difference", "low", "high") if is_known(v := line.change[k])]
     low, high = _reach(values)
+    # The baseline at 0 is always in the frame: every change is read from it.
     frame = Frame(sheet, left, top - 8, 212, bottom - top + 8, (min(low, 0.0), max(high, 0.0)))
     sheet.text(4, 14, title, fill="ink", size=12, bold=True)
     ticks = _ticks(frame.across, 4)
@@ -537,6 +541,7 @@ def law_bars(two: Row, *, of: str) -> Drawing | None:
         label += f"; observed: {seen}"
     sheet = Drawing(step * len(law) + 8, high + 20, label)
     for k, p in enumerate(law):
+        # Every bar shows, or an unlikely number of votes would look like an impossible one.
         height = max(high * p / max(law), 1.0)
         fill = "accent" if k == seen else "rule"
         sheet.rect(4 + k * step + 0.5, 2 + high - height, step - 1, height, fill=fill)
@@ -767,6 +772,7 @@ def _name_heights(wanted: Sequence[float], bottom: float) -> list[float]:
     [50.0, 64.0, 100.0]
     """
     order = np.argsort(wanted, kind="stable")
+    # Less a line for each name above it, heights need only not fall for names to stand a line apart.
     steps = NAME_STEP * np.arange(len(order))
     placed = np.maximum.accumulate(np.asarray(wanted, float)[order] - steps) + steps
     # Names pushed beyond the frame move back up, and the ones above them with them.

@@ -12,8 +12,6 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from scalecal.auditing.sentences import cell as cell_text
-from scalecal.auditing.sentences import columns_by_labels, columns_by_votes, shown_columns
 from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
@@ -21,7 +19,7 @@ from scalecal.io.store import check_output_file, plain, write_file, written_by
 from scalecal.io.text import csv_text, number
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
-from scalecal.report.views import error_text, page_view, svg
+from scalecal.report.views import audit_table, error_text, page_view, svg
 from scalecal.runs.facts import reliability_facts
 from scalecal.runs.folder import mean_results, report_facts
 
@@ -37,7 +35,7 @@ MAX_BYTES_WITH_IMAGES = 7_000_000
 MAX_RESULTS = 200_000
 """Characters of results inside the page, at most; larger tables stay in the run's folder."""
 
-DETAILS = ((8, 24), (5, 12), (3, 6), (2, 2), (1, 1))
+DETAILS = ((8, 24), (8, 12), (5, 6), (5, 4), (3, 3), (2, 2), (1, 1))
 """Cases listed of each stratum and models drawn, tried in turn until the page is small enough."""
 
 THUMBNAIL = 112  # pixels, the longer side
@@ -49,6 +47,7 @@ def template(name: str) -> Any:
     """Return a template of this package, with escaping on."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    # A name that the facts lack must fail in a test, not vanish from the page.
     loader = PackageLoader("scalecal.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.filters["number"] = number
@@ -91,6 +90,7 @@ def write_report(
         check_images(images, [case["path"] for cell in facts["cells"] for case in _listed(cell)])
     thumbnails = _add_thumbnails(facts["cells"], out, images)
     text = ""
+    # Cases go before models: a reader misses a model more than its sixth case.
     for max_cases, max_models in DETAILS:
         text = _page(facts, max_cases, max_models)
         if len(text.encode("utf-8", "backslashreplace")) - thumbnails <= MAX_BYTES:
@@ -133,6 +133,7 @@ def _shortened(cell: Mapping[str, Any], max_cases: int) -> dict[str, Any]:
 
 def _audit_panels(audit: Audit) -> list[dict[str, Any]]:
     """Facts of the first strata's diagrams, and of that against votes."""
+    # Further strata are in the table: nobody compares more diagrams than stand side by side.
     panels = [*reliability_facts(audit, MAX_PANELS), *vote_reliability(audit)[:1]]
     return [dict(panel) for panel in plain(panels)]
 
@@ -154,11 +155,6 @@ def audit_html(audit: Audit) -> str:
     It brings its own colours, light and dark, and touches nothing outside itself, as a notebook wants it.
     """
     agreement = audit.meta["strata"] == "agreement"
-    used = shown_columns(audit.shown_rows, [*columns_by_labels()[1:], *columns_by_votes()])
-    body = []
-    for row in audit.shown_rows:
-        texts = [cell_text(column.key, row.get(column.key)) for column in used]
-        body.append((figures.stratum_title(row["name"], agreement), texts))
     panels = []
     for panel in _audit_panels(audit):
         title = figures.stratum_title(panel["stratum"], agreement)
@@ -175,8 +171,7 @@ def audit_html(audit: Audit) -> str:
             audit=audit,
             css=colours + asset("fragment.css"),
             panels=panels,
-            titles=[column.title for column in used],
-            body=body,
+            table=audit_table("The audit in numbers", audit.shown_rows, agreement=agreement),
             notes=audit.shown_notes,
         )
     )
@@ -300,6 +295,7 @@ def _thumbnail(file: Path) -> str:
     with Image.open(file, formats=IMAGE_FORMATS) as image:
         if image.width * image.height > MAX_PIXELS:
             return ""
+        # Two pixels for each of the page's, as sharp screens have them.
         image.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
         buffer = io.BytesIO()
         image.convert("RGB").save(buffer, "JPEG", quality=72)

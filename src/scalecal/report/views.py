@@ -74,7 +74,7 @@ def drawn(listed: Sequence[Figure]) -> list[View]:
 
 
 def _difficulty_view(cell: Row) -> View:
-    diagrams, by_votes = [], []
+    diagrams, by_votes, audit = [], [], cell["audits"][cell["baseline"]]
     for method, panels in cell["reliability"].items():
         role = role_of(method, cell["baseline"])
         diagrams.append(
@@ -91,8 +91,10 @@ def _difficulty_view(cell: Row) -> View:
     return {
         "diagrams": diagrams,
         "by_votes": by_votes,
-        "bins": _bins_table(cell),
-        "audit": _audit_table(cell),
+        "audit": audit_table(
+            f"Audit of {cell['name']}", audit["rows"], agreement=cell["agreement"]
+        ),
+        "notes": [*audit["sentences"], *audit["notes"]],
         "said": [*verdict_sentences(cell)[1:], *cell["details"]],
     }
 
@@ -120,34 +122,17 @@ def _reliability_panel(cell: Row, method: str, role: str, panel: Row) -> View:
     }
 
 
-def _bins_table(cell: Row) -> View:
-    rows = []
-    for judge, by_method in (("labels", "reliability"), ("votes", "vote_reliability")):
-        for method, panels in cell[by_method].items():
-            for panel in panels:
-                for b in panel["bins"]:
-                    keys = ("lo", "hi", "n", "mean_p", "mean_y", "bar_lo", "bar_hi")
-                    numbers = [number(b[key]) for key in keys]
-                    rows.append([method, judge, panel["stratum"], *numbers])
-    head = ["Method", "Against", "Stratum", "From", "To", "Cases", "Predicted", "Observed"]
-    head += ["Calibrated, 5 %", "95 %"]
-    return table("Bins of the reliability diagrams", head, rows, words=3)
-
-
-def _audit_table(cell: Row) -> View:
-    audit = cell["audits"][cell["baseline"]]
-    used = shown_columns(
-        audit["rows"], [*columns_by_labels(), *columns_by_votes(), "debiased_error"]
-    )
-    rows = []
-    for row in audit["rows"]:
+def audit_table(title: str, rows: Sequence[Row], *, agreement: bool) -> View:
+    """The rows of an audit as a table, in the columns that have a number somewhere."""
+    used = shown_columns(rows, [*columns_by_labels(), *columns_by_votes(), "debiased_error"])
+    out = []
+    for row in rows:
         texts = {column.key: cell_text(column.key, row.get(column.key)) for column in used}
-        texts["name"] = stratum_title(row["name"], cell["agreement"])
+        texts["name"] = stratum_title(row["name"], agreement)
         if is_known(row.get("debiased_error_low")):
             texts["debiased_error"] = interval_text(row, "debiased_error", 4)
-        rows.append([texts[column.key] for column in used])
-    made = table(f"Audit of {cell['name']}", [column.title for column in used], rows)
-    return {**made, "notes": [*audit["sentences"], *audit["notes"]]}
+        out.append(list(texts.values()))
+    return table(title, [column.title for column in used], out)
 
 
 # Methods and trade-offs
@@ -157,6 +142,7 @@ def few_methods(cell: Row) -> list[str]:
     """Methods drawn, in order: those with the lowest NLL, the best that may be recommended among them."""
     names = [row["method"] for row in figures.ranked_methods(cell)]
     kept = names[:FEW_METHODS]
+    # A method that may be recommended is drawn wherever it ranks.
     if cell["best"] and cell["best"]["method"] in names[FEW_METHODS:]:
         kept[-1] = cell["best"]["method"]
     return kept
@@ -278,11 +264,6 @@ def _cases_view(cell: Row) -> View:
         splits.append({**_case_view(case, classes), "split": split, "split_text": percent(split)})
     return {
         "after": cell["shown"][1] if len(cell["shown"]) > 1 else None,
-        "strata": cell["strata"],
-        "hardest": cell["hardest"],
-        "votes": cell["votes"],
-        "baseline": cell["baseline"],
-        "two_answers": cell["two_answers"],
         "listed": listed,
         "splits": splits,
         "cases_note": _cases_note(cell),
@@ -349,6 +330,7 @@ def _work_view(cell: Row) -> View:
     for method in cell["shown"]:
         referral_head += [f"{method}: cases sent", "errors avoided", "per case"]
         decision_head += [f"{method}: net benefit", "less the better of all and none"]
+    # The facts list all panels of a judge together, labels before votes.
     by_judge = [
         {"judge": judge, "panels": list(panels)}
         for judge, panels in groupby(decision, key=lambda panel: panel["judge"])
@@ -359,8 +341,6 @@ def _work_view(cell: Row) -> View:
         "referral_table": table("Referral by confidence", referral_head, referred, words=2),
         "decision": by_judge,
         "decision_table": table("Net benefit by threshold", decision_head, decided, words=3),
-        "strata": cell["strata"],
-        "agreement": cell["agreement"],
     }
 
 
@@ -435,6 +415,7 @@ def _further(cells: Sequence[Row], drawn_keys: Collection[str]) -> list[str]:
     out = []
     for cell in cells:
         for sentence in cell["more"]:
+            # The section on votes has these, where the model is drawn.
             if cell["key"] in drawn_keys and sentence in vote_sentences(cell):
                 continue
             if len(cells) > 1:
