@@ -21,6 +21,7 @@ from scalecal.datasets import simulate
 from scalecal.io.store import write_file
 from scalecal.io.text import change_text
 from scalecal.metrics import COLUMNS
+from scalecal.metrics.columns import chosen
 from scalecal.report import report_facts, write_report
 from scalecal.runs.folder import read_runs, store_facts
 from scalecal.runs.wording import shown_table
@@ -141,8 +142,8 @@ def test_compare(features, tmp_path, votes, groups):
         scores = {re.search(r'data-score="(.*?)"', c)[1]: c for c in cells[len(strata) :]}
         assert list(scores) == [
             COLUMNS[key].title
-            for key in COLUMNS
-            if key in facts["rows"][0]["changes"] and key != "ece"
+            for key in chosen(lambda metric: metric.shown and metric.key != "ece")
+            if key in facts["rows"][0]["changes"]
         ]
         for title, cell in scores.items():
             if title not in line:  # the terminal has no room for it
@@ -268,7 +269,7 @@ def test_the_report_computes_nothing():
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = {alias.name for alias in node.names}
                 if node.module.startswith("scalecal.metrics"):
-                    assert names <= {"COLUMNS"}, file.name
+                    assert names <= {"COLUMNS", "chosen"}, file.name
                 if node.module == "scalecal.runs.cells":
                     assert names <= {"PUBLISHED", "VOTED"}, file.name
                 typed_only = node.module == "scalecal.auditing.audits" and names == {"Audit"}

@@ -79,7 +79,6 @@ def test_scores_say_which_answer_they_judge(pages):
         "vote NLL": "reader’s answer",
         "count NLL": "reader’s answer",
         "AUC": "label’s answer",
-        "acc.": "label’s answer",
     }
     assert "A method that has one answer is judged by it twice." in words(pages["compare"])
 
