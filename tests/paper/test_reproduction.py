@@ -15,7 +15,6 @@ from scalecal.paper.evidence import contradiction
 from scalecal.paper.reproduction import (
     SWEEP,
     Training,
-    embedding_shape,
     judge_run,
     reproduce,
     train_cell,
@@ -215,10 +214,6 @@ def test_images_in_the_published_layouts_to_claims(tmp_path):
         ),
         *("--seeds", 1, "--methods", ",".join(METHODS), "--partial", "--no-sweep"),
     ]
-    planned = runner.invoke(app, [str(c) for c in (*command, "--dry-run")])
-    assert planned.exit_code == 0, planned.output
-    assert "mhist/efficientnet-lite0" in planned.output
-    assert not (out / "cells").exists()
     result = runner.invoke(app, [str(c) for c in command], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     for dataset in PAPER_DATASETS:
@@ -274,7 +269,6 @@ def test_folders_of_other_data_sets_may_be_there_twice(tmp_path):
         list(find_features(tmp_path, ["mhist", "pcam"]))
 
 
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -287,24 +281,22 @@ def test_folders_of_other_data_sets_may_be_there_twice(tmp_path):
         (["--datasets", ","], "--datasets must be names"),
     ],
 )
-def test_a_dry_run_refuses_what_the_run_refuses(tmp_path, options, said, dry):
-    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path / "r"), *options, *dry])
+def test_what_cannot_run_is_refused_before_a_folder_is_begun(tmp_path, options, said):
+    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path / "r"), *options])
     assert isinstance(result.exception, InputError)
     assert said in str(result.exception)
     assert not (tmp_path / "r").exists()
 
 
-def test_a_dry_run_on_a_folder_begun_otherwise_is_refused(tmp_path):
+def test_a_folder_begun_otherwise_is_refused(tmp_path):
     chosen = next(s for s in embedded() if s.encoder == "geometry")
     folder = tmp_path / "cells" / "lidc" / "geometry"
     train(
         chosen, folder, seeds=[0], methods=["none"], preset="default", sweep=False, progress=quiet
     )
     command = ["reproduce", "--out", str(tmp_path), "--encoders", "geometry", "--methods", "none"]
-    for more in (["--dry-run"], []):
-        result = runner.invoke(app, [*command, "--preset", "paper", *more])
-        assert "was started with preset = default, now it is paper" in str(result.exception)
-    assert runner.invoke(app, [*command, "--dry-run"]).exit_code == 0
+    result = runner.invoke(app, [*command, "--preset", "paper"])
+    assert "was started with preset = default, now it is paper" in str(result.exception)
 
 
 def test_a_source_that_cannot_be_opened_is_left_out_and_said(tmp_path):
@@ -321,7 +313,7 @@ def test_a_source_that_cannot_be_opened_is_left_out_and_said(tmp_path):
         run([bad], tmp_path / "none", seeds=[0], **options)
 
 
-def test_a_dry_run_neither_extracts_nor_guesses_the_images(tmp_path):
+def test_finding_images_extracts_nothing(tmp_path):
     make_mhist(tmp_path / "mhist", n=30)
     encoders = ["efficientnet-lite0", "ctranspath"]
     images = {"partial_data": True, "progress": quiet}
@@ -330,7 +322,7 @@ def test_a_dry_run_neither_extracts_nor_guesses_the_images(tmp_path):
     assert "get them from https://github.com" in out["mhist/ctranspath"]
     begun = tmp_path / "f" / "mhist" / "efficientnet-lite0"
     begun.mkdir(parents=True)  # a killed extraction
-    assert embedding_shape(found[0])[2] == 30
+    assert found[0].n_images == 30
     assert list(begun.iterdir()) == []
 
 

@@ -111,7 +111,7 @@ Json = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an internal error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
-ENGINE_WORK = Work("scalecal.engines:open_engine", engine="name")
+ENGINE_WORK = Work("scalecal.engines:open_engine", {"engine": "name"})
 """The work behind --engine, --workers, --num-gpus and --address."""
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
@@ -122,7 +122,7 @@ def command(
     example: str,
     *works: Work,
     name: str | None = None,
-    group: typer.Typer | None = None,
+    group: typer.Typer = app,
     quiet: bool = True,
     resumes: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -145,24 +145,20 @@ def command(
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        own = list(signature(function, eval_str=True).parameters.values())
-        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-        outputs = {each.name: each.annotation for each in own if each.name in ("out", "export")}
-        everywhere = {"debug": Debug}
+        own = signature(function, eval_str=True).parameters
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own.values()]
+        parameters.append(_flag("debug", Debug))
         if quiet:
-            everywhere["quiet"] = Quiet
-        for option, kind in everywhere.items():
-            parameters.append(
-                Parameter(option, Parameter.KEYWORD_ONLY, default=False, annotation=kind)
-            )
+            parameters.append(_flag("quiet", Quiet))
 
         @wraps(function)
         def run(**options: Any) -> None:
             del options["debug"]  # `main` looks for it
             _quiet.set(options.pop("quiet", False))
             _results_on_stderr.set(options.get("json", False))
-            for output, kind in outputs.items():
-                _check_output(options[output], kind)
+            for output in ("out", "export"):
+                if options.get(output) is not None:
+                    _check_output(options[output], own[output].annotation)
             try:
                 function(**options)
             except KeyboardInterrupt:
@@ -174,23 +170,25 @@ def command(
 
         vars(run)["__signature__"] = Signature(parameters)
         run.__annotations__ = {each.name: each.annotation for each in parameters}
-        last = name or function.__name__
-        if group is None:
-            COMMANDS[last] = Command(example, works)
-            return app.command(last, cls=DocumentedCommand)(run)
-        COMMANDS[f"{group.info.name} {last}"] = Command(example, works)
+        full = last = name or function.__name__
+        if group is not app:
+            full = f"{group.info.name} {last}"
+        COMMANDS[full] = Command(example, works)
         return group.command(last, cls=DocumentedCommand)(run)
 
     return add
 
 
-def _check_output(path: Path | None, annotation: Any) -> None:
-    """Refuse an output that cannot be written to, before anything is read."""
-    if path is not None:
-        from scalecal.io.store import check_place
+def _flag(name: str, annotation: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
 
-        (option,) = annotation.__metadata__
-        check_place(path, folder=option.metavar == "DIR")
+
+def _check_output(path: Path, annotation: Any) -> None:
+    """Refuse an output that cannot be written to, before anything is read."""
+    from scalecal.io.store import check_place
+
+    (option,) = annotation.__metadata__
+    check_place(path, folder=option.metavar == "DIR")
 
 
 def _interrupted(out: Path | None) -> str:
@@ -342,8 +340,8 @@ REPLACED = {
 """Commands of the last release, and options of one command, and what replaces them."""
 
 
-def _check_replaced(arguments: Sequence[str]) -> None:
-    """Fail at a command or an option that the last release had, with its new spelling."""
+def _check_arguments(arguments: Sequence[str]) -> None:
+    """Fail at what the last release had, with its new spelling, and at what no terminal can have sent."""
     from scalecal.checks import InputError
     from scalecal.io.input_columns import INPUT_COLUMNS, column_option
     from scalecal.limits import VARIABLE
@@ -352,6 +350,11 @@ def _check_replaced(arguments: Sequence[str]) -> None:
     if command in REPLACED:
         raise InputError(f"{command} was replaced: use {REPLACED[command]}")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        try:
+            os.fsencode(argument)
+        except UnicodeEncodeError:
+            # Libraries would stumble over it one by one.
+            raise InputError(f"the argument {argument!r} is not text: type it again") from None
         option, _, value = argument.partition("=")
         new = REPLACED.get(f"{command} {option}")
         role = option[2:].removesuffix("-column").replace("-", "_")
@@ -363,17 +366,6 @@ def _check_replaced(arguments: Sequence[str]) -> None:
             raise InputError(f"{option} was replaced: use {new}")
 
 
-def _check_encodable(arguments: Sequence[str]) -> None:
-    """Fail at an argument that no terminal can have sent: libraries would stumble over it one by one."""
-    from scalecal.checks import InputError
-
-    for argument in arguments:
-        try:
-            os.fsencode(argument)
-        except UnicodeEncodeError:
-            raise InputError(f"the argument {argument!r} is not text: type it again") from None
-
-
 def main() -> None:
     """Run the command line; errors are one line on standard error, never a traceback."""
     from scalecal.checks import InputError, MissingPackageError
@@ -382,8 +374,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     try:
         try:
-            _check_encodable(sys.argv[1:])
-            _check_replaced(sys.argv[1:])
+            _check_arguments(sys.argv[1:])
             app()
         finally:
             if sys.stdout is not None:

@@ -226,7 +226,7 @@ Simulations = Annotated[
 
 @command(
     "plan audit --excess 0.03 --readers 3,7",
-    Work("scalecal.planning:plan", readers="n_raters"),
+    Work("scalecal.planning:plan", {"readers": "n_raters"}),
     name="audit",
     group=plan,
 )
@@ -273,7 +273,10 @@ def plan_audit(
 
 @command(
     "plan votes --auc 0.9 --readers 5 --rho 0.1,0.4",
-    Work("scalecal.planning:plan_votes", readers="n_raters", voted="n_voted", recover="share"),
+    Work(
+        "scalecal.planning:plan_votes",
+        {"readers": "n_raters", "voted": "n_voted", "recover": "share"},
+    ),
     name="votes",
     group=plan,
 )

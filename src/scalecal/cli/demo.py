@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalecal.cli.app import OutFolder, command, say, showing
 from scalecal.cli.help import Work
-from scalecal.cli.report import check_run, finish_run
+from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.cases import Features, Predictions
@@ -80,7 +80,7 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
             "calibrator.json": result.recalibrator.to_json(),
         },
     )
-    finish_run(out, names)
+    close_run(out, names)
     say(
         f"\nThe page, with images: {out / 'report.html'} (to open it: scalecal report {out} --open)"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Work:
     """A function (or record) that a command passes its options to.
 
@@ -26,21 +26,17 @@ class Work:
     function
         Where it is: "module:name".
     renamed
-        Options that are called otherwise than the function's parameters: option="parameter".
+        Options that are called otherwise than the function's parameters: {"option": "parameter"}.
 
     Examples
     --------
-    >>> work = Work("scalecal.planning:plan_votes", recover="share")
+    >>> work = Work("scalecal.planning:plan_votes", {"recover": "share"})
     >>> work.default("recover"), work.default("out")
     (0.9, None)
     """
 
     function: str
-    renamed: Mapping[str, str]
-
-    def __init__(self, function: str, **renamed: str) -> None:
-        object.__setattr__(self, "function", function)
-        object.__setattr__(self, "renamed", renamed)
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def parameter(self, option: str) -> Parameter | None:
         """The parameter that an option sets, where there is one."""
@@ -77,7 +73,7 @@ def default_text(option: str, works: Sequence[Work]) -> str:
 
     Examples
     --------
-    >>> works = [Work("scalecal.planning:plan", readers="n_raters")]
+    >>> works = [Work("scalecal.planning:plan", {"readers": "n_raters"})]
     >>> default_text("readers", works), default_text("seed", works), default_text("out", works)
     ('3,5,7', '0', '')
     """

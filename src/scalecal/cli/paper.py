@@ -45,11 +45,13 @@ def _sources(
     weights: Path | None,
     partial: bool,
 ) -> tuple[list[Source], dict[str, str]]:
-    """Find what there is to reproduce, and why the rest is not."""
-    from scalecal.encoders import ENCODERS
+    """Find what there is to reproduce, and why the rest is not; names that are not known are errors."""
+    from scalecal.checks import lookup
+    from scalecal.encoders import ENCODERS, get_encoder
     from scalecal.paper.sources import (
         PAPER_DATASETS,
         embedded,
+        feature_folders,
         find_features,
         find_images,
         paper_encoders,
@@ -57,61 +59,46 @@ def _sources(
 
     sources: list[Source] = []
     missing: dict[str, str] = {}
-    only_features = _check_names(data, features, datasets, encoders) - set(ENCODERS)
+    pairs: list[tuple[str, str]] = []
     if features is not None:
+        pairs = [(dataset, encoder) for dataset, encoder, _ in feature_folders(features)]
+        # Folders that nobody asks for may be twice there.
         sources += find_features(features, datasets, encoders)
+    elif data is None:
+        sources += embedded()
+        pairs = [(source.dataset, source.encoder) for source in sources]
+    known_datasets = dict.fromkeys(dataset for dataset, _ in pairs)
+    known_encoders = dict.fromkeys(encoder for _, encoder in pairs)
     if data is not None:
-        wanted = [d for d in datasets or PAPER_DATASETS if d in PAPER_DATASETS]
+        known_datasets |= dict.fromkeys(PAPER_DATASETS)
+    for name in datasets or ():
+        lookup(name, known_datasets, "data set")
+    for name in encoders or ():
+        if data is None:
+            lookup(name, known_encoders, "encoder")
+        elif name not in known_encoders:
+            get_encoder(name)
+    if data is not None:
+        wanted = [name for name in PAPER_DATASETS if datasets is None or name in datasets]
         images, missing = find_images(
             data,
             wanted,
-            [e for e in encoders or paper_encoders() if e not in only_features],
+            # Encoders that only the features know cannot be run.
+            [e for e in encoders or paper_encoders() if e in ENCODERS or e not in known_encoders],
             out / "features",
             weights=weights,
             partial_data=partial,
             progress=tell,
         )
-        known = {(s.dataset, s.encoder) for s in sources}
-        sources += [s for s in images if (s.dataset, s.encoder) not in known]
-    if data is None and features is None:
-        sources = embedded()
-    chosen = [
-        s
-        for s in sources
-        if (datasets is None or s.dataset in datasets)
-        and (encoders is None or s.encoder in encoders)
-    ]
+        there = {(s.dataset, s.encoder) for s in sources}
+        sources += [s for s in images if (s.dataset, s.encoder) not in there]
+    chosen = []
+    for source in sources:
+        if datasets is not None and source.dataset not in datasets:
+            continue
+        if encoders is None or source.encoder in encoders:
+            chosen.append(source)
     return chosen, missing
-
-
-def _check_names(
-    data: Path | None,
-    features: Path | None,
-    datasets: list[str] | None,
-    encoders: list[str] | None,
-) -> set[str]:
-    """Refuse data sets and encoders that are not known here; return the encoders of the features."""
-    from scalecal.checks import lookup
-    from scalecal.encoders import get_encoder
-    from scalecal.paper.sources import PAPER_DATASETS, embedded, feature_folders
-
-    if datasets is None and encoders is None:
-        return set()
-    pairs = [] if features is None else [(d, e) for d, e, _ in feature_folders(features)]
-    if data is None and features is None:
-        pairs = [(s.dataset, s.encoder) for s in embedded()]
-    here = dict.fromkeys(e for _, e in pairs)
-    known = dict.fromkeys(d for d, _ in pairs)
-    if data is not None:
-        known |= dict.fromkeys(PAPER_DATASETS)
-    for name in datasets or ():
-        lookup(name, known, "data set")
-    for name in encoders or ():
-        if data is None:
-            lookup(name, here, "encoder")
-        elif name not in here:
-            get_encoder(name)
-    return set(here)
 
 
 @command(
@@ -154,9 +141,6 @@ def reproduce(
     partial: Annotated[
         bool, typer.Option("--partial", help="Accept incomplete copies of the data sets.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would run and how long it should take.")
-    ] = False,
     tables_only: Annotated[
         bool,
         typer.Option(
@@ -191,7 +175,9 @@ def reproduce(
             "the simulation study is no longer part of the package: "
             f"in a copy of its repository run python -m studies.simulation --out {out}"
         )
-    also = [] if finetuned is None else [finetuned]
+    also = []
+    if finetuned is not None:
+        also.append(finetuned)
     names = ("results.csv", "claims.json", "run.json")
     check_run(out, "reproduce", names, [data, features, weights, finetuned])
     if tables_only:
@@ -215,9 +201,6 @@ def reproduce(
             **chosen,
         )
         check_begun(sources, out, training)
-        if dry_run:
-            _tell_plan(sources, missing, out, training)
-            return
         with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         with lock_folder(out):
@@ -255,8 +238,10 @@ def _pool(
     from scalecal.paper.reproduction import cell_folder, seeds_left, worth_spreading
 
     if engine is None and workers is None and num_gpus is None:
+        if training.device != "cpu":
+            return nullcontext()
         left = {s: len(seeds_left(cell_folder(out, s), training.seeds)) for s in sources}
-        workers = 1 if training.device != "cpu" else worth_spreading(left, training.preset)
+        workers = worth_spreading(left, training.preset)
         if workers == 1:
             return nullcontext()
         tell(f"training on {workers} processes")
@@ -280,27 +265,3 @@ def _train_on_workers(
             continue  # left out, with its reason, later
         cells.append((source, cell_folder(out, source)))
     train_seeds_on(pool, cells, training, progress=tell)
-
-
-def _tell_plan(
-    sources: list[Source], missing: dict[str, str], out: Path, training: Training
-) -> None:
-    from scalecal.paper.reproduction import (
-        cell_folder,
-        embedding_shape,
-        estimate_seconds,
-        seeds_left,
-    )
-
-    total, seeds = 0.0, len(training.seeds)
-    for source in sources:
-        left = len(seeds_left(cell_folder(out, source), training.seeds))
-        seconds = estimate_seconds(source, left, training.preset)
-        total += seconds
-        state = f"{left} of {seeds} seeds to train" if left else "done"
-        images = embedding_shape(source)[2]
-        extra = f", {images:,} images to embed first" if images else ""
-        say(f"{source.dataset}/{source.encoder}: {state}{extra}, about {seconds:.0f} s here")
-    for name, why in missing.items():
-        say(f"left out {name}: {why}")
-    say(f"training should take about {total / 60:.1f} minutes on one core; extraction comes on top")

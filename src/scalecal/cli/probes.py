@@ -61,20 +61,10 @@ Positive = Annotated[
 ]
 
 
-def _known_preset(preset: str | None) -> str | None:
-    from scalecal.checks import check_choice
-    from scalecal.probes import PRESETS
-
-    if preset is not None:
-        check_choice(preset, PRESETS, "preset")
-    return preset
-
-
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Train all methods by this preset: paper or default. Else each by its own.",
-        callback=_known_preset,
+        help="Train all methods by this preset: {scalecal.probes:PRESETS}. Else each by its own.",
     ),
 ]
 Memory = Annotated[

@@ -19,23 +19,17 @@ def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path 
     check_output_folder(out, kind=kind, names=[*names, "report.html"], inputs=inputs)
 
 
-def finish_run(out: Path, names: list[str]) -> list[str]:
-    """Write the report of a run folder, where its cases were kept; return the names of all files."""
+def close_run(out: Path, names: list[str]) -> None:
+    """Write the report of a run folder, where its cases were kept, and say what was written."""
+    from scalecal.io.text import listed
     from scalecal.report import write_report
     from scalecal.runs.folder import store_facts
 
-    if "predictions.parquet" not in names and "cells" not in names:
-        return names
-    store_facts(out)
-    write_report([out], out / "report.html")
-    return sorted([*names, "report.html"])
-
-
-def close_run(out: Path, names: list[str]) -> None:
-    """Finish a run folder, and say what was written."""
-    from scalecal.io.text import listed
-
-    say(f"\nWrote {listed(finish_run(out, names))} to {out}")
+    if "predictions.parquet" in names or "cells" in names:
+        store_facts(out)
+        write_report([out], out / "report.html")
+        names = sorted([*names, "report.html"])
+    say(f"\nWrote {listed(names)} to {out}")
 
 
 @command("report runs/compare --export runs/figures", Work("scalecal.report:write_report"))

@@ -469,8 +469,8 @@ WORTH_SECONDS = 30.0
 MEMORY_SHARE = 0.5
 
 
-def embedding_shape(source: Source) -> tuple[int, int, int]:
-    """Return rows and width of a source's embeddings, and how many images must be embedded first."""
+def _shape(source: Source) -> tuple[int, int]:
+    """Rows and width of a source's embeddings, also where its images are not embedded yet."""
     if source.where in ("embedded", "simulated"):
         X = source.open().X
     else:
@@ -480,13 +480,13 @@ def embedding_shape(source: Source) -> tuple[int, int, int]:
         except InputError:
             from scalecal.encoders import get_encoder
 
-            return source.n_images, get_encoder(source.encoder).dim, source.n_images
-    return int(X.shape[0]), int(X.shape[1]), 0
+            return source.n_images, get_encoder(source.encoder).dim
+    return int(X.shape[0]), int(X.shape[1])
 
 
 def estimate_seconds(source: Source, seeds: int, preset: str | None = None) -> float:
     """Return about how long training takes on one usual core; never opens images."""
-    n, width, _ = embedding_shape(source)
+    n, width = _shape(source)
     epochs = float(_EPOCHS)
     if preset == "default":
         default = Recipe()
@@ -502,5 +502,5 @@ def worth_spreading(left: Mapping[Source, int], preset: str | None = None) -> in
     seconds = sum(estimate_seconds(source, seeds, preset) for source, seeds in work.items())
     if seconds < WORTH_SECONDS or cores() == 1:
         return 1
-    largest = max(4 * rows * width for rows, width, _ in map(embedding_shape, work))
+    largest = max(4 * rows * width for rows, width in map(_shape, work))
     return max(1, min(cores(), sum(work.values()), int(MEMORY_SHARE * LIMITS["memory"] / largest)))
