@@ -148,7 +148,7 @@ def test_jobs_together_equal_jobs_alone() -> None:
         Recipe(synthesis={"n_anchors": 0.5, "n_synthetic": 1.0, "mass": 0.3}),
         Recipe(synthesis={"smoothing": "linear"}, shuffled=True),
         Recipe(synthesis={}, scaling="l2"),
-        Recipe(loss="focal", stop_on="targets"),
+        Recipe(loss="focal"),
     ]
     rows = np.arange(len(X))
     recipes = [replace(r, min_steps=min(r.min_steps, 200)) for r in recipes]

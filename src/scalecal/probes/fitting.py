@@ -539,9 +539,8 @@ class _Shared:
         if recipe.synthesis is not None and first is not None:
             synthetic = self._plan(part, first)
         validation_targets = None
-        if part.held is not None and recipe.stop_on == "targets":
-            validation_targets = targets[part.held]
-        elif part.validation_y is not None:
+        if part.validation_y is not None:
+            # Hard labels for every method: their early stopping is then the same.
             validation_targets = _onehot(part.validation_y, job.n_classes)
         task = Task(
             rows=rows,

@@ -56,8 +56,6 @@ max_epochs, min_steps, patience, decay, validation_share
         Train the second probe from the first one's weights instead of from scratch.
     validation
         ``"stratified"`` (never through a group), or ``"random"`` (plain, groups ignored).
-    stop_on
-        ``"labels"``: hard-label validation loss for every method; ``"targets"``: its own targets.
     """
 
     smoothing: str | Smoothing | None = None
@@ -79,7 +77,6 @@ max_epochs, min_steps, patience, decay, validation_share
     decay: float = 0.0
     validation_share: float = 0.1
     validation: str = "stratified"
-    stop_on: str = "labels"
 
     @property
     def needs_votes(self) -> bool:
@@ -108,7 +105,6 @@ max_epochs, min_steps, patience, decay, validation_share
             distinct_anchors=True,
             warm_start=False,
             loss="log",
-            stop_on="labels",
         )
 
     def check(self) -> None:
