@@ -17,7 +17,7 @@ from scalecal.cli.help import COMMANDS, default_text
 from scalecal.engines import ENGINES
 from scalecal.features.encoding import PRECISIONS
 from scalecal.features.importing import FORMATS
-from scalecal.io.input_columns import INPUT_COLUMNS
+from scalecal.io.input_columns import named_roles
 from scalecal.paper.finetuning import LABEL_KINDS
 from scalecal.votes import TIES
 from tests.cli_commands import find_command
@@ -168,7 +168,7 @@ def test_completion_is_on(shell):
         ("extract", [*PRECISIONS, *ENGINES]),
         ("finetune", LABEL_KINDS),
         ("audit", TIES),
-        ("audit", [role for role in INPUT_COLUMNS if role not in ("path", "row")]),
+        ("audit", named_roles()),
     ],
 )
 def test_names_are_those_of_the_registry(name, registry):

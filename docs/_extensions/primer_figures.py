@@ -8,12 +8,12 @@ import numpy as np
 from gallery_settings import house_style
 
 INK, QUIET = "#1a1a1a", "#9a9a9a"
-ATYPICAL, NORMAL, MENDED = "#D55E00", "#c9cfd4", "#0072B2"
+ATYPICAL, NORMAL, AFTER = "#D55E00", "#c9cfd4", "#0072B2"
 
 
 @cache
 def mitoses():
-    """The mitotic figures, what a logistic regression says of each unseen, and the mended answers."""
+    """The mitotic figures, what a logistic regression says of each unseen, and the recalibrated answers."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
@@ -64,7 +64,7 @@ def promise():
     data, p, result = mitoses()
     surest = np.argsort(p)[-100:]
     says, is_so = p[surest].mean(), int(data.y[surest].sum())
-    mended = result.predictions.p[surest].mean()
+    expected = result.predictions.p[surest].mean()
     _, axes = plt.subplots(1, 3, figsize=(8.6, 3.4), layout="constrained")
     for axis, (count, colour, title) in zip(
         axes,
@@ -76,9 +76,9 @@ def promise():
             ),
             (is_so, INK, f"The pathologists call\n{is_so} atypical"),
             (
-                round(100 * mended),
-                MENDED,
-                f"The mended model expects\n{round(100 * mended)} atypical",
+                round(100 * expected),
+                AFTER,
+                f"The recalibrated\nmodel expects {round(100 * expected)} atypical",
             ),
         ),
         strict=True,
@@ -143,7 +143,7 @@ def difficulty():
         axes,
         (
             (result.before, ATYPICAL, "As the model came"),
-            (result.after, MENDED, "Mended"),
+            (result.after, AFTER, "Recalibrated"),
         ),
         strict=True,
     ):
@@ -225,7 +225,7 @@ def luck():
                 k + rng.uniform(-0.18, 0.18),
                 "o",
                 ms=4.5,
-                color=MENDED,
+                color=AFTER,
                 alpha=0.5,
                 mew=0,
             )
@@ -237,8 +237,8 @@ def luck():
     )
 
 
-def mended():
-    """Four figures: the votes, what the model said, what it says mended."""
+def recalibrated():
+    """Four figures: the votes, what the model said, what it says recalibrated."""
     house_style({}, "")
     data, p, result = mitoses()
     here, after = shown_cases(data), result.predictions
@@ -264,7 +264,7 @@ def mended():
         below.barh(
             range(3),
             [100 * v for v in said],
-            color=[ATYPICAL, MENDED, MENDED],
+            color=[ATYPICAL, AFTER, AFTER],
             height=0.62,
         )
         for k, value in enumerate(said):
@@ -273,5 +273,6 @@ def mended():
         below.spines["bottom"].set_visible(False)
         below.set_yticks([])
     axes[1, 0].set_yticks(
-        range(3), ["the model said", "majority, mended", "one reader, mended"]
+        range(3),
+        ["the model said", "majority, recalibrated", "one reader, recalibrated"],
     )

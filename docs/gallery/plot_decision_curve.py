@@ -8,7 +8,7 @@ less false positives at the rate that the threshold itself implies.
 """
 
 # %%
-# Naive Bayes on lung nodules, as it is and mended; test patients are new.
+# Naive Bayes on lung nodules, as it is and recalibrated; test patients are new.
 
 from sklearn.naive_bayes import GaussianNB
 
@@ -45,7 +45,7 @@ print(
 )
 
 # %%
-# The mended model is worth using at thresholds where the original is not.
+# The recalibrated model is worth using at thresholds where the original is not.
 
 import matplotlib.pyplot as plt
 
@@ -75,7 +75,11 @@ axis.plot(
     label="the model as it is",
 )
 axis.plot(
-    curve["threshold"], curve["net_benefit"], color="C0", lw=2, label="mended"
+    curve["threshold"],
+    curve["net_benefit"],
+    color="C0",
+    lw=2,
+    label="recalibrated",
 )
 top = float(curve["net_benefit_high"].max())
 axis.set(

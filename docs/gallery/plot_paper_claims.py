@@ -2,7 +2,7 @@
 The paper's claims, on data at hand
 ===================================
 
-The SCALE paper makes claims about its method: smoothing labels by synthetic agreement mends calibration where
+The SCALE paper makes claims about its method: smoothing labels by synthetic agreement improves calibration where
 readers disagree. scalecal states each claim as a test with a rule, and says whether it holds on the data you have.
 """
 
@@ -34,7 +34,7 @@ for claim in judged.values():
 # %%
 # One of them, in a picture: does SCALE lower the calibration error on cases that readers disagree about? Each dot is
 # a seed. The grey part is what a *calibrated* model would show there, because the stratum was made from the label's own
-# votes: inside it there is nothing to mend.
+# votes: inside it there is nothing to correct.
 
 import matplotlib.pyplot as plt
 

@@ -3,7 +3,7 @@ Predictions only
 ================
 
 You have a model's probabilities and the labels, nothing else: no votes, no embeddings. An audit says whether the
-probabilities can be taken at their word; :func:`scalecal.calibrate` mends them and says honestly what that gained.
+probabilities are well calibrated; :func:`scalecal.calibrate` recalibrates them and says honestly what that gained.
 """
 
 # %%

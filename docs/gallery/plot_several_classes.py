@@ -47,12 +47,12 @@ print(
 
 import matplotlib.pyplot as plt
 
-mended = result.predictions.p
+recalibrated = result.predictions.p
 fig, axes = plt.subplots(
     2, 3, figsize=(8, 5.4), sharex=True, sharey=True, layout="constrained"
 )
 for row, probs, colour, name in zip(
-    axes, (p, mended), ("C1", "C0"), ("before", "after"), strict=True
+    axes, (p, recalibrated), ("C1", "C0"), ("before", "after"), strict=True
 ):
     for k, axis in enumerate(row):
         axis.plot([0, 1], [0, 1], color="0.7", lw=1, zorder=0)

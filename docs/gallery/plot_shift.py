@@ -50,7 +50,7 @@ print("elsewhere:", away.verdict["headline"], f"AUC {away['overall']['auc']:.2f}
 # A calibrator fitted to the local cases brings them back, without touching the model.
 
 fitted = calibrate(local.y, predict(local), groups=local.groups, n_resamples=300)
-mended = audit(
+recalibrated = audit(
     rest.y,
     fitted.recalibrator.predict(predict(rest)),
     groups=rest.groups,
@@ -58,7 +58,7 @@ mended = audit(
 )
 print(
     f"after {fitted.chosen} on {len(local)} local nodules:",
-    mended.verdict["headline"],
+    recalibrated.verdict["headline"],
 )
 
 # %%
@@ -68,7 +68,7 @@ import matplotlib.pyplot as plt
 shown = {
     "at home": (at_home, "0.35"),
     "elsewhere": (away, "C1"),
-    "elsewhere, mended": (mended, "C0"),
+    "elsewhere, recalibrated": (recalibrated, "C0"),
 }
 fig, axes = plt.subplots(
     1, 3, figsize=(9.6, 3.8), sharey=True, layout="constrained"

@@ -66,7 +66,7 @@ import matplotlib.pyplot as plt
 share = data.votes / data.n_raters
 answers = {
     "p, as it came": (p, "C1"),
-    "p_reader, mended": (result.predictions.p_reader, "C0"),
+    "p_reader, recalibrated": (result.predictions.p_reader, "C0"),
 }
 fig, axis = plt.subplots(figsize=(5.6, 4.8), layout="constrained")
 axis.plot([0, 0.6], [0, 0.6], color="0.7", lw=1, zorder=0)

@@ -65,7 +65,7 @@ Columns = Annotated[
         "--columns",
         metavar="ROLE=NAME,...",
         help="Columns or arrays with names of their own: label=diagnosis,group=patient. May be given "
-        "several times. Roles: {scalecal.io.input_columns:INPUT_COLUMNS}.",
+        "several times. Roles: {scalecal.io.input_columns:named_roles}.",
     ),
 ]
 GroupRegex = Annotated[

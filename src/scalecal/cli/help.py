@@ -2,7 +2,7 @@
 
 A default is written once, in a signature. A command names those functions as text (`Work`), and only
 when its help is shown are they imported and their defaults put beside the options. A registry is named in
-a help text as `{module:NAME}`, in whose place its names are shown.
+a help text as `{module:NAME}` (or the function that returns the names), in whose place they are shown.
 """
 
 from __future__ import annotations
@@ -101,9 +101,14 @@ def help_text(text: str | None) -> str:
     >>> help_text("Label of a tied vote: {scalecal.votes:TIES}.")
     'Label of a tied vote: error, first, last, random, drop.'
     """
-    return re.sub(
-        r"\{([\w.]+:\w+)\}", lambda named: ", ".join(map(str, _load(named[1]))), text or ""
-    )
+
+    def listed(named: re.Match[str]) -> str:
+        names = _load(named[1])
+        if callable(names):
+            names = names()
+        return ", ".join(map(str, names))
+
+    return re.sub(r"\{([\w.]+:\w+)\}", listed, text or "")
 
 
 class DocumentedCommand(TyperCommand):

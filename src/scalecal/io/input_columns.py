@@ -292,6 +292,11 @@ _ITEM = re.compile(rf'\s*(?:{_QUOTED.pattern}|([^,="]*)=(?:{_QUOTED.pattern}|([^
 """`"role=name"`, `role="name"` or `role=name`, up to a comma or the end."""
 
 
+def named_roles() -> list[str]:
+    """Return the roles whose columns can be named: lists of images have fixed names."""
+    return [role for role, column in INPUT_COLUMNS.items() if column.used_by != ("images",)]
+
+
 def parse_columns(texts: Sequence[str]) -> dict[str, str]:
     """Return the columns that `--columns` names, as `columns=` takes them: role -> name.
 
@@ -311,14 +316,11 @@ def parse_columns(texts: Sequence[str]) -> dict[str, str]:
         ...
     scalecal.checks.InputError: --columns names two columns as label: 'a' and 'b'. Give one
     """
-    # Lists of images have fixed names.
-    known = {
-        role: column for role, column in INPUT_COLUMNS.items() if column.used_by != ("images",)
-    }
+    known = named_roles()
     named: dict[str, str] = {}
     for text in texts:
         for role, name in _items(text):
-            lookup(role, known, "column role")
+            lookup(role, dict.fromkeys(known), "column role")
             if role in named:
                 raise InputError(
                     f"--columns names two columns as {role}: {named[role]!r} and {name!r}. Give one"
