@@ -74,12 +74,10 @@ def test_scores_say_which_answer_they_judge(pages):
     raw = pages["compare"].read_text()
     head = re.search(r'<table id="dots".*?</thead>', raw, re.S)[0]
     judged = dict(re.findall(r'class="n">([^<]+)<span class="judges">([^<]+)</span>', head))
-    assert judged == {
-        "label NLL": "label’s answer",
-        "vote NLL": "reader’s answer",
-        "count NLL": "reader’s answer",
-        "AUC": "label’s answer",
-    }
+    by_votes = {"vote NLL", "count NLL"}
+    assert by_votes | {"label NLL", "AUC"} <= set(judged)
+    for title, answer in judged.items():
+        assert answer == ("reader’s answer" if title in by_votes else "label’s answer")
     assert "A method that has one answer is judged by it twice." in words(pages["compare"])
 
 

@@ -514,7 +514,8 @@ def _interval_plot(
         _method_mark(sheet, x, y, role="accent", ring=line.ring, inside=inside, tip=line.tip)
     if title.startswith("change"):
         sheet.text(left, bottom + 32, "← better")
-    sheet.text(4, bottom + 54, METHOD_KEY, size=10)
+    if any(line.ring for line in lines):
+        sheet.text(4, bottom + 54, METHOD_KEY, size=10)
     return sheet
 
 
