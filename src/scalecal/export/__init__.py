@@ -73,6 +73,7 @@ def export_probe(
     audited = None if audit is None else read_audited(audit, probe)
     model = onnx_model(probe, panel_size=panel_size)
     content = model.SerializeToString()
+    # Before the folder is opened for writing, so that a model that fails leaves nothing behind.
     check_model(content, probe, panel_size=panel_size)
     card = model_card(
         probe,

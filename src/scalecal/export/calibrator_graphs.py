@@ -37,6 +37,7 @@ class Answer:
         """Logits, as `Calibrator.transform` gives them."""
         if self.is_logits:
             return self.tensor
+        # The edge at which calibrators clip: a probability of 0 has no logit.
         p = self.tensor.at_least(_EDGE).at_most(1.0 - _EDGE)
         if self.n_classes == 2:
             return p.log() - (1.0 - p).log()
@@ -94,6 +95,7 @@ def _ensemble_temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     tempered, own, uniform = map(float, calibrator.share_)
     n_classes, tiny = int(calibrator.n_classes_), float(np.finfo(np.float64).tiny)
 
+    # Logs before the difference: 1 - p has no digits left where p is nearly 1.
     def log_mixed(z: Tensor) -> Tensor:
         cooled = probabilities(z / calibrator.temperature_, n_classes)
         mixed: Tensor = cooled * tempered + probabilities(z, n_classes) * own + uniform / n_classes
@@ -193,6 +195,7 @@ def _one_against_rest(
     each = [one(c, odds.take(c)).expand(-1) for c in range(n_classes)]
     together = graph.op("Concat", *each, axis=-1)
     total = together.sum(keep=True)
+    # Steps may give every class 0: the classes are then equally likely, as in the calibrators.
     some = graph.op("Greater", total, 0.0)
     safe = graph.op("Where", some, total, 1.0)
     return _probs(calibrator, graph.op("Where", some, together / safe, 1.0 / n_classes))

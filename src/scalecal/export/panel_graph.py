@@ -41,6 +41,7 @@ def split_of_reader(z: Tensor, rho: float, m: int) -> Tensor:
 def _tabulated(q: Tensor, rho: float, m: int, other: int | None) -> Tensor:
     """The reader's logit (`other` None) or that of another panel's label, an odd function of q."""
     reader = np.linspace(0.0, FARTHEST, int(FARTHEST * POINTS_PER_UNIT) + 1)
+    # The map has no closed inverse: it is tabulated at chosen values of its result.
     points = label_logit(reader, rho, m)
     values = reader
     if other is not None:

@@ -141,6 +141,7 @@ def _properties(probe: Probe, size: int | None) -> dict[str, str]:
 
     about, panel = probe.about_, probe.panel_
     calibrator = probe.calibrator_ or Identity()
+    # Empty entries are left out below: a model says nothing rather than "None".
     known: dict[str, Any] = {
         "scalecal_version": __version__,
         "estimator": type(probe).__name__,
@@ -166,6 +167,7 @@ def check_rows(probe: Probe) -> NDArray[np.float32]:
     rng = np.random.default_rng(0)
     columns = len(probe.intercept_)
     steps = np.linspace(-CHECK_LOGITS, CHECK_LOGITS, 200)[:, None]
+    # Curves bend between the smallest logits; far beyond the largest, exponentials overflow.
     spread = np.concatenate([0.1 * steps, steps, 25.0 * steps])
     logits = spread
     if columns > 1:
@@ -215,7 +217,7 @@ def check_model(model: bytes, probe: Probe, *, panel_size: int | None = None) ->
     """
     runtime = library("onnxruntime", "checking an ONNX file", "'scalecal[onnx]'")
     options = runtime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # its warnings are for the writers of graphs
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     rows = check_rows(probe)
     answers = expected(probe, rows, panel_size)

@@ -123,6 +123,7 @@ class Graph:
         array = np.asarray(value)
         if array.dtype != np.int64 and array.dtype != np.bool_:
             array = array.astype(np.float64)
+        # The same number stands in a graph many times: one constant serves all.
         key = array.dtype.str, array.shape, array.tobytes()
         if key not in self._known:
             self._known[key] = Tensor(self, self._name())
@@ -185,6 +186,7 @@ class Graph:
 
 def sigmoid(z: Tensor) -> Tensor:
     """1 / (1 + exp(-z)), with all digits in both tails."""
+    # Only ever exponentials of negative numbers: those of positive ones overflow.
     small = (-z.abs()).exp()
     return (z.graph.op("Where", z.graph.op("GreaterOrEqual", z, 0.0), 1.0, small)) / (1.0 + small)
 
