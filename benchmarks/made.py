@@ -8,7 +8,7 @@ import numpy as np
 
 from scalecal.cases import Cases, Factor
 from scalecal.io.features import Features
-from scalecal.runs.methods import METHODS
+from scalecal.probes.methods import METHODS
 
 EVERY = list(METHODS)
 PAPER_WITHOUT_VOTES = [name for name, m in METHODS.items() if m.paper and not m.needs_votes]

@@ -15,7 +15,7 @@ BLOCK = 1 << 18
 
 def once(n: int, voted: bool) -> tuple[float, float, float]:
     """CPU seconds of the pass, of the numbers at its end, and peak megabytes; data made on the way."""
-    from scalecal.auditing.stream import StreamingAudit
+    from scalecal.evaluation.stream import StreamingAudit
 
     rng = np.random.default_rng(0)
     stream, spent = StreamingAudit(), 0.0

@@ -16,18 +16,18 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+from scalecal.runs.wording import change_text, number
 from scipy.special import expit
 
 from scalecal.calibrators import PanelCalibrator
 from scalecal.cases import Cases, Features
 from scalecal.checks import ScalecalWarning
 from scalecal.datasets import load_lidc
+from scalecal.evaluation.evaluations import evaluate
 from scalecal.io.features import read_features
 from scalecal.probes import Recipe
-from scalecal.runs.facts import compare_cell
+from scalecal.probes.methods import Method
 from scalecal.runs.grid import run_grid
-from scalecal.runs.methods import Method
-from scalecal.runs.wording import change_text, number
 
 SEEDS = 5
 VOTED = (0, 25, 50, 100, 200)
@@ -117,7 +117,7 @@ def main() -> None:
         grid = run_grid(
             data, methods=METHODS, seeds=SEEDS, preset="default", voted=voted, more=candidates()
         )
-        facts = compare_cell(grid.cell, voted=grid.voted).facts
+        facts = evaluate(grid.cell, voted=grid.voted).facts
         rows = {r["method"]: r for r in facts["rows"] if r["stratum"] == "overall"}
         rho = {m: np.mean([grid.cell.answers[m, s].rho for s in range(SEEDS)]) for m in rows}
         print(f"### {name}\n")

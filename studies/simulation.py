@@ -28,20 +28,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal import __version__, metrics
-from scalecal.auditing.plots import INK, QUIET, panels, save, style
 from scalecal.cases import BASELINE
 from scalecal.checks import Float, InputError, ScalecalWarning
 from scalecal.datasets import simulate
 from scalecal.datasets.simulated import SimulatedCases
+from scalecal.evaluation.frontier import equal_entropy, soften
+from scalecal.evaluation.scores import entropy
 from scalecal.inference.paired import PairedResult, paired_t
 from scalecal.io.store import Store, output_folder, write_csv, write_json, write_text
 from scalecal.io.text import markdown_text
 from scalecal.limits import check_count
 from scalecal.paper.paper_figures import mark_of
-from scalecal.runs.frontier import equal_entropy, soften
+from scalecal.probes.methods import METHODS, find_method
+from scalecal.report.plots import INK, QUIET, panels, save, style
 from scalecal.runs.grid import run_grid
-from scalecal.runs.methods import METHODS, find_method
-from scalecal.runs.scores import entropy
 
 if TYPE_CHECKING:
     import pandas as pd

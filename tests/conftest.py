@@ -93,7 +93,7 @@ def brief_training() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _draw() -> Iterator[dict[str, Any]]:
     """Figures of runs are made but not drawn, which is half the time of most commands."""
-    from scalecal.auditing import plots
+    from scalecal.evaluation import plots
     from scalecal.report.svg import Drawing
 
     def undrawn(_: Any, *paths: Path) -> None:
@@ -110,5 +110,5 @@ def _draw() -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def drawn_figures(_draw: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are drawn: for tests of their files."""
-    monkeypatch.setattr("scalecal.auditing.plots._draw", _draw["runs"])
+    monkeypatch.setattr("scalecal.report.plots._draw", _draw["runs"])
     monkeypatch.setattr("scalecal.report.svg.Drawing.save_png", _draw["page"])

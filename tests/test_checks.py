@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 import scalecal
 from scalecal import checks, metrics
-from scalecal.auditing.stream import StreamingAudit
 from scalecal.checks import InputError
+from scalecal.evaluation.stream import StreamingAudit
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=30))

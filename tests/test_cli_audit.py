@@ -315,8 +315,8 @@ def test_bad_conditions_are_errors(tmp_path, frame, stream, monkeypatch):
         raise AssertionError("the work was begun")
 
     with monkeypatch.context() as patch:
-        patch.setattr("scalecal.auditing.audits.audit_predictions", never)
-        patch.setattr("scalecal.auditing.stream.stream_file", never)
+        patch.setattr("scalecal.evaluation.audits.audit_predictions", never)
+        patch.setattr("scalecal.evaluation.stream.stream_file", never)
         bad = [("eec > 1", "Known: n, "), ("ece", "must read like")]
         if not stream:
             bad.append(("lo: ece > 1", "Known: overall, high, medium, low, easy"))

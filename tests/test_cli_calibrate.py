@@ -9,9 +9,9 @@ from scipy.special import expit
 from typer.testing import CliRunner
 
 from scalecal.cli import app
+from scalecal.evaluation.recalibration import Recalibrator
 from scalecal.io import read_predictions
 from scalecal.report import report_facts
-from scalecal.runs.recalibration import Recalibrator
 
 runner = CliRunner()
 

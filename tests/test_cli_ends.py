@@ -108,7 +108,7 @@ def test_ctrl_c_says_how_far_it_was_and_that_nothing_was_written(run, table, mon
             bar.advance(0.5)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("scalecal.auditing.audits.audit_predictions", interrupted)
+    monkeypatch.setattr("scalecal.evaluation.audits.audit_predictions", interrupted)
     code, _, err = run("audit", table, "--quiet")
     assert code == 130
     assert err == (

@@ -118,7 +118,7 @@ def test_no_default_is_typed_into_a_help_text(name):
 
 
 def test_a_default_is_read_anew_from_the_function(monkeypatch):
-    from scalecal.auditing import audits
+    from scalecal.evaluation import audits
 
     def other(predictions, *, n_bins=99):
         raise NotImplementedError

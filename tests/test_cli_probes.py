@@ -9,7 +9,7 @@ from scalecal import metrics
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
-from scalecal.runs.methods import METHODS
+from scalecal.probes.methods import METHODS
 
 runner = CliRunner()
 # Tiny data under the paper's preset give rise to warnings that are right and expected.

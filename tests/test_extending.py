@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from scalecal import audit, compare_audits
-from scalecal.auditing.gates import parse_condition
-from scalecal.auditing.stream import StreamingAudit
 from scalecal.cases import Answers, Cases, Predictions
+from scalecal.evaluation.evaluations import evaluate_files
+from scalecal.evaluation.gates import parse_condition
+from scalecal.evaluation.stream import StreamingAudit
 from scalecal.metrics import COLUMNS, METRICS
 from scalecal.metrics.columns import Metric
 from scalecal.report import audit_html
-from scalecal.runs.facts import compare_files
 
 ROOT = Path(__file__).parents[1]
 
@@ -102,7 +102,7 @@ def test_metric(kind, monkeypatch):
     # results and the comparison of methods
     cases = Cases(n=300, classes=("0", "1"), y=y, votes=np.column_stack([5 - votes, votes]))
     both = Predictions(cases, {("a.csv", 0): Answers(p), ("b.csv", 0): Answers(sharp)})
-    comparison = compare_files(both, n_resamples=50)
+    comparison = evaluate_files(both, n_resamples=50)
     assert {metric.key, f"{metric.key}_change_low"} <= set(comparison.table)
     assert metric.key in set(comparison.results["metric"])
     assert metric.name in str(comparison)

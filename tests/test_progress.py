@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from scalecal import audit, progress
-from scalecal.auditing.audits import audit_predictions
 from scalecal.datasets import simulate
+from scalecal.evaluation.audits import audit_predictions
+from scalecal.evaluation.evaluations import evaluate
+from scalecal.evaluation.recalibration import calibrate_predictions
 from scalecal.inference.selection import selection_null
 from scalecal.probes import Job, Recipe, fit_many
 from scalecal.progress import Progress
-from scalecal.runs.facts import compare_cell
 from scalecal.runs.grid import run_grid
-from scalecal.runs.recalibration import calibrate_predictions
 from scalecal.solvers import Task, train
 
 
@@ -90,7 +90,7 @@ def test_shares_of_every_kind_of_work_add_up(data):
             advance=advance,
         ),
         "grid": lambda advance: run_grid(data, methods=["none", "scale"], seeds=2, advance=advance),
-        "comparison": lambda advance: compare_cell(
+        "comparison": lambda advance: evaluate(
             run_grid(data, methods=["none", "platt"], seeds=2).cell, n_resamples=50, advance=advance
         ),
     }

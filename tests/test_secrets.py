@@ -8,7 +8,7 @@ import pytest
 import scalecal
 from scalecal.checks import SECRETS, InputError, redacted
 from scalecal.cli.app import unexpected
-from scalecal.runs.folder import write_audit_run
+from scalecal.evaluation.folder import write_audit_run
 
 SECRET = "hf_abcdefghijKLMNOP0123456789"
 FORMS = (

@@ -42,7 +42,7 @@ def house_style(_conf: dict[str, Any], _file: str) -> None:
     import matplotlib as mpl
     from cycler import cycler
 
-    from scalecal.auditing.plots import COLOURS, style
+    from scalecal.report.plots import COLOURS, style
 
     mpl.rcdefaults()
     _STYLE.close()

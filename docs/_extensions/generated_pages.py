@@ -158,7 +158,7 @@ def _paragraphs(text: str) -> str:
 
 def methods(_: str = "") -> str:
     """Write the methods of `compare`."""
-    from scalecal.runs.methods import METHODS
+    from scalecal.probes.methods import METHODS
 
     rows = [
         (

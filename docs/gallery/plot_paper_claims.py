@@ -11,10 +11,10 @@ readers disagree. scalecal states each claim as a test with a rule, and says whe
 # seeds, on the same splits by patient.
 
 from scalecal.datasets import load_lidc
+from scalecal.evaluation.evaluations import evaluate
 from scalecal.paper.claims import judge_comparison
-from scalecal.runs.facts import compare_cell
+from scalecal.probes.methods import METHODS
 from scalecal.runs.grid import run_grid
-from scalecal.runs.methods import METHODS
 
 methods = ["none", "vanilla-ls", "scale", "real-piecewise"]
 data = load_lidc()
@@ -38,7 +38,7 @@ for claim in judged.values():
 
 import matplotlib.pyplot as plt
 
-results = compare_cell(grid.cell).results
+results = evaluate(grid.cell).results
 low = results[results["stratum"] == "low"]
 fig, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")
 null = (

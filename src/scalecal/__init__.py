@@ -12,11 +12,11 @@ from typing import Any
 __version__ = "0.2.0"
 
 _HOME = {
-    "Audit": "scalecal.auditing.audits",
-    "audit": "scalecal.auditing.audits",
-    "calibrate": "scalecal.runs.recalibration",
-    "compare_audits": "scalecal.runs.differences",
-    "merge_audits": "scalecal.auditing.merging",
+    "Evaluation": "scalecal.evaluation.evaluations",
+    "audit": "scalecal.evaluation.evaluations",
+    "calibrate": "scalecal.evaluation.recalibration",
+    "compare": "scalecal.runs.comparing",
+    "compare_audits": "scalecal.evaluation.evaluations",
     "read_predictions": "scalecal.io",
     "read_features": "scalecal.features",
     "fit_panel": "scalecal.panel",

@@ -196,7 +196,7 @@ def _targets() -> dict[str, Callable[..., Any]]:
     """Everything public, as functions that take keywords."""
     import scalecal
     from scalecal import calibrators, metrics, smoothing, splits, votes
-    from scalecal.runs.recalibration import calibrate
+    from scalecal.evaluation.recalibration import calibrate
 
     found: dict[str, Callable[..., Any]] = {
         f"metrics.{name}": getattr(metrics, name)

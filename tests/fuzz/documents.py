@@ -33,7 +33,7 @@ def make_probe(folder: Path) -> Path:
 def make_calibrator(file: Path) -> Path:
     """The calibrator.json of a temperature."""
     from scalecal.calibrators import TemperatureScaling
-    from scalecal.runs.recalibration import Recalibrator
+    from scalecal.evaluation.recalibration import Recalibrator
 
     fitted = TemperatureScaling().fit([2.0, 1.0, -1.0, -2.0, 0.5], [1, 0, 0, 0, 1])
     file.write_text(Recalibrator(fitted, ("0", "1"), "temperature").to_json(), encoding="utf-8")
@@ -57,9 +57,9 @@ def make_features(folder: Path) -> Path:
 def make_run(folder: Path) -> Path:
     """A run folder of a small audit: its cases, facts and record."""
     from scalecal.cases import Answers, Predictions
+    from scalecal.evaluation.cells import write_cell
+    from scalecal.evaluation.folder import run_meta, store_facts
     from scalecal.io import read_predictions
-    from scalecal.runs.cells import write_cell
-    from scalecal.runs.folder import run_meta, store_facts
     from tests.fuzz.tables import RESAMPLES, texts
 
     file = folder.parent / "full.csv"
@@ -82,7 +82,7 @@ def make_run(folder: Path) -> Path:
 
 
 def _stream_state(file: Path) -> Path:
-    from scalecal.auditing.stream import StreamingAudit
+    from scalecal.evaluation.stream import StreamingAudit
 
     audit = StreamingAudit(n_resamples=20)
     audit.update(y=[0, 1, 0, 1], probs=[0.1, 0.8, 0.4, 0.6])
@@ -93,7 +93,7 @@ def _stream_state(file: Path) -> Path:
 def _calibrators(folder: Path) -> list[Path]:
     """A calibrator.json of every kind of calibrator."""
     from scalecal.calibrators import CALIBRATORS, PanelCalibrator
-    from scalecal.runs.recalibration import Recalibrator
+    from scalecal.evaluation.recalibration import Recalibrator
 
     rng = np.random.default_rng(0)
     z = rng.normal(size=60)
@@ -164,7 +164,7 @@ def _read_features(rng: Random, folder: Path, seeds: Path, out: Path) -> Callabl
 
 
 def _read_run(rng: Random, folder: Path, _: Path, out: Path) -> Callable[[], object]:
-    from scalecal.runs.folder import report_facts
+    from scalecal.evaluation.folder import report_facts
 
     chance = rng.random()
     if chance < 0.02:
@@ -175,7 +175,7 @@ def _read_run(rng: Random, folder: Path, _: Path, out: Path) -> Callable[[], obj
 
 
 def _load_calibrator(_: Random, file: Path, _seeds: Path, _out: Path) -> Callable[[], object]:
-    from scalecal.runs.recalibration import Recalibrator
+    from scalecal.evaluation.recalibration import Recalibrator
 
     return lambda: Recalibrator.load(file).predict([0.2, 0.5, 1.0])
 
@@ -276,8 +276,8 @@ def _draw_run(rng: Random, seeds: Any, folder: Path) -> Case:
         return Case(
             partial(command, "report", seeds["run"], place, "--export", folder / "out"), names, name
         )
-    from scalecal.runs.cells import read_cell
-    from scalecal.runs.folder import report_facts
+    from scalecal.evaluation.cells import read_cell
+    from scalecal.evaluation.folder import report_facts
 
     if rng.random() < 0.6:
         return Case(lambda: read_cell(place), names, name)
@@ -322,7 +322,7 @@ def _odd_cell(rng: Random, file: Path) -> None:
 
 
 def _draw_state(rng: Random, seeds: Any, folder: Path) -> Case:
-    from scalecal.auditing.stream import StreamingAudit
+    from scalecal.evaluation.stream import StreamingAudit
     from tests.fuzz.arrays import odd_npz
 
     file = folder / "given.npz"

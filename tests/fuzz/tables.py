@@ -89,8 +89,8 @@ def _tile(path: Path, number: int) -> None:
 
 def call_table(rng: Random, kind: str, file: Path, seeds: Path, out: Path) -> Callable[[], object]:
     """A call that reads a table: mostly a reader, at times a command."""
-    from scalecal.auditing.audits import audit_predictions
-    from scalecal.auditing.stream import stream_file
+    from scalecal.evaluation.audits import audit_predictions
+    from scalecal.evaluation.stream import stream_file
     from scalecal.io import read_common_predictions, read_predictions, read_votes
     from scalecal.io.features import read_features
 

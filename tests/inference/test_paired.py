@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from scalecal.auditing.rows import case_sums, sum_values
 from scalecal.checks import InputError
+from scalecal.evaluation.rows import case_sums, sum_values
 from scalecal.inference import paired as s
 from scalecal.inference.units import (
     MOST_UNITS,

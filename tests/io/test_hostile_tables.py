@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scalecal.auditing.stream import stream_file
 from scalecal.checks import InputError
+from scalecal.evaluation.stream import stream_file
 from scalecal.io import read_common_predictions, read_predictions, read_table, read_votes, tables
 from scalecal.io.predictions import PredictionFile
 from scalecal.io.tables import column_names, line_numbers

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from scalecal import cases
-from scalecal.auditing.stream import stream_file
 from scalecal.checks import InputError
+from scalecal.evaluation.stream import stream_file
 from scalecal.io import read_predictions
 from scalecal.io.input_columns import INPUT_COLUMNS, InputColumn, parse_columns, plays
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scalecal.evaluation.sentences import columns_by_labels, columns_by_votes, table
 
 from scalecal import audit
-from scalecal.auditing.sentences import columns_by_labels, columns_by_votes, table
-from scalecal.auditing.stream import StreamingAudit
+from scalecal.evaluation.scores import score_cell
+from scalecal.evaluation.stream import StreamingAudit
 from scalecal.metrics import COLUMNS, METRICS
 from scalecal.report import audit_html
-from scalecal.runs.scores import score_cell
-from tests.runs.made import cell, sharp
+from tests.evaluation.made import cell, sharp
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,14 +21,14 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, expit
 
 from scalecal.cases import Answers, Cases, Factor, Predictions
+from scalecal.evaluation.frontier import equal_entropy, soften
+from scalecal.evaluation.scores import entropy
 from scalecal.inference.selection import selection_null
 from scalecal.paper import decisions
 from scalecal.paper.claims import CLAIMS
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import REPLICATION, SMOOTHINGS
-from scalecal.runs.frontier import equal_entropy, soften
-from scalecal.runs.scores import entropy
 
 N_BINS, PANEL = 15, 7
 BLUR = 0.3  # what every encoder adds to what the features tell

@@ -15,7 +15,7 @@ from scalecal.paper.evidence import Evidence
 from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict
-from tests.runs.made import cell, sharp, votes
+from tests.evaluation.made import cell, sharp, votes
 
 ENCODERS = ("uni", "plip")
 

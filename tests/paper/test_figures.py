@@ -15,7 +15,7 @@ from scalecal.paper.paper_figures import (
 )
 from scalecal.paper.premise import Embeddings
 from scalecal.synthesis import plan
-from tests.runs.made import cell, sharp, votes
+from tests.evaluation.made import cell, sharp, votes
 
 METHODS = {
     "none": sharp(2.2),

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
+from scalecal.evaluation.cells import joined_cell, read_cell, write_cell
 from scalecal.paper.evidence import contradiction
 from scalecal.paper.reproduction import (
     SWEEP,
@@ -28,11 +29,10 @@ from scalecal.paper.sources import (
     find_images,
     skipped_images,
 )
-from scalecal.runs.cells import joined_cell, read_cell, write_cell
 from scalecal.runs.grid import run_grid
 from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, make_mhist, make_pcam
-from tests.runs.made import cell as made_cell
-from tests.runs.made import sharp
+from tests.evaluation.made import cell as made_cell
+from tests.evaluation.made import sharp
 
 METHODS = ["none", "temperature", "vanilla-ls", "scale", "scale-shuffled"]
 runner = CliRunner()

@@ -17,7 +17,7 @@ from scalecal.paper.paper_tables import (
     markdown,
     write_tables,
 )
-from tests.runs.made import cell, sharp
+from tests.evaluation.made import cell, sharp
 
 METHODS = {
     "none": sharp(2.2),

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from scalecal.datasets import simulate
+from scalecal.evaluation.evaluations import evaluate
+from scalecal.evaluation.folder import store_facts, write_run
 from scalecal.report import write_report
-from scalecal.runs.facts import compare_cell
-from scalecal.runs.folder import store_facts, write_run
 from scalecal.runs.grid import run_grid
 from tests.report.make_runs import CLAIMS, METHODS, make_run
 
@@ -81,7 +81,7 @@ def run_on(data: Any, out: Path, **options: Any) -> Path:
     """Run the grid on simulated cases and write its folder, as `scalecal compare` does."""
     methods = ["none", "vote-fraction", "panel-published"]
     grid = run_grid(data, **{"methods": methods, "seeds": 1, "dataset": "drawn", **options})
-    made = compare_cell(grid.cell, n_resamples=100, voted=grid.voted)
+    made = evaluate(grid.cell, n_resamples=100, voted=grid.voted)
     about = {"options": {"n_resamples": 100}, "notes": grid.notes, "fingerprint": "0" * 64}
     write_run(out, made, kind="compare", command=["scalecal", "compare"], **about)
     return out

@@ -11,8 +11,8 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from scalecal import metrics
-from scalecal.auditing.audits import audit
 from scalecal.datasets import simulate
+from scalecal.evaluation.audits import audit
 from scalecal.panel import reader_logit
 from scalecal.votes import strata
 

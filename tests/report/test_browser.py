@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scalecal.evaluation.sentences import number
 
-from scalecal.auditing.sentences import number
+from scalecal.evaluation.cells import read_cell
+from scalecal.evaluation.evaluations import evaluate
+from scalecal.evaluation.folder import write_run
 from scalecal.io.text import change_text
 from scalecal.report import report_facts, write_report
 from scalecal.report.figures import percent
 from scalecal.report.page import MAX_BYTES, MAX_BYTES_WITH_IMAGES
-from scalecal.runs.cells import read_cell
-from scalecal.runs.facts import compare_cell
-from scalecal.runs.folder import write_run
 from tests.report.conftest import many_methods
 from tests.report.make_runs import METHODS, make_run
 
@@ -301,7 +301,7 @@ def test_a_hundred_methods(open_page, tmp_path):
 def test_28_methods_are_less_than_a_megabyte(tmp_path):
     methods = {**many_methods(28), "method-000": METHODS["jury"]}
     made = make_run(tmp_path / "made", n=977, methods=methods, tables=False, seeds=2)
-    run, found = tmp_path / "run", compare_cell(read_cell(made), n_resamples=20)
+    run, found = tmp_path / "run", evaluate(read_cell(made), n_resamples=20)
     about = {"options": {}, "notes": [], "fingerprint": "0" * 64}
     write_run(run, found, kind="compare", command=["scalecal", "compare"], **about)
     file = write_report([run], tmp_path / "report.html")

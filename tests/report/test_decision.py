@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from scalecal import audit
+from scalecal.evaluation.folder import read_runs, results_of, side_by_side, write_audit_run
 from scalecal.report import figures
 from scalecal.report.exporting import draw_all, table_all
-from scalecal.runs.folder import read_runs, results_of, side_by_side, write_audit_run
 
 
 @pytest.fixture(scope="module")

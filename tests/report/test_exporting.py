@@ -6,9 +6,11 @@ import xml.etree.ElementTree as ET
 
 import pandas as pd
 import pytest
+from scalecal.runs.wording import softening_remark
 
-from scalecal.auditing.audits import audit_predictions
 from scalecal.checks import InputError
+from scalecal.evaluation.audits import audit_predictions
+from scalecal.evaluation.cells import read_cell
 from scalecal.io.text import change_text, latex_text, markdown_text
 from scalecal.report import audit_drawing, export, report_facts
 from scalecal.report.figures import (
@@ -20,8 +22,6 @@ from scalecal.report.figures import (
 )
 from scalecal.report.svg import Drawing, text_width
 from scalecal.report.views import few_methods
-from scalecal.runs.cells import read_cell
-from scalecal.runs.wording import softening_remark
 from tests.report.conftest import many_methods
 from tests.report.make_runs import make_run
 

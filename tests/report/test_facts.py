@@ -12,24 +12,24 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scalecal.evaluation.sentences import number
+from scalecal.runs.facts import best_method, with_remedies
 from scipy.special import expit, logit
 
 from scalecal import metrics
-from scalecal.auditing.audits import audit
-from scalecal.auditing.sentences import number
 from scalecal.checks import InputError
+from scalecal.evaluation.audits import audit
+from scalecal.evaluation.cells import read_cell, write_cell
+from scalecal.evaluation.folder import _stored_facts, store_facts
+from scalecal.evaluation.scores import draw_nulls
 from scalecal.io.store import write_file
 from scalecal.report import audit_html, audit_page, newest_report, report_facts, write_report
 from scalecal.report.figures import Figure
 from scalecal.report.page import MAX_BYTES, add_images
 from scalecal.report.svg import Drawing
 from scalecal.report.views import PANELS, Panel, drawn, table
-from scalecal.runs.cells import read_cell, write_cell
-from scalecal.runs.facts import best_method, compare_cell, with_remedies
-from scalecal.runs.folder import _stored_facts, store_facts
-from scalecal.runs.scores import draw_nulls
+from tests.evaluation.made import cell, sharp
 from tests.report.make_runs import make_run
-from tests.runs.made import cell, sharp
 
 VOID = {"meta", "br", "img", "input", "link", "hr"}
 
@@ -104,7 +104,7 @@ def test_nulls_beside_means_over_seeds_are_means_over_seeds(tmp_path):
 
 def test_changes_and_best_are_those_of_the_comparison(runs):
     cell = report_facts([runs["compare"]])["cells"][0]
-    comparison = compare_cell(read_cell(runs["compare"]))
+    comparison = evaluate(read_cell(runs["compare"]))
     assert cell["best"]["method"] == comparison.best
     table = comparison.table.set_index("method")
     for row in cell["rows"]:
@@ -212,7 +212,7 @@ def test_a_page_is_made_of_the_facts_alone(runs, pages, tmp_path, monkeypatch):
         raise AssertionError("a page was computed")
 
     for name in ("read_cell", "compare_cell"):
-        monkeypatch.setattr(f"scalecal.runs.folder.{name}", forbidden)
+        monkeypatch.setattr(f"scalecal.evaluation.folder.{name}", forbidden)
     for name in ("compare", "audit", "voted"):
         again = write_report([runs[name]], tmp_path / f"{name}.html")
         assert again.read_bytes() == pages[name].read_bytes()
@@ -436,7 +436,7 @@ def test_a_case_without_votes_has_the_usual_panel_and_an_untested_one_is_not_lis
         cases=replace(made.cases, votes=votes),
         answers={("none", 0): none, ("panel-votes", 0): own},
     )
-    listed = compare_cell(some, n_resamples=50).facts["splits"]
+    listed = evaluate(some, n_resamples=50).facts["splits"]
     assert [case["id"] for case in listed] == [
         f"c{200 + i:05d}" for i in np.argsort(np.abs(own.p_reader - 0.5), kind="stable")
     ]

@@ -12,18 +12,18 @@ from html import unescape
 
 import numpy as np
 import pytest
+from scalecal.evaluation.verdict import BADGES
 from scipy.special import expit, logit
 from scipy.stats import binom
 from typer.testing import CliRunner
 
 from scalecal import audit
-from scalecal.auditing.stream import StreamingAudit
-from scalecal.auditing.verdict import BADGES
 from scalecal.cli import app
 from scalecal.datasets import load_lidc, simulate
+from scalecal.evaluation.evaluations import evaluate
+from scalecal.evaluation.folder import write_audit_run, write_run
+from scalecal.evaluation.stream import StreamingAudit
 from scalecal.report import audit_page, report_facts, write_report
-from scalecal.runs.facts import compare_cell
-from scalecal.runs.folder import write_audit_run, write_run
 from scalecal.runs.grid import run_grid
 
 pytestmark = pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
@@ -206,7 +206,7 @@ def test_three_questions_are_answered_by_a_comparison(name, tmp_path):
     data = simulate(300, dim=5, auc=0.9, seed=0) if name == "simulated" else load_lidc()
     methods = ["none", "temperature", "panel-votes"]
     grid = run_grid(data, methods=methods, seeds=2, dataset=name, preset="default")
-    made = compare_cell(grid.cell, n_resamples=100)
+    made = evaluate(grid.cell, n_resamples=100)
     check(made.facts["verdict"], made.facts["lead"])
     about = {"options": {"n_resamples": 100}, "notes": [], "fingerprint": "0" * 64}
     write_run(tmp_path / "run", made, kind="compare", command=["scalecal"], **about)

@@ -12,19 +12,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scalecal.evaluation.verdict import points
+from scalecal.runs.wording import shown_table
 from typer.testing import CliRunner
 
 import scalecal.report
-from scalecal.auditing.verdict import points
 from scalecal.cli import app
 from scalecal.datasets import simulate
+from scalecal.evaluation.folder import read_runs, store_facts
 from scalecal.io.store import write_file
 from scalecal.io.text import change_text
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.columns import chosen
 from scalecal.report import report_facts, write_report
-from scalecal.runs.folder import read_runs, store_facts
-from scalecal.runs.wording import shown_table
 
 # Tiny data under the paper's preset give rise to warnings that are right and expected.
 pytestmark = [
@@ -263,16 +263,16 @@ def test_stored_facts_are_read_and_other_files_make_them_anew(features, tmp_path
 
 
 def test_the_report_computes_nothing():
-    computing = ("scalecal.inference", "scalecal.auditing.audits", "scalecal.auditing.rows")
+    computing = ("scalecal.inference", "scalecal.evaluation.audits", "scalecal.evaluation.rows")
     for file in Path(scalecal.report.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = {alias.name for alias in node.names}
                 if node.module.startswith("scalecal.metrics"):
                     assert names <= {"COLUMNS", "chosen"}, file.name
-                if node.module == "scalecal.runs.cells":
+                if node.module == "scalecal.evaluation.cells":
                     assert names <= {"PUBLISHED", "VOTED"}, file.name
-                typed_only = node.module == "scalecal.auditing.audits" and names == {"Audit"}
+                typed_only = node.module == "scalecal.evaluation.audits" and names == {"Audit"}
                 assert typed_only or not node.module.startswith(computing), file.name
             elif isinstance(node, ast.Import):
                 assert not any(a.name.startswith("scalecal.metrics") for a in node.names), file.name

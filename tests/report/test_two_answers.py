@@ -10,20 +10,20 @@ from html import unescape
 import numpy as np
 import pandas as pd
 import pytest
+from scalecal.runs.wording import kappa_sentence, voted_sentence
 from scipy.special import logit
 from scipy.stats import betabinom, binom
 
-from scalecal.auditing.audits import audit_predictions
-from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.datasets import simulate
+from scalecal.evaluation.audits import audit_predictions
+from scalecal.evaluation.cells import read_cell
+from scalecal.evaluation.vote_bins import vote_reliability
 from scalecal.io.text import number
 from scalecal.panel import split_probability
+from scalecal.readers import Readers
 from scalecal.report import export, report_facts, write_report
 from scalecal.report.figures import READS, law_bars, percent, voted_name, voted_plots, voted_points
 from scalecal.report.views import two_parts
-from scalecal.runs.calibrating import Readers
-from scalecal.runs.cells import read_cell
-from scalecal.runs.wording import kappa_sentence, voted_sentence
 from tests.report.conftest import run_on
 from tests.report.make_runs import METHODS, make_run
 from tests.report.test_facts import read_page

@@ -3,17 +3,17 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from scalecal.runs.facts import best_method
+from scalecal.runs.wording import help_sentence, lead, softening_remark
 
 from scalecal.cases import Factor
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
 from scalecal.panel import vote_moments
 from scalecal.probes import LinearProbe, ScaleProbe
-from scalecal.runs.facts import best_method, compare_cell
+from scalecal.probes.methods import METHODS
 from scalecal.runs.fitted import fit_method
 from scalecal.runs.grid import applicable, parts, run_grid, seed_list
-from scalecal.runs.methods import METHODS
-from scalecal.runs.wording import help_sentence, lead, softening_remark
 from scalecal.splits import hold_out
 
 pytestmark = pytest.mark.usefixtures("brief_training")
@@ -163,7 +163,7 @@ def test_more_than_two_classes():
     assert grid.left_out == {"confidence-ls": "it is for two classes"}
     for part in grid.cell.answers.values():
         np.testing.assert_allclose(part.p.sum(axis=1), 1.0)
-    table = compare_cell(grid.cell, n_resamples=50).table
+    table = evaluate(grid.cell, n_resamples=50).table
     assert table["nll"].notna().all()
 
 
@@ -190,7 +190,7 @@ def test_capped_probes_are_told(data):
 
 
 def test_comparison_numbers_are_the_means_over_seeds(grid):
-    comparison = compare_cell(grid.cell, n_resamples=100)
+    comparison = evaluate(grid.cell, n_resamples=100)
     results = comparison.results
     table = comparison.table.set_index("method")
     for method in ("none", "scale", "panel-votes"):
@@ -210,12 +210,12 @@ def test_a_negative_control_is_never_recommended(grid):
     kept = {"none", "temperature", "scale", "scale-shuffled", "vote-fraction", "real-piecewise"}
     some = {key: part for key, part in grid.cell.answers.items() if key[0] in kept}
     cell = replace(grid.cell, answers=some)
-    comparison = compare_cell(cell, n_resamples=50)
+    comparison = evaluate(cell, n_resamples=50)
     for barred in ("scale-shuffled", "vote-fraction", "real-piecewise"):
         lucky = {key: part for key, part in some.items() if key[0] != "scale"}
         truth = [np.where(cell.y[lucky[barred, s].rows] == 1, 0.9, 0.1) for s in (0, 1)]
         lucky |= {(barred, s): replace(lucky[barred, s], p=truth[s]) for s in (0, 1)}
-        again = compare_cell(replace(cell, answers=lucky), n_resamples=50)
+        again = evaluate(replace(cell, answers=lucky), n_resamples=50)
         assert again.best != barred
     text = " ".join(comparison.sentences)
     assert "negative control" in text or "labels matter" in text
@@ -430,7 +430,7 @@ def test_a_calibrator_that_cannot_be_fitted_is_left_out_not_the_others():
 def test_sentences_without_votes_say_each_thing_once():
     data = simulate(300, dim=4, n_classes=3, seed=0)
     grid = run_grid(data.with_cases(votes=None), methods=["none", "vanilla-ls", "scale"], seeds=1)
-    said = " ".join(compare_cell(grid.cell).sentences)
+    said = " ".join(evaluate(grid.cell).sentences)
     assert "of -" not in said
     assert "by -" not in said.replace("by -0", "")
     assert "accuracy changes by" in said or "none improves" in said
@@ -438,8 +438,9 @@ def test_sentences_without_votes_say_each_thing_once():
 
 
 def test_scale_against_label_smoothing_is_judged_by_its_interval():
-    from scalecal.runs.scores import Contrast
     from scalecal.runs.wording import _scale_sentence
+
+    from scalecal.evaluation.scores import Contrast
 
     def said(low, high, p, p_seeds=None):
         middle, seeds = (low + high) / 2, p if p_seeds is None else p_seeds
@@ -460,7 +461,7 @@ def test_a_gain_across_presets_is_not_called_the_methods_own(alike):
     """Too little data for the paper's 50 epochs: whatever trains longer wins."""
     data = simulate(150, dim=40, auc=0.9, seed=2)
     methods = ["none", "scale-default", *(["none-default"] if alike else [])]
-    comparison = compare_cell(run_grid(data, methods=methods, seeds=2).cell)
+    comparison = evaluate(run_grid(data, methods=methods, seeds=2).cell)
     assert comparison.best != "none", "the longer training should win for this test to bite"
     said = " ".join(comparison.sentences)
     if not alike:

@@ -7,17 +7,17 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from scalecal.runs.wording import kappa_sentence, voted_sentence
 
 from scalecal.cases import Factor
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
 from scalecal.engines import open_engine
+from scalecal.evaluation.evaluations import evaluate
 from scalecal.io.features import read_features
-from scalecal.runs.calibrating import Readers
-from scalecal.runs.facts import compare_cell
+from scalecal.readers import Readers
 from scalecal.runs.grid import _together, run_grid, run_grid_on
 from scalecal.runs.voted import case_losses, draw_order
-from scalecal.runs.wording import kappa_sentence, voted_sentence
 from tests.test_cli_probes import run
 
 VOTED = [0, 20, 60]
@@ -35,7 +35,7 @@ def grid(data):
 
 @pytest.fixture(scope="module")
 def comparison(grid):
-    return compare_cell(grid.cell, n_resamples=200, voted=grid.voted)
+    return evaluate(grid.cell, n_resamples=200, voted=grid.voted)
 
 
 def test_the_methods_it_is_made_of_come_along(grid):
@@ -162,14 +162,14 @@ def test_a_wrong_kappa_is_the_published_panel_told_of_it(data):
     known = Readers(kappa=0.4, vote_share=0.45)
     shared = {"seeds": [0], "preset": "default"}
     grid = run_grid(data, methods=["none"], voted=[20], readers=known, **shared)
-    facts = compare_cell(grid.cell, n_resamples=100, voted=grid.voted).facts
+    facts = evaluate(grid.cell, n_resamples=100, voted=grid.voted).facts
     told = facts["kappa_sensitivity"]
     assert [row["factor"] for row in told] == [0.7, 1.0, 1.3]
     assert [row["kappa"] for row in told] == pytest.approx([0.28, 0.4, 0.52])
     for row in told:
         readers = Readers(kappa=row["kappa"], vote_share=0.45)
         other = run_grid(data, methods=["none", "panel-published"], readers=readers, **shared).cell
-        own = compare_cell(other, n_resamples=100).facts["rows"]
+        own = evaluate(other, n_resamples=100).facts["rows"]
         expected = next(
             r for r in own if (r["method"], r["stratum"]) == ("panel-published", "overall")
         )
@@ -189,10 +189,10 @@ def test_kappas_that_cannot_be_tried(data):
     options = {"methods": ["none"], "seeds": 1, "voted": [20], "preset": "default"}
     grid = run_grid(few, readers=Readers(kappa=0.9), **options)
     assert [at[0].kappa for at in grid.voted.by_kappa.values()] == pytest.approx([0.63, 0.9, 1.0])
-    told = compare_cell(grid.cell, n_resamples=50, voted=grid.voted).facts["kappa_sensitivity"]
+    told = evaluate(grid.cell, n_resamples=50, voted=grid.voted).facts["kappa_sensitivity"]
     assert "11 % too high (1.00)" in kappa_sentence(told)
     grid = run_grid(few, readers=Readers(kappa=-0.1), **options)
-    facts = compare_cell(grid.cell, n_resamples=50, voted=grid.voted).facts
+    facts = evaluate(grid.cell, n_resamples=50, voted=grid.voted).facts
     assert facts["kappa_sensitivity"] is None
     assert not any("kappa:" in sentence for sentence in facts["more"])
 
@@ -200,7 +200,7 @@ def test_kappas_that_cannot_be_tried(data):
 def test_no_number_but_the_published_ones(data):
     few = data.take(np.arange(200)).with_cases(split=None)
     grid = run_grid(few, methods=["none"], seeds=1, voted=[0], preset="default")
-    facts = compare_cell(grid.cell, n_resamples=50, voted=grid.voted).facts
+    facts = evaluate(grid.cell, n_resamples=50, voted=grid.voted).facts
     assert facts["voted"]["points"] == []
     published = {"share": 0.83, "reason": ""}
     assert voted_sentence({"points": [], "published": published}) == (

@@ -40,7 +40,7 @@ from scalecal.cli.report import check_run, close_run
 @command(
     "audit predictions.csv --votes votes.csv --fail-if 'excess > 0.05' --out runs/audit",
     Work("scalecal.io:read_predictions"),
-    Work("scalecal.auditing.audits:audit_predictions"),
+    Work("scalecal.evaluation.audits:audit_predictions"),
 )
 def audit(
     files: Annotated[
@@ -107,14 +107,13 @@ def audit(
     where none is named, and easy, middle or hard by predicted difficulty. A number that is undefined
     fails too. Of several files each is held to them. Results are written all the same.
     """
-    from scalecal.auditing.audits import Audit, audit_predictions
-    from scalecal.auditing.gates import check_strata, parse_conditions
-    from scalecal.auditing.stream import stream_file
+    from scalecal.evaluation.evaluations import evaluate_alone, evaluate_files
+    from scalecal.evaluation.folder import AUDIT_FILES, CASE_FILES, FACTS, RUN_FILES, write_run
+    from scalecal.evaluation.gates import check_strata, parse_conditions
+    from scalecal.evaluation.stream import stream_file
     from scalecal.io import read_common_predictions, read_predictions
     from scalecal.io.input_columns import parse_columns
     from scalecal.io.store import check_output_folder
-    from scalecal.runs.facts import Comparison, compare_files
-    from scalecal.runs.folder import AUDIT_FILES, CASE_FILES, RUN_FILES, write_audit_run, write_run
 
     conditions = parse_conditions(fail_if or ())
     reading = given(positive=positive, n_raters=n_raters, ties=ties, seed=seed)
@@ -129,7 +128,9 @@ def audit(
         reading |= given(votes=votes, split=split, group_regex=group_regex)
         reading["allow_leakage"] = allow_leakage
     if out is not None and stream:
-        check_output_folder(out, kind="audit", names=AUDIT_FILES, inputs=inputs)
+        check_output_folder(
+            out, kind="audit", names=(*AUDIT_FILES, "run.json", FACTS), inputs=inputs
+        )
     elif out is not None:
         names: tuple[str, ...] = RUN_FILES
         if len(files) == 1:
@@ -140,39 +141,29 @@ def audit(
         "options": {**options, **given(ties=ties, group_regex=group_regex)},
         "inputs": inputs,
     }
-    result: Audit | Comparison
+    dataset = files[0].stem
     if stream:
         result = stream_file(files[0], **reading, **options)
     elif len(files) == 1:
         predictions = read_predictions(files[0], **reading)
         check_strata(conditions, predictions.cases)
         with showing("auditing") as advance:
-            result = audit_predictions(predictions, advance=advance, **options)
+            result = evaluate_alone(predictions, dataset=dataset, advance=advance, **options)
     else:
         several = read_common_predictions(files, **reading)
         check_strata(conditions, several.cases)
         with showing("comparing") as advance:
-            result = compare_files(several, advance=advance, **options)
+            result = evaluate_files(several, advance=advance, **options)
     failed = result.failures(conditions)
     if json:
         print_json(result.to_json())
     else:
         say(str(result))
-    if out is not None and isinstance(result, Audit):
-        with showing("trying remedies") as advance:
-            written = write_audit_run(out, result, dataset=files[0].stem, advance=advance, **about)
-        close_run(out, written)
-    if out is not None and isinstance(result, Comparison):
-        written = write_run(
-            out,
-            result,
-            kind="audit",
-            title=f"{result.cell.dataset} side by side",
-            notes=result.notes,
-            fingerprint=result.fingerprint,
-            **about,
-        )
-        close_run(out, written)
+    if out is not None:
+        title = None
+        if len(files) > 1:
+            title = f"{result.predictions.dataset} side by side"
+        close_run(out, write_run(out, result, kind="audit", title=title, **about))
     for failure in failed:
         complain(f"failed: {failure}")
     if failed:
@@ -246,9 +237,9 @@ def plan_audit(
     out: Out = None,
 ) -> None:
     """Say how many cases and readers an audit needs, by simulation."""
-    from scalecal.auditing.plots import power_curve, save
     from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan as run_plan
+    from scalecal.report.plots import power_curve, save
 
     if out is not None:
         names = ("plan.csv", "plan.svg", "plan.png")

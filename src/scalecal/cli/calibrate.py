@@ -34,7 +34,7 @@ from scalecal.cli.report import check_run, close_run
 @command(
     "calibrate predictions.csv --method auto --out runs/calibrated",
     Work("scalecal.io:read_predictions"),
-    Work("scalecal.runs.recalibration:calibrate_predictions"),
+    Work("scalecal.evaluation.recalibration:calibrate_predictions"),
 )
 def calibrate(
     file: Annotated[
@@ -88,15 +88,15 @@ def calibrate(
     New cases: scalecal calibrate new.csv --apply runs/calibrated/calibrator.json --out runs/new
     """
     from scalecal.checks import InputError
-    from scalecal.io import read_predictions
-    from scalecal.io.input_columns import parse_columns
-    from scalecal.io.store import output_folder, write_text
-    from scalecal.runs.folder import CALIBRATE_FILES, RUN_FILES, write_run
-    from scalecal.runs.recalibration import (
+    from scalecal.evaluation.folder import CALIBRATE_FILES, RUN_FILES, write_run
+    from scalecal.evaluation.recalibration import (
         Recalibrator,
         apply_recalibrator,
         calibrate_predictions,
     )
+    from scalecal.io import read_predictions
+    from scalecal.io.input_columns import parse_columns
+    from scalecal.io.store import output_folder, write_text
 
     named = parse_columns(columns or ())
     check_rater(named, votes)
@@ -147,7 +147,7 @@ def calibrate(
     files = {"predictions.csv": str(result.to_frame().to_csv(index=False, lineterminator="\n"))}
     if apply is None:
         files["calibrator.json"] = result.recalibrator.to_json()
-    if result.comparison is None:
+    if result.evaluation is None:
         with output_folder(out, kind="calibrate", inputs=inputs, replace=True) as folder:
             for name, text in files.items():
                 write_text(folder / name, text)
@@ -155,7 +155,7 @@ def calibrate(
     else:
         names = write_run(
             out,
-            result.comparison,
+            result.evaluation,
             kind="calibrate",
             title=f"Calibration of {file.stem}",
             command=sys.argv,

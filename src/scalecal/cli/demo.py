@@ -14,7 +14,7 @@ from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.cases import Features, Predictions
-    from scalecal.runs.recalibration import Calibration
+    from scalecal.evaluation.recalibration import Calibration
 
 TITLE = "Mitotic figures read by five pathologists: a plain probe, audited and recalibrated"
 FOLDS = 5
@@ -40,12 +40,12 @@ def cross_validated(data: Features) -> Predictions:
 
 def recalibrate(data: Features, advance: Callable[[float], object] = lambda _: None) -> Calibration:
     """Audit the plain probe on `data` and calibrate it: the work of the demo."""
-    from scalecal.runs.recalibration import calibrate_predictions
+    from scalecal.evaluation.recalibration import calibrate_predictions
 
     return calibrate_predictions(cross_validated(data), dataset="atnorm-md", advance=advance)
 
 
-@command("demo --out runs/demo", Work("scalecal.runs.recalibration:calibrate_predictions"))
+@command("demo --out runs/demo", Work("scalecal.evaluation.recalibration:calibrate_predictions"))
 def demo(out: OutFolder = Path("runs/demo")) -> None:
     """Audit and recalibrate a plain probe on 2,107 mitotic figures that five pathologists read.
 
@@ -53,22 +53,22 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
     votes, normal or atypical. The page shows thumbnails of the figures it speaks of.
     """
     from scalecal.datasets import load_atnorm_md
-    from scalecal.runs.folder import CALIBRATE_FILES, RUN_FILES, write_run
+    from scalecal.evaluation.folder import CALIBRATE_FILES, RUN_FILES, write_run
 
     check_run(out, "demo", (*RUN_FILES, *CALIBRATE_FILES), ())
     data = load_atnorm_md()
     with showing("auditing and calibrating") as advance:
         result = recalibrate(data, advance)
-    assert result.comparison is not None
+    assert result.evaluation is not None
     say(about(data))
     say(str(result))
-    say(example(result.comparison.facts))
-    cell = result.comparison.cell
+    say(example(result.evaluation.facts))
+    cell = result.evaluation.predictions
     cell = replace(cell, meta={**cell.meta, "dataset": {"data": data.images}})
     notes = [*data.cases.notes, *result.notes]
     names = write_run(
         out,
-        replace(result.comparison, cell=cell),
+        replace(result.evaluation, predictions=cell),
         kind="demo",
         command=sys.argv,
         options={},

@@ -10,7 +10,6 @@ import typer
 from scalecal.cli.app import OutFolder, Seeds, command, given, is_quiet, say, showing, split_list
 from scalecal.cli.help import Work
 from scalecal.cli.images import Data, DatasetSpec, Partial, open_images
-from scalecal.cli.probes import show_comparison
 
 
 @command(
@@ -46,8 +45,8 @@ def finetune(
     label kind and seed on the test cases, for `report` and `reproduce --finetuned`.
     """
     from scalecal.checks import library
+    from scalecal.evaluation.evaluations import evaluate
     from scalecal.paper.finetuning import finetune as run_finetune
-    from scalecal.runs.facts import compare_cell
 
     images = open_images(dataset, data, partial=partial)
     # Before the folder is begun: a torchvision of another torch is found when it is imported.
@@ -69,6 +68,6 @@ def finetune(
         ),
     )
     with showing("comparing") as advance:
-        comparison = compare_cell(cell, advance=advance)
-    show_comparison(comparison, cell.meta["notes"])
+        evaluation = evaluate(cell, advance=advance)
+    say(evaluation.text(cell.meta["notes"]))
     say(f"\nWrote run.json, cases.parquet, predictions.parquet and training.csv to {out}")

@@ -159,8 +159,8 @@ def reproduce(
     from scalecal.paper.claims import claims_table
     from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
     from scalecal.paper.reproduction import reproduce as run
+    from scalecal.probes.methods import find_method
     from scalecal.runs.grid import seed_list
-    from scalecal.runs.methods import find_method
 
     only_datasets = split_list(datasets, "--datasets")
     only_encoders = split_list(encoders, "--encoders")

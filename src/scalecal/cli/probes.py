@@ -41,8 +41,7 @@ from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.cases import Features
-    from scalecal.runs.calibrating import Readers
-    from scalecal.runs.facts import Comparison
+    from scalecal.readers import Readers
 
 FeaturesPath = Annotated[
     Path,
@@ -108,7 +107,7 @@ def known_of_readers(
     kappa: float | None, vote_share: str | None, panel_size: int | None
 ) -> Readers:
     """Gather what the options say of the readers."""
-    from scalecal.runs.calibrating import Readers
+    from scalecal.readers import Readers
 
     shares = split_list(vote_share, "--vote-share", float, what="numbers")
     share = shares[0] if shares is not None and len(shares) == 1 else shares
@@ -224,14 +223,10 @@ def predict(
     import numpy as np
 
     from scalecal.checks import InputError
+    from scalecal.evaluation.prediction_table import predictions_table, write_table
     from scalecal.io.store import check_output_file
     from scalecal.probes import load_probe
-    from scalecal.runs.fitted import (
-        predict_features,
-        predictions_table,
-        readers_behind,
-        write_table,
-    )
+    from scalecal.runs.fitted import predict_features, readers_behind
 
     inputs = [features, labels, votes, probe]
     check_output_file(out, kind="predict", inputs=inputs)
@@ -259,7 +254,7 @@ def predict(
 @command("list methods", group=lists, quiet=False)
 def methods() -> None:
     """List the methods that `fit`, `compare` and `reproduce` know."""
-    from scalecal.runs.methods import METHODS
+    from scalecal.probes.methods import METHODS
 
     widest = max(map(len, METHODS))
     for name, method in METHODS.items():
@@ -323,9 +318,9 @@ def compare(
     predictions.parquet, results.csv, comparison.csv and the report.
     """
     open_features = partial(read, features, given(**locals()))
+    from scalecal.evaluation.evaluations import evaluate
+    from scalecal.evaluation.folder import RUN_FILES, write_run
     from scalecal.report import check_images
-    from scalecal.runs.facts import compare_cell
-    from scalecal.runs.folder import RUN_FILES, write_run
     from scalecal.runs.grid import run_grid, run_grid_on
 
     inputs = [features, labels, votes, images]
@@ -355,11 +350,12 @@ def compare(
     if images is not None:
         cell = replace(cell, meta={**cell.meta, "dataset": {"data": str(images.resolve())}})
     with showing("comparing") as advance:
-        comparison = compare_cell(cell, voted=grid.voted, advance=advance)
-    show_comparison(comparison, [*data.cases.notes, *grid.notes])
+        evaluation = evaluate(cell, voted=grid.voted, advance=advance)
+    notes = [*data.cases.notes, *grid.notes]
+    say(evaluation.text(notes))
     names = write_run(
         out,
-        comparison,
+        evaluation,
         kind="compare",
         command=sys.argv,
         options={
@@ -373,20 +369,8 @@ def compare(
             "panel_size": panel_size,
             "voted": voted,
         },
-        notes=[*data.cases.notes, *grid.notes],
+        notes=notes,
         fingerprint=data.fingerprint,
         inputs=inputs,
     )
     close_run(out, names)
-
-
-def show_comparison(comparison: Comparison, notes: list[str]) -> None:
-    """Print the table, the verdict with its answers, the sentences and the notes."""
-    say(str(comparison))
-    say()
-    verdict, rest = comparison.sentences[:4], comparison.sentences[4:]
-    say("\n".join(verdict))
-    say()
-    say(" ".join(rest))
-    for note in notes:
-        say(f"Note: {note}")

@@ -21,9 +21,9 @@ def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path 
 
 def close_run(out: Path, names: list[str]) -> None:
     """Write the report of a run folder, where its cases were kept, and say what was written."""
+    from scalecal.evaluation.folder import store_facts
     from scalecal.io.text import listed
     from scalecal.report import write_report
-    from scalecal.runs.folder import store_facts
 
     if "predictions.parquet" in names or "cells" in names:
         store_facts(out)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalecal.auditing.sentences import cell, shown_columns
 from scalecal.checks import InputError
+from scalecal.evaluation.folder import read_runs
+from scalecal.evaluation.texts import cell, shown_columns
 from scalecal.export.probe_graph import CHECK_LOGITS, OUTPUTS, TOLERANCE, Probe
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.columns import chosen
-from scalecal.runs.folder import read_runs
 
 MEASURES: dict[str, str] = {
     "accuracy": "accuracy",
@@ -67,8 +67,8 @@ def read_audited(folder: str | Path, probe: Probe) -> Audited:
     run = read_runs([folder])[0]
     facts, kind = run.facts[0], str(run.info.get("kind") or "audit")
     models = [str(each["name"]) for each in run.facts]
-    if kind == "audit" and len(models) == 1:
-        models = [name for name in facts["methods"] if name not in facts["derived"]]
+    if facts["kind"] == "files":
+        models = facts["methods"]
     if len(models) > 1:
         raise InputError(f"{folder} holds several models ({', '.join(models)}): give a run of one")
     if kind == "audit":

@@ -43,6 +43,47 @@ def percent(value: float) -> str:
     return "> 99 %" if 0.995 <= value < 1 else f"{100 * value:.0f} %"
 
 
+def points(value: float) -> str:
+    """Write a difference of probabilities in percentage points, without its sign.
+
+    Examples
+    --------
+    >>> points(0.082), points(-0.17), points(0.004), points(0.01), points(0.0)
+    ('8 points', '17 points', '0.4 points', '1 point', '0 points')
+    """
+    size = 100 * abs(value)
+    text = f"{size:.0f}"
+    if 0.05 <= size < 0.95:
+        text = f"{size:.1f}"
+    return f"{text} point" if text == "1" else f"{text} points"
+
+
+def p_value(value: Any) -> str:
+    """Format a p-value.
+
+    Examples
+    --------
+    >>> p_value(0.0004), p_value(0.2)
+    ('<0.001', '0.200')
+    """
+    if isinstance(value, float) and value < 0.001:
+        return "<0.001"
+    return number(value)
+
+
+def p_text(p: float) -> str:
+    """Write a p-value as text has it.
+
+    Examples
+    --------
+    >>> p_text(0.0004), p_text(0.2)
+    ('p < 0.001', 'p = 0.200')
+    """
+    if p < 0.001:
+        return "p < 0.001"
+    return f"p = {p_value(p)}"
+
+
 def is_known(value: float | None) -> bool:
     """Whether there is a number: neither None nor NaN nor infinite.
 

@@ -11,6 +11,8 @@ from typing import Literal
 import numpy as np
 
 from scalecal.checks import Float
+from scalecal.evaluation.frontier import softened_name, with_softened
+from scalecal.evaluation.scores import Resampled
 from scalecal.inference.paired import Drawn
 from scalecal.paper import printed as paper
 from scalecal.paper.evidence import Evidence, MissingEvidence
@@ -27,9 +29,7 @@ from scalecal.paper.verdicts import (
     combined,
     judged_all,
 )
-from scalecal.runs.frontier import softened_name, with_softened
-from scalecal.runs.methods import METHODS
-from scalecal.runs.scores import Resampled
+from scalecal.probes.methods import METHODS
 
 GAP = 0.038
 """A gap between the strata's errors that matters: half of the smallest the paper prints, 0.076."""

@@ -13,9 +13,9 @@ import numpy as np
 from scalecal.cases import Predictions
 from scalecal.checks import Float
 from scalecal.engines import Engine
+from scalecal.evaluation.scores import Resampled, score_cells
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import SMOOTHINGS
-from scalecal.runs.scores import Resampled, score_cells
 
 if TYPE_CHECKING:
     import pandas as pd

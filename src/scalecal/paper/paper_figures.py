@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.plots import COLOURS, INK, QUIET, panels, save, style
 from scalecal.cases import Predictions
 from scalecal.checks import Float
 from scalecal.io.store import write_json
 from scalecal.paper.evidence import Evidence, MissingEvidence
 from scalecal.paper.premise import Embeddings
 from scalecal.paper.printed import encoder_label, method_label
+from scalecal.report.plots import COLOURS, INK, QUIET, panels, save, style
 from scalecal.smoothing import SMOOTHINGS
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalecal.auditing.sentences import p_value
 from scalecal.checks import Float
 from scalecal.io.store import write_csv, write_text
-from scalecal.io.text import latex_escape, latex_text, markdown_text
+from scalecal.io.text import latex_escape, latex_text, markdown_text, p_value
 from scalecal.paper import printed as paper
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.printed import encoder_label, method_label, printed

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalecal.runs.methods import METHODS
+from scalecal.probes.methods import METHODS
 
 Pair = tuple[float, float]  # mean and standard deviation over ten seeds
 

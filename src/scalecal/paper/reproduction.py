@@ -18,6 +18,8 @@ from scalecal.cases import Features, Predictions
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
+from scalecal.evaluation.cells import cell_of_seed, joined_cell, read_cell, read_meta, write_cell
+from scalecal.evaluation.folder import run_meta
 from scalecal.features import load_features
 from scalecal.io.documents import read_document
 from scalecal.io.store import (
@@ -33,10 +35,8 @@ from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings
 from scalecal.paper.printed import SMOOTHINGS
 from scalecal.paper.sources import Source, SourceError, skipped_images
 from scalecal.probes import Recipe
-from scalecal.runs.cells import cell_of_seed, joined_cell, read_cell, read_meta, write_cell
-from scalecal.runs.folder import run_meta
+from scalecal.probes.methods import METHODS, Method
 from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
-from scalecal.runs.methods import METHODS, Method
 
 TIMING = "timing.json"
 """Name of the file with the seconds of a cell's training: the only one that differs between two runs."""

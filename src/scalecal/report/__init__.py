@@ -1,8 +1,8 @@
 """The report people open: the facts of runs as one self-contained page, figures and tables."""
 
+from scalecal.evaluation.folder import newest_report, report_facts
 from scalecal.report.exporting import export
 from scalecal.report.page import audit_drawing, audit_html, audit_page, check_images, write_report
-from scalecal.runs.folder import newest_report, report_facts
 
 __all__ = [
     "audit_drawing",

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scalecal.checks import check_choice
+from scalecal.evaluation.folder import read_runs, results_of
+from scalecal.evaluation.side_by_side import joined
 from scalecal.io.store import output_folder, write_text
 from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
-from scalecal.runs.folder import read_runs, results_of, side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,7 @@ def export(
     if isinstance(runs, str | Path):
         runs = [runs]
     read = read_runs(runs)
-    facts = side_by_side(read)
+    facts = joined(read)
     names: list[str] = []
     with output_folder(out, kind="report", inputs=runs) as folder:
         if what == "figures":
@@ -59,6 +60,19 @@ def export(
                 write_text(folder / f"{name}.tex", latex_text(table))
                 names += [f"{name}.{suffix}" for suffix in ("csv", "md", "tex")]
     return [Path(out, name) for name in names]
+
+
+def save_reliability(panels: Sequence[Row], facts: Row, stem: Path) -> None:
+    """Write the reliability diagrams of one method as ``stem.svg`` and ``stem.png``."""
+    sheet = figures.reliability_row(
+        panels,
+        agreement=facts["agreement"],
+        event=facts["event"],
+        role="accent",
+        heading="Reliability",
+    )
+    write_text(stem.with_suffix(".svg"), sheet.file_svg())
+    sheet.save_png(stem.with_suffix(".png"))
 
 
 def _file_name(*parts: str) -> str:

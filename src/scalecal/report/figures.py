@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.words import softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report.svg import Drawing, Point, text_width
-from scalecal.runs.cells import PUBLISHED, VOTED
-from scalecal.runs.wording import softening_remark
 
 Row = Mapping[str, Any]
 Bounds = tuple[float, float]
@@ -628,6 +628,13 @@ def softened(cell: Row) -> set[str]:
     return {method for method in cell["methods"] if softening_remark(cell, method)}
 
 
+def recommended_methods(cell: Row) -> list[str]:
+    """Methods that are recommended for the label or for a reader's vote, and gain beyond chance."""
+    found = cell["recommended"] or {}
+    both = [found.get("p_reader"), found.get("p")]
+    return list(dict.fromkeys(own["method"] for own in both if own and own["sure"]))
+
+
 def ranked_methods(cell: Row) -> list[Row]:
     """Rows over all cases of the methods beside the baseline, the lowest vote NLL (else label NLL) first."""
     metric = "vote_nll" if cell["votes"] else "nll"
@@ -659,7 +666,7 @@ def _changes_plot(
     lines = []
     for name, change in changes.items():
         tip = f"{name}: {title} {change_text(change)}"
-        lines.append(Line(name, change, tip, name in rings, name == cell["recommended"]))
+        lines.append(Line(name, change, tip, name in rings, name in recommended_methods(cell)))
     drawn = _interval_plot(lines, title, cell["baseline"], _signed)
     return Figure(file_name, title, drawn, {})
 

@@ -12,19 +12,23 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from scalecal.auditing.vote_bins import vote_reliability
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
+from scalecal.evaluation.curves import reliability_facts
+from scalecal.evaluation.folder import report_facts
+from scalecal.evaluation.texts import (
+    mean_results,
+)
+from scalecal.evaluation.vote_bins import vote_reliability
 from scalecal.io.store import check_output_file, plain, write_file, written_by
 from scalecal.io.text import csv_text, number
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
 from scalecal.report.views import audit_table, error_text, page_view, svg
-from scalecal.runs.facts import reliability_facts
-from scalecal.runs.folder import mean_results, report_facts
 
 if TYPE_CHECKING:
-    from scalecal.auditing.audits import Audit
+    from scalecal.evaluation.audits import Audit
+    from scalecal.evaluation.evaluations import Evaluation
 
 MAX_BYTES = 1_000_000
 """Size of a page without thumbnails, at most."""
@@ -149,11 +153,12 @@ def audit_drawing(audit: Audit) -> Drawing:
     )
 
 
-def audit_html(audit: Audit) -> str:
+def audit_html(evaluation: Evaluation) -> str:
     """Return an audit as a piece of HTML: verdict, answers, diagrams, table; everything escaped.
 
     It brings its own colours, light and dark, and touches nothing outside itself, as a notebook wants it.
     """
+    audit = evaluation.audit
     agreement = audit.meta["strata"] == "agreement"
     panels = []
     for panel in _audit_panels(audit):
@@ -168,7 +173,8 @@ def audit_html(audit: Audit) -> str:
     colours = asset("shared.css").replace(":root", ".scalecal").replace("\n.", "\n.scalecal .")
     return str(
         template("fragment.html").render(
-            audit=audit,
+            verdict=evaluation.verdict,
+            paragraphs=evaluation.core["paragraphs"],
             css=colours + asset("fragment.css"),
             panels=panels,
             table=audit_table("The audit in numbers", audit.shown_rows, agreement=agreement),
@@ -177,16 +183,13 @@ def audit_html(audit: Audit) -> str:
     )
 
 
-def audit_page(audit: Audit) -> str:
+def audit_page(evaluation: Evaluation) -> str:
     """Return the same as a page of its own, for `Audit.to_html`."""
-    cases = "cases"
-    if audit.meta["n"] == 1:
+    cases, n = "cases", evaluation.meta["n"]
+    if n == 1:
         cases = "case"
-    return str(
-        template("audit.html").render(
-            title=f"Audit of {number(audit.meta['n'])} {cases}", body=Markup(audit_html(audit))
-        )
-    )
+    body = Markup(audit_html(evaluation))
+    return str(template("audit.html").render(title=f"Audit of {number(n)} {cases}", body=body))
 
 
 # Images

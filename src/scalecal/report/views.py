@@ -14,16 +14,21 @@ from typing import Any
 
 from markupsafe import Markup
 
-from scalecal.auditing.sentences import cell as cell_text
-from scalecal.auditing.sentences import columns_by_labels, columns_by_votes, shown_columns
-from scalecal.auditing.verdict import AGREEMENT, points
-from scalecal.io.text import change_text, is_known, number, percent
+from scalecal.evaluation.texts import cell as cell_text
+from scalecal.evaluation.texts import columns_by_labels, columns_by_votes, shown_columns
+from scalecal.evaluation.words import (
+    AGREEMENT,
+    kappa_sentence,
+    sentences,
+    softening_remark,
+    voted_sentence,
+)
+from scalecal.io.text import change_text, is_known, number, percent, points
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.columns import chosen
 from scalecal.report import figures
 from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum_title
 from scalecal.report.svg import Drawing
-from scalecal.runs.wording import softening_remark, verdict_sentences, vote_sentences
 
 MAX_DOTS = 15  # readers drawn as dots; more are written as numbers
 FEW_METHODS = 5
@@ -94,8 +99,8 @@ def _difficulty_view(cell: Row) -> View:
         "audit": audit_table(
             f"Audit of {cell['name']}", audit["rows"], agreement=cell["agreement"]
         ),
-        "notes": [*audit["sentences"], *audit["notes"]],
-        "said": [*verdict_sentences(cell)[1:], *cell["details"]],
+        "notes": audit["notes"],
+        "said": sentences(cell)[1:],
     }
 
 
@@ -103,7 +108,9 @@ def _about_diagrams(cell: Row, method: str) -> str:
     parts = [f"{cell['n_bins']} bins"]
     if cell["n_seeds"] > 1:
         parts.insert(0, f"seed {cell['seed']}, one of {cell['n_seeds']}")
-    parts += [cell["derived"].get(method, ""), softening_remark(cell, method)]
+    if cell["kind"] != "comparison" and cell["about"].get(method):
+        parts.append(cell["about"][method])
+    parts.append(softening_remark(cell, method))
     return "; ".join(part for part in parts if part)
 
 
@@ -142,9 +149,10 @@ def few_methods(cell: Row) -> list[str]:
     """Methods drawn, in order: those with the lowest NLL, the best that may be recommended among them."""
     names = [row["method"] for row in figures.ranked_methods(cell)]
     kept = names[:FEW_METHODS]
-    # A method that may be recommended is drawn wherever it ranks.
-    if cell["best"] and cell["best"]["method"] in names[FEW_METHODS:]:
-        kept[-1] = cell["best"]["method"]
+    # A method that is recommended is drawn wherever it ranks.
+    for method in figures.recommended_methods(cell):
+        if method in names[FEW_METHODS:]:
+            kept[-1] = method
     return kept
 
 
@@ -204,7 +212,7 @@ def _votes_view(cell: Row) -> View | None:
         numbers = [f"{row['kappa']:.2f}", f"{row['rho']:.2f}", number(row["vote_nll"], 4)]
         kappa.append([*numbers, figures.recovered_text(row)])
     return {
-        "voted_said": vote_sentences(cell),
+        "voted_said": _voted_sentences(cell),
         "plots": drawn(figures.voted_plots(cell)),
         "voted": table("By voted cases", head, rows),
         "kappa": table("By kappa", ["Kappa", "ρ", "Vote NLL", "Recovered"], kappa, words=0),
@@ -212,6 +220,11 @@ def _votes_view(cell: Row) -> View | None:
 
 
 # Cases
+
+
+def _voted_sentences(cell: Row) -> list[str]:
+    """What the section on votes says."""
+    return [text for text in (voted_sentence(cell), kappa_sentence(cell)) if text]
 
 
 def two_parts(two: Row, of: str = "") -> list[tuple[str, str]]:
@@ -395,14 +408,14 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         "subtitle": _subtitle(every),
         "description": facts["verdict"]["headline"],
         "first": _first(every, cells),
-        "details": every[0]["details"] if len(every) == 1 else [],
+        "details": _further(every[:1], set()) if len(every) == 1 else [],
         "strata_gloss": _strata_gloss(every),
         "models": [_model_row(cell, facts, cell["key"] in drawn_keys) for cell in every],
         "left_out": left_out,
         "any_after": any(len(cell["shown"]) > 1 for cell in cells),
         "any_seeds": any(cell["n_seeds"] > 1 for cell in every),
         "dots": _dot_table(facts),
-        "more": _further(every, drawn_keys),
+        "more": _further(every, drawn_keys) if len(every) > 1 else [],
         "n_resamples": ", ".join(f"{n:,}" for n in sorted({c["n_resamples"] for c in every})),
         "about": about,
         **_claims_view(facts),
@@ -411,12 +424,12 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
 
 
 def _further(cells: Sequence[Row], drawn_keys: Collection[str]) -> list[str]:
-    """Further sentences of the cells, without those that the section on votes holds."""
+    """Paragraphs of the cells, without those that the section on votes holds."""
     out = []
     for cell in cells:
-        for sentence in cell["more"]:
+        for sentence in cell["paragraphs"]:
             # The section on votes has these, where the model is drawn.
-            if cell["key"] in drawn_keys and sentence in vote_sentences(cell):
+            if cell["key"] in drawn_keys and sentence in _voted_sentences(cell):
                 continue
             if len(cells) > 1:
                 sentence = f"{cell['name']}: {sentence}"
@@ -429,9 +442,10 @@ def _subtitle(cells: Sequence[Row]) -> str:
     if len(cells) > 1:
         return f"{len(cells)} models, {len(methods)} methods"
     (cell,) = cells
-    own = len(cell["methods"]) - len(cell["derived"])
-    what = "files" if cell["differences"] else "methods"
-    counts = {"test cases": cell["n_test"], "seeds": cell["n_seeds"], what: own}
+    counts = {"test cases": cell["n_test"], "seeds": cell["n_seeds"]}
+    if cell["kind"] in ("files", "comparison"):
+        what = "files" if cell["kind"] == "files" else "methods"
+        counts[what] = len(cell["methods"])
     return " · ".join([cell["name"], *(f"{name}: {n:,}" for name, n in counts.items())])
 
 
@@ -522,7 +536,7 @@ def _model_row(cell: Row, facts: Row, is_drawn: bool) -> View:
         "run": facts["runs"][cell["run"]]["title"],
         "numbers": [number(row.get(key)) for row, key in pairs],
         "verdict": cell["verdict"],
-        "best": cell["recommended"] or "-",
+        "best": ", ".join(figures.recommended_methods(cell)) or "-",
     }
 
 

@@ -14,19 +14,20 @@ import numpy as np
 from scalecal.cases import Answers, Features, Predictions, leakage_note
 from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, library
 from scalecal.engines import Engine, Worker
+from scalecal.evaluation.cells import VOTED, joined_cell
+from scalecal.evaluation.voted_curve import VotedCurve
 from scalecal.limits import check_count
 from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
+from scalecal.probes.methods import METHODS, Method, find_method
+from scalecal.readers import Readers
 from scalecal.runs.calibrating import (
-    Readers,
     answers,
     chance_note,
     fit_calibrator,
     out_of_sample,
     why_not,
 )
-from scalecal.runs.cells import VOTED, joined_cell
-from scalecal.runs.methods import METHODS, Method, find_method
-from scalecal.runs.voted import NEEDED, VotedCurve, voted_curve
+from scalecal.runs.voted import NEEDED, voted_curve
 from scalecal.splits import split
 from scalecal.votes import check_sides
 

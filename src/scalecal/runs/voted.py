@@ -10,22 +10,23 @@ an error of its kappa would cost is tried by wrong ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from scalecal.cases import Answers, Features
 from scalecal.checks import Float, InputError, Int
+from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.scores import samples_of, score
+from scalecal.evaluation.voted_curve import READS, AtKappa, Losses, VotedCurve
 from scalecal.metrics import METRICS
 from scalecal.metrics.columns import chosen
 from scalecal.probes import CrossFit, Trained
-from scalecal.runs.calibrating import Readers, answers, fit_calibrator, out_of_sample
-from scalecal.runs.cells import PUBLISHED, VOTED
-from scalecal.runs.methods import METHODS
-from scalecal.runs.scores import samples_of, score
+from scalecal.probes.methods import METHODS
+from scalecal.readers import Readers
+from scalecal.runs.calibrating import answers, fit_calibrator, out_of_sample
 
-READS = ("panel", "single")
 NEEDED = ("none", "vote-fraction", PUBLISHED, VOTED)
 """Methods that the curve is made of or compared with."""
 
@@ -34,57 +35,6 @@ N_DRAWS = 20
 
 KAPPA_FACTORS = (0.7, 1.0, 1.3)
 """What the published kappa is multiplied by, to see what an error of it costs."""
-
-Losses = dict[str, Float]
-"""Metric -> loss of each test case of a seed; NaN where a case has no votes."""
-
-
-class AtKappa(NamedTuple):
-    """The panel of the published numbers at one kappa, in one seed: its rho and the cases' losses."""
-
-    kappa: float
-    rho: float
-    losses: Losses
-
-
-@dataclass(frozen=True, eq=False)
-class VotedCurve:
-    """Scores of the panel by number of voted cases.
-
-    Attributes
-    ----------
-    scores : list of dict
-        One per seed, draw, kind of reads, number of voted cases and metric: keys ``seed``, ``voted``,
-        ``reads``, ``draw``, ``metric``, ``value``, ``floor``.
-    losses : dict
-        (voted, reads) -> seed -> losses of ``vote_nll`` and ``nll``, means over draws.
-    notes : list of str
-        Which numbers were left out, and why.
-    by_kappa : dict
-        Factor -> seed -> `panel-published` with its kappa multiplied by the factor; empty where it
-        cannot be fitted.
-    """
-
-    scores: list[dict[str, Any]]
-    losses: dict[tuple[int, str], dict[int, Losses]]
-    notes: list[str]
-    by_kappa: dict[float, dict[int, AtKappa]] = field(default_factory=dict)
-
-    @classmethod
-    def joined(cls, parts: Sequence[VotedCurve]) -> VotedCurve:
-        """One curve of several seeds' curves."""
-        losses: dict[tuple[int, str], dict[int, Losses]] = {}
-        by_kappa: dict[float, dict[int, AtKappa]] = {}
-        for part in parts:
-            for key, by_seed in part.losses.items():
-                losses.setdefault(key, {}).update(by_seed)
-            for factor, at in part.by_kappa.items():
-                by_kappa.setdefault(factor, {}).update(at)
-        scores = [row for part in parts for row in part.scores]
-        notes = list(dict.fromkeys(n for part in parts for n in part.notes))
-        # A seed's published numbers may be of no use: then the others' means would be of other cases.
-        whole = by_kappa if all(part.by_kappa for part in parts) else {}
-        return cls(scores, losses, notes, whole)
 
 
 def draw_order(votes: Int, rng: np.random.Generator) -> tuple[Int, Int]:

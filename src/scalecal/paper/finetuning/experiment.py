@@ -15,6 +15,7 @@ import numpy as np
 from scalecal import __version__
 from scalecal.cases import Answers, Cases, Predictions
 from scalecal.checks import InputError, Int, lookup
+from scalecal.evaluation.cells import write_cell
 from scalecal.features.encoding import pick_device, pick_precision
 from scalecal.io.documents import read_document
 from scalecal.io.store import Store, output_folder, plain, write_csv
@@ -29,7 +30,6 @@ from scalecal.paper.finetuning.training import (
     repeatable,
 )
 from scalecal.progress import Progress
-from scalecal.runs.cells import write_cell
 from scalecal.runs.grid import seed_list
 from scalecal.splits import PARTS, hold_out, split
 

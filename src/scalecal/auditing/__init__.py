@@ -1,1 +1,0 @@
-"""The audit: calibration by how far the readers agree, with its own noise floor."""

@@ -1,0 +1,1 @@
+"""From cases and answers to facts: numbers, verdict, recommendation, words, gates and the folder."""

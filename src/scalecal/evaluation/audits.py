@@ -1,0 +1,581 @@
+"""The numbers of an audit: calibration by how far the readers agree, with its own noise floor.
+
+For all cases and for every stratum: the error, what a calibrated model would show there, tests,
+and scores against the readers' votes. `scalecal.evaluation.evaluations` judges them and says what they mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scalecal import __version__, metrics
+from scalecal.cases import Cases, Factor, Predictions
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    as_names,
+    check_counts,
+    check_groups,
+    check_labels,
+    check_probs,
+    check_same_length,
+)
+from scalecal.evaluation.rows import TESTS, label_sample, score
+from scalecal.inference.difficulty import votes_by_difficulty
+from scalecal.inference.selection import selection_draws
+from scalecal.inference.units import Units, effective_units
+from scalecal.io.text import some_of
+from scalecal.limits import check_count
+from scalecal.metrics.arguments import check_same_classes, read_hard_event
+from scalecal.metrics.grouping import MOST_UNITS, rank_p, too_few
+from scalecal.metrics.resampling import EXACT_CASES
+from scalecal.metrics.reweighting import Reweighted, check_prevalence
+from scalecal.panel import check_rho
+from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
+
+if TYPE_CHECKING:
+    pass
+
+Strata = ArrayLike | Callable[[Int, Float, "Int | None"], ArrayLike]
+
+MOST_STRATA = 20
+"""Strata that text and pages show at most: those of most cases. Tests are adjusted for all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Numbers on the calibration of one model, overall and by stratum. Made by `audit_predictions`.
+
+    Attributes
+    ----------
+    rows
+        One dict of numbers per stratum; the first is `overall`. Undefined numbers are NaN, and
+        `reason` says why.
+    difficulty
+        Votes against the probability of a vote in strata of predicted difficulty (`votes_by_difficulty`
+        in `scalecal.inference.difficulty`), one dict each; empty without votes.
+    references
+        The same for two predictors that know nothing: one half for every case, and the prevalence.
+    meta
+        What made it: version, seed, options, data hash, inter-reader statistics.
+    notes
+        What the reader of the numbers should know.
+    predictions
+        What was audited, kept for comparing, merging and drawing.
+    units
+        What is resampled: cases or groups, with the cases' weights.
+    by_votes
+        Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
+    null_bars
+        Of each stratum with a null, where p less the share of positives lies in each bin of a calibrated
+        model: (2, n_bins), from the draws behind `null` and `p_null`.
+    """
+
+    rows: list[dict[str, Any]]
+    references: list[dict[str, Any]]
+    meta: dict[str, Any]
+    notes: list[str]
+    predictions: Predictions = field(repr=False)
+    units: Units = field(repr=False)
+    by_votes: Audit | None = field(default=None, repr=False)
+    difficulty: list[dict[str, Any]] = field(default_factory=list)
+    null_bars: dict[str, Float] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        for row in self.rows:
+            if row["name"] == name:
+                return row
+        known = some_of([row["name"] for row in self.rows])
+        raise KeyError(f"no stratum {name!r}. Known: {known}")
+
+    @property
+    def shown_rows(self) -> list[dict[str, Any]]:
+        """Rows that text and pages show: `overall`, and the strata of most cases."""
+        if len(self.rows) <= MOST_STRATA + 1:
+            return self.rows
+        size = [-row["n"] for row in self.rows[1:]]
+        kept = np.sort(np.argsort(size, kind="stable")[:MOST_STRATA]) + 1
+        return [self.rows[0], *(self.rows[k] for k in kept)]
+
+    @property
+    def shown_strata(self) -> tuple[str, ...]:
+        """Names of the strata in `shown_rows`; decision curves and diagrams are of these."""
+        return tuple(row["name"] for row in self.shown_rows[1:])
+
+    @property
+    def shown_notes(self) -> list[str]:
+        """Notes for whoever sees `shown_rows` only: first that there are more, if so."""
+        if len(self.rows) <= MOST_STRATA + 1:
+            return self.notes
+        folded = (
+            f"Of {len(self.rows) - 1:,} strata the {MOST_STRATA} of most cases are shown, and have decision "
+            "curves; verdict and tests take in all of them, which are in audit.csv (in Python "
+            "Audit.to_frame())."
+        )
+        return [folded, *self.notes]
+
+    @property
+    def times(self) -> Float | None:
+        """How many cases each row of the predictions stands for; None: one."""
+        return self.units.times
+
+    @cached_property
+    def reweighted(self) -> Reweighted | None:
+        """All cases with the weights of their classes; None where they stand for themselves."""
+        if self.units.importance is None:
+            return None
+        y, p = labels_of(self.predictions.cases), self.predictions.only.p
+        return Reweighted(y, p, self.meta["prevalence"], self.units.group)
+
+    def drawn_ece(self) -> Float:
+        """Overall ECEs that a calibrated model with these probabilities would show, (n_resamples,)."""
+        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+        if self.reweighted is not None:
+            return self.reweighted.drawn_ece(**options)
+        event = read_hard_event(labels_of(self.predictions.cases), self.predictions.only.p)
+        groups = self.predictions.cases.group_codes
+        return metrics.resampled_ece(event.p, y=event.y, groups=groups, **options)
+
+    def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
+        """Return a stratum's bins, and where a calibrated model's share of positives would lie.
+
+        Each bar is the central 90 % of the null that judges the row: labels drawn from p over all
+        cases, and in a stratum the selection null.
+        """
+        inside = self.predictions.cases.within(stratum)
+        cases, n_bins = self.predictions.cases.take(inside), self.meta["n_bins"]
+        p = self.predictions.only.p[inside]
+        w, weights = self.times, self.units.within(inside).weights
+        w = None if w is None else w[inside]
+        y, groups = labels_of(cases), cases.group_codes
+        table = metrics.bins(y, p, n_bins=n_bins, sample_weight=weights)
+        if self.reweighted is not None:
+            table = replace(table, n=metrics.bins(y, p, n_bins=n_bins).n)
+        if stratum != "overall":
+            low, high = self.null_bars.get(stratum, np.full((2, n_bins), np.nan))
+            ends = (np.clip(table.mean_p - end, 0.0, 1.0) for end in (high, low))
+            return table, metrics.ConsistencyBars(*ends)
+        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+        if self.reweighted is not None:
+            return table, self.reweighted.consistency_bars(inside, **options)
+        return table, metrics.consistency_bars(p, y=y, groups=groups, sample_weight=w, **options)
+
+
+def cases_of(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    votes: ArrayLike | None = None,
+    n_raters: ArrayLike | None = None,
+    strata: Strata | None = None,
+    groups: ArrayLike | None = None,
+) -> tuple[Cases, Float]:
+    """Return arrays, as `audit` takes them, as cases and probabilities."""
+    p = check_probs(probs)
+    n_classes = 2 if p.ndim == 1 else p.shape[1]
+    labels = check_labels(y, n_classes)
+    counts = None if votes is None else check_counts(votes, n_raters)
+    n = check_same_length(y=labels, probs=p, votes=counts)
+    codes = check_groups(groups, n)
+    cases = Cases(
+        n=n,
+        classes=tuple(str(c) for c in range(n_classes)),
+        y=labels,
+        votes=counts,
+        groups=None if groups is None or codes is None else _named_groups(groups, codes),
+        strata=None if strata is None else _strata(strata, labels, p, counts),
+    )
+    return cases, p
+
+
+def _named_groups(groups: ArrayLike, codes: Int) -> Factor:
+    """Return the groups with the names they were given, in the order of their codes."""
+    _, first = np.unique(codes, return_index=True)
+    return Factor(codes, tuple(as_names(groups, "groups")[0][first].astype(np.str_).tolist()))
+
+
+def _strata(strata: Strata, y: Int, probs: Float, counts: Int | None) -> Factor:
+    """Return the strata that the caller named."""
+    if callable(strata):
+        try:
+            inspect.signature(strata).bind(y, probs, counts)
+        except (TypeError, ValueError):
+            raise InputError(
+                "strata, where it is a function, must take labels, probabilities and votes"
+            ) from None
+        strata = strata(y, probs, counts)
+    raw, _ = as_names(strata, "strata")
+    if raw.shape != y.shape:
+        raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
+    return in_order(Factor.of(raw))
+
+
+def in_order(strata: Factor) -> Factor:
+    """Return strata in the order of an audit: easiest first where they are of agreement, else by name."""
+    names = STRATA if set(strata.names) <= set(STRATA) else sorted(strata.names)
+    ordered = tuple(name for name in names if name in strata.names)
+    place = np.array([*(ordered.index(name) for name in strata.names), -1])
+    return Factor(place[strata.codes], ordered)
+
+
+def audit_predictions(
+    predictions: Predictions,
+    *,
+    sample_weight: Float | None = None,
+    prevalence: float | None = None,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    advance: Callable[[float], object] = lambda _: None,
+) -> Audit:
+    """Audit predictions on `scalecal.cases.Cases`.
+
+    Parameters
+    ----------
+    predictions
+        Labels judge `p`, votes `p_reader`, or `p` where there is none. Strata are those of the cases,
+        or made of their votes where they have none. Cases without a label are left out, with a note.
+    sample_weight
+        (n,) how many cases each row stands for; all rows labelled and without groups then.
+    prevalence, n_bins, n_resamples, seed
+        As `audit`.
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
+    """
+    check_count(n_bins, "n_bins", "bins")
+    check_count(n_resamples, "n_resamples", "resamples", least=20)
+    predictions = _checked(predictions)
+    cases, own = predictions.cases, predictions.only
+    p, y = own.p, labels_of(cases)
+    if cases.votes is not None:
+        check_sides(y, cases.votes, sample_weight=sample_weight)
+    units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)
+    options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    reweighted = None if prevalence is None else _reweighted(predictions, units, prevalence)
+    if reweighted is not None:
+        units = units.weighted(y, reweighted.prevalence)
+    rows: list[dict[str, Any]] = []
+    names = ("overall", *cases.stratum_names)
+    # The null takes about as long as all rows together, and so does the difficulty by votes.
+    third = 1 / (1 + (cases.strata is not None) + (cases.votes is not None))
+    for done, name in enumerate(names):
+        advance(third / len(names) if done else 0.0)
+        inside = cases.within(name)
+        votes = None if cases.votes is None else cases.votes[inside]
+        if len(y[inside]) == 0:
+            rows.append({"name": name, "n": 0, "reason": "no case in this stratum"})
+            continue
+        reader = None if own.p_reader is None else own.p_reader[inside]
+        numbers = score(
+            y[inside],
+            p[inside],
+            votes,
+            units=units.within(inside),
+            reader=reader,
+            rho=own.rho,
+            selected=cases.agreement and name != "overall",
+            whole=name == "overall",
+            test=None if reweighted is None else partial(reweighted.test, rows=inside),
+            **options,
+        )
+        rows.append({"name": name, **numbers})
+    advance(third / len(names))
+    difficulty: list[dict[str, Any]] = []
+    if cases.votes is not None:
+        difficulty = _by_difficulty(predictions, units, n_resamples, seed)
+        known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
+        rows[0]["p_votes_holm"] = min(known, default=float("nan"))
+        advance(third)
+    null_bars = _add_null(
+        rows, predictions, units, reweighted, options, lambda share: advance(share * third)
+    )
+    rows = complete_rows(rows)
+    meta = _meta(predictions, units) | options
+    if prevalence is not None:
+        meta |= _about_prevalence(y, units, prevalence)
+    notes = [*_notes(predictions, rows, units), *cases.notes]
+    if reweighted is not None:
+        notes.insert(0, _prevalence_note(meta, units.n))
+    references = _references(predictions, units)
+    return Audit(
+        rows,
+        references,
+        meta,
+        notes,
+        predictions,
+        units,
+        difficulty=difficulty,
+        null_bars=null_bars,
+    )
+
+
+def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Reweighted | None:
+    """All cases with the weights of their classes; None where the sample has the prevalence already."""
+    check_prevalence(prevalence)
+    if predictions.only.p.ndim != 1:
+        with predictions.messages():
+            raise InputError(
+                f"a prevalence is of one of two classes, but there are {predictions.only.p.shape[1]}"
+            )
+    if units.times is not None:
+        raise InputError(
+            "a streamed audit keeps counts, which cannot be reweighted to a prevalence"
+        )
+    y = labels_of(predictions.cases)
+    return Reweighted.of(y, predictions.only.p, float(prevalence), units.group)
+
+
+def _about_prevalence(y: Int, units: Units, prevalence: float) -> dict[str, Any]:
+    w = np.ones(len(y)) if units.weights is None else units.weights
+    return {
+        "prevalence": float(prevalence),
+        "sample_prevalence": float(y.mean()),
+        "n_effective": effective_units(w),
+    }
+
+
+def _prevalence_note(meta: dict[str, Any], n: int) -> str:
+    return (
+        f"All numbers are of a population with {100 * meta['prevalence']:.3g} % positives, which is taken as "
+        f"known: {100 * meta['sample_prevalence']:.3g} % of these cases are positive, so each has an "
+        f"importance weight by its label. The {n:,} cases are worth "
+        f"{meta['n_effective']:,.0f} of equal weight."
+    )
+
+
+def _checked(predictions: Predictions) -> Predictions:
+    """Return the predictions on labelled, stratified cases, (n,) for two classes."""
+    predictions = predictions.labelled()
+    own, cases = predictions.only, predictions.cases.stratified()
+    p = check_probs(own.p)
+    if "overall" in cases.stratum_names:
+        raise InputError("a stratum may not be called 'overall': that row holds all cases")
+    if cases.votes is not None:
+        check_same_classes(cases.votes, p)
+    reader = own.p_reader
+    if reader is not None:
+        reader = check_probs(reader, "p_reader")
+        if reader.shape != p.shape:
+            raise InputError(f"p_reader must have the shape of p, {p.shape}, got {reader.shape}")
+        reader = of_two(reader)
+    own = replace(own, p=of_two(p), p_reader=reader, rho=check_rho(own.rho))
+    return replace(predictions, cases=cases, answers={next(iter(predictions.answers)): own})
+
+
+def of_two(p: Float) -> Float:
+    """Return the second of two columns, else all of them."""
+    return np.ascontiguousarray(p[:, 1]) if p.ndim == 2 and p.shape[1] == 2 else p
+
+
+def labels_of(cases: Cases) -> Int:
+    """Return the labels of cases that have them."""
+    if cases.y is None:
+        raise InputError("there are no labels")
+    return cases.y
+
+
+def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Adjust p-values for the number of strata by Holm's rule; give every row the same keys, in order.
+
+    The first row is `overall`, which stands apart from the strata.
+    """
+    for test in (*TESTS, "null"):
+        key = f"p_{test}"
+        if rows[1:]:
+            adjusted = metrics.holm([r.get(key, float("nan")) for r in rows[1:]])
+            for row, value in zip(rows[1:], adjusted, strict=True):
+                row[f"{key}_holm"] = float(value)
+        if key in rows[0]:
+            rows[0][f"{key}_holm"] = rows[0][key]
+    keys = [k for k in metrics.COLUMNS if any(k in row for row in rows)]
+    return [{k: row.get(k, "" if k == "reason" else float("nan")) for k in keys} for row in rows]
+
+
+def _add_null(
+    rows: list[dict[str, Any]],
+    predictions: Predictions,
+    units: Units,
+    reweighted: Reweighted | None,
+    options: dict[str, Any],
+    advance: Callable[[float], object],
+) -> dict[str, Float]:
+    """Add each stratum's null to its row; return where its bins lie under it."""
+    strata, bars = predictions.cases.strata, {}
+    if strata is None:
+        return {}
+    event = read_hard_event(labels_of(predictions.cases), predictions.only.p)
+    weights = None if reweighted is None else reweighted.weights
+    drawn = selection_draws(
+        event.y,
+        event.p,
+        strata.codes,
+        n_strata=len(strata.names),
+        groups=units.group,
+        sample_weight=units.times,
+        weights=weights,
+        advance=advance,
+        **options,
+    )
+    for number, (row, column) in enumerate(zip(rows[1:], drawn.ece.T, strict=True)):
+        finite = column[np.isfinite(column)]
+        if row["n"] and len(finite):
+            low, high = np.quantile(finite, [0.05, 0.95])
+            row |= {
+                "null": float(finite.mean()),
+                "null_low": float(low),
+                "null_high": float(high),
+                "null_rank": float((finite < row["ece"]).mean()),
+                "p_null": rank_p(finite, row["ece"]),
+            }
+            bars[row["name"]] = drawn.bars(number)
+    return bars
+
+
+def _by_difficulty(
+    predictions: Predictions, units: Units, n_resamples: int, seed: int
+) -> list[dict[str, Any]]:
+    cases = predictions.cases
+    assert cases.votes is not None
+    found = votes_by_difficulty(
+        cases.votes,
+        predictions.only.vote_p,
+        of_label=predictions.only.p_reader is None,
+        y=cases.y,
+        p_split=predictions.only.p_split,
+        groups=units.group,
+        n_resamples=n_resamples,
+        seed=seed,
+        sample_weight=units.times,
+        importance=units.weights if units.importance else None,
+    )
+    return [asdict(test) for test in found]
+
+
+def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
+    """Score two predictors that know nothing, on the same strata: 1 / C, and the prevalence."""
+    cases, p = predictions.cases, predictions.only.p
+    y = labels_of(cases)
+    n_classes = 2 if p.ndim == 1 else p.shape[1]
+    share = np.bincount(y, units.weights, n_classes) / units.n
+    title = "constant 0.5" if n_classes == 2 else f"constant 1/{n_classes}"
+    out = []
+    for name, constant in ((title, np.full(n_classes, 1 / n_classes)), ("prevalence", share)):
+        for stratum in ("overall", *cases.stratum_names):
+            inside = cases.within(stratum)
+            here = units.within(inside)
+            row: dict[str, Any] = {"name": name, "stratum": stratum, "n": here.n}
+            if here.n:
+                counts = np.bincount(y[inside], here.weights, n_classes)
+                row |= _constant_scores(constant, counts)
+                if cases.votes is not None:
+                    votes = cases.votes[inside]
+                    probs = np.broadcast_to(constant, votes.shape)
+                    row["vote_nll"] = metrics.vote_nll(votes, probs, sample_weight=here.weights)
+            out.append(row)
+    return out
+
+
+def _constant_scores(constant: Float, counts: NDArray[Any]) -> dict[str, float]:
+    """Score the same probabilities for every case, on so many cases of each class."""
+    label = np.arange(len(constant))
+    table = np.tile(constant, (len(constant), 1))
+    probs = table[:, 1] if len(constant) == 2 else table
+    sample = label_sample(label, probs, weights=counts)
+    scores = {
+        metric.key: metric.value(sample)
+        for metric in metrics.METRICS.values()
+        if metric.shown
+        and metric.direction in ("lower", "higher")
+        and not metric.votes
+        # A constant ranks nothing.
+        and metric.in_audit
+        and metric.pairs is None
+    }
+    return {"mean_p": float(constant[1] if len(constant) == 2 else constant.max()), **scores}
+
+
+def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
+    cases, p = predictions.cases, predictions.only.p
+    digest = hashlib.sha256()
+    for array in (cases.y, p, cases.votes, predictions.only.p_reader):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
+    meta: dict[str, Any] = {
+        "version": __version__,
+        "n": units.n,
+        "n_classes": 2 if p.ndim == 1 else p.shape[1],
+        "classes": list(cases.classes),
+        "event": "positive class" if p.ndim == 1 else "top class is right",
+        "strata": "none" if cases.strata is None else "agreement" if cases.agreement else "given",
+        "resampled": "cases" if units.group is None else "groups",
+        "n_groups": None if units.group is None else int(units.group.max()) + 1,
+        "data_sha256": digest.hexdigest(),
+    }
+    if predictions.sources:
+        meta["source"] = dict(predictions.sources)
+    if cases.votes is not None:
+        size = cases.votes.sum(axis=1)
+        meta |= {
+            "n_raters": [int(m) for m in np.unique(size)],
+            "votes_judge": "p" if predictions.only.p_reader is None else "p_reader",
+            "rho": predictions.only.rho,
+            "fleiss_kappa": fleiss_kappa(cases.votes, sample_weight=units.weights),
+            "krippendorff_alpha": krippendorff_alpha(cases.votes, sample_weight=units.weights),
+        }
+    return meta
+
+
+def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -> list[str]:
+    notes = []
+    cases, p = predictions.cases, predictions.only.p
+    n = units.n
+    if cases.strata is not None and (none := units.within(cases.strata.codes < 0).n):
+        why = " (they have fewer than two votes)" if cases.agreement else ""
+        notes.append(
+            f"{none:,} of {n:,} cases have no stratum{why} and count only in the overall row."
+        )
+    if cases.strata is None and cases.votes is not None:
+        notes.append("No case has votes of two readers, so there are no strata of agreement.")
+    empty = [r["name"] for r in rows if r["n"] == 0]
+    if empty:
+        notes.append(f"No case in stratum {some_of(empty)}: numbers are undefined there.")
+    if p.ndim == 2:
+        notes.append(
+            "With more than two classes mean p, ECE and tests are of the predicted class: how sure the model "
+            "is of it, against how often it is right (acc.); prev. is the share of the commonest class."
+        )
+    single = [r["name"] for r in rows if r["n"] and p.ndim == 1 and r["prevalence"] in (0.0, 1.0)]
+    if single:
+        notes.append(f"One class only in {some_of(single)}: AUC is undefined there.")
+    if p.ndim == 1 and rows[0].get("auc_high", 1.0) < 0.5:
+        notes.append(
+            f"AUC is {rows[0]['auc']:.3f}, below chance: p looks like the probability of the other class. "
+            "Name the class it is of with --positive (in Python positive=), or give 1 - p."
+        )
+    if predictions.only.p_reader is not None and cases.votes is None:
+        notes.append("There are no votes, so p_reader is not judged.")
+    if units.group is not None and not too_few(units.group):
+        notes.append(
+            "Cases of one group are not taken as independent: floors, nulls, tests and intervals are of "
+            f"{rows[0]['n_groups']:,} groups."
+        )
+    scarce = [r for r in rows if r["n"] and r.get("reason")]
+    for why in dict.fromkeys(r["reason"] for r in scarce):
+        names = some_of([r["name"] for r in scarce if r["reason"] == why])
+        notes.append(f"In {names}: {why}.")
+    if n > EXACT_CASES:
+        notes.append(
+            f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."
+        )
+    if units.times is None and units.count == MOST_UNITS and n > MOST_UNITS:
+        notes.append(f"Intervals pool cases at random into {MOST_UNITS:,} units.")
+    return notes

@@ -1,0 +1,273 @@
+"""Calibrators that may be fitted to predictions, cross-fitted, and the choice among them.
+
+Audit and `calibrate` try the same candidates on the same folds and choose by the same rule, so that the
+one never advises what the other would not do.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from scalecal.calibrators import (
+    CALIBRATORS,
+    BetaCalibration,
+    Calibrator,
+    Identity,
+    PanelCalibrator,
+    PlattScaling,
+    QuadraticScaling,
+    ReaderOnTop,
+    TemperatureScaling,
+)
+from scalecal.calibrators.base import as_logits
+from scalecal.calibrators.crossfitting import crossfit, fit_with_readers, fold_numbers
+from scalecal.cases import BASELINE, Answers, Cases, Predictions
+from scalecal.checks import Float, InputError, Int, ScalecalWarning
+from scalecal.metrics import nll
+from scalecal.panel import PRIOR_SD_SHIFTED
+from scalecal.readers import Readers
+from scalecal.votes import check_sides
+
+READER_ONLY = "reader-only"
+"""What `none` is called where a reader's answer is added: p stays as it is."""
+
+NOTHING = (BASELINE, READER_ONLY)
+
+CANDIDATES: dict[str, tuple[Calibrator, str]] = {
+    "temperature": (TemperatureScaling(), "one temperature"),
+    "platt": (PlattScaling(), "a line through the logits"),
+    "quadratic": (QuadraticScaling(), "a quadratic in the logits, increasing over the cases"),
+    "beta": (BetaCalibration(), "a line through log p and log (1 - p)"),
+    "panel": (
+        PanelCalibrator(prior_sd=PRIOR_SD_SHIFTED),
+        "the panel model: a line through the logits for the label, and a reader's answer from the votes",
+    ),
+}
+"""What is tried beside doing nothing: name -> (calibrator, what it is).
+
+These have few parameters and stay clear of 0 and 1. Isotonic regression and histogram binning may answer
+exactly 0 or 1, which costs them the log loss however many cases there are: they are used when named.
+"""
+
+LEAST_IN_FOLD = 10
+"""Cases of a fold below which an audit names no calibrator: the choice would be chance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Labelled predictions as calibrators take them, and what is known of their readers.
+
+    `source` says where the reader's answer comes from: "votes", "published" or None.
+    """
+
+    cases: Cases
+    p: Float
+    logits: Float
+    y: Int
+    groups: Int | None
+    readers: Readers
+    votes: Int | None
+    panel_size: Int | None
+    source: str | None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, labelled: Predictions, readers: Readers, method: str) -> Self:
+        """Return what there is to fit `method` to; fails where it has nothing to learn from."""
+        cases = labelled.cases.stratified()
+        y = labelled.y
+        if cases.votes is not None:
+            check_sides(y, cases.votes)
+        sizes = readers.behind(cases)
+        if readers.kappa is None and readers.vote_share is not None:
+            raise InputError(
+                "the share of positive votes needs the readers' kappa beside it: give both (kappa and "
+                "vote_share; --kappa K --vote-share S)"
+            )
+        if readers.kappa is not None and sizes is None:
+            raise InputError(
+                "kappa needs the panel's size, the readers behind each label: give n_raters (--n-raters M) "
+                "or a column n_raters"
+            )
+        source, votes, notes = None, None, []
+        if readers.kappa is not None:
+            source = "published"
+            if cases.votes is not None:
+                notes.append("The reader's answer is from kappa as given; the votes only judge it.")
+        elif cases.votes is not None:
+            source, votes = "votes", cases.votes
+        p = labelled.p
+        groups, logits = cases.group_codes, as_logits(p)
+        data = cls(cases, p, logits, y, groups, readers, votes, sizes, source, tuple(notes))
+        if source == "votes" and method != "panel":
+            try:
+                data.fit(data.with_reader(Identity()), interval=False)
+            except InputError as error:  # votes of one reader, say: they judge, and no more
+                why = f"There is no reader's answer: {error}."
+                return replace(data, votes=None, source=None, notes=(*notes, why))
+        if source is None and method in ("panel", BASELINE, Identity.name):
+            raise InputError(
+                f"method {method!r} has nothing to learn from: give votes (--votes FILE, or columns votes "
+                "and n_raters), or the panel's size and kappa (--n-raters M --kappa K)"
+            )
+        return data
+
+    @property
+    def nothing(self) -> str:
+        """What leaving p as it is is called here."""
+        if self.source is None:
+            return BASELINE
+        return READER_ONLY
+
+    def with_reader(self, label: Calibrator) -> Calibrator:
+        """Return a calibrator of the label with a reader's answer beside it, where readers are known."""
+        if self.source is None:
+            return label
+        known: dict[str, Any] = {
+            "kappa": self.readers.kappa,
+            "vote_share": self.readers.vote_share,
+            "prior_sd": PRIOR_SD_SHIFTED,
+        }
+        if isinstance(label, PanelCalibrator):
+            return PanelCalibrator(**known)
+        return ReaderOnTop(label, **known)
+
+    def fit(self, calibrator: Calibrator, *, interval: bool = True) -> Any:
+        """Fit a calibrator in place to all cases."""
+        known: dict[str, Any] = {"votes": self.votes, "panel_size": self.panel_size}
+        return fit_with_readers(calibrator, self.logits, self.y, interval=interval, **known)
+
+    def take(self, rows: Any) -> Material:
+        """Return some of the cases."""
+        own = {}
+        for name in ("p", "logits", "y", "groups", "votes", "panel_size"):
+            values = getattr(self, name)
+            if values is not None:
+                own[name] = values[rows]
+        return replace(self, cases=self.cases.take(rows), **own)
+
+    def crossfit(
+        self, candidate: Calibrator, fold: Int, *, strict: bool = True
+    ) -> tuple[Answers, Float]:
+        """Return a candidate's out-of-fold answers, and rho by fold; with `strict` a warning is an error."""
+        with warnings.catch_warnings():
+            if strict:
+                warnings.simplefilter("error", ScalecalWarning)
+            out, rho = crossfit(
+                candidate,
+                self.logits,
+                self.y,
+                fold,
+                votes=self.votes,
+                panel_size=self.panel_size,
+            )
+        if isinstance(label_of(candidate), Identity):
+            out = replace(out, p=self.p)
+        return out, rho
+
+    def loss(self, answers: Answers) -> float:
+        """Label NLL of answers to these cases, by which a calibrator is chosen."""
+        return float(nll(self.y, answers.p))
+
+    def words(self, name: str) -> str:
+        """What a candidate does, in a phrase."""
+        text = name
+        if name in CANDIDATES:
+            text = CANDIDATES[name][1]
+        elif name == READER_ONLY:
+            text = "p as it is"
+        from_what = {"votes": "the votes", "published": "kappa"}.get(self.source or "")
+        if from_what and name != "panel":
+            text += f", and a reader's answer from {from_what}"
+        return f"{text}, fitted on the other folds' cases"
+
+
+def label_of(candidate: Calibrator) -> Calibrator:
+    """What a candidate's label answer comes from, which is all that a choice looks at."""
+    if isinstance(candidate, ReaderOnTop):
+        return candidate.label
+    return candidate
+
+
+def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:
+    """What is tried: name -> calibrator of the label; the first is to do nothing, where auto chooses."""
+    if method in (BASELINE, Identity.name):
+        return {data.nothing: Identity()}
+    if method in CANDIDATES:
+        return {method: CANDIDATES[method][0]}
+    if method in CALIBRATORS:
+        return {method: CALIBRATORS[method]()}
+    out: dict[str, Calibrator] = {data.nothing: Identity()}
+    for name, (label, _) in CANDIDATES.items():
+        # Without votes the panel's label answer is Platt's.
+        if data.source == "votes" or not isinstance(label, PanelCalibrator):
+            out[name] = label
+    return out
+
+
+def lowest(losses: Mapping[str, float]) -> str:
+    """The candidate with the lowest loss; of equals the first, which does least.
+
+    The lowest is taken even where it is lower by chance: asking for one standard error would lose more on
+    miscalibrated models than it saves on calibrated ones.
+    """
+    return min(losses, key=lambda name: losses[name])
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """What an audit found by trying the candidates.
+
+    Attributes
+    ----------
+    losses : dict
+        Name -> cross-fitted label NLL; the first is to do nothing.
+    chosen : str
+        What `scalecal calibrate` would choose.
+    answers : Answers or None
+        The chosen one's cross-fitted answers; None where it is to do nothing.
+    about : str
+        What the chosen one does, in a phrase.
+    adds_reader : bool
+        Whether `scalecal calibrate` adds a reader's answer.
+    """
+
+    losses: dict[str, float]
+    chosen: str
+    answers: Answers | None
+    about: str
+    adds_reader: bool
+
+
+def try_candidates(predictions: Predictions) -> Tried | None:
+    """Try the candidates on labelled predictions; None where cases are too few to choose by."""
+    own = predictions.only
+    if not np.isfinite(as_logits(own.p)).all():
+        return None
+    try:
+        data = Material.of(predictions, Readers(), "auto")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ScalecalWarning)
+            fold = fold_numbers(data.y, groups=data.groups)
+    except (InputError, ScalecalWarning):
+        return None
+    if min(np.bincount(fold, minlength=5)) < LEAST_IN_FOLD:
+        return None
+    answers: dict[str, Answers] = {}
+    for name, label in labels_tried(data, "auto").items():
+        try:
+            answers[name], _ = data.crossfit(label, fold)
+        except (InputError, ScalecalWarning):
+            continue  # it cannot be fitted in every fold, so it is no candidate
+    losses = {name: data.loss(found) for name, found in answers.items()}
+    chosen = lowest(losses)
+    kept = None
+    if chosen not in NOTHING:
+        kept = replace(own, p=answers[chosen].p)
+    adds_reader = data.source is not None and own.p_reader is None
+    return Tried(losses, chosen, kept, data.words(chosen), adds_reader)

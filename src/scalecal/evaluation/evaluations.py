@@ -1,0 +1,794 @@
+"""One evaluation: the facts of one or several methods on the same cases, computed once.
+
+An audit is the evaluation of one method, two files of two, `compare` of many, `calibrate` of before and
+after, a stream of one that was compressed. Terminal, page, notebook, tables and gates render its facts and
+compute nothing, so they cannot disagree. Bootstrap and null have the same number of draws; the
+bootstrap's are shared by all methods, a method's null is shared by its seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scalecal.cases import Factor, Predictions
+from scalecal.checks import InputError, check_probs, library
+from scalecal.evaluation import case_lists, changes, curves, texts, words
+from scalecal.evaluation.audits import Audit, Strata, audit_predictions, cases_of
+from scalecal.evaluation.candidates import NOTHING, Tried, try_candidates
+from scalecal.evaluation.cells import check_cell
+from scalecal.evaluation.decision_curves import CHOSEN, THRESHOLDS, decision_frame, decision_rows
+from scalecal.evaluation.differences import differences
+from scalecal.evaluation.gates import Condition, Failure, gate_failures, parse_conditions
+from scalecal.evaluation.judging import judge
+from scalecal.evaluation.recommending import recommend
+from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
+from scalecal.evaluation.vote_bins import vote_reliability
+from scalecal.evaluation.voted_curve import VotedCurve, kappa_sensitivity, voted_points
+from scalecal.io.store import plain, write_text
+from scalecal.io.text import listed
+from scalecal.probes.methods import METHODS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What is known of one or several methods on the same cases.
+
+    Made by `scalecal.audit`, `scalecal.compare`, `scalecal.calibrate` and the functions of this module.
+
+    Attributes
+    ----------
+    predictions : Predictions
+        What was evaluated, on labelled cases with their strata.
+    audits : dict
+        Numbers of each method that is audited: method -> `scalecal.evaluation.audits.Audit`.
+    core : dict
+        The facts that verdict, recommendation and words rest on. `facts` has the others too.
+    results : DataFrame or None
+        Of several methods: method, seed, stratum, metric, value, floor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalecal import audit
+    >>> p = np.random.default_rng(0).uniform(size=2000)
+    >>> result = audit(np.random.default_rng(1).uniform(size=2000) < p, p)
+    >>> result.verdict["badge"], result["overall"]["n"]
+    ('good', 2000)
+    """
+
+    predictions: Predictions
+    audits: Mapping[str, Audit]
+    core: Facts
+    results: pd.DataFrame | None = None
+    _more: Callable[[], Facts] = field(default=dict, repr=False)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """Everything any display shows, as ``facts.json`` holds it; undefined numbers are None."""
+        return dict(plain(self.core | self._more()))
+
+    @property
+    def audit(self) -> Audit:
+        """Numbers of the method that the verdict is about."""
+        return self.audits[self.core["judged"]]
+
+    def __getitem__(self, stratum: str) -> dict[str, Any]:
+        return self.audit[stratum]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict of numbers per stratum; the first is `overall`."""
+        return self.audit.rows
+
+    @property
+    def difficulty(self) -> list[dict[str, Any]]:
+        """Votes against the probability of a vote in strata of predicted difficulty."""
+        return self.audit.difficulty
+
+    @property
+    def references(self) -> list[dict[str, Any]]:
+        """The same numbers of two predictors that know nothing."""
+        return self.audit.references
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What made the numbers: version, seed, options, data hash, inter-reader statistics."""
+        return self.audit.meta
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader of the numbers should know, each note once."""
+        every = (note for audit in self.audits.values() for note in audit.shown_notes)
+        return list(dict.fromkeys(every))
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """A badge, a headline and three answers: is it calibrated, where not, what to do."""
+        return {**self.core["verdict"], "answers": self.core["lead"]}
+
+    @property
+    def sentences(self) -> list[str]:
+        """Plain sentences that claim no more than the tests bear."""
+        return words.sentences(self.core)
+
+    @property
+    def recommended(self) -> dict[str, Any] | None:
+        """What is recommended for the label (``p``) and for a reader's vote (``p_reader``)."""
+        found: dict[str, Any] | None = self.core["recommended"]
+        return found
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per method: what ``comparison.csv`` holds."""
+        return texts.comparison_table(self.facts)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of what was evaluated."""
+        hashes = [str(audit.meta.get("data_sha256")) for audit in self.audits.values()]
+        if len(hashes) == 1:
+            return hashes[0]
+        return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return self.text(self.notes)
+
+    def text(self, notes: Sequence[str]) -> str:
+        """Lay the evaluation out as text, with these notes."""
+        return texts.evaluation_text(self.core, self.audit, notes)
+
+    @property
+    def differences(self) -> pd.DataFrame:
+        """Of several files: every difference to the first, paired, by stratum and metric."""
+        import pandas as pd
+
+        return pd.DataFrame(self.core["differences"])
+
+    def failures(self, conditions: Iterable[str | Condition]) -> list[Failure]:
+        """Return which conditions, such as "excess > 0.05" or "low: ece > 0.2", are met.
+
+        See `scalecal.evaluation.gates`; an undefined number counts as failing. Of several files each is
+        held to them.
+        """
+        parsed = parse_conditions(conditions)
+        audits = {"": self.audit}
+        if self.core["kind"] == "files":
+            audits = dict(self.audits)
+        return [
+            replace(failure, model=name)
+            for name, audit in audits.items()
+            for failure in gate_failures(parsed, audit.rows, audit.difficulty)
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per stratum; the columns are explained in `scalecal.metrics.COLUMNS`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``audit.json`` holds: an extract of the facts; of several files, all audits."""
+        if self.core["kind"] == "files":
+            kept = ("audits", "differences", "verdict", "lead", "paragraphs")
+            return dict(plain({key: self.core[key] for key in kept} | {"notes": self.notes}))
+        return dict(plain(extract(self.core, self.audit)))
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the extract as JSON text, and write it to `path` where one is given."""
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+        if path is not None:
+            write_text(path, text + "\n")
+        return text
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the audit as one small page and return its path."""
+        from scalecal.report import audit_page
+
+        write_text(path, audit_page(self))
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        from scalecal.report import audit_html
+
+        return audit_html(self)
+
+    def log_mlflow(self) -> None:
+        """Log the evaluation to the active run of MLflow, or to a new one.
+
+        Numbers are metrics called ``<stratum>/<column>`` (signs that MLflow does not allow become ``_``), the
+        verdict is the tag ``scalecal.verdict``, and ``audit.json``, ``audit.html`` and ``reliability.png``
+        are artifacts below ``scalecal/``. MLflow is no dependency: install it where it is used.
+        """
+        from scalecal.report import audit_page
+
+        mlflow = library("mlflow", "logging to MLflow", "mlflow")
+        facts = self.to_dict()
+        for row in facts["strata"]:
+            stratum = re.sub(r"[^\w\- ]", "_", row["name"])
+            numbers = {key: value for key, value in row.items() if type(value) in (int, float)}
+            mlflow.log_metrics({f"{stratum}/{key}": float(v) for key, v in numbers.items()})
+        mlflow.set_tag("scalecal.verdict", facts["verdict"]["badge"])
+        mlflow.log_dict(facts, "scalecal/audit.json")
+        mlflow.log_text(audit_page(self), "scalecal/audit.html")
+        mlflow.log_figure(self.plot(), "scalecal/reliability.png")
+
+    def decision_curve(self, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
+        """Return the net benefit of acting on the probabilities, one row per threshold.
+
+        For labels and `p`, and for votes and `p_reader` (or `p`), overall and by stratum: net benefit and
+        its gain over the better of treating all and none, with 95 % intervals
+        (`scalecal.evaluation.decision_curves`). Within a stratum the prevalence is that of the stratum.
+        Empty for more than two classes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from scalecal import audit
+        >>> p = np.linspace(0.01, 0.99, 50)
+        >>> result = audit(p > np.tile([0.2, 0.5, 0.8, 0.4, 0.6], 10), p)
+        >>> result.decision_curve([0.3])[["net_benefit", "treat_all"]].round(3).values.tolist()
+        [[0.386, 0.286]]
+        """
+        return decision_frame(self.audit, thresholds)
+
+    def plot(self) -> Figure:
+        """Draw a reliability diagram per stratum, with counts and consistency bars."""
+        from scalecal.report import audit_drawing
+
+        return audit_drawing(self.audit).figure()
+
+
+def extract(core: Facts, audit: Audit) -> dict[str, Any]:
+    """What ``audit.json`` holds: the numbers of every stratum, and what is said of them."""
+    return {
+        "strata": audit.rows,
+        "difficulty": audit.difficulty,
+        "references": audit.references,
+        "decision": decision_rows(audit, CHOSEN),
+        "verdict": {**core["verdict"], "answers": core["lead"]},
+        "sentences": words.sentences(core),
+        "notes": audit.notes,
+        "meta": audit.meta,
+    }
+
+
+def audit_facts(audit: Audit) -> Facts:
+    """What facts hold of one audited method, of the strata that are shown."""
+    shown = {"overall", *audit.shown_strata}
+    about = {
+        "agreement": audit.meta["strata"] == "agreement",
+        "foreseen": audit.predictions.only.p_split is not None,
+        "reader": audit.meta.get("votes_judge") == "p_reader",
+    }
+    facts: Facts = {
+        "rows": audit.shown_rows,
+        "difficulty": audit.difficulty,
+        "references": [row for row in audit.references if row["stratum"] in shown],
+        "judgement": judge(audit.rows, audit.difficulty, **about),
+        "notes": audit.shown_notes,
+        "meta": audit.meta,
+    }
+    # A stratum may fail without being among those of most cases, which are shown.
+    whole = facts | {"rows": audit.rows}
+    facts["verdict"] = words.verdict(whole)
+    return facts
+
+
+# One method
+
+
+def audit(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    votes: ArrayLike | None = None,
+    n_raters: ArrayLike | None = None,
+    strata: Strata | None = None,
+    groups: ArrayLike | None = None,
+    p_reader: ArrayLike | None = None,
+    rho: float = 0.0,
+    p_split: ArrayLike | None = None,
+    prevalence: float | None = None,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Evaluation:
+    """Audit the calibration of predictions, overall and by stratum.
+
+    Labels judge `probs`; votes judge `p_reader`, or `probs` where there is none.
+
+    Parameters
+    ----------
+    y
+        Labels 0 / 1, or class numbers.
+    probs
+        Positive-class probabilities (n,), or (n, C). With more than two classes, ECE and the tests are
+        of the event "the top class is right".
+    votes, n_raters
+        Readers' votes: counts per class (n, C), or counts of the positive class with the panel's size.
+        Strata are made of them by `scalecal.votes.strata` unless `strata` is given.
+    strata
+        A stratum name per case, or a function of (y, probs, counts) that returns them. An empty name is no
+        stratum.
+    groups
+        Patient, slide, ... of each case: floors, nulls, tests and intervals then take groups as
+        independent, not cases (`scalecal.metrics.grouping`).
+    p_reader
+        Probabilities that one reader votes so, in the form of `probs`.
+    rho
+        Correlation of two readers' votes on a case around that probability (`scalecal.panel`).
+    p_split
+        Predicted difficulty: the probability that a case's readers split, by this model or another, but
+        not from these votes. Without it a case is the harder the less sure the model is of a vote.
+    prevalence
+        Share of positives, of two classes, where the model will be used, if the cases were sampled by
+        class (an enriched sample): all numbers are then of that population, cases having importance
+        weights by their label (`scalecal.metrics.reweighting`).
+    n_bins
+        Bins of equal width for ECE.
+    n_resamples, seed
+        For nulls and tests.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.beta(0.6, 0.8, size=600)
+    >>> votes = rng.binomial(7, chance)
+    >>> result = audit((votes >= 4).astype(int), chance, votes=votes, n_raters=7)
+    >>> [(row["name"], row["n"]) for row in result.rows]
+    [('overall', 600), ('high', 375), ('medium', 109), ('low', 116)]
+    >>> result["low"]["floor"] > result["overall"]["floor"]
+    True
+    """
+    cases, p = cases_of(y, probs, votes=votes, n_raters=n_raters, strata=strata, groups=groups)
+    reader = None if p_reader is None else check_probs(p_reader, "p_reader")
+    split = None if p_split is None else check_probs(p_split, "p_split")
+    return evaluate_alone(
+        Predictions.single(cases, p, reader, rho=rho, p_split=split),
+        prevalence=prevalence,
+        n_bins=n_bins,
+        n_resamples=n_resamples,
+        seed=seed,
+    )
+
+
+def evaluate_alone(
+    predictions: Predictions,
+    *,
+    dataset: str = "",
+    advance: Callable[[float], object] = lambda _: None,
+    **options: Any,
+) -> Evaluation:
+    """Evaluate the answers of one method: an audit, and which calibrator would help it.
+
+    Parameters
+    ----------
+    predictions
+        Of one method (`Predictions.single`).
+    dataset
+        Name of the data, for the page.
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
+    options
+        As `scalecal.evaluation.audits.audit_predictions`.
+    """
+    audit = audit_predictions(predictions, advance=advance, **options)
+    return evaluation_of(audit, dataset=dataset)
+
+
+def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
+    """Return the evaluation of one audited method, with a calibrator tried where it needs one."""
+    own = audit_facts(audit)
+    method = audit.predictions.methods[0]
+    whole = replace(audit.predictions, dataset=dataset, encoder="model")
+    tried = None
+    # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
+    plainly = audit.times is None and audit.reweighted is None
+    if own["judgement"]["badge"] == "attention" and plainly:
+        tried = try_candidates(audit.predictions)
+    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+    if tried is not None and tried.answers is not None:
+        whole = whole.with_answers({(tried.chosen, 0): tried.answers})
+    drawn = Resampled([whole], **options) if tried is not None else None
+    core = _core_facts(whole, {method: own}, options) | {
+        "kind": "audit",
+        "recommended": _calibrator(whole, tried, drawn),
+        "prevalence": audit.meta.get("prevalence"),
+        "candidates": {} if tried is None else tried.losses,
+    }
+    if tried is not None and tried.answers is not None:
+        core["about"] = {tried.chosen: tried.about}
+    core["event"] = audit.meta["event"]
+    words.put_into_words(core)
+
+    def more() -> Facts:
+        made = {method: audit}
+        if audit.times is not None:  # counts have no cases to list, and nothing to be compared with
+            return _diagrams(made)
+        if tried is not None and tried.answers is not None:
+            made[tried.chosen] = audit_predictions(whole.of(tried.chosen), **options)
+            core["audits"][tried.chosen] = audit_facts(made[tried.chosen])
+        return _method_facts(whole, made, core, drawn, options)[0]
+
+    return Evaluation(whole, {method: audit}, core, None, more)
+
+
+def _calibrator(whole: Predictions, tried: Tried | None, drawn: Resampled | None) -> Facts | None:
+    """What is recommended of the candidates that were tried."""
+    if tried is None or drawn is None:
+        return None
+    found: Facts = {"adds_reader": tried.adds_reader, "p_reader": None}
+    made = changes.paired_changes(whole, drawn)
+    losses = dict(tried.losses)
+    # The model itself takes the place of doing nothing.
+    baseline = next(iter(losses))
+    own = recommend({"nll": losses}, made, baseline=baseline)
+    if own is None:
+        return None
+    return found | {"p": own["p"]}
+
+
+def _core_facts(whole: Predictions, audits: Facts, options: Mapping[str, Any]) -> Facts:
+    """What every evaluation says of itself."""
+    cases, base = whole.cases, whole.baseline
+    first = whole.first(base)
+    parts = [part for part in (whole.dataset, whole.encoder) if part]
+    if whole.shift is not None:
+        parts.append("trained on {}, tested on {}".format(*whole.shift))
+    return {
+        "name": ", ".join(parts),
+        "dataset": whole.dataset,
+        "encoder": whole.encoder or None,
+        "classes": list(cases.classes),
+        "event": "positive class" if first.p.ndim == 1 else "top class is right",
+        "n": cases.n,
+        "n_test": len(first),
+        "n_seeds": len(whole.seeds(base)),
+        **options,
+        "resampled": "cases" if cases.groups is None else "groups",
+        "strata": list(whole.stratum_names),
+        "hardest": whole.hardest,
+        "agreement": cases.agreement,
+        "votes": cases.votes is not None,
+        "methods": whole.methods,
+        "baseline": base,
+        "judged": base,
+        "audits": audits,
+        "calibration": whole.calibration or None,
+        "differences": [],
+        "about": {},
+    }
+
+
+# Several methods
+
+
+def evaluate(
+    predictions: Predictions,
+    *,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    prevalence: float | None = None,
+    voted: VotedCurve | None = None,
+    advance: Callable[[float], object] = lambda _: None,
+) -> Evaluation:
+    """Compare every method with the baseline, and gather the facts.
+
+    Parameters
+    ----------
+    predictions
+        Several methods on the same cases; with several files (`sources`) the first is the baseline.
+    n_bins
+        Bins of equal width for ECE.
+    n_resamples, seed
+        For intervals and nulls.
+    prevalence
+        Share of positives in the population that numbers are of, where it is not that of the cases.
+    voted
+        Scores of the panel by number of voted cases (`run_grid`).
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
+
+    Examples
+    --------
+    >>> from scalecal.datasets import simulate
+    >>> from scalecal.runs.grid import run_grid
+    >>> data = simulate(400, dim=8, seed=0)
+    >>> grid = run_grid(data, methods=["none", "temperature"], seeds=2)
+    >>> evaluate(grid.cell).table["method"].tolist()
+    ['none', 'temperature']
+    """
+    options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    predictions = predictions.labelled()
+    predictions = replace(predictions, cases=predictions.cases.stratified())
+    check_cell(predictions)
+    kind = "comparison"
+    if predictions.calibration:
+        kind = "calibration"
+    elif predictions.meta.get("files") is not None:
+        kind = "files"
+    if prevalence is not None:
+        given = dict(predictions.meta.get("options") or {}) | {"prevalence": prevalence}
+        predictions = replace(predictions, meta={**predictions.meta, "options": given})
+    whole = _main_methods(predictions)
+    base, judged = whole.baseline, str(whole.calibration.get("after") or whole.baseline)
+
+    def audited(method: str) -> Audit:
+        return audit_predictions(whole.of(method), prevalence=whole.prevalence, **options)
+
+    shown = [base]
+    if kind == "files":
+        shown = whole.methods
+    elif judged != base:
+        shown = [base, judged]
+    audits = {}
+    for method in shown:
+        audits[method] = audited(method)
+        advance(0.25 / len(shown))
+    first = audits[base]
+    whole = replace(whole, cases=whole.cases.with_strata(first.shown_strata))
+    drawn = Resampled([whole], **options)
+    core = _core_facts(whole, {m: audit_facts(audit) for m, audit in audits.items()}, options)
+    core |= {"kind": kind, "judged": judged, "seed": whole.seeds(base)[0]}
+    core |= {"prevalence": whole.prevalence, "resampled": drawn.resampled}
+    core["about"] = {m: METHODS[m].about for m in whole.methods if m in METHODS}
+    core["about"] |= dict(whole.calibration.get("about") or {})
+    facts, results = _method_facts(whole, audits, core, drawn, options, advance)
+    core |= facts
+    core["recommended"] = _recommended(core)
+    best = _best(core)
+    if kind == "comparison" and best is not None and best not in audits:
+        audits[best] = audited(best)
+        core["audits"][best] = audit_facts(audits[best])
+        core |= _shown_facts(whole, audits, core)
+    core |= {
+        "presets": {m: changes.preset_of(whole, m) for m in whole.methods},
+        "recovered": {m: changes.recovered(whole, drawn, m) for m in whole.methods},
+        "contrasts": changes.scale_contrasts(whole, drawn),
+        "differences": differences(whole, drawn) if kind == "files" else [],
+        "voted": voted_points(whole, drawn, voted),
+        "kappa_sensitivity": kappa_sensitivity(whole, drawn, voted),
+    }
+    words.put_into_words(core)
+    advance(0.25)
+    return Evaluation(predictions, audits, core, texts.tidy_results(results, voted))
+
+
+def evaluate_files(predictions: Predictions, **options: Any) -> Evaluation:
+    """Audit several models' predictions of the same cases, and compare them with the first.
+
+    Parameters
+    ----------
+    predictions
+        As `scalecal.io.read_common_predictions` returns them: methods are called by their files.
+    options
+        As `evaluate`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalecal.cases import Answers, Cases
+    >>> p = np.random.default_rng(0).uniform(size=300)
+    >>> y = (np.random.default_rng(1).uniform(size=300) < p).astype(int)
+    >>> cases = Cases(n=300, classes=("0", "1"), y=y)
+    >>> both = {("a.csv", 0): Answers(p), ("b.csv", 0): Answers(0.5 + 0 * p)}
+    >>> evaluate_files(Predictions(cases, both), n_resamples=200).core["paragraphs"]
+    ['b.csv has higher label NLL than a.csv, by 0.210 [0.158, 0.271], ...; no clear difference in ECE.']
+    """
+    names = predictions.methods
+    two = [name for name in names if predictions.first(name).p_reader is not None]
+    if 0 < len(two) < len(names):
+        judged = (
+            f"Votes judge p_reader where a file has one ({', '.join(two)}), and p of the others."
+        )
+        predictions = replace(predictions, cases=predictions.cases.note(judged))
+    called = listed(names if len(names) < 4 else [names[0], f"{len(names) - 1} others"])
+    meta = {**predictions.meta, "files": dict(predictions.sources) or dict.fromkeys(names)}
+    return evaluate(replace(predictions, dataset=called, meta=meta), **options)
+
+
+def _main_methods(cell: Predictions) -> Predictions:
+    """Leave out other settings of a method that is there itself: tables hold those."""
+    settings = {m for m, of in cell.variants.items() if of in cell.methods}
+    kept = {key: own for key, own in cell.answers.items() if key[0] not in settings}
+    return replace(cell, answers=kept)
+
+
+def _recommended(core: Facts) -> Facts | None:
+    """What is recommended of several methods: never a negative control, nor one trained on votes."""
+    if core["kind"] == "calibration":
+        return _of_calibration(core)
+    allowed = [core["baseline"]]
+    for method in core["methods"]:
+        known = METHODS.get(method)
+        barred = known is not None and (known.needs_votes or known.control)
+        if method != core["baseline"] and not barred:
+            allowed.append(method)
+    rows = {r["method"]: r for r in core["rows"] if r["stratum"] == "overall"}
+    losses = {
+        metric: {m: rows[m][metric] for m in allowed if metric in rows[m]}
+        for metric in ("nll", "vote_nll")
+    }
+    made = {m: {"overall": rows[m]["changes"]} for m in rows}
+    return recommend(losses, made, baseline=core["baseline"])
+
+
+def _of_calibration(core: Facts) -> Facts:
+    """What a calibration has chosen, with the changes of its cross-fitted "after"."""
+    about = core["calibration"]
+    made = words.row_of(core, about["after"])["changes"]
+    tried = [m for m in core["methods"] if m not in (*NOTHING, "auto")]
+    out: Facts = {}
+    for answer, metric in (("p", "nll"), ("p_reader", "vote_nll")):
+        change = made.get(metric)
+        out[answer] = None
+        if change is not None:
+            ends = {key: change[key] for key in ("difference", "low", "high")}
+            sure = bool(change["high"] < 0)
+            own = {"method": about["chosen"], "metric": metric, "tried": len(tried), "sure": sure}
+            out[answer] = own | ends
+    return out
+
+
+def _best(core: Facts) -> str | None:
+    """The method shown beside the baseline: recommended for sure, else the lowest of all."""
+    found = core["recommended"]
+    if found is None:
+        return None
+    both = [own for own in (found["p_reader"], found["p"]) if own is not None]
+    both = [own for own in both if own["method"] != core["baseline"]]
+    sure = [own["method"] for own in both if own["sure"]]
+    return next(iter([*sure, *(own["method"] for own in both)]), None)
+
+
+def _method_facts(
+    whole: Predictions,
+    audits: Mapping[str, Audit],
+    core: Facts,
+    drawn: Resampled | None,
+    options: Mapping[str, Any],
+    advance: Callable[[float], object] = lambda _: None,
+) -> tuple[Facts, pd.DataFrame]:
+    """Facts by method: means over seeds, nulls, changes, softening; and what the figures show."""
+    drawn = Resampled([whole], **options) if drawn is None else drawn
+    nulls: dict[str, Nulls] = {}
+    for method in whole.methods:
+        nulls[method] = draw_nulls(whole, method, **options)
+        advance(0.25 / len(whole.methods))
+    own_nulls = nulls.get("none") if whole.stratum_names else None
+    results = score_cell(whole, nulls=own_nulls, **options)
+    made = changes.paired_changes(whole, drawn)
+    advance(0.25)
+    rows = changes.method_rows(whole, results, nulls, made)
+    frontier = curves.frontier_facts(whole, rows, options)
+    judge_by = "nll" if whole.cases.votes is None else "vote_nll"
+    facts: Facts = {
+        "rows": rows,
+        "frontier": frontier,
+        "softening": curves.beside_softening(frontier["beyond"], judge_by),
+        "presets": {},
+        "recovered": {m: changes.recovered(whole, drawn, m) for m in whole.methods},
+        "contrasts": {},
+        "voted": None,
+        "kappa_sensitivity": None,
+        **_shown_facts(whole, audits, core),
+    }
+    return facts, results
+
+
+def _diagrams(audits: Mapping[str, Audit]) -> Facts:
+    """What the reliability diagrams of the audited methods show."""
+    return {
+        "shown": list(audits),
+        "reliability": {m: curves.reliability_facts(audit) for m, audit in audits.items()},
+        "vote_reliability": {m: vote_reliability(audit) for m, audit in audits.items()},
+    }
+
+
+def _shown_facts(whole: Predictions, audits: Mapping[str, Audit], core: Facts) -> Facts:
+    """What figures and lists show of the audited methods."""
+    shown, base, judged = list(audits), core["baseline"], core["judged"]
+    both = case_lists.two_answers_method(whole, shown)
+    after = shown[1] if len(shown) > 1 else None
+    return {
+        **_diagrams(audits),
+        "referral": curves.referral_curves(whole, shown),
+        "decision": curves.decision_curves(audits),
+        "two_answers": both,
+        "surest": case_lists.surest_cases(whole, judged),
+        "cases": case_lists.overconfident_cases(whole, base, after, both),
+        "splits": [] if both is None else case_lists.likely_splits(whole, both),
+    }
+
+
+def compare_audits(
+    a: Evaluation,
+    b: Evaluation,
+    *more: Evaluation,
+    names: Sequence[str] | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Evaluation:
+    """Compare audits of models on the same cases, in Python what `scalecal audit` does with several files.
+
+    Cases, or groups where there are any, are resampled; fewer than eight of them have no interval and no
+    p-value.
+
+    Parameters
+    ----------
+    a, b, *more
+        Audits of the same cases; the first is what the others are compared with.
+    names
+        What they are called; by default a, b, c, ...
+    n_resamples, seed
+        For the bootstrap.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scalecal import audit
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.uniform(size=500)
+    >>> y = (rng.uniform(size=500) < chance).astype(int)
+    >>> both = compare_audits(audit(y, np.clip(2 * chance - 0.5, 0.01, 0.99)), audit(y, chance))
+    >>> bool(both.differences.set_index("metric").loc["nll", "high"] < 0)
+    True
+    """
+    every = (a, b, *more)
+    called = [chr(ord("a") + i) for i in range(len(every))]
+    if names is not None:
+        called = list(names)
+    if len(called) != len(every) or len(set(called)) < len(called):
+        raise InputError(f"{len(every)} audits need as many different names, got {called}")
+    for other in every[1:]:
+        _check_same_cases(a.audit, other.audit)
+    made = {(name, 0): own.audit.predictions.only for name, own in zip(called, every, strict=True)}
+    return evaluate_files(
+        Predictions(a.audit.predictions.cases, made),
+        n_bins=a.meta["n_bins"],
+        n_resamples=n_resamples,
+        seed=seed,
+        prevalence=a.meta.get("prevalence"),
+    )
+
+
+def _check_same_cases(a: Audit, b: Audit) -> None:
+    if any(audit.times is not None for audit in (a, b)):
+        raise InputError(
+            "a streamed audit keeps counts, not cases, by which models are compared: audit both without "
+            "streaming"
+        )
+    x, z = a.predictions.cases, b.predictions.cases
+    if x.n != z.n:
+        raise InputError(f"the audits are of different cases: {x.n} against {z.n}")
+    if a.meta.get("prevalence") != b.meta.get("prevalence"):
+        raise InputError("the audits are of populations with different prevalences")
+    for name in ("y", "votes", "strata", "groups"):
+        left, right = getattr(x, name), getattr(z, name)
+        if isinstance(left, Factor) and isinstance(right, Factor):
+            left, right = left.values, right.values
+        if not np.array_equal(left, right):
+            raise InputError(f"the audits are of different cases: their {name} differ")
+    if not np.array_equal(x.names, z.names):
+        raise InputError("the audits are of different cases: their ids differ, or their order")

@@ -1,0 +1,417 @@
+"""What an evaluation leaves on disk, and how it is read again without computing anything.
+
+A run folder holds ``facts.json``, the one document that every display renders, and beside it tables and
+figures made of the same facts. `reproduce` holds one such folder for each of its cells below ``cells/``.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from scalecal import __version__
+from scalecal.checks import InputError, in_file
+from scalecal.evaluation import side_by_side
+from scalecal.evaluation.cells import read_cell, read_meta, write_cell
+from scalecal.evaluation.evaluations import Evaluation, evaluate, extract
+from scalecal.evaluation.texts import mean_results
+from scalecal.io.boundary import reading
+from scalecal.io.documents import check_document, read_document
+from scalecal.io.store import (
+    file_hash,
+    is_own,
+    output_folder,
+    plain,
+    write_csv,
+    write_file,
+    write_json,
+    write_text,
+    written_by,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from scalecal.cases import Predictions
+
+FACTS = "facts.json"
+SCHEMA = 5
+"""Number of the form of ``facts.json``; a folder of another one is refused."""
+
+MAX_KEPT = 1_000_000
+"""Cases above which an evaluation keeps its numbers but not a copy of the cases, and has no report."""
+
+CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet", FACTS)
+RUN_FILES = (
+    *(*CASE_FILES, "results.csv", "comparison.csv"),
+    *("claims.json", "frontier.csv", "frontier_methods.csv", "differences.csv"),
+)
+CALIBRATE_FILES = ("predictions.csv", "calibrator.json")
+AUDIT_FILES = ("audit.json", "audit.csv", "decision.csv", "reliability.svg", "reliability.png")
+"""Files of a run or audit: somebody else's of these names are refused before any work."""
+
+MAX_PANELS = 6
+"""Reliability diagrams in a file, at most."""
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas", "pyarrow")
+
+
+def run_meta(
+    cell: Predictions,
+    *,
+    kind: str,
+    title: str,
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    notes: Sequence[str],
+    fingerprint: str,
+) -> dict[str, Any]:
+    """Return what `run.json` says: everything that made the run, nothing about when and where.
+
+    The one exception is the folder of the images, where the run knows it: the report links to them.
+    """
+    packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    dataset = {"name": cell.dataset, "sha256": fingerprint, "n": cell.cases.n}
+    images = dict(cell.meta.get("dataset") or {}).get("data")
+    if images is not None:
+        dataset["data"] = images
+    meta = {
+        "kind": kind,
+        "title": title,
+        "version": __version__,
+        "command": ["scalecal", *command[1:]],
+        "options": {k: v for k, v in options.items() if v is not None},
+        "seeds": sorted({seed for _, seed in cell.answers}),
+        "dataset": dataset,
+        "encoder": {"name": cell.encoder},
+        "methods": cell.methods,
+        "notes": list(notes),
+        "packages": {"python": ".".join(map(str, sys.version_info[:3])), **packages},
+    }
+    if cell.variants:
+        meta["variants"] = cell.variants
+    return meta
+
+
+def write_run(
+    out: str | Path,
+    evaluation: Evaluation,
+    *,
+    kind: str,
+    title: str | None = None,
+    claims: Sequence[Mapping[str, Any]] | None = None,
+    files: Mapping[str, str] | None = None,
+    inputs: Sequence[Path | None] = (),
+    command: Sequence[str] = ("scalecal",),
+    options: Mapping[str, Any] | None = None,
+    notes: Sequence[str] | None = None,
+    fingerprint: str | None = None,
+) -> list[str]:
+    """Write an evaluation's folder, all of it or nothing, and return the names of the files.
+
+    `files` are further ones, name -> text; the rest is what `run_meta` takes. Files that an earlier run of
+    the same kind wrote there and this one does not have are removed: audits of another best method, say,
+    would be taken for this run's.
+    """
+    cell = evaluation.predictions
+    alone = evaluation.core["kind"] == "audit"
+    if title is None and alone:
+        title = f"Audit of {cell.dataset}"
+    elif title is None:
+        title = f"Comparison of {len(cell.methods)} methods on {cell.dataset}"
+    meta = run_meta(
+        cell,
+        kind=kind,
+        title=title,
+        command=command,
+        options={**(options or {}), "prevalence": evaluation.core["prevalence"]},
+        notes=evaluation.notes if notes is None else notes,
+        fingerprint=fingerprint or evaluation.fingerprint,
+    )
+    counts_only = evaluation.audit.times is not None or cell.cases.n > MAX_KEPT
+    with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
+        if not counts_only:
+            write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
+        write_text(folder / FACTS, _facts_text(folder, evaluation.facts))
+        for name, text in (files or {}).items():
+            write_text(folder / name, text)
+        if claims is not None:
+            write_json(folder / "claims.json", list(claims))
+        if alone:
+            _write_audit(folder, evaluation)
+        else:
+            _write_comparison(folder, evaluation)
+        return sorted(p.name for p in folder.iterdir())
+
+
+def _panels(evaluation: Evaluation, method: str) -> list[dict[str, Any]]:
+    """Diagrams of the first strata of a method, and of all cases against votes."""
+    facts = evaluation.facts
+    return [*facts["reliability"][method][:MAX_PANELS], *facts["vote_reliability"][method][:1]]
+
+
+def _write_audit(folder: Path, evaluation: Evaluation) -> None:
+    """Tables and figure of one method."""
+    from scalecal.report.exporting import save_reliability
+
+    evaluation.to_json(folder / "audit.json")
+    write_csv(evaluation.to_frame(), folder / "audit.csv")
+    write_csv(evaluation.decision_curve(), folder / "decision.csv")
+    method = str(evaluation.core["judged"])
+    save_reliability(_panels(evaluation, method), evaluation.core, folder / "reliability")
+
+
+def _write_comparison(folder: Path, evaluation: Evaluation) -> None:
+    """Tables and figures of several methods."""
+    import pandas as pd
+
+    from scalecal.evaluation.decision_curves import decision_frame
+    from scalecal.report.exporting import save_reliability
+
+    facts = evaluation.facts
+    assert evaluation.results is not None
+    write_csv(evaluation.results, folder / "results.csv")
+    write_csv(evaluation.table, folder / "comparison.csv")
+    for method, audit in evaluation.audits.items():
+        name = method.replace("/", "_")
+        write_json(folder / f"audit_{name}.json", plain(extract(evaluation.core, audit)))
+        write_csv(decision_frame(audit), folder / f"decision_{name}.csv")
+        panels = _panels(evaluation, method)
+        save_reliability(panels, evaluation.core, folder / f"reliability_{name}")
+    if facts["differences"]:
+        write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
+    if facts["hardest"]:
+        for key, name in (("curve", "frontier.csv"), ("beyond", "frontier_methods.csv")):
+            write_csv(pd.DataFrame(facts["frontier"][key]), folder / name)
+
+
+# Facts on disk
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Hashes of the files that facts are of."""
+    names = ("cases.parquet", "predictions.parquet")
+    return {name: file_hash(folder / name) for name in names if (folder / name).is_file()}
+
+
+def _facts_text(folder: Path, facts: Mapping[str, Any]) -> str:
+    about = {"schema": SCHEMA, "version": __version__, "made_from": _hashes(folder)}
+    return json.dumps(plain(about | dict(facts)), allow_nan=False, ensure_ascii=False) + "\n"
+
+
+class _Head(msgspec.Struct):
+    """What tells whether ``facts.json`` can be read."""
+
+    schema: int = 0
+    version: str = ""
+    made_from: dict[str, str] = {}
+
+
+class _Facts(_Head):
+    """What ``facts.json`` holds: the keys that every display needs."""
+
+    kind: str = msgspec.field(default="")
+    name: str = ""
+    dataset: str = ""
+    encoder: str | None = None
+    classes: list[str] = []
+    event: str = ""
+    n: int = 0
+    n_test: int = 0
+    n_bins: int = 0
+    n_resamples: int = 0
+    seed: int = 0
+    n_seeds: int = 0
+    strata: list[str] = []
+    hardest: str | None = None
+    agreement: bool = False
+    votes: bool = False
+    methods: list[str] = []
+    about: dict[str, str] = {}
+    presets: dict[str, Any] = {}
+    baseline: str = ""
+    recommended: dict[str, Any] | None = None
+    shown: list[str] = []
+    judged: str = ""
+    audits: dict[str, dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = []
+    recovered: dict[str, Any] = {}
+    differences: list[dict[str, Any]] = []
+    reliability: dict[str, list[dict[str, Any]]] = {}
+    frontier: dict[str, Any] = {}
+    cases: list[dict[str, Any]] = []
+    verdict: dict[str, Any] = {}
+    lead: list[dict[str, Any]] = []
+    paragraphs: list[str] = []
+
+
+def read_facts(folder: str | Path) -> dict[str, Any]:
+    """Return the facts of a run's folder as they were written; nothing is computed."""
+    folder = Path(folder)
+    file = folder / FACTS
+    if not file.is_file():
+        raise InputError(f"no {FACTS} at {folder}. {_rewrite(folder)}")
+    head = check_document(file, read_document(file, dict[str, Any]), _Head)
+    facts = read_document(file, dict[str, Any])
+    if head.schema != SCHEMA:
+        version = head.version or "another version"
+        raise InputError(
+            f"{file} was written by scalecal {version}, and this is {__version__}. {_rewrite(folder)}"
+        )
+    if not is_own(file) or head.made_from != _hashes(folder):
+        raise InputError(
+            f"{file} was changed since it was written, or the cases beside it. {_rewrite(folder)}"
+        )
+    check_document(file, facts, _Facts)
+    return facts
+
+
+def _rewrite(folder: Path) -> str:
+    """Which command writes a folder's facts anew."""
+    command = ["scalecal", "audit", "FILE", "--out", str(folder)]
+    if (folder / "run.json").is_file():
+        command = [str(part) for part in read_meta(folder).get("command") or command]
+    return f"To write it again: {shlex.join(command)}"
+
+
+def store_facts(folder: str | Path) -> None:
+    """Evaluate the cells of a run that have no facts of their present files, and keep these."""
+    for place in cell_folders(Path(folder)):
+        file = place / FACTS
+        if file.is_file() and is_own(file):
+            head = check_document(file, read_document(file, dict[str, Any]), _Head)
+            if head.schema == SCHEMA and head.made_from == _hashes(place):
+                continue
+        cell = read_cell(place)
+        if not cell.answers:
+            raise InputError(f"{place / 'predictions.parquet'} holds no prediction")
+        options: dict[str, Any] = cell.meta.get("options") or {}
+        chosen = {k: options[k] for k in ("n_bins", "n_resamples", "seed") if options.get(k)}
+        facts = evaluate(cell, **chosen).facts
+        kind = written_by(place / "run.json") or "files"
+        write_file(file, _facts_text(place, facts), kind=kind)
+
+
+# Reading runs
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run folder: what made it, the facts of its cells, their folders, and its claims.
+
+    `images` are the folders that the paths of the cells' cases start from, where the run knows them.
+    """
+
+    folder: Path
+    info: Mapping[str, Any]
+    facts: tuple[dict[str, Any], ...]
+    places: tuple[Path, ...]
+    images: tuple[str | None, ...]
+    claims: Sequence[Mapping[str, Any]]
+
+    @property
+    def title(self) -> str:
+        """Title of the run, or the name of its folder."""
+        return self.info.get("title") or self.folder.name
+
+
+class _Claim(msgspec.Struct):
+    """What ``claims.json`` holds of each claim, as far as the page shows it."""
+
+    id: str
+    claim: str
+    verdict: str
+    kind: str = ""
+    main: bool = False
+
+
+def _read_claims(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    claims = read_document(path, list[dict[str, Any]])
+    check_document(path, claims, list[_Claim])
+    return claims
+
+
+def cell_folders(folder: Path) -> list[Path]:
+    """Folders of a run that hold cases and predictions: its own, and those below ``cells/``."""
+
+    def is_cell(place: Path) -> bool:
+        return all((place / name).is_file() for name in ("cases.parquet", "predictions.parquet"))
+
+    below = sorted(p for p in folder.glob("cells/*/*") if is_cell(p))
+    if is_cell(folder):
+        return [folder, *below]
+    return below
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[Run]:
+    """Read run folders of any kind, with the facts of their cells."""
+    if not folders:
+        raise InputError("no run given: name at least one folder that a scalecal command wrote")
+    return [_read_run(Path(folder)) for folder in folders]
+
+
+def _read_run(folder: Path) -> Run:
+    places = cell_folders(folder)
+    if not places:
+        raise InputError(
+            f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
+            "cells/. Run scalecal audit, calibrate, compare, reproduce or demo with --out first"
+        )
+    metas = {place: read_meta(place) for place in places}
+    with in_file(str(folder)):
+        facts = {place: read_facts(place) for place in places}
+    # Data with strata first: they are what a reader comes for.
+    places.sort(key=lambda place: not facts[place]["strata"])
+    info = metas[places[0]]
+    if (folder / "run.json").is_file():
+        info = read_meta(folder)
+    return Run(
+        folder,
+        info,
+        tuple(facts[place] for place in places),
+        tuple(places),
+        tuple((metas[place].get("dataset") or {}).get("data") for place in places),
+        _read_claims(folder / "claims.json"),
+    )
+
+
+def report_facts(folders: Sequence[str | Path]) -> dict[str, Any]:
+    """Everything a report of these run folders says, JSON-able."""
+    return side_by_side.joined(read_runs(folders))
+
+
+def results_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> pd.DataFrame:
+    """Tidy results of all cells: those the run wrote, or the means over seeds among the facts."""
+    import pandas as pd
+
+    frames: list[pd.DataFrame] = []
+    places = [place for run in runs for place in run.places]
+    for place, cell in zip(places, facts["cells"], strict=True):
+        if not (place / "results.csv").is_file():
+            frames.append(mean_results([cell]))
+            continue
+        with reading(place / "results.csv", "the results of a run") as path:
+            # "none" is the name of a method here, never a missing value.
+            table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+            table = table[table["method"].isin(cell["methods"])]
+            table.insert(0, "model", cell["name"])
+        frames.append(table)
+    return pd.concat(frames, ignore_index=True)
+
+
+def newest_report(folder: str | Path = "runs") -> Path:
+    """Return the report written last in a folder or anywhere below it."""
+    pages = [p for p in Path(folder).rglob("*.html") if p.is_file()]
+    if not pages:
+        raise InputError(f"no report below {folder}. Run scalecal demo, or scalecal report RUN")
+    return max(pages, key=lambda p: (p.stat().st_mtime, str(p)))

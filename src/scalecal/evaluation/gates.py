@@ -1,0 +1,208 @@
+"""A gate on an audit: conditions such as ``low: ece > 0.2`` under which it fails.
+
+A condition is ``[STRATUM:] COLUMN OPERATOR NUMBER``. The column is a key of `scalecal.metrics.COLUMNS`,
+the operator one of ``> >= < <= == !=``, the stratum one of the audit's: ``overall`` (where none is
+named), those of agreement or of the data, and easy, middle and hard by predicted difficulty, where there
+are votes. What the data call a stratum goes before; of two colons the last one ends the stratum's name.
+
+A condition whose number is undefined counts as met: a gate that cannot be evaluated must not pass.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scalecal.cases import Cases
+from scalecal.checks import InputError, lookup
+from scalecal.inference.difficulty import DIFFICULTIES
+from scalecal.io.text import some_of
+from scalecal.metrics import COLUMNS
+
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+_CONDITION = re.compile(
+    r"\s*(?:(?P<stratum>.*\S)\s*:)?\s*(?P<column>\w+)\s*(?P<operator>[<>]=?|[=!]=)\s*(?P<limit>\S+)\s*",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Something that must not be so.
+
+    Attributes
+    ----------
+    stratum : str
+        The row of the audit; "overall" holds all cases.
+    column : str
+        Key in `COLUMNS`.
+    operator : str
+        Key in `OPERATORS`.
+    limit : float
+    """
+
+    stratum: str
+    column: str
+    operator: str
+    limit: float
+
+    def __str__(self) -> str:
+        where = "" if self.stratum == "overall" else f"{self.stratum}: "
+        return f"{where}{self.column} {self.operator} {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A condition that was met, or whose number is undefined.
+
+    `n` is the number of cases in the stratum, `reason` says why the value is undefined, `model` is
+    whose number it is, where several were audited.
+    """
+
+    condition: Condition
+    value: float
+    n: int
+    reason: str = ""
+    model: str = ""
+
+    def __str__(self) -> str:
+        condition = self.condition
+        outcome = f"{condition.column} is undefined ({self.reason})"
+        if not self.reason:
+            outcome = f"{condition.column} = {_digits(self.value, condition.limit)}"
+        whose = f"{self.model}: " if self.model else ""
+        return f"{whose}{condition}: {outcome} in {condition.stratum}, n = {self.n:,}"
+
+
+def _digits(value: float, limit: float) -> str:
+    """Write a value with as many digits as tell it from the limit, four at least."""
+    return next(
+        (
+            text
+            for digits in range(4, 18)
+            if float(text := f"{value:.{digits}g}") != limit or value == limit
+        ),
+        repr(value),
+    )
+
+
+def parse_condition(text: str) -> Condition:
+    """Read a condition.
+
+    Examples
+    --------
+    >>> parse_condition("low: ece > 0.2")
+    Condition(stratum='low', column='ece', operator='>', limit=0.2)
+    >>> print(parse_condition("excess>=5e-2"))
+    excess >= 0.05
+    >>> parse_condition("ece above 0.2")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: a condition must read like 'excess > 0.05' or ..., got 'ece above 0.2'
+    """
+    match = _CONDITION.fullmatch(text)
+    try:
+        limit = float(match["limit"]) if match else math.nan
+    except ValueError:
+        limit = math.nan
+    if match is None or not math.isfinite(limit):
+        raise InputError(
+            f"a condition must read like 'excess > 0.05' or 'low: ece > 0.2', got {text!r}"
+        )
+    known = {k: c for k, c in COLUMNS.items() if c.format != "text" and c.in_audit}
+    lookup(match["column"], known, f"column in the condition {text!r}:")
+    return Condition(match["stratum"] or "overall", match["column"], match["operator"], limit)
+
+
+def parse_conditions(conditions: Iterable[str | Condition]) -> list[Condition]:
+    """Read those conditions that are text."""
+    return [parse_condition(c) if isinstance(c, str) else c for c in conditions]
+
+
+def check_strata(conditions: Iterable[Condition], cases: Cases) -> None:
+    """Refuse conditions on strata that an audit of these cases will not have.
+
+    Examples
+    --------
+    >>> check_strata([parse_condition("hard: n < 9")], Cases(n=2, classes=("0", "1")))
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: unknown stratum in the condition 'hard: n < 9': 'hard'. Known: overall
+    """
+    names = cases.stratified().stratum_names
+    _check_strata(conditions, names, votes=cases.votes is not None)
+
+
+def _check_strata(conditions: Iterable[Condition], names: Iterable[str], *, votes: bool) -> None:
+    known = dict.fromkeys(["overall", *names, *(DIFFICULTIES if votes else ())])
+    for condition in conditions:
+        if condition.stratum not in known:
+            raise InputError(
+                f"unknown stratum in the condition '{condition}': {condition.stratum!r}. "
+                f"Known: {some_of(list(known))}"
+            )
+
+
+def gate_failures(
+    conditions: Iterable[str | Condition],
+    rows: Sequence[Mapping[str, Any]],
+    difficulty: Sequence[Mapping[str, Any]] = (),
+) -> list[Failure]:
+    """Return the conditions that are met, in their order.
+
+    Parameters
+    ----------
+    conditions
+        Text, or what `parse_condition` made of it.
+    rows, difficulty
+        As an audit holds them.
+
+    Examples
+    --------
+    >>> rows = [{"name": "overall", "n": 90, "ece": 0.031}, {"name": "low", "n": 12, "ece": float("nan")}]
+    >>> for failure in gate_failures(["ece > 0.02", "ece > 0.05", "low: ece > 0.2"], rows):
+    ...     print(failure)
+    ece > 0.02: ece = 0.031 in overall, n = 90
+    low: ece > 0.2: ece is undefined (there are too few cases, or of one kind only) in low, n = 12
+    """
+    parsed = parse_conditions(conditions)
+    _check_strata(parsed, [row["name"] for row in rows], votes=bool(difficulty))
+    table = {row["name"]: row for row in (*difficulty, *rows)}
+    out = []
+    for condition in parsed:
+        row = table[condition.stratum]
+        value, reason = _value(row, condition.column, votes=bool(difficulty))
+        if reason or OPERATORS[condition.operator](value, condition.limit):
+            out.append(Failure(condition, value, int(row["n"]), reason))
+    return out
+
+
+def _value(row: Mapping[str, Any], key: str, *, votes: bool) -> tuple[float, str]:
+    """The number in a row, and why it is undefined ("" where it is not)."""
+    entry = row.get(key)
+    value = math.nan if entry is None else float(entry)
+    if math.isfinite(value):
+        return value, ""
+    if not row["n"]:
+        reason = "no case in this stratum"
+    elif COLUMNS[key].votes and not votes:
+        reason = "there are no votes"
+    elif key == "n_groups":
+        reason = "there are no groups"
+    elif key not in row:
+        reason = "an audit does not have it for this stratum"
+    else:
+        reason = row.get("reason") or "there are too few cases, or of one kind only"
+    return value, reason

@@ -1,0 +1,216 @@
+"""The verdict on an audit's numbers: a badge, and everything that words need to explain it.
+
+The badge is `attention` only where a test rejects after Holm's correction for all tests behind it, `good`
+only where the cases suffice to rule out an error that matters (`LIMIT`), else `inconclusive`. Here are
+numbers alone; `scalecal.evaluation.words` says them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite, nan, sqrt
+from typing import Any
+
+from scalecal.inference.units import NORMAL_95
+from scalecal.io.text import number
+from scalecal.metrics import holm
+
+LEVEL = 0.05
+"""Level of the tests behind every verdict and sentence."""
+
+LIMIT = 0.10
+"""Error of a probability that matters: a model is good where larger ones are ruled out."""
+
+SMALL = 0.02
+"""Error that does not matter, even where many cases prove it."""
+
+Row = Mapping[str, Any]
+
+
+def judge(
+    rows: Sequence[Row],
+    difficulty: Sequence[Row] = (),
+    *,
+    agreement: bool,
+    foreseen: bool = False,
+    reader: bool = False,
+) -> dict[str, Any]:
+    """Judge an audit's rows (the first is `overall`).
+
+    Parameters
+    ----------
+    rows, difficulty
+        Strata, and strata of predicted difficulty judged by votes.
+    agreement
+        Whether the strata are of agreement.
+    foreseen
+        Whether difficulty is predicted by more than the probability that is judged.
+    reader
+        Whether votes judge a probability of their own.
+
+    Returns
+    -------
+    dict
+        ``badge``; ``p`` (of all tests together); ``error`` and ``error_high`` (the typical error over all
+        cases, chance removed, and the upper end of its 95 % interval); ``overall`` (whether all cases
+        together fail) and ``kind`` (which way); ``parts`` (strata that are tested: name, kind, n, p, high,
+        whether each failed); ``failing`` (names of all that failed); ``reader`` (whether only votes on a
+        reader's probability fail); ``hint`` (a sign of an error that may be chance); ``small`` (an error
+        is proved that does not matter).
+
+    Examples
+    --------
+    >>> row = {"n": 400, "p_cox": 0.2, "p_consistency": 0.6, "debiased_error": 0.001,
+    ...        "debiased_error_high": 0.004}
+    >>> found = judge([row], agreement=False)
+    >>> found["badge"], round(found["error_high"], 3)
+    ('good', 0.063)
+    """
+    whole = _whole(rows[0])
+    parts = _parts(rows, difficulty, agreement)
+    judged = [part for part in parts if isfinite(part["p"])]
+    least = min((part["p"] for part in judged), default=nan)
+    adjusted = [float(p) for p in holm([whole["p"], least]) if isfinite(p)]
+    failing, overall = _rejected(whole["p"], judged)
+    for part in parts:
+        part["failed"] = part in failing
+    wrong = list(failing)
+    if overall:
+        wrong.insert(0, whole)
+    # The hardest part is what an audit is for: without it nothing is good.
+    hardest_known = not parts or isfinite(parts[-1]["p"])
+    bounded = hardest_known and all(t["high"] <= LIMIT for t in (whole, *judged))
+    hint = not wrong and min(_last(whole["p"]), _last(least)) < LEVEL
+    small = bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong))
+    if wrong and not small:
+        badge = "attention"
+    elif bounded and not hint:
+        badge = "good"
+    else:
+        badge = "inconclusive"
+    return {
+        "badge": badge,
+        "p": min(adjusted, default=nan),
+        "error": whole["error"],
+        "error_high": whole["high"],
+        "overall": overall,
+        "kind": error_kind(rows[0]),
+        "parts": parts,
+        "failing": [t["name"] for t in wrong],
+        "foreseen": foreseen,
+        "reader": reader and bool(failing),
+        "hint": hint,
+        "small": small,
+    }
+
+
+def _rejected(p_whole: float, judged: Sequence[Row]) -> tuple[list[Row], bool]:
+    """Parts that fail, and whether all cases together do: both families of tests at one level.
+
+    Each has half of the level. What is rejected in full passes its half on to the other (Bretz et al., 2009,
+    Statistics in Medicine 28), and a family without a test has none. Parts are corrected among themselves.
+    """
+    if not isfinite(p_whole):
+        return [t for t in judged if t["p"] < LEVEL], False
+    share = LEVEL if p_whole < LEVEL / 2 else LEVEL / 2
+    failing = [t for t in judged if t["p"] < share]
+    return failing, p_whole < (LEVEL if len(failing) == len(judged) else LEVEL / 2)
+
+
+def _last(p: float) -> float:
+    """A p-value that comes last where it is undefined."""
+    return p if isfinite(p) else 2.0
+
+
+def tests_of(row: Row) -> list[float]:
+    """P-values of both tests of calibration over all cases, where they are defined."""
+    return [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
+
+
+def overall_p(row: Row) -> float | None:
+    """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
+
+    Examples
+    --------
+    >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
+    0.02
+    """
+    tests = tests_of(row)
+    if not tests:
+        return None
+    return min(1.0, len(tests) * min(tests))  # Bonferroni
+
+
+def error_kind(row: Row) -> str:
+    """Which way it is wrong, where an interval excludes 0 and the slope of Cox's line agrees; else ""."""
+    over, shift = interval_sign(row, "overconfidence"), interval_sign(row, "gap")
+    slope = row.get("cox_slope", nan)
+    # Logits stretched about 0 move each p away from 1/2, so over-confidence is the mean error and
+    # the gap of the means no larger; logits shifted move each p one way, and it is the other way round.
+    if over and abs(row["overconfidence"]) >= abs(row["gap"]) - 1e-9:
+        if over > 0 and slope < 1.0:
+            return "over"
+        if over < 0 and slope > 1.0:
+            return "under"
+    return {1: "high", -1: "low", 0: ""}[shift]
+
+
+def interval_sign(row: Row, name: str) -> int:
+    """Sign of a difference whose interval excludes 0; else 0."""
+    low, high = (row.get(f"{name}_{end}", nan) for end in ("low", "high"))
+    return int(low > 0.0) - int(high < 0.0)
+
+
+def _whole(row: Row) -> dict[str, Any]:
+    """Test and typical error of all cases: the root of the debiased squared error, and of its upper end."""
+    error, high = (row.get(f"debiased_error{end}", nan) for end in ("", "_high"))
+    p = overall_p(row)
+    units = row.get("n_groups") or row["n"]
+    out = {"name": "overall", "p": nan, "error": nan, "high": nan}
+    if p is not None:
+        out["p"] = p
+    if isfinite(error):
+        out["error"] = sqrt(max(error, 0.0))
+    if isfinite(high):
+        out["high"] = min(1.0, max(sqrt(max(high, 0.0)), _least(units)))
+    return out
+
+
+def _least(n: int) -> float:
+    """Error that n cases leave possible even where all agree: the end of Wilson's interval at 0 or 1."""
+    return NORMAL_95**2 / (n + NORMAL_95**2)
+
+
+def _parts(rows: Sequence[Row], difficulty: Sequence[Row], agreement: bool) -> list[dict[str, Any]]:
+    """Parts of the cases that are tested, easiest first: by votes where these judge, else by their null."""
+    if any(isfinite(t["p_votes_holm"]) for t in difficulty):
+        voted = [t for t in difficulty if t["n"]]
+        return [_part("votes", t, t["p_votes_holm"], _difficulty_high(t)) for t in voted]
+    kind = "agreement" if agreement else "stratum"
+    filled = [r for r in rows[1:] if r["n"]]
+    return [_part(kind, r, r.get("p_null_holm", nan), _stratum_high(r)) for r in filled]
+
+
+def _part(kind: str, row: Row, p: float, high: float) -> dict[str, Any]:
+    return {"kind": kind, "name": row["name"], "n": row["n"], "p": p, "high": high}
+
+
+def _difficulty_high(row: Row) -> float:
+    """The largest error against votes that a stratum of predicted difficulty leaves possible."""
+    ends = [
+        f"{key}_{end}" for key in ("vote_gap", "vote_overconfidence") for end in ("low", "high")
+    ]
+    return max(_least(row["n"]), *(float(abs(row[end])) for end in ends))
+
+
+def _stratum_high(row: Row) -> float:
+    """The largest typical error of a stratum, beyond a calibrated model's, that its cases leave possible.
+
+    What the null shows beyond the floor is by the choice of the stratum, and no error of the model. Errors
+    add up to less than their sum, so that this takes off no more than there is.
+    """
+    high = row.get("debiased_error_high", nan)
+    if not (isfinite(high) and isfinite(row.get("null", nan)) and isfinite(row["floor"])):
+        return nan
+    chosen = max(float(row["null"] - row["floor"]), 0.0)
+    return max(sqrt(max(high, 0.0)) - chosen, _least(row.get("n_groups") or row["n"]))

@@ -1,0 +1,618 @@
+"""Recalibrating predictions without embeddings: calibrators cross-fitted, chosen, compared and kept.
+
+`calibrate` fits to predictions and labels. What it reports as "after" is out of sample twice: each
+fold's answers are of calibrators fitted to the other folds, and with ``method="auto"`` the method is
+chosen anew within those (nested cross-fitting), so that choosing cannot flatter it. What it keeps for new
+cases is one calibrator, chosen and fitted on all cases; where that is to do nothing, nothing is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+
+from scalecal import __version__
+from scalecal.calibrators import CALIBRATORS, Calibrator, Identity, PanelCalibrator, from_dict
+from scalecal.calibrators.base import as_logits
+from scalecal.calibrators.crossfitting import fold_numbers
+from scalecal.cases import BASELINE, Answers, Cases, Predictions, left_out_note
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    ScalecalWarning,
+    check_choice,
+    check_positive_int,
+    check_probs,
+)
+from scalecal.evaluation.audits import Audit, Strata, cases_of, of_two
+from scalecal.evaluation.candidates import NOTHING, Material, labels_tried, lowest
+from scalecal.evaluation.evaluations import Evaluation, evaluate
+from scalecal.io.documents import parse_document, read_document
+from scalecal.io.store import plain
+from scalecal.metrics.arguments import as_table
+from scalecal.panel import check_sizes, split_probability
+from scalecal.readers import Readers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AUTO = "auto"
+"""The method that chooses among doing nothing and the `CANDIDATES` by cross-fitted log loss."""
+
+_KEPT_NOTE = (
+    'The "after" figures are cross-fitted. The calibrator kept for new cases is fitted to all of these; its '
+    "own error may lie a little beyond the margins shown."
+)
+
+MAX_FOLDS = 20
+"""Folds at most: every candidate is fitted once for each, and again within each where one is chosen."""
+
+_FORMAT = 1
+_KIND = "scalecal calibrator"
+_EXPECTED = "Expected the calibrator.json that scalecal calibrate wrote"
+
+
+@dataclass(frozen=True, eq=False)
+class Recalibrator:
+    """A fitted calibrator of predictions, with all that is needed to use it on other files.
+
+    Attributes
+    ----------
+    calibrator : Calibrator
+    classes : tuple of str
+        In the order of the probabilities; of two the second is the positive one.
+    chosen : str
+        Name of the method.
+    about : dict
+        What made it: version, options, numbers of cases, hashes of the data.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=500)
+    >>> sure = p**2 / (p**2 + (1 - p) ** 2)
+    >>> made = calibrate(rng.random(500) < p, sure, method="temperature").recalibrator
+    >>> bool(abs(made.predict([0.8])[0] - 2 / 3) < 0.05)
+    True
+    >>> Recalibrator.from_json(made.to_json()).predict([0.8]) == made.predict([0.8])
+    array([ True])
+    """
+
+    calibrator: Calibrator
+    classes: tuple[str, ...]
+    chosen: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def predict(self, probs: ArrayLike) -> Float:
+        """Return calibrated probabilities of the label, in the form given: (n,) or (n, C)."""
+        p = check_probs(probs)
+        return self.apply(Predictions.single(Cases(n=len(p), classes=self.classes), p)).p
+
+    def apply(self, predictions: Predictions) -> Predictions:
+        """Return the predictions recalibrated: `p`, and `p_reader` and `rho` where readers are known."""
+        if predictions.cases.classes != self.classes:
+            raise InputError(
+                f"the predictions are of {list(predictions.cases.classes)}, but the calibrator was fitted "
+                f"to {list(self.classes)}: give the same classes in the same order"
+            )
+        key, own = next(iter(predictions.answers.items()))
+        logits = as_logits(own.p)
+        column = 1 if logits.ndim == 1 else slice(None)
+        calibrator = self.calibrator
+        if not isinstance(calibrator, PanelCalibrator):
+            own = replace(own, p=calibrator.predict_proba(logits)[:, column])
+            return replace(predictions, answers={key: own})
+        panel = calibrator.panel_
+        size = predictions.cases.panel_sizes(panel.panel_size)
+        own = replace(own, p=calibrator.predict_proba(logits, n_raters=size)[:, column])
+        if panel.knows_readers:
+            reader = calibrator.predict_reader_proba(logits)[:, column]
+            own = replace(own, p_reader=reader, rho=panel.rho)
+        return replace(predictions, answers={key: own})
+
+    def panel_sizes(self, cases: Cases) -> Int | None:
+        """Readers of the panel whose split is predicted, (n,); None without a reader's answer."""
+        calibrator = self.calibrator
+        if not isinstance(calibrator, PanelCalibrator) or not calibrator.panel_.knows_readers:
+            return None
+        return cases.panel_sizes(calibrator.panel_.panel_size)
+
+    def to_json(self) -> str:
+        """Return it as JSON text."""
+        whole = {
+            "kind": _KIND,
+            "format": _FORMAT,
+            **self.about,
+            "chosen": self.chosen,
+            "classes": list(self.classes),
+            "calibrator": self.calibrator.to_dict(),
+        }
+        return json.dumps(plain(whole), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, source: str = "this text") -> Self:
+        """Return what `to_json` wrote; anything else is an error."""
+        try:
+            whole = parse_document(text, dict[str, Any])
+            if whole.get("kind") != _KIND:
+                raise InputError("it does not hold a calibrator")
+            if whole.get("format") != _FORMAT:
+                raise InputError(
+                    f"it has the format {whole.get('format')!r}, but this version of scalecal "
+                    f"({__version__}) reads {_FORMAT}: run scalecal calibrate again"
+                )
+            saved = parse_document(text, _SavedRecalibrator)
+            calibrator = from_dict(saved.calibrator)
+            if calibrator.n_classes_ != len(saved.classes):
+                raise InputError(
+                    f"it names {len(saved.classes)} classes, its calibrator is of {calibrator.n_classes_}"
+                )
+        except InputError as error:
+            raise InputError(f"{source}: {error}. {_EXPECTED}") from None
+        own = _SavedRecalibrator.__struct_fields__
+        about = {key: value for key, value in whole.items() if key not in own}
+        return cls(calibrator, tuple(saved.classes), saved.chosen, about)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read the `calibrator.json` of `scalecal calibrate`."""
+        path = Path(path)
+        if path.is_dir():
+            path = path / "calibrator.json"
+        text = read_document(path, msgspec.Raw, advice=_EXPECTED)
+        return cls.from_json(bytes(text), source=str(path))
+
+
+class _SavedRecalibrator(msgspec.Struct):
+    """What ``calibrator.json`` holds of the calibrator."""
+
+    kind: str
+    format: int
+    chosen: str
+    classes: list[str]
+    calibrator: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Recalibrated predictions, and what that did. Made by `calibrate` and `apply_recalibrator`.
+
+    Attributes
+    ----------
+    predictions : Predictions
+        The recalibrated predictions of all cases: where a calibrator was fitted, those of labelled cases
+        are out of fold.
+    recalibrator : Recalibrator
+        For new cases: chosen and fitted on all labelled cases.
+    evaluation : Evaluation or None
+        Before, after and every candidate on the labelled cases; None where no case has a label.
+    notes : tuple of str
+        What the reader of the numbers should know.
+    """
+
+    predictions: Predictions
+    recalibrator: Recalibrator
+    evaluation: Evaluation | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> str:
+        """Name of the method that new cases get."""
+        return self.recalibrator.chosen
+
+    @property
+    def before(self) -> Audit:
+        """Numbers of the predictions as they came."""
+        return self.judged.audits[BASELINE]
+
+    @property
+    def after(self) -> Audit:
+        """Numbers of the recalibrated predictions."""
+        return self.judged.audit
+
+    @property
+    def judged(self) -> Evaluation:
+        """The evaluation; fails where no case has a label."""
+        if self.evaluation is None:
+            raise InputError("no case has a label, so there is nothing to compare")
+        return self.evaluation
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the recalibrated predictions as a table that `scalecal audit` reads."""
+        from scalecal.evaluation.prediction_table import predictions_table
+
+        cases = self.predictions.cases
+        return predictions_table(self.predictions, n_raters=self.recalibrator.panel_sizes(cases))
+
+    @property
+    def sentences(self) -> list[str]:
+        """The state after, the choice and the gain, in plain sentences."""
+        if self.evaluation is None:
+            return []
+        return self.evaluation.sentences
+
+    def __str__(self) -> str:
+        if self.evaluation is not None:
+            return self.evaluation.text(self.notes)
+        return "\n".join(f"Note: {note}" for note in self.notes)
+
+
+def calibrate(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    method: str = AUTO,
+    votes: ArrayLike | None = None,
+    n_raters: ArrayLike | None = None,
+    kappa: float | None = None,
+    vote_share: float | Sequence[float] | None = None,
+    panel_size: int | None = None,
+    groups: ArrayLike | None = None,
+    strata: Strata | None = None,
+    n_folds: int = 5,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Calibration:
+    """Recalibrate predictions by their labels, and measure before and after honestly.
+
+    The predictions must be of cases that the model was not trained on.
+
+    Parameters
+    ----------
+    y
+        Labels 0 / 1, or class numbers.
+    probs
+        Positive-class probabilities (n,), or (n, C).
+    method
+        "auto", "none", or a name in `scalecal.calibrators.CALIBRATORS`. "auto" has the lowest
+        cross-fitted log loss of "none", a temperature and its like; "none" leaves `p` alone and adds a
+        reader's answer.
+    votes, n_raters
+        Readers' votes: counts per class (n, C), or counts of the positive class with the panel's size.
+        They give the reader's answer, and judge it. `n_raters` alone is the panel behind the labels.
+    kappa, vote_share
+        Fleiss' kappa of the readers and their share of positive votes, as published, from which the
+        reader's answer comes in place of votes. They need the panel's size.
+    panel_size
+        Readers behind each label, where that is not the number of its votes.
+    groups
+        Patient, slide, ... of each case: kept whole in folds, and resampled as a whole.
+    strata
+        As `scalecal.audit`.
+    n_folds
+        Folds of the cross-fitting; fewer where a class has fewer cases or groups.
+    n_bins, n_resamples, seed
+        As `scalecal.audit`; `seed` also deals the folds.
+
+    Returns
+    -------
+    Calibration
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.uniform(size=800)
+    >>> y = (rng.random(800) < chance).astype(int)
+    >>> sure = chance**2 / (chance**2 + (1 - chance) ** 2)
+    >>> result = calibrate(y, sure, n_resamples=200)
+    >>> result.before["overall"]["p_cox"] < 0.001, result.after["overall"]["p_cox"] > 0.05
+    (True, True)
+    >>> result.chosen != "none", result.recalibrator.predict([0.9]).round(1).tolist()
+    (True, [0.7])
+    """
+    cases, p = cases_of(y, probs, votes=votes, n_raters=n_raters, strata=strata, groups=groups)
+    if votes is None and n_raters is not None:
+        cases = replace(cases, n_raters=check_sizes(n_raters, cases.n))
+    return calibrate_predictions(
+        Predictions.single(cases, of_two(p)),
+        method=method,
+        readers=Readers(kappa=kappa, vote_share=vote_share, panel_size=panel_size),
+        n_folds=n_folds,
+        n_bins=n_bins,
+        n_resamples=n_resamples,
+        seed=seed,
+    )
+
+
+def calibrate_predictions(
+    predictions: Predictions,
+    *,
+    method: str = AUTO,
+    readers: Readers | None = None,
+    n_folds: int = 5,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    dataset: str = "predictions",
+    advance: Callable[[float], object] = lambda _: None,
+) -> Calibration:
+    """Recalibrate predictions on `scalecal.cases.Cases`.
+
+    Parameters
+    ----------
+    predictions
+        As they are; cases without a label (-1) are recalibrated and not judged.
+    readers
+        What is known of the readers beside the votes: published kappa, the panel's size.
+    dataset
+        Name of the data, for the page.
+    method, n_folds, n_bins, n_resamples, seed
+        As `calibrate`.
+    advance
+        Called with the share of the work that was just done (`scalecal.progress`).
+    """
+    check_choice(method, [AUTO, BASELINE, *CALIBRATORS], "method")
+    check_positive_int(n_folds, "n_folds", least=2)
+    if n_folds > MAX_FOLDS:
+        raise InputError(f"n_folds must be {MAX_FOLDS} or less, got {n_folds}")
+    labelled = predictions.labelled()
+    with labelled.messages():
+        data = Material.of(labelled, readers or Readers(), method)
+    with _noted() as notes, labelled.messages():
+        fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
+    n_folds = int(fold.max()) + 1
+    labels = labels_tried(data, method)
+    before = labelled.only
+    answers, rhos = _crossfitted(data, labels, fold, method, notes, advance)
+    chosen = lowest({name: data.loss(own) for name, own in answers.items()})
+    after, picked = chosen, [chosen] * n_folds
+    if method == AUTO:
+        after = AUTO
+        if chosen not in NOTHING:  # doing nothing needs no measure of the choice
+            for k in range(n_folds):
+                tried = {name: labels[name] for name in answers}
+                picked[k] = _chosen_by(data.take(fold != k), tried, n_folds=n_folds, seed=seed)
+                advance(0.3 / n_folds)
+        answers[AUTO] = _stitched(answers, rhos, picked, fold)
+    about = {
+        "after": after,
+        "method": method,
+        "chosen": chosen,
+        "by_fold": dict(Counter(picked)),
+        "n_folds": n_folds,
+        "n_unlabelled": len(predictions) - len(labelled),
+        "readers": data.source,
+        "about": {name: _words(name, data, n_folds) for name in answers if name != BASELINE},
+    }
+    recalibrator = Recalibrator(
+        data.fit(clone(data.with_reader(labels[chosen]))),
+        predictions.cases.classes,
+        chosen,
+        {
+            "version": __version__,
+            "method": method,
+            "options": {
+                "n_folds": n_folds,
+                "seed": seed,
+                **{k: v for k, v in vars(data.readers).items() if v is not None},
+            },
+            "fitted_to": {
+                "cases": len(labelled),
+                "groups": None if data.groups is None else len(np.unique(data.groups)),
+                "readers": data.source,
+                "sources": dict(predictions.sources),
+            },
+        },
+    )
+    found = {(BASELINE, 0): before}
+    for name, own in answers.items():
+        if name != BASELINE:
+            found[name, 0] = _beside(own, before)
+    mended = _with_answers(recalibrator.apply(predictions), found[after, 0])
+    cell = Predictions(data.cases, found, dataset, "model", {"calibration": about})
+    options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    evaluation = _evaluated(cell, recalibrator, options, lambda done: advance(0.4 * done))
+    said = _notes(data, notes, evaluation, found[after, 0], predictions)
+    return Calibration(mended, recalibrator, evaluation, said)
+
+
+def _crossfitted(
+    data: Material,
+    labels: Mapping[str, Calibrator],
+    fold: Int,
+    method: str,
+    notes: list[str],
+    advance: Callable[[float], object],
+) -> tuple[dict[str, Answers], dict[str, Float]]:
+    """Out-of-fold answers of every candidate that can be fitted in every fold, and rho by fold."""
+    answers: dict[str, Answers] = {}
+    rhos: dict[str, Float] = {}
+    for name, label in labels.items():
+        # Fitting, choosing and comparing take about as long.
+        advance(0.3 / len(labels))
+        try:
+            own = data.crossfit(data.with_reader(label), fold, strict=method == AUTO)
+            answers[name], rhos[name] = own
+        except (InputError, ScalecalWarning) as error:
+            if method != AUTO:
+                raise
+            notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({error}).")
+            if name == list(labels)[-1] and not answers:
+                raise InputError(f"no candidate can be fitted: {error}") from error
+    return answers, rhos
+
+
+def _chosen_by(rest: Material, labels: Mapping[str, Calibrator], *, n_folds: int, seed: int) -> str:
+    """The candidate that a fold gets: chosen by cross-fitting within the rest, the other folds."""
+    nothing = next(iter(labels))
+    losses = {nothing: rest.loss(Answers(rest.p))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScalecalWarning)
+        try:
+            inner = fold_numbers(rest.y, n_folds, groups=rest.groups, seed=seed)
+        except InputError:  # too few to choose by
+            return nothing
+    for name, label in labels.items():
+        with contextlib.suppress(InputError, ScalecalWarning):
+            losses[name] = rest.loss(rest.crossfit(label, inner)[0])
+    return lowest(losses)
+
+
+def _stitched(
+    answers: Mapping[str, Answers], rhos: Mapping[str, Float], picked: Sequence[str], fold: Int
+) -> Answers:
+    """Each fold's answers from the candidate picked for it."""
+    parts = [answers[name] for name in picked]
+    p = np.empty_like(parts[0].p)
+    reader = None
+    if parts[0].p_reader is not None:
+        reader = np.empty_like(p)
+    for k, part in enumerate(parts):
+        p[fold == k] = part.p[fold == k]
+        if reader is not None and part.p_reader is not None:
+            reader[fold == k] = part.p_reader[fold == k]
+    rho = float(np.mean([rhos[name][k] for k, name in enumerate(picked)]))
+    return Answers(p, reader, rho)
+
+
+def _beside(out: Answers, before: Answers) -> Answers:
+    """Out-of-fold answers; without a reader's answer of their own they keep the one that was there."""
+    if out.p_reader is None:
+        return replace(before, p=out.p)
+    return replace(before, p=out.p, p_reader=out.p_reader, rho=out.rho)
+
+
+def _with_answers(made: Predictions, own: Answers) -> Predictions:
+    """Put the out-of-fold answers of the labelled cases in the place of the final calibrator's."""
+    assert made.cases.y is not None
+    labelled = made.cases.y >= 0
+    key, kept = next(iter(made.answers.items()))
+    p, reader = kept.p.copy(), kept.p_reader
+    p[labelled] = own.p
+    if reader is not None and own.p_reader is not None:
+        reader = reader.copy()
+        reader[labelled] = own.p_reader
+    kept = replace(kept, p=p, p_reader=reader, rho=own.rho)
+    return replace(made, answers={key: kept})
+
+
+def _evaluated(
+    cell: Predictions,
+    recalibrator: Recalibrator,
+    options: Mapping[str, Any],
+    advance: Callable[[float], object],
+) -> Evaluation:
+    """Evaluate before and after; the latter as the file that is written will be read."""
+    after = str(cell.calibration["after"])
+    own, sizes = cell.first(after), recalibrator.panel_sizes(cell.cases)
+    if sizes is not None and own.p_reader is not None and own.p_split is None:
+        split = split_probability(as_logits(own.p_reader), own.rho, sizes)
+        cell = cell.with_answers({(after, cell.seeds(after)[0]): replace(own, p_split=split)})
+    return evaluate(cell, advance=advance, **options)
+
+
+def _notes(
+    data: Material,
+    notes: Sequence[str],
+    evaluation: Evaluation,
+    after: Answers,
+    predictions: Predictions,
+) -> tuple[str, ...]:
+    """What the reader of a calibration should know."""
+    about = evaluation.predictions.calibration
+    said = [*data.notes, *notes, *evaluation.audit.shown_notes]
+    if about["chosen"] not in NOTHING:
+        said.append(_KEPT_NOTE)
+    n, certain = len(after), int(np.isin(as_table(after.p), (0.0, 1.0)).any(axis=1).sum())
+    if certain:
+        said.append(
+            f"{about['after']} answers 0 or 1 in {certain:,} of {n:,} cases: a wrong one costs the log loss "
+            "as much as rounding allows, and a reader's answer there is as extreme."
+        )
+    without = about["n_unlabelled"]
+    said = [note for note in said if note != left_out_note(without, len(predictions))]
+    if without:
+        said.append(
+            f"{without:,} of {len(predictions):,} cases have no label: they are recalibrated by the "
+            "calibrator fitted to all others, and not judged."
+        )
+    return tuple(dict.fromkeys(said))
+
+
+def apply_recalibrator(
+    predictions: Predictions,
+    recalibrator: Recalibrator,
+    *,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    dataset: str = "predictions",
+    advance: Callable[[float], object] = lambda _: None,
+) -> Calibration:
+    """Recalibrate other predictions, and compare before and after where cases have labels.
+
+    Parameters
+    ----------
+    predictions
+        Of cases that the calibrator was not fitted to, with or without labels.
+    recalibrator
+        From `calibrate`, or `Recalibrator.load`.
+    n_bins, n_resamples, seed, dataset, advance
+        As `calibrate_predictions`.
+    """
+    fitted_to = dict(recalibrator.about.get("fitted_to") or {})
+    same = set(dict(fitted_to.get("sources") or {}).values()) & set(predictions.sources.values())
+    if same:
+        warnings.warn(
+            "the calibrator was fitted to this very file, so that what it shows there is too good: the "
+            "out-of-fold predictions are in the predictions.csv beside the calibrator",
+            ScalecalWarning,
+            stacklevel=2,
+        )
+    made, cases = recalibrator.apply(predictions), predictions.cases
+    if cases.y is None or not (cases.y >= 0).any():
+        note = "There are no labels, so that before and after cannot be compared."
+        return Calibration(made, recalibrator, None, (*cases.notes, note))
+    before, after = (answers.labelled() for answers in (predictions, made))
+    n = fitted_to.get("cases")
+    name = recalibrator.chosen
+    if name == BASELINE:
+        name = Identity.name
+    other = f"{n:,} other" if isinstance(n, int) else "other"
+    about = {
+        "after": name,
+        "method": name,
+        "chosen": name,
+        "n_unlabelled": len(predictions) - len(before),
+        "about": {name: f"{name}, fitted to {other} cases"},
+    }
+    answers = {(BASELINE, 0): before.only, (name, 0): after.only}
+    cell = Predictions(before.cases.stratified(), answers, dataset, "model", {"calibration": about})
+    options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+    evaluation = _evaluated(cell, recalibrator, options, advance)
+    return Calibration(made, recalibrator, evaluation, tuple(evaluation.audit.shown_notes))
+
+
+@contextlib.contextmanager
+def _noted() -> Iterator[list[str]]:
+    """Collect the package's warnings as notes."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ScalecalWarning)
+        yield notes
+    for warning in caught:
+        text = str(warning.message)
+        notes.append(f"{text[:1].upper()}{text[1:]}.")
+
+
+def _words(name: str, data: Material, n_folds: int) -> str:
+    """What a candidate does, in a phrase."""
+    if name != AUTO:
+        return data.words(name)
+    return (
+        f"the candidate with the lowest cross-fitted log loss, chosen anew for each of {n_folds} folds "
+        "from the others"
+    )

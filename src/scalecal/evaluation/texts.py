@@ -1,0 +1,513 @@
+"""Tables of an evaluation as text: what a terminal shows, and the table of methods for files."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scalecal.evaluation import words
+from scalecal.evaluation.audits import Audit
+from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.changes import changed_metrics, compared_metrics
+from scalecal.evaluation.judging import LEVEL
+from scalecal.evaluation.voted_curve import READS, VotedCurve
+from scalecal.io.text import change_text, is_known, number, p_value
+from scalecal.metrics import COLUMNS, METRICS, Column
+from scalecal.metrics.columns import chosen
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDTH = 100
+"""Columns of a terminal that tables keep to."""
+
+MARK = "*"
+"""Beside the name of a method that shows no clear gain over softening, where there is little room."""
+
+Row = Mapping[str, Any]
+Facts = Mapping[str, Any]
+
+ABOUT_CASES = ("name", "n", "prevalence", "mean_p")
+ABOUT_CHANCE = ("ece", "floor", "excess", "null", "p_null_holm", "p_cox_holm")
+BY_DIFFICULTY = (
+    "name",
+    "n",
+    "n_votes",
+    "vote_mean_p",
+    "vote_share",
+    "vote_confidence",
+    "vote_agreement",
+    "vote_rho",
+    "p_votes_holm",
+)
+_JUDGED = {
+    "p": "reader probability implied by p, compared with votes",
+    "p_reader": "p_reader compared with votes",
+}
+
+
+def columns_by_labels() -> list[str]:
+    """Columns of the table of what labels say."""
+    shown = [m.key for m in METRICS.values() if m.shown and m.in_audit and not m.votes]
+    return list(dict.fromkeys([*ABOUT_CASES, *ABOUT_CHANCE, *shown]))
+
+
+def columns_by_votes() -> list[str]:
+    """Columns of the table of what votes say; a metric that decides stands beside its floor."""
+    keys = ["n_votes", "vote_share"]
+    for metric in METRICS.values():
+        if metric.shown and metric.in_audit and metric.votes:
+            keys.append(metric.key)
+            if metric.main and metric.floor is not None:
+                keys.append(metric.floor)
+    return [*keys, "p_votes_holm"]
+
+
+def cell(key: str, value: Any) -> str:
+    """Format a value as its column says.
+
+    Examples
+    --------
+    >>> cell("p_cox", 0.0004), cell("n", 1640), cell("ece", 0.12345)
+    ('<0.001', '1,640', '0.123')
+    """
+    return p_value(value) if COLUMNS[key].format == "p" else number(value)
+
+
+def shown_columns(rows: Sequence[Row], keys: Sequence[str]) -> list[Column]:
+    """Return the columns that have a number in some row."""
+    known = (k for k in keys if any(number(row.get(k)) != "-" for row in rows))
+    return [COLUMNS[k] for k in known]
+
+
+def audit_table(
+    rows: Sequence[Row],
+    references: Sequence[Row] = (),
+    difficulty: Sequence[Row] = (),
+    *,
+    judges: str = "p",
+) -> str:
+    """Lay the strata out as text, one line each, with the reference predictors below.
+
+    What votes say follows in further tables, where they are known; `judges` is what they judge.
+    """
+    parts = [_one_table(rows, references, columns_by_labels())]
+    by_votes = columns_by_votes()
+    if shown_columns(rows, by_votes):
+        part = _one_table(rows, references, ("name", *by_votes))
+        parts.append(f"{judges} compared with readers' votes\n{part}")
+    if any(row["n"] for row in difficulty):
+        part = _one_table(difficulty, (), BY_DIFFICULTY)
+        parts.append(f"{_JUDGED[judges]}, by predicted difficulty\n{part}")
+    return "\n\n".join(parts)
+
+
+def _one_table(rows: Sequence[Row], references: Sequence[Row], keys: Sequence[str]) -> str:
+    used = shown_columns(rows, keys)
+    lines = [[column.title for column in used]]
+    lines += [[cell(c.key, row.get(c.key)) for c in used] for row in rows]
+    lines += [[cell(c.key, row[c.key]) if c.key in row else "" for c in used] for row in references]
+    names = short_names([first for first, *_ in lines])
+    return lay_out(
+        [[name, *others] for name, (_, *others) in zip(names, lines, strict=True)],
+        rules={0, len(rows)},
+    )
+
+
+def short_names(names: Sequence[str], most: int = 22) -> list[str]:
+    """Return names of at most so many letters, or as many more as tell them apart.
+
+    Examples
+    --------
+    >>> short_names(["low", "University Hospital A, site 12"])
+    ['low', 'University …A, site 12']
+    """
+    distinct = len(set(names))
+    while True:
+        kept = [
+            name
+            if len(name) <= most
+            else f"{name[: most // 2]}…{name[len(name) - (most - 1) // 2 :]}"
+            for name in names
+        ]
+        if len(set(kept)) == distinct:
+            return kept
+        most += 2
+
+
+def column_width(title: str, cells: Sequence[str]) -> int:
+    """Width of a column whose title may take several lines."""
+    return max(map(len, [*cells, *_title_lines(title, cells)]))
+
+
+def _title_lines(title: str, cells: Sequence[str]) -> list[str]:
+    widest = max(map(len, cells), default=0)
+    lines = textwrap.wrap(title, max(widest, 1), break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
+
+
+def lay_out(
+    lines: Sequence[Sequence[str]], *, rules: Set[int] = frozenset({0}), width: int = WIDTH
+) -> str:
+    """Align cells, the first column to the left; draw a rule below some lines, but for the last.
+
+    Where that is wider than `width`, titles take several lines; columns for which there is still no room
+    follow in further tables, each with the first column.
+
+    Examples
+    --------
+    >>> print(lay_out([["stratum", "vote NLL floor", "ECE"], ["low", "0.512", "0.2"]], width=20))
+              vote
+               NLL
+    stratum  floor  ECE
+    -------------------
+    low      0.512  0.2
+    """
+    titles, *body = lines
+    columns = [[row[k] for row in body] for k in range(len(titles))]
+    widths = [column_width(title, column) for title, column in zip(titles, columns, strict=True)]
+    blocks: list[list[int]] = [[0]]
+    for k in range(1, len(titles)):
+        if len(blocks[-1]) > 1 and _total([widths[i] for i in (*blocks[-1], k)]) > width:
+            blocks.append([0])
+        blocks[-1].append(k)
+    return "\n\n".join(
+        _block([titles[k] for k in block], [columns[k] for k in block], rules, width)
+        for block in blocks
+    )
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _block(
+    titles: Sequence[str], columns: Sequence[Sequence[str]], rules: Set[int], width: int
+) -> str:
+    heads = [[title] for title in titles]
+    widths = [max(map(len, each)) for each in map(list.__add__, heads, map(list, columns))]
+    if _total(widths) > width:
+        heads = list(map(_title_lines, titles, columns))
+        widths = list(map(column_width, titles, columns))
+    tall = max(map(len, heads))
+
+    def line(first: str, *others: str) -> str:
+        return "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip()
+
+    text = [
+        line(*cells) for cells in zip(*([""] * (tall - len(h)) + h for h in heads), strict=True)
+    ]
+    rule = "-" * _total(widths)
+    for i, cells in enumerate(zip(*columns, strict=True)):
+        text += [rule, line(*cells)] if i in rules else [line(*cells)]
+    return "\n".join(text)
+
+
+# One evaluation
+
+
+def evaluation_text(facts: Facts, audit: Audit, notes: Sequence[str]) -> str:
+    """Lay an evaluation out as text: its tables, the verdict with its answers, paragraphs, notes."""
+    tables = {
+        "audit": _audit_tables,
+        "comparison": _comparison_tables,
+        "files": _files_tables,
+        "calibration": _calibration_tables,
+    }
+    said = words.sentences(facts)
+    parts = [tables[facts["kind"]](facts, audit), "\n".join(said[:4])]
+    if said[4:]:
+        parts.append("\n".join(said[4:]))
+    if notes:
+        parts.append("\n".join(f"Note: {note}" for note in notes))
+    return "\n\n".join(parts)
+
+
+def _audit_tables(facts: Facts, audit: Audit) -> str:  # noqa: ARG001
+    rows = audit.shown_rows
+    ends = (rows[0]["name"], rows[-1]["name"])
+    shown = [
+        {**r, "name": f"{r['name']} ({r['stratum']})"}
+        for r in audit.references
+        if r["stratum"] in ends
+    ]
+    judges = audit.meta.get("votes_judge", "p")
+    return audit_table(rows, shown, audit.difficulty, judges=judges)
+
+
+def _comparison_tables(facts: Facts, audit: Audit) -> str:  # noqa: ARG001
+    return comparison_text(facts)
+
+
+def _files_tables(facts: Facts, audit: Audit) -> str:  # noqa: ARG001
+    alone = [
+        f"{name}: {facts['audits'][name]['verdict']['word'].upper()}. "
+        f"{facts['audits'][name]['verdict']['headline']}"
+        for name in facts["methods"][1:]
+    ]
+    return "\n\n".join([differences_text(facts), "\n".join(alone)])
+
+
+def _calibration_tables(facts: Facts, audit: Audit) -> str:  # noqa: ARG001
+    before = facts["audits"][facts["baseline"]]["verdict"]
+    return f"{candidates_text(facts)}\n\nBefore: {before['word'].upper()}: {before['headline']}"
+
+
+def candidates_text(facts: Facts) -> str:
+    """One line per candidate of a calibration: label NLL, its change, ECE with its floor, vote NLL."""
+    about = facts["calibration"]
+    rows = {r["method"]: r for r in facts["rows"] if r["stratum"] == "overall"}
+    titles = ["method", "label NLL", "change [95 %]", "ECE (floor)"]
+    voted = any(r.get("vote_nll") is not None for r in rows.values())
+    if voted:
+        titles.append("vote NLL")
+    lines = [titles]
+    for name in facts["methods"]:
+        row = rows[name]
+        marked = name
+        if about["method"] == "auto" and name == about["chosen"]:
+            marked = f"{name} (chosen)"
+        line = [
+            marked,
+            number(row["nll"]),
+            change_text(row["changes"].get("nll")),
+            f"{number(row['ece'])} ({number(row['floor'])})",
+        ]
+        if voted:
+            line.append(number(row.get("vote_nll")))
+        lines.append(line)
+    return lay_out(lines)
+
+
+# Methods
+
+
+def comparison_table(facts: Facts) -> pd.DataFrame:
+    """One row per method: means over seeds, floors, paired changes, recovered share."""
+    import pandas as pd
+
+    value = {(r["method"], r["stratum"]): r for r in facts["rows"]}
+    strata = ("overall", *facts["strata"])
+    lines = []
+    for method in facts["methods"]:
+        seeds = value.get((method, "overall"), {}).get("seeds", 0)
+        line: dict[str, Any] = {"method": method, "seeds": seeds}
+        line |= (
+            {"voted": 0, "reads": "panel"}
+            if method == PUBLISHED
+            else {"voted": None, "reads": None}
+        )
+        for stratum in strata:
+            row = value.get((method, stratum), {})
+            suffix = "" if stratum == "overall" else f"_{stratum}"
+            line |= {f"{metric}{suffix}": row.get(metric) for metric in compared_metrics()}
+            line[f"ece{suffix}_floor"] = row.get("floor")
+        for stratum in strata:
+            changes = value.get((method, stratum), {}).get("changes", {})
+            suffix = "" if stratum == "overall" else f"_{stratum}"
+            for metric in changed_metrics(stratum):
+                change = changes.get(metric, {})
+                line[f"{metric}{suffix}_change"] = change.get("difference")
+                for end in ("low", "high", "p"):
+                    line[f"{metric}{suffix}_change_{end}"] = change.get(end)
+        beyond = facts["softening"].get(method, {})
+        line |= {
+            "beyond_softening": beyond.get("difference"),
+            "beyond_softening_low": beyond.get("low"),
+            "beyond_softening_high": beyond.get("high"),
+            "softening_temperature": beyond.get("temperature"),
+        }
+        share = facts["recovered"][method]
+        line |= {"recovered": share["share"]}
+        line |= {f"recovered_{key}": share[key] for key in ("low", "high", "reason")}
+        lines.append(line)
+    for point in (facts.get("voted") or {}).get("points", ()):
+        line = {"method": VOTED, "voted": point["voted"], "reads": point["reads"]}
+        line |= {m: point[m] for m in compared_metrics() if m in point} | {
+            "recovered": point["share"]
+        }
+        line |= {f"recovered_{key}": point[key] for key in ("low", "high", "reason")}
+        for metric, change in point["changes"].items():
+            line[f"{metric}_change"] = change["difference"]
+            line |= {f"{metric}_change_{end}": change[end] for end in ("low", "high", "p")}
+        lines.append(line)
+    table = pd.DataFrame(lines)
+    text, whole = ("method", "reads", "recovered_reason"), ("seeds", "voted")
+    kinds: dict[str, Any] = {str(c): np.float64 for c in table if c not in (*text, *whole)}
+    return table.astype(kinds | dict.fromkeys(whole, "Int64"))
+
+
+def _share_text(share: Mapping[str, Any]) -> str:
+    if share["share"] is None:
+        return "-"
+    return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * share[k] for k in ("share", "low", "high")))
+
+
+def shown_table(facts: Facts) -> pd.DataFrame:
+    """The columns of the comparison a person reads, as text."""
+    import pandas as pd
+
+    value = {(r["method"], r["stratum"]): r for r in facts["rows"]}
+    rows = [value.get((m, "overall"), {}) for m in facts["methods"]]
+    remarks = {m: words.softening_remark(facts, m) for m in facts["methods"]}
+    names = [f"{m} ({remark})" if remark else m for m, remark in remarks.items()]
+    out: dict[str, list[str]] = {"method": names}
+    for stratum in ("overall", *facts["strata"]):
+        here = [value.get((m, stratum), {}) for m in facts["methods"]]
+        title = "ECE" if stratum == "overall" else f"ECE {stratum}"
+        out[f"{title} (floor)"] = [
+            f"{number(r.get('ece'))} ({number(r.get('floor'))})" for r in here
+        ]
+    for key in ("nll", "vote_nll", "auc", "accuracy"):
+        if any(r.get(key) is not None for r in rows):
+            out[COLUMNS[key].title] = [number(r.get(key)) for r in rows]
+    for key in ("nll", "vote_nll"):
+        changes = [r.get("changes", {}).get(key) for r in rows]
+        if any(changes):
+            out[f"{COLUMNS[key].title} change [95 %]"] = [change_text(c) for c in changes]
+    if beyond := facts["softening"]:
+        title = COLUMNS[next(iter(beyond.values()))["metric"]].title
+        out[f"{title} less softening's [95 %]"] = [
+            change_text(beyond.get(m)) for m in facts["methods"]
+        ]
+    shares = [facts["recovered"][m] for m in facts["methods"]]
+    if any(share["share"] is not None for share in shares):
+        out["recovered"] = [_share_text(share) for share in shares]
+    return pd.DataFrame(out)
+
+
+def comparison_text(facts: Facts) -> str:
+    """Lay the comparison out as text, one line per method, in `WIDTH` columns.
+
+    Columns for which there is no room are named below, and so are methods with no clear gain over
+    softening.
+    """
+    table = {str(title): [str(v) for v in values] for title, values in shown_table(facts).items()}
+    mere = [bool(words.softening_remark(facts, method)) for method in facts["methods"]]
+    names = short_names(facts["methods"])
+    table["method"] = [
+        f"{m} {MARK}" if marked else m for m, marked in zip(names, mere, strict=True)
+    ]
+    kept = _with_room(table, _by_importance(facts, table))
+    text = lay_out([kept, *map(list, zip(*(table[title] for title in kept), strict=True))])
+    notes = [f"{MARK} no clear gain over softening"] if any(mere) else []
+    if left := [title for title in table if title not in kept]:
+        also = ", ".join(title.removesuffix(" [95 %]").removesuffix(" (floor)") for title in left)
+        notes += textwrap.wrap(f"Also in comparison.csv: {also}.", WIDTH)
+    return "\n".join([text, *([""] if notes else []), *notes])
+
+
+def _by_importance(facts: Facts, table: Mapping[str, Any]) -> list[str]:
+    """Titles of the comparison's columns, those that matter most first."""
+    first = COLUMNS["vote_nll" if COLUMNS["vote_nll"].title in table else "nll"].title
+    hardest = f"ECE {facts['hardest']} (floor)"
+    wanted = ["method", f"{first} change [95 %]", "ECE (floor)", hardest, first]
+    wanted += [COLUMNS[key].title for key in ("nll", "auc", "accuracy")]
+    return [title for title in dict.fromkeys([*wanted, *table]) if title in table]
+
+
+def _with_room(table: Mapping[str, Sequence[str]], titles: Sequence[str]) -> list[str]:
+    """Those of the titles, most important first, whose columns fit together; in the table's order."""
+    kept, left = [], WIDTH + 2
+    for title in titles:
+        width = column_width(title, table[title]) + 2
+        if width <= left:
+            kept.append(title)
+            left -= width
+    return [title for title in table if title in kept]
+
+
+# Files
+
+
+def differences_text(facts: Mapping[str, Any]) -> str:
+    """Lay several files out as text: the numbers of each by stratum, then the differences."""
+    short = dict(zip(facts["methods"], short_names(facts["methods"], most=30), strict=True))
+    rows = [{**row, "name": short[row["method"]]} for row in facts["rows"]]
+    keys = [
+        k
+        for k in ("ece", "floor", *chosen(lambda metric: metric.tested)[1:])
+        if any(is_known(r.get(k)) for r in rows)
+    ]
+    titles = ["floor" if k == "floor" else words.title_of(k) for k in keys]
+    order = {m: i for i, m in enumerate(facts["methods"])}
+    strata = ("overall", *facts["strata"])
+    rows.sort(key=lambda row: (strata.index(row["stratum"]), order[row["method"]]))
+    lines = [["", "stratum", "n", *titles]]
+    lines += [
+        [row["name"], row["stratum"], number(row["n"]), *(number(row.get(k)) for k in keys)]
+        for row in rows
+    ]
+    ends = {i + 1 for i in range(len(rows) - 1) if rows[i]["stratum"] != rows[i + 1]["stratum"]}
+    parts = [lay_out(lines, rules={0, *ends})]
+    lines = [
+        [
+            f"against {short[facts['baseline']]}",
+            "stratum",
+            "metric",
+            "difference [95 %]",
+            "p (Holm)",
+        ]
+    ]
+    ends = {0}
+    for model in facts["methods"][1:]:
+        own = [row for row in facts["differences"] if row["model"] == model]
+        for row in filter(_is_shown, own):
+            p = p_value(row["p_holm"]) if is_known(row["p_holm"]) else "-"
+            lines.append(
+                [short[model], row["stratum"], words.title_of(row["metric"]), change_text(row), p]
+            )
+        ends.add(len(lines) - 1)
+    parts.append(lay_out(lines, rules=ends))
+    return "\n\n".join(parts)
+
+
+def _is_shown(row: Mapping[str, Any]) -> bool:
+    """Whether a terminal shows a difference: all that are judged, of strata the first or clear ones."""
+    if not METRICS[row["metric"]].tested:
+        return False
+    clear = is_known(row["p_holm"]) and row["p_holm"] < LEVEL
+    return row["stratum"] == "overall" or METRICS[row["metric"]].main or clear
+
+
+def tidy_results(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:
+    """Results of every method, then those by number of voted cases; 0 is `panel-published`."""
+    import pandas as pd
+
+    tidy = results.drop(columns=["dataset", "encoder"])
+    published = tidy["method"] == PUBLISHED
+    tidy["voted"] = pd.Series(pd.NA, tidy.index, dtype="Int64").mask(published, 0)
+    tidy["reads"] = pd.Series(None, tidy.index, dtype=object).mask(published, READS[0])
+    tidy["draw"] = tidy["voted"]
+    if voted is None or not voted.scores:
+        return tidy
+    curve = pd.DataFrame(voted.scores).assign(method=VOTED, stratum="overall")
+    whole = {"voted": "Int64", "draw": "Int64"}
+    return pd.concat([tidy, curve[tidy.columns].astype(whole)], ignore_index=True)
+
+
+def mean_results(cells: Sequence[Facts]) -> pd.DataFrame:
+    """Tidy means over seeds of these cells, as their facts hold them."""
+    import pandas as pd
+
+    lines = []
+    for cell in cells:
+        for row in cell["rows"]:
+            for metric in compared_metrics():
+                if row.get(metric) is None:
+                    continue
+                line = {
+                    "model": cell["name"],
+                    "method": row["method"],
+                    "stratum": row["stratum"],
+                    "metric": metric,
+                    "value": row[metric],
+                    "floor": None,
+                }
+                if metric == "ece":
+                    line["floor"] = row["floor"]
+                lines.append(line)
+    return pd.DataFrame(lines)
