@@ -16,7 +16,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-from scalecal.runs.wording import change_text, number
+from scalecal.io.text import change_text, number
 from scipy.special import expit
 
 from scalecal.calibrators import PanelCalibrator

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from scalecal.evaluation.verdict import LIMIT, SMALL, judge
+from scalecal.evaluation.judging import LIMIT, SMALL, judge
 from scipy.special import expit, logit
 from scipy.stats import binom
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scalecal.runs.wording import shown_table, softening_remark
+from scalecal.evaluation.texts import shown_table
+from scalecal.evaluation.words import softening_remark
 
 from scalecal.cases import Factor
 from scalecal.evaluation.evaluations import evaluate
