@@ -14,7 +14,7 @@ from scalecal.evaluation.gates import (
     OPERATORS,
     Condition,
     check_strata,
-    failures,
+    gate_failures,
     parse_condition,
 )
 from scalecal.inference.difficulty import DIFFICULTIES
@@ -104,8 +104,8 @@ def test_strata_of_predicted_difficulty(voted):
 def test_strata_of_the_data_go_before_those_of_difficulty():
     rows = [{"name": "overall", "n": 9, "n_votes": 5}, {"name": "hard", "n": 4, "n_votes": 2}]
     difficulty = [{"name": name, "n": 3, "n_votes": 1} for name in DIFFICULTIES]
-    assert [f.value for f in failures(["hard: n_votes > 0"], rows, difficulty)] == [2]
-    assert [f.value for f in failures(["easy: n_votes > 0"], rows, difficulty)] == [1]
+    assert [f.value for f in gate_failures(["hard: n_votes > 0"], rows, difficulty)] == [2]
+    assert [f.value for f in gate_failures(["easy: n_votes > 0"], rows, difficulty)] == [1]
 
 
 def test_unknown_strata_are_refused_with_the_known_ones(voted):
@@ -134,5 +134,5 @@ def test_what_is_undefined_fails_whatever_is_asked(sign):
 
 def test_a_failure_shows_digits_enough_to_see_why():
     row = [{"name": "overall", "n": 1000, "ece": 0.0500001}]
-    (found,) = failures(["ece > 0.05"], row)
+    (found,) = gate_failures(["ece > 0.05"], row)
     assert str(found) == "ece > 0.05: ece = 0.0500001 in overall, n = 1,000"

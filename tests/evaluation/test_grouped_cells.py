@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from scalecal.runs.facts import best_method
 
 from scalecal import audit, metrics
-from scalecal.evaluation.folder import write_audit_run
+from scalecal.evaluation.evaluations import evaluate
+from scalecal.evaluation.folder import write_run
+from scalecal.evaluation.recommending import recommend
 from scalecal.evaluation.scores import Resampled, draw_nulls, score_cell
 from scalecal.report import write_report
 from tests.evaluation.made import cell
@@ -46,9 +47,8 @@ def test_too_few_groups_leave_differences_without_a_verdict():
     change = row["changes"]["nll"]
     assert change["difference"] is not None
     assert change["low"] is change["high"] is change["p"] is None
-    assert not made.facts["best"]["sure"]
+    assert not made.recommended["p"]["sure"]
     said = " ".join(made.sentences)
-    assert "No remedy can be judged: too few groups" in said
     assert "There is no verdict: too few groups" in said
     assert "nan" not in str(made)
     assert made.table["nll_change_low"].isna().all()
@@ -56,10 +56,14 @@ def test_too_few_groups_leave_differences_without_a_verdict():
 
 def test_the_choice_of_a_method_allows_for_few_units():
     change = {"difference": -0.05, "low": -0.06, "high": -0.04, "sd": 0.019}
-    changes = {name: {"overall": {"nll": change}} for name in ("a", "b", "c", "d")}
-    assert best_method(changes, set(changes))["sure"]
-    few = {name: {"overall": {"nll": change | {"units": 8}}} for name in changes}
-    assert not best_method(few, set(few))["sure"]
+    losses = {"nll": {"none": 0.5} | dict.fromkeys("abcd", 0.45)}
+
+    def sure(**more):
+        changes = {name: {"overall": {"nll": change | more}} for name in "abcd"}
+        return recommend(losses, changes, baseline="none")["p"]["sure"]
+
+    assert sure()
+    assert not sure(units=8)
 
 
 def test_the_page_of_an_audit_of_few_groups_has_no_bars_and_no_verdict(tmp_path):
@@ -67,7 +71,7 @@ def test_the_page_of_an_audit_of_few_groups_has_no_bars_and_no_verdict(tmp_path)
     p = rng.random(120)
     votes = rng.binomial(5, p)
     result = audit(votes > 2, p, votes=votes, n_raters=5, groups=np.arange(120) % 3)
-    write_audit_run(tmp_path / "run", result, dataset="few")
+    write_run(tmp_path / "run", result, kind="audit")
     page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text(encoding="utf-8")
     assert "There is no verdict: too few groups" in page
     assert "NaN" not in page.partition("<script")[0]

@@ -5,8 +5,7 @@ import pytest
 
 import scalecal
 from scalecal.evaluation.audits import MOST_STRATA
-from scalecal.evaluation.folder import report_facts, write_audit_run
-from scalecal.io.store import plain
+from scalecal.evaluation.folder import report_facts, write_run
 
 MANY = 90
 SECONDS = {"n_resamples": 20}
@@ -24,7 +23,7 @@ def audit():
 
 def test_text_shows_the_largest_strata_and_says_so(audit):
     assert len(audit.rows) == len(audit.to_frame()) == len(audit.to_dict()["strata"]) == MANY + 1
-    names = [row["name"] for row in audit.shown_rows]
+    names = [row["name"] for row in audit.audit.shown_rows]
     assert len(names) == MOST_STRATA + 1
     assert names == ["overall", *sorted(names[1:])]
     assert {f"site {c:03d}" for c in range(5)} < set(names)
@@ -40,8 +39,8 @@ def test_few_strata_are_all_shown():
     p = np.linspace(0.05, 0.95, 80)
     strata = np.arange(80) % MOST_STRATA
     result = scalecal.audit(p > 0.5, p, strata=strata.astype(str), **SECONDS)
-    assert result.shown_rows is result.rows
-    assert result.shown_notes is result.notes
+    assert result.audit.shown_rows is result.rows
+    assert result.notes == result.audit.notes
 
 
 def test_the_run_folder_has_all_rows_and_the_page_the_largest(audit, tmp_path):
@@ -49,15 +48,14 @@ def test_the_run_folder_has_all_rows_and_the_page_the_largest(audit, tmp_path):
 
     from scalecal.report import write_report
 
-    write_audit_run(tmp_path / "run", audit, dataset="sites")
+    write_run(tmp_path / "run", audit, kind="audit")
     table = pd.read_csv(tmp_path / "run" / "audit.csv").set_index("name")
     assert len(table) == MANY + 1
     facts = report_facts([tmp_path / "run"])["cells"][0]["audits"]["model"]
-    assert [row["name"] for row in facts["rows"]] == ["overall", *audit.shown_strata]
+    assert [row["name"] for row in facts["rows"]] == ["overall", *audit.audit.shown_strata]
     for row in facts["rows"]:  # adjusted for all strata, on the page too
         np.testing.assert_allclose(row["p_null_holm"] or np.nan, table.p_null_holm[row["name"]])
-    assert facts["sentences"] == audit.sentences
-    assert facts["verdict"] == plain(audit.verdict)
+    assert facts["verdict"]["badge"] == audit.verdict["badge"]
     assert pd.read_csv(tmp_path / "run" / "decision.csv")["stratum"].nunique() == MOST_STRATA + 1
     page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text(encoding="utf-8")
     assert len(page) < 2_000_000

@@ -1,11 +1,10 @@
-"""Mending predictions: honest before and after, one calibrator for new cases, two answers."""
+"""Recalibrating predictions: honest before and after, one calibrator for new cases, two answers."""
 
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scalecal.runs.facts import REMEDIES
 from scipy.special import expit, logit, softmax
 
 import scalecal
@@ -14,8 +13,8 @@ from scalecal.calibrators import CALIBRATORS, PlattScaling
 from scalecal.calibrators.crossfitting import fold_numbers
 from scalecal.cases import Cases, Predictions
 from scalecal.checks import InputError, ScalecalWarning
+from scalecal.evaluation.candidates import CANDIDATES, READER_ONLY
 from scalecal.evaluation.recalibration import (
-    READER_ONLY,
     Recalibrator,
     apply_recalibrator,
     calibrate_predictions,
@@ -43,18 +42,18 @@ def judge(votes, p):
     return metrics.vote_nll(votes, p, n_raters=7)
 
 
-def test_an_over_confident_model_is_mended_on_fresh_cases():
+def test_an_over_confident_model_is_recalibrated_on_fresh_cases():
     y, p, _ = made()
     result = calibrate(y, p, **FEW)
     fresh_y, fresh_p, truth = made(20_000, seed=1)
-    mended = result.recalibrator.predict(fresh_p)
+    recalibrated = result.recalibrator.predict(fresh_p)
     best = metrics.nll(fresh_y, truth)
-    before, after = (metrics.nll(fresh_y, q) - best for q in (fresh_p, mended))
+    before, after = (metrics.nll(fresh_y, q) - best for q in (fresh_p, recalibrated))
     assert before > 0.07
     assert after < 0.006
     # What is reported is what fresh cases show.
     row = result.after["overall"]
-    assert row["nll"] == pytest.approx(metrics.nll(fresh_y, mended), abs=0.05)
+    assert row["nll"] == pytest.approx(metrics.nll(fresh_y, recalibrated), abs=0.05)
     assert row["p_cox"] > 0.05 > result.before["overall"]["p_cox"]
 
 
@@ -66,8 +65,8 @@ def test_auto_does_little_harm_to_calibrated_models_and_its_report_is_honest():
     for seed in range(12):
         y, p, _ = made(300, seed=seed, slope=1.0, shift=0.0)
         result = calibrate(y, p, n_resamples=20)
-        mended = result.recalibrator.predict(fresh_p)
-        harm.append(metrics.nll(fresh_y, mended) - metrics.nll(fresh_y, fresh_p))
+        recalibrated = result.recalibrator.predict(fresh_p)
+        harm.append(metrics.nll(fresh_y, recalibrated) - metrics.nll(fresh_y, fresh_p))
         reported.append(result.after["overall"]["nll"] - result.before["overall"]["nll"])
         chosen.append(result.chosen)
     assert chosen.count("none") >= 4
@@ -79,9 +78,9 @@ def test_auto_does_little_harm_to_calibrated_models_and_its_report_is_honest():
 def test_auto_has_the_lowest_cross_fitted_loss_of_all_candidates():
     y, p, _ = made(400)
     result = calibrate(y, p, **FEW)
-    facts = result.comparison.facts
+    facts = result.evaluation.facts
     loss = {r["method"]: r["nll"] for r in facts["rows"] if r["stratum"] == "overall"}
-    assert set(loss) == {"none", "auto", *REMEDIES} - {"panel"}
+    assert set(loss) == {"none", "auto", *CANDIDATES} - {"panel"}
     assert result.chosen == min((m for m in loss if m != "auto"), key=loss.get)
     assert sum(facts["calibration"]["by_fold"].values()) == 5
     by_hand = calibrate(y, p, method=result.chosen, **FEW)
@@ -104,7 +103,7 @@ def test_the_nested_choice_is_made_without_the_fold_it_is_used_on():
             label = CALIBRATORS[inner]().fit(z[rest], y[rest])
             expected = label.predict_proba(z[~rest])[:, 1]
         np.testing.assert_allclose(result.predictions.p[~rest], expected, rtol=1e-9)
-    by_fold = result.comparison.facts["calibration"]["by_fold"]
+    by_fold = result.evaluation.facts["calibration"]["by_fold"]
     assert by_fold == {name: picked.count(name) for name in picked}
 
 
@@ -116,8 +115,8 @@ def test_where_doing_nothing_is_chosen_nothing_is_done():
     assert result.chosen == "none"
     np.testing.assert_array_equal(result.predictions.p, expit(z))
     np.testing.assert_allclose(result.recalibrator.predict([0.0, 0.3, 1.0]), [0, 0.3, 1], atol=1e-9)
-    assert "auto leaves p as it is" in str(result)
-    assert "Label NLL stays as it was" in str(result)
+    assert result.evaluation.core["lead"][2]["heading"] == "Leave p as it is"
+    assert "What to do? Leave p as it is. None of 4 calibrators has a lower" in str(result)
 
 
 def test_groups_are_whole_in_folds_so_that_copies_cannot_leak():
@@ -173,13 +172,13 @@ def test_none_leaves_p_and_adds_the_reader():
 
 
 def test_the_first_screen_is_of_what_is_after():
-    facts = calibrate(*made()[:2], n_resamples=100).comparison.facts
+    facts = calibrate(*made()[:2], n_resamples=100).evaluation.facts
     assert facts["judged"] == "auto"
     assert facts["verdict"]["headline"].startswith(f"After {facts['calibration']['chosen']}: ")
     assert facts["verdict"]["numbers"][0] == {"name": "Before", "value": "Attention"}
     assert facts["verdict"]["badge"] == facts["audits"]["auto"]["verdict"]["badge"]
-    assert facts["lead"][2]["heading"] == f"Use the result of {facts['calibration']['chosen']}"
-    assert "Label NLL changes by -" in facts["lead"][2]["text"]
+    assert facts["lead"][2]["heading"] == "Use the recalibrated probabilities"
+    assert f"--method {facts['calibration']['chosen']}: label NLL falls" in facts["lead"][2]["text"]
 
 
 def test_certain_answers_are_noted():
@@ -242,7 +241,7 @@ def test_several_classes_with_votes():
         result.recalibrator.predict([0.3, 0.4])
 
 
-def test_cases_without_a_label_are_mended_by_the_kept_calibrator():
+def test_cases_without_a_label_are_recalibrated_by_the_kept_calibrator():
     y, p, _ = made(300)
     y[200:] = -1
     cases = Cases(n=300, classes=("0", "1"), y=y)
@@ -342,15 +341,17 @@ def test_it_is_public_and_repeats():
     assert max(map(len, str(one).split("\n\n")[0].splitlines())) < 100
 
 
-def test_the_audit_of_the_mended_predictions_is_the_one_reported():
+def test_the_audit_of_the_recalibrated_predictions_is_the_one_reported():
     y, p, votes = read(200)
     result = calibrate(y, p, votes=votes, n_raters=7, **FEW)
     after = result.predictions
     split = result.to_frame()["p_split"].to_numpy()
     known = {"votes": votes, "n_raters": 7, "p_split": split}
     again = audit(y, after.p, p_reader=after.p_reader, rho=after.rho, **known, **FEW)
-    for key in ("strata", "difficulty", "sentences"):
-        assert again.to_dict()[key] == result.after.to_dict()[key]
+    reported = result.evaluation.to_dict()
+    for key in ("strata", "difficulty"):
+        assert again.to_dict()[key] == reported[key]
+    assert again.verdict["badge"] == reported["verdict"]["badge"]
 
 
 def test_the_file_it_was_fitted_to_is_recognised():

@@ -190,8 +190,8 @@ def test_certain_predictions_ties_and_bin_edges_are_exact():
     y = (np.arange(len(p)) % 3 == 0).astype(int)
     whole, streamed = audit(y, p, n_resamples=20), in_blocks(y, p, n_resamples=20, size=7).finish()
     assert_close(streamed, whole, cells=1e-12)
-    table, _ = streamed.reliability("overall")
-    expected, _ = whole.reliability("overall")
+    table, _ = streamed.audit.reliability("overall")
+    expected, _ = whole.audit.reliability("overall")
     assert table.n.tolist() == expected.n.tolist()
     streamed.plot()
 

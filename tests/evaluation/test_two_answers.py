@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scalecal import audit, compare_audits, merge_audits, metrics
+from scalecal import audit, compare_audits, metrics
 from scalecal.checks import InputError
 from scalecal.evaluation.differences import differing_metrics
 from scalecal.evaluation.rows import case_sums, values_and_intervals
@@ -159,21 +159,11 @@ def test_differences_and_merges_know_both_answers():
     options = {"n_resamples": 50, "rho": RHO}
     one = audit(y, p, votes=votes, n_resamples=50)
     both = audit(y, p, votes=votes, p_reader=reader, **options)
-    table = compare_audits(one, both, n_resamples=50).set_index(["stratum", "metric"])
+    table = compare_audits(one, both, n_resamples=50).differences.set_index(["stratum", "metric"])
     for key in differing_metrics():
         expected = both["low"][key] - one["low"][key]
         assert table.loc[("low", key), "difference"] == pytest.approx(expected, abs=1e-12)
         assert (table.loc[("low", key), "difference"] == 0) == (not COLUMNS[key].votes)
-    parts = [
-        audit(y[k], p[k], votes=votes[k], p_reader=reader[k], **options)
-        for k in (slice(0, 150), slice(150, None))
-    ]
-    assert merge_audits(parts).to_json() == both.to_json()
-    with pytest.raises(InputError, match="with and without p_reader"):
-        merge_audits([one, both])
-    other = audit(y, p, votes=votes, p_reader=reader, n_resamples=50)
-    with pytest.raises(InputError, match=r"different rho cannot be merged: 0.25 and 0"):
-        merge_audits([both, other])
 
 
 def streamed(y, p, reader, votes, size=1000, **options):

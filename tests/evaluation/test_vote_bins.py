@@ -118,7 +118,7 @@ def test_weights_are_copies():
 def test_panels_are_facts_of_all_cases_and_of_strata_the_votes_did_not_make():
     y, p, reader, votes = two()
     result = audit(y, p, votes=votes, p_reader=reader, rho=RHO, n_resamples=50)
-    (panel,) = vote_reliability(result)
+    (panel,) = vote_reliability(result.audit)
     assert panel["stratum"] == "overall"
     assert (panel["n"], panel["votes"], panel["judges"]) == (400, 2800, "p_reader")
     assert sum(b["n"] for b in panel["bins"]) == 400
@@ -128,13 +128,13 @@ def test_panels_are_facts_of_all_cases_and_of_strata_the_votes_did_not_make():
         assert found["lo"] <= found["mean_p"] <= found["hi"]
         assert 0 <= found["bar_lo"] <= found["mean_p"] <= found["bar_hi"] <= 1
     assert plain(panel) == panel  # numbers that JSON has
-    assert vote_reliability(result) == [panel]
+    assert vote_reliability(result.audit) == [panel]
     sites = np.where(np.arange(400) % 2, "a", "b")
     given = audit(y, p, votes=votes, p_reader=reader, strata=sites, n_resamples=50)
-    assert [found["stratum"] for found in vote_reliability(given)] == ["overall", "a", "b"]
-    assert vote_reliability(given)[0] == panel
-    assert vote_reliability(audit(y, p, n_resamples=20)) == []
-    alone = vote_reliability(audit(y, p, votes=votes, n_resamples=50))[0]
+    assert [found["stratum"] for found in vote_reliability(given.audit)] == ["overall", "a", "b"]
+    assert vote_reliability(given.audit)[0] == panel
+    assert vote_reliability(audit(y, p, n_resamples=20).audit) == []
+    alone = vote_reliability(audit(y, p, votes=votes, n_resamples=50).audit)[0]
     assert alone["judges"] == "p"
     assert alone["ece"] != panel["ece"]
 
@@ -142,8 +142,8 @@ def test_panels_are_facts_of_all_cases_and_of_strata_the_votes_did_not_make():
 def test_a_stream_has_the_panel_of_its_second_answer():
     y, p, reader, votes = two(2000)
     stream = StreamingAudit(n_resamples=50).update(y, p, votes=votes, p_reader=reader).finish()
-    (mine,) = vote_reliability(stream)
-    (whole,) = vote_reliability(audit(y, p, votes=votes, p_reader=reader, n_resamples=50))
+    (mine,) = vote_reliability(stream.audit)
+    (whole,) = vote_reliability(audit(y, p, votes=votes, p_reader=reader, n_resamples=50).audit)
     for key in ("n", "votes", "judges"):
         assert mine[key] == whole[key]
     assert mine["ece"] == pytest.approx(whole["ece"], rel=1e-6)
@@ -162,7 +162,7 @@ def test_nine_of_ten_calibrated_points_lie_in_their_bars(rho, shape):
         votes = correlated(mean, np.full(300, 7), rho, rng)
         y = (votes[:, 1] > 3).astype(int)
         result = audit(y, mean, votes=votes, n_resamples=200)
-        panel = vote_reliability(result)[0]
+        panel = vote_reliability(result.audit)[0]
         for found in panel["bins"]:
             filled += 1
             outside += not found["bar_lo"] - 1e-9 <= found["mean_y"] <= found["bar_hi"] + 1e-9

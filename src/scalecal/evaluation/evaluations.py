@@ -401,6 +401,8 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     own = audit_facts(audit)
     method = audit.predictions.methods[0]
     whole = replace(audit.predictions, dataset=dataset, encoder="model")
+    whole = _at_prevalence(whole, audit.meta.get("prevalence"))
+    whole = replace(whole, cases=whole.cases.with_strata(audit.shown_strata))
     tried = None
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
     plainly = audit.times is None and audit.reweighted is None
@@ -419,6 +421,8 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     if tried is not None and tried.answers is not None:
         core["about"] = {tried.chosen: tried.about}
     core["event"] = audit.meta["event"]
+    # Words are made of the facts as they are written, where undefined numbers are None.
+    core = plain(core)
     words.put_into_words(core)
 
     def more() -> Facts:
@@ -528,9 +532,7 @@ def evaluate(
         kind = "calibration"
     elif predictions.meta.get("files") is not None:
         kind = "files"
-    if prevalence is not None:
-        given = dict(predictions.meta.get("options") or {}) | {"prevalence": prevalence}
-        predictions = replace(predictions, meta={**predictions.meta, "options": given})
+    predictions = _at_prevalence(predictions, prevalence)
     whole = _main_methods(predictions)
     base, judged = whole.baseline, str(whole.calibration.get("after") or whole.baseline)
 
@@ -570,6 +572,7 @@ def evaluate(
         "voted": voted_points(whole, drawn, voted),
         "kappa_sensitivity": kappa_sensitivity(whole, drawn, voted),
     }
+    core = plain(core)
     words.put_into_words(core)
     advance(0.25)
     return Evaluation(predictions, audits, core, texts.tidy_results(results, voted))
@@ -606,6 +609,14 @@ def evaluate_files(predictions: Predictions, **options: Any) -> Evaluation:
     called = listed(names if len(names) < 4 else [names[0], f"{len(names) - 1} others"])
     meta = {**predictions.meta, "files": dict(predictions.sources) or dict.fromkeys(names)}
     return evaluate(replace(predictions, dataset=called, meta=meta), **options)
+
+
+def _at_prevalence(predictions: Predictions, prevalence: float | None) -> Predictions:
+    """Return the predictions with the prevalence that all numbers are to be of."""
+    if prevalence is None:
+        return predictions
+    options = dict(predictions.meta.get("options") or {}) | {"prevalence": prevalence}
+    return replace(predictions, meta={**predictions.meta, "options": options})
 
 
 def _main_methods(cell: Predictions) -> Predictions:
