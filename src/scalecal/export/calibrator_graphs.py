@@ -1,4 +1,10 @@
-"""Calibrators as parts of a graph: how the fitted map of every name in `CALIBRATORS` is written."""
+"""Calibrators as parts of a graph: how the fitted map of every name in `CALIBRATORS` is written.
+
+A panel's map from the label's logit to the reader's is a function of one number: a cubic spline through
+points of the exact map, 64 of them per unit of the reader's logit up to 40 and a straight line beyond,
+reproduces it to 1e-8. With more than two classes it would have to be solved inside the graph: there `p`
+alone is exported.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import CubicSpline
 
 from scalecal.calibrators import Calibrator, Chain, PanelCalibrator, ReaderOnTop
 from scalecal.calibrators.base import _EDGE
-from scalecal.checks import Float, InputError
-from scalecal.export.panel_graph import label_of_label, reader_of_label
+from scalecal.checks import Float
 from scalecal.export.tensors import (
     Tensor,
     log_odds,
@@ -23,6 +29,11 @@ from scalecal.export.tensors import (
     sigmoid,
     steps,
 )
+from scalecal.panel import _log_choose, _log_whole, label_logit
+
+FARTHEST = 40.0
+"""Reader's logit up to which the map is tabulated: beyond, its probability is 0 or 1 to 1e-17."""
+POINTS_PER_UNIT = 64
 
 
 @dataclass(frozen=True)
@@ -55,18 +66,7 @@ Builder = Callable[[Any, Tensor, int | None], Answer]
 
 
 def calibrated(calibrator: Calibrator, z: Tensor, n_raters: int | None = None) -> Answer:
-    """Write a fitted calibrator after logits (n,), or (n, C) of more than two classes.
-
-    Raises
-    ------
-    InputError
-        Where it is not known how to write this calibrator.
-    """
-    if calibrator.name not in BUILDERS:
-        raise InputError(
-            f"the calibrator {calibrator.name!r} cannot be written to ONNX; these can: "
-            f"{', '.join(BUILDERS)}"
-        )
+    """Write a fitted calibrator after logits (n,), or (n, C) of more than two classes."""
     return BUILDERS[calibrator.name](calibrator, z, n_raters)
 
 
@@ -238,6 +238,25 @@ BUILDERS: dict[str, Builder] = {
 """How each calibrator is written, by its name."""
 
 
+# Readers of a panel of two classes ---------------------------------------------------------------
+
+
+def label_of_label(q: Tensor, rho: float, m: int, other: int) -> Tensor:
+    """The logit (n,) of the label of `other` readers from that of the label of m readers.
+
+    The label of one reader is that reader's vote.
+    """
+    # The map has no closed inverse, and is odd: it is tabulated at chosen values of a reader's logit.
+    reader = np.linspace(0.0, FARTHEST, int(FARTHEST * POINTS_PER_UNIT) + 1)
+    points = label_logit(reader, rho, m)
+    values = label_logit(reader, rho, other)
+    spline = CubicSpline(points, values, bc_type=("natural", "not-a-knot"))
+    beyond = np.array([0.0, 0.0, float(spline(points[-1], 1)), float(values[-1])])
+    coefficients = np.column_stack([spline.c, beyond])
+    size = piecewise(q.abs(), points[1:], points, list(coefficients))
+    return q.graph.op("Sign", q) * size
+
+
 def reader_logit(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
     """A reader's logit (n,), of two classes: `PanelCalibrator.reader_logits`."""
     panel = calibrator.panel_
@@ -247,6 +266,32 @@ def reader_logit(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
     if panel.voted is not None:
         intercept, slope = panel.voted
     assert panel.panel_size is not None
-    implied = z * slope + intercept
-    reader: Tensor = reader_of_label(implied, panel.rho, panel.panel_size) + panel.shift
-    return reader
+    reader = z * slope + intercept
+    # The label of one or two readers is as likely as a reader's vote.
+    if panel.panel_size > 2:
+        reader = label_of_label(reader, panel.rho, panel.panel_size, 1)
+    shifted: Tensor = reader + panel.shift
+    return shifted
+
+
+def split_of_reader(z: Tensor, rho: float, m: int) -> Tensor:
+    """Probability that m readers split, from a reader's logit; see `scalecal.panel.split_probability`."""
+    most = max((m + 1) // 2, 4 * m // 7)
+    counts = np.arange(m - most, most + 1)
+    i = np.arange(m)
+    constant = _log_choose(m)[counts] - _log_whole(rho, m)
+    # The beta-binomial law: factors of the votes for the class, and of those against it.
+    up = _log_factors(log_sigmoid(z), rho, m) @ (i[:, None] < counts).astype(np.float64)
+    down = _log_factors(log_sigmoid(-z), rho, m) @ (i[:, None] < m - counts).astype(np.float64)
+    log_law: Tensor = up + down + constant
+    return log_law.exp().sum()
+
+
+def _log_factors(log_p: Tensor, rho: float, m: int) -> Tensor:
+    """Logarithms of (1 - rho) p + i rho for i < m, along a new last axis."""
+    first = (log_p + float(np.log1p(-rho))).expand(-1)
+    if rho == 0.0:
+        return first.graph.op("Add", first, np.zeros(m))
+    # The first factor has no rho to keep it from 0: it is p's own logarithm, in both tails.
+    later = (first.exp() + rho * np.arange(1.0, m)).log()
+    return first.graph.op("Concat", first, later, axis=-1)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scalecal.checks import Float, library
 
@@ -196,16 +196,15 @@ def log_sigmoid(z: Tensor) -> Tensor:
     return z.at_most(0.0) - (1.0 + (-z.abs()).exp()).log()
 
 
-def log_sum_exp(z: Tensor, *, keep: bool = False) -> Tensor:
-    """Logarithm of the sum of exponentials along the last axis."""
+def log_sum_exp(z: Tensor) -> Tensor:
+    """Logarithm of the sum of exponentials along the last axis, which is kept."""
     most = z.max()
-    total = (z - most).exp().sum(keep=True).log() + most
-    return total if keep else total.drop(-1)
+    return (z - most).exp().sum(keep=True).log() + most
 
 
 def log_softmax(z: Tensor) -> Tensor:
     """Logarithms of the normalised exponentials along the last axis."""
-    return z - log_sum_exp(z, keep=True)
+    return z - log_sum_exp(z)
 
 
 def softmax(z: Tensor) -> Tensor:
@@ -228,15 +227,11 @@ def probabilities(z: Tensor, n_classes: int) -> Tensor:
     return softmax(z)
 
 
-def others(n_classes: int) -> NDArray[np.int64]:
-    """Numbers of the other classes, (C, C - 1)."""
-    every = np.arange(n_classes)
-    return np.array([np.delete(every, c) for c in every])
-
-
 def log_odds(z: Tensor, n_classes: int) -> Tensor:
     """Log-odds of each class against the rest, from logits (n, C)."""
-    return z - log_sum_exp(z.take(others(n_classes)))
+    every = np.arange(n_classes)
+    others = [np.delete(every, c) for c in every]
+    return z - log_sum_exp(z.take(others)).drop(-1)
 
 
 def place(x: Tensor, points: Float, *, side: str = "right") -> Tensor:
