@@ -14,20 +14,18 @@ from scalecal.datasets import simulate
 from scalecal.evaluation.cells import joined_cell, read_cell, write_cell
 from scalecal.paper.evidence import contradiction
 from scalecal.paper.reproduction import (
-    SWEEP,
-    Training,
-    judge_run,
-    reproduce,
-    train_cell,
-)
-from scalecal.paper.sources import (
     PAPER_DATASETS,
+    SWEEP,
     Source,
     SourceError,
+    Training,
     embedded,
     find_features,
     find_images,
+    judge_run,
+    reproduce,
     skipped_images,
+    train_cell,
 )
 from scalecal.runs.grid import run_grid
 from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, make_mhist, make_pcam
@@ -251,7 +249,7 @@ def test_the_reason_is_that_of_the_folder_that_exists(tmp_path):
 
 def test_images_that_were_skipped_are_counted(tmp_path, monkeypatch):
     (tmp_path / "manifest.json").touch()
-    monkeypatch.setattr("scalecal.paper.sources.read_manifest", lambda _: {"n_skipped": 1200})
+    monkeypatch.setattr("scalecal.paper.reproduction.read_manifest", lambda _: {"n_skipped": 1200})
     said = skipped_images(Source("mhist", "uni", str(tmp_path), quiet))
     assert said is not None
     assert said.startswith("1,200 images of mhist could not be read and were left out (see ")

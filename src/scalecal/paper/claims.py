@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from scalecal.cases import Features
 from scalecal.paper import decisions
-from scalecal.paper.evidence import Evidence, MissingEvidence
-from scalecal.paper.premise import training_embeddings
+from scalecal.paper.evidence import Evidence, MissingEvidence, training_embeddings
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict
 from scalecal.runs.grid import Grid

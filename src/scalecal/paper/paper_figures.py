@@ -15,8 +15,7 @@ import numpy as np
 from scalecal.cases import Predictions
 from scalecal.checks import Float
 from scalecal.io.store import write_json
-from scalecal.paper.evidence import Evidence, MissingEvidence
-from scalecal.paper.premise import Embeddings
+from scalecal.paper.evidence import Embeddings, Evidence, MissingEvidence
 from scalecal.paper.printed import encoder_label, method_label
 from scalecal.report.plots import COLOURS, INK, QUIET, panels, save, style
 from scalecal.smoothing import SMOOTHINGS
