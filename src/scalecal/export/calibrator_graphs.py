@@ -17,12 +17,10 @@ from scipy.interpolate import CubicSpline
 
 from scalecal.calibrators import Calibrator, Chain, PanelCalibrator, ReaderOnTop
 from scalecal.calibrators.base import _EDGE
-from scalecal.checks import Float
 from scalecal.export.tensors import (
     Tensor,
     log_odds,
     log_sigmoid,
-    log_softmax,
     normalised,
     piecewise,
     probabilities,
@@ -74,10 +72,6 @@ def _logits(calibrator: Calibrator, tensor: Tensor) -> Answer:
     return Answer(tensor, True, calibrator.n_classes_)
 
 
-def _probs(calibrator: Calibrator, tensor: Tensor) -> Answer:
-    return Answer(tensor, False, calibrator.n_classes_)
-
-
 def _identity(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     return _logits(calibrator, normalised(z, calibrator.n_classes_))
 
@@ -92,13 +86,15 @@ def _platt(calibrator: Any, z: Tensor, _: int | None) -> Answer:
 
 
 def _ensemble_temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
-    tempered, own, uniform = map(float, calibrator.share_)
+    tempered, plain, uniform = map(float, calibrator.share_)
     n_classes, tiny = int(calibrator.n_classes_), float(np.finfo(np.float64).tiny)
 
     # Logs before the difference: 1 - p has no digits left where p is nearly 1.
     def log_mixed(z: Tensor) -> Tensor:
         cooled = probabilities(z / calibrator.temperature_, n_classes)
-        mixed: Tensor = cooled * tempered + probabilities(z, n_classes) * own + uniform / n_classes
+        mixed: Tensor = (
+            cooled * tempered + probabilities(z, n_classes) * plain + uniform / n_classes
+        )
         return mixed.at_least(tiny).log()
 
     if n_classes == 2:
@@ -110,7 +106,7 @@ def _structured_matrix(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     matrix, intercept = np.asarray(calibrator.matrix_), calibrator.intercept_
     if calibrator.n_classes_ == 2:
         return _logits(calibrator, z * matrix + intercept)
-    base = log_softmax(z / calibrator.temperature_)
+    base = normalised(z / calibrator.temperature_, calibrator.n_classes_)
     if calibrator.uniform_ > 0.0:
         share = calibrator.uniform_
         base = (base.exp() * (1.0 - share) + share / calibrator.n_classes_).log()
@@ -131,21 +127,17 @@ def _slopes(calibrator: Any, z: Tensor, _: int | None) -> Answer:
         )
         return piecewise(odds, knots, np.append(knots[0], knots), powers)
 
-    if calibrator.n_classes_ == 2:
-        return _logits(calibrator, curve(0, z))
-    return _one_against_rest(calibrator, z, lambda c, odds: sigmoid(curve(c, odds)))
+    return _curves(calibrator, z, curve, logits=True)
 
 
 def _beta(calibrator: Any, z: Tensor, _: int | None) -> Answer:
-    def curve(coef: Float, odds: Tensor) -> Tensor:
-        a, b, c = map(float, coef)
-        return a * log_sigmoid(odds) - b * log_sigmoid(-odds) + c
+    coef = np.atleast_2d(calibrator.coef_)
 
-    if calibrator.n_classes_ == 2:
-        return _logits(calibrator, curve(calibrator.coef_, z))
-    return _one_against_rest(
-        calibrator, z, lambda c, odds: sigmoid(curve(calibrator.coef_[c], odds))
-    )
+    def curve(c: int, odds: Tensor) -> Tensor:
+        positive, negative, intercept = map(float, coef[c])
+        return positive * log_sigmoid(odds) - negative * log_sigmoid(-odds) + intercept
+
+    return _curves(calibrator, z, curve, logits=True)
 
 
 def _isotonic(calibrator: Any, z: Tensor, _: int | None) -> Answer:
@@ -164,11 +156,10 @@ def _isotonic(calibrator: Any, z: Tensor, _: int | None) -> Answer:
 
 
 def _histogram(calibrator: Any, z: Tensor, _: int | None) -> Answer:
-    return _curves(
-        calibrator,
-        z,
-        lambda c, odds: steps(odds, calibrator.edges_[c], calibrator.values_[c]),
-    )
+    def curve(c: int, odds: Tensor) -> Tensor:
+        return steps(odds, calibrator.edges_[c], calibrator.values_[c])
+
+    return _curves(calibrator, z, curve)
 
 
 def _venn_abers(calibrator: Any, z: Tensor, _: int | None) -> Answer:
@@ -180,25 +171,34 @@ def _venn_abers(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     return _curves(calibrator, z, curve)
 
 
-def _curves(calibrator: Any, z: Tensor, curve: Callable[[int, Tensor], Tensor]) -> Answer:
-    if calibrator.n_classes_ == 2:
-        return _probs(calibrator, curve(0, z))
-    return _one_against_rest(calibrator, z, curve)
-
-
-def _one_against_rest(
-    calibrator: Calibrator, z: Tensor, one: Callable[[int, Tensor], Tensor]
+def _curves(
+    calibrator: Calibrator,
+    z: Tensor,
+    curve: Callable[[int, Tensor], Tensor],
+    *,
+    logits: bool = False,
 ) -> Answer:
-    """Apply ``one(class, log-odds) -> probabilities`` to every class, renormalised."""
+    """Apply ``curve(class, log-odds)``, which gives probabilities or logits.
+
+    More than two classes are each taken against the rest, and their probabilities renormalised.
+    """
     n_classes, graph = calibrator.n_classes_, z.graph
+    if n_classes == 2:
+        return Answer(curve(0, z), logits, n_classes)
     odds = log_odds(z, n_classes)
-    each = [one(c, odds.take(c)).expand(-1) for c in range(n_classes)]
+    each = []
+    for c in range(n_classes):
+        p = curve(c, odds.take(c))
+        if logits:
+            p = sigmoid(p)
+        each.append(p.expand())
     together = graph.op("Concat", *each, axis=-1)
     total = together.sum(keep=True)
     # Steps may give every class 0: the classes are then equally likely, as in the calibrators.
     some = graph.op("Greater", total, 0.0)
     safe = graph.op("Where", some, total, 1.0)
-    return _probs(calibrator, graph.op("Where", some, together / safe, 1.0 / n_classes))
+    p = graph.op("Where", some, together / safe, 1.0 / n_classes)
+    return Answer(p, False, n_classes)
 
 
 def _panel(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
@@ -289,7 +289,7 @@ def split_of_reader(z: Tensor, rho: float, m: int) -> Tensor:
 
 def _log_factors(log_p: Tensor, rho: float, m: int) -> Tensor:
     """Logarithms of (1 - rho) p + i rho for i < m, along a new last axis."""
-    first = (log_p + float(np.log1p(-rho))).expand(-1)
+    first = (log_p + float(np.log1p(-rho))).expand()
     if rho == 0.0:
         return first.graph.op("Add", first, np.zeros(m))
     # The first factor has no rho to keep it from 0: it is p's own logarithm, in both tails.

@@ -190,12 +190,12 @@ computes in double precision."""
 
 
 def _training(probe: Probe) -> str:
-    about, panel, calibrator = probe.about_, probe.panel_, probe.calibrator_
-    counts = about.get("counts") or {}
+    about = probe.about_
     lines = []
     if about.get("dataset"):
         lines.append(f"- data: {escaped(str(about['dataset']))}")
-    if counts:
+    if about.get("counts"):
+        counts = about["counts"]
         lines.append(
             f"- cases: {counts['train']:,} for training, {counts['validation']:,} for validation, "
             f"{counts.get('synthetic') or 0:,} synthetic"
@@ -205,12 +205,12 @@ def _training(probe: Probe) -> str:
     lines.append(f"- probe: {type(probe).__name__}, {probe.n_iter_} epochs")
     if probe.class_weight is not None:
         lines.append(f"- class weights in training: {escaped(str(probe.class_weight))}")
-    if calibrator is None:
-        lines.append("- calibrator: none")
-    else:
-        lines.append(f"- calibrator: {calibrator.name}")
-    if panel is not None:
-        lines.append(f"- {escaped(panel.sentence())}")
+    calibrator = "none"
+    if probe.calibrator_ is not None:
+        calibrator = probe.calibrator_.name
+    lines.append(f"- calibrator: {calibrator}")
+    if probe.panel_ is not None:
+        lines.append(f"- {escaped(probe.panel_.sentence())}")
     return "\n".join(lines)
 
 
@@ -223,7 +223,7 @@ def _audit(audited: Audited | None) -> str:
         )
     facts, rows = audited.facts, audited.rows
     name, seeds = escaped(str(facts["dataset"])), int(facts["n_seeds"])
-    audit = facts["audits"][audited.method]
+    notes = facts["audits"].get(audited.method, {}).get("notes", [])
     if audited.kind == "audit":
         verdict = facts["verdict"]
         headline = escaped(f"{verdict['word']}. {verdict['headline']}")
@@ -233,17 +233,14 @@ def _audit(audited: Audited | None) -> str:
         )
         words = sentences(facts)[1:]
     else:
-        over = "one seed"
         words = []
+        over = "one seed"
         if seeds > 1:
             over = f"the mean over {seeds} seeds"
-            words.append(f"In words, of seed {facts['seed']} alone:")
         opening = (
             f"Held-out test cases of {name} in `scalecal {escaped(audited.kind)}`, {over}: probes fitted "
             f"by the same method ({escaped(audited.method)}) to other cases, not these very weights."
         )
-        for answer in audit["verdict"]["answers"]:
-            words.append(f"{answer['question']} {answer['heading']}. {answer['text']}")
     tested = chosen(lambda metric: metric.tested and metric.key != "ece")
     columns = shown_columns(rows, ["n", "ece", "floor", "null", *tested])
     titles = ["stratum"]
@@ -262,7 +259,7 @@ def _audit(audited: Audited | None) -> str:
     if facts["agreement"] and len(rows) > 1:
         legend += " Strata are how far the readers agreed on a case."
     lines += ["", legend]
-    for text in [*words, *(f"Note: {note}" for note in audit["notes"])]:
+    for text in [*words, *(f"Note: {note}" for note in notes)]:
         lines += ["", escaped(text)]
     return "\n".join(lines)
 

@@ -130,7 +130,7 @@ def _linear(x: Tensor, probe: Probe) -> Tensor:
         product = product / x.graph.op("Where", nonzero, length, 1.0)
     logits = product + probe.intercept_
     if len(probe.intercept_) == 1:
-        return logits.drop(-1)
+        return logits.take(0)
     return logits
 
 

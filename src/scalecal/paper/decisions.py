@@ -11,6 +11,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
+from scipy.stats import t as student_t
+from sklearn.neighbors import NearestNeighbors
 
 from scalecal.checks import Float, Int
 from scalecal.evaluation.frontier import softened_name, with_softened
@@ -103,15 +106,16 @@ def strata_differ(evidence: Evidence, *, kind: Literal["noise", "selection"]) ->
         key = (dataset, encoder, "none")
         floor_low, floor_high = (evidence.of_seeds(*key, "ece", s, column="floor") for s in strata)
         hidden = [float(np.mean(list(floor.values()))) for floor in (floor_low, floor_high)]
+        null_low, null_high = floor_low, floor_high
+        if kind == "selection":
+            null_low, null_high = (evidence.of_seeds(*key, "null", s) for s in strata)
+        null = {seed: null_low[seed] - null_high[seed] for seed in null_low if seed in null_high}
+        most = sum(hidden)
         if kind == "noise":
-            null = _difference_by_seed(floor_low, floor_high)
             # Equal errors of both strata hide unequal floors: a smaller floor is no excuse.
             null = {seed: max(value, 0.0) for seed, value in null.items()}
             # This null is nothing but floors: one of them is in it already.
             most = max(hidden)
-        else:
-            null = _difference_by_seed(*(evidence.of_seeds(*key, "null", s) for s in strata))
-            most = sum(hidden)
         low, high = (drawn.drawn(encoder, "none", s) for s in strata)
         excess = _less(combined((1, low), (-1, high)), null)
         statements[encoder] = Statement(excess, fails=GAP - most)
@@ -127,10 +131,6 @@ def strata_differ(evidence: Evidence, *, kind: Literal["noise", "selection"]) ->
         return verdict
     reason = f"{verdict.reason}; a gap of {GAP}, half the paper's smallest, is excluded"
     return Verdict(verdict.measured, verdict.n, verdict.verdict, reason)
-
-
-def _difference_by_seed(low: Mapping[int, float], high: Mapping[int, float]) -> dict[int, float]:
-    return {seed: low[seed] - high[seed] for seed in low if seed in high}
 
 
 def _less(number: Drawn, expected: Mapping[int, float]) -> Drawn:
@@ -288,8 +288,7 @@ def in_between(evidence: Evidence, *, method: str, above: str, below: str, datas
 
 def piecewise_lowest(evidence: Evidence) -> Verdict:
     """SCALE with piecewise smoothing has a lower low-agreement ECE than with the other two."""
-    dataset = evidence.needs_strata()
-    drawn = evidence.resampled(dataset)
+    dataset, drawn, _ = _compared(evidence)
     statements, measured = {}, []
     for smoothing, (_, method) in SMOOTHINGS.items():
         encoders = evidence.encoders(dataset, "scale", method)
@@ -312,8 +311,7 @@ def _gains(
     evidence: Evidence, metric: str = "ece", stratum: str = "low"
 ) -> dict[str, tuple[Drawn, Drawn]]:
     """Smoothing function -> gain of synthetic and of real agreement over no calibration."""
-    dataset = evidence.needs_strata()
-    drawn = evidence.resampled(dataset)
+    dataset, drawn, _ = _compared(evidence)
     gains = {}
     for smoothing, (real, scale) in SMOOTHINGS.items():
         encoders = evidence.encoders(dataset, "none", real, scale)
@@ -415,8 +413,7 @@ def gap_to_real(evidence: Evidence, *, bound: float) -> Verdict:
 
 def _over_k(evidence: Evidence) -> dict[str, tuple[Drawn, dict[str, Drawn]]]:
     """Smoothing function -> low-agreement ECE of no calibration, and of SCALE by K."""
-    dataset = evidence.needs_strata()
-    drawn = evidence.resampled(dataset)
+    dataset, drawn, _ = _compared(evidence)
     curves = {}
     for smoothing, names in evidence.sweep_over_k(dataset).items():
         if "10" in names:
@@ -614,8 +611,6 @@ def check_axis(data: Embeddings, *, n_resamples: int = 500) -> Checked:
     >>> check_axis(Embeddings(X, (v >= 4).astype(int), counts, anchors)).value > 0.3
     True
     """
-    from scipy.stats import rankdata
-
     kept, share = data.voted
     t = data.position(data.X)[kept]
     label = data.y[kept]
@@ -648,8 +643,6 @@ def check_neighbours(data: Embeddings, *, n_resamples: int = 500) -> Checked:
     All pairs of anchors at the levels k / n_raters; the `NEIGHBOURS` nearest by Euclidean distance
     among the cases with votes that are no anchors.
     """
-    from sklearn.neighbors import NearestNeighbors
-
     kept, share = data.voted
     n = len(share)
     if n < NEIGHBOURS:
@@ -678,8 +671,8 @@ def check_neighbours(data: Embeddings, *, n_resamples: int = 500) -> Checked:
     return _checked(slope, n, n_resamples, more)
 
 
-def _premise(
-    evidence: Evidence, check: Callable[[Embeddings], Checked], what: str, *, bound: float
+def premise(
+    evidence: Evidence, *, check: Callable[[Embeddings], Checked], what: str, bound: float
 ) -> Verdict:
     """A number of every encoder's training embeddings is above a bound.
 
@@ -710,18 +703,6 @@ def _premise(
     first = next(iter(parts))
     reason = f"{verdict.reason} ({encoder_label(first)}: {parts[first].why})"
     return Verdict(verdict.measured, verdict.n, verdict.verdict, reason)
-
-
-def premise_axis(evidence: Evidence, *, bound: float) -> Verdict:
-    """Real votes follow the position between the anchors, beyond the label."""
-    what = "rank correlation of votes with the anchor axis within classes"
-    return _premise(evidence, check_axis, what, bound=bound)
-
-
-def premise_neighbours(evidence: Evidence, *, bound: float) -> Verdict:
-    """Real cases next to an interpolate have the vote share it is given."""
-    what = "slope of the neighbours' vote share on the target"
-    return _premise(evidence, check_neighbours, what, bound=bound)
 
 
 # ---- replication, facts
@@ -755,8 +736,6 @@ def replicates(evidence: Evidence) -> Verdict:
 
 def _within_error_bars(values: Float, mean: float, sd: float, together: int) -> Part:
     """Judge one of `together` numbers: the error bars of `values` and of mean and sd overlap."""
-    from scipy.stats import t
-
     n, average = len(values), float(values.mean())
     if n < 3:
         why = f"only {n} seeds, 3 are needed for a standard deviation"
@@ -765,8 +744,8 @@ def _within_error_bars(values: Float, mean: float, sd: float, together: int) -> 
     left = sd + spread - abs(average - mean)
 
     def half_width(wrong: float) -> float:
-        measured = t.isf(wrong, n - 1) * spread / np.sqrt(n)
-        published = t.isf(wrong, SEEDS - 1) * sd / np.sqrt(SEEDS)
+        measured = student_t.isf(wrong, n - 1) * spread / np.sqrt(n)
+        published = student_t.isf(wrong, SEEDS - 1) * sd / np.sqrt(SEEDS)
         return float(np.hypot(measured, published))
 
     answer: Answer = "inconclusive"

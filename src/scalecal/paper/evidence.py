@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.cases import Features, Predictions
-from scalecal.checks import Float, InputError, Int, as_float, check_counts
+from scalecal.checks import Float, InputError, Int
 from scalecal.engines import Engine
 from scalecal.evaluation.scores import Resampled, score_cells
 from scalecal.io.arrays import open_npz
 from scalecal.io.boundary import reading
 from scalecal.io.store import write_file
-from scalecal.paper.printed import SMOOTHINGS
+from scalecal.paper.printed import SMOOTHINGS, SWEEP_SIZES
 from scalecal.probes.fitting import host_rows
 from scalecal.runs.grid import Grid
 
@@ -63,17 +63,16 @@ class Embeddings:
     @property
     def voted(self) -> tuple[NDArray[np.bool_], Float]:
         """Which cases have votes and are no anchors, and the share of positive votes of these."""
-        votes = check_counts(self.counts, None)
-        total = votes.sum(axis=1)
+        total = self.counts.sum(axis=1)
         kept = total > 0
-        kept[np.concatenate([np.asarray(index) for index in self.anchors.values()])] = False
-        return kept, votes[kept, 1] / total[kept]
+        kept[np.concatenate(list(self.anchors.values()))] = False
+        return kept, self.counts[kept, 1] / total[kept]
 
     @property
     def axis(self) -> tuple[Float, Float]:
         """Mean of the negative anchors, and the way from there to the mean of the positive ones."""
-        X = as_float(self.X, "X")
-        start, end = (X[np.asarray(self.anchors[c])].mean(axis=0) for c in (0, 1))
+        X = np.asarray(self.X, dtype=np.float64)
+        start, end = (X[self.anchors[c]].mean(axis=0) for c in (0, 1))
         if np.array_equal(start, end):
             raise InputError("the anchors of both classes have the same mean: there is no axis")
         return start, end - start
@@ -89,7 +88,7 @@ class Embeddings:
         [0.0, 1.0, 0.5]
         """
         start, way = self.axis
-        return np.asarray((as_float(rows, "rows") - start) @ way / float(way @ way))
+        return np.asarray((np.asarray(rows, dtype=np.float64) - start) @ way / float(way @ way))
 
     def interpolates(self) -> tuple[Float, Float]:
         """Synthetic cases between all pairs of anchors, and the share of votes each stands for."""
@@ -104,10 +103,9 @@ class Embeddings:
 def training_embeddings(data: Features, grid: Grid, seed: int) -> Embeddings | None:
     """Training cases of one seed with SCALE's anchors; None without votes, or of several classes."""
     probe, votes = grid.probes.get(("scale", seed)), data.cases.votes
-    if probe is None or probe.plan is None or len(data.cases.classes) != 2:
+    if probe is None or probe.plan is None or len(data.cases.classes) != 2 or votes is None:
         return None
-    if votes is None or data.y is None:
-        return None
+    assert data.y is not None
     rows = np.sort(probe.rows)
     anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
     panel = int(np.median(votes[rows].sum(axis=1)))
@@ -207,40 +205,37 @@ class Evidence:
 
     def methods(self, dataset: str) -> list[str]:
         """Methods of a data set's encoders, without the points of the sweep over K."""
-        known = dict.fromkeys(m for c in self.of_dataset(dataset, "none") for m in c.methods)
+        known: dict[str, None] = {}
+        for cell in self.of_dataset(dataset, "none"):
+            known |= dict.fromkeys(cell.methods)
         return [method for method in known if "@" not in method]
 
     def sweep_over_k(self, dataset: str) -> dict[str, dict[str, str]]:
         """Smoothing -> number of anchors K -> method's name, where every encoder has it."""
-        cells = self.of_dataset(dataset, "none")
-        out: dict[str, dict[str, str]] = {}
-        for smoothing, (_, method) in SMOOTHINGS.items():
-            sizes = [
-                {m.partition("@K=")[2] for m in c.methods if m.startswith(f"{method}@K=")}
-                for c in cells
-            ]
-            # Averaging over different encoders at each size would not give a curve.
-            common = set.intersection(*sizes) if sizes else set()
-            order = sorted(common, key=lambda k: float("inf") if k == "all" else float(k))
-            if order:
-                out[smoothing] = {k: f"{method}@K={k}" for k in order}
-        return out
+        encoders = self.encoders(dataset, "none")
+        sweep: dict[str, dict[str, str]] = {}
+        for smoothing, (_, scale) in SMOOTHINGS.items():
+            for k in SWEEP_SIZES:
+                name = f"{scale}@K={k}"
+                # Averaging over different encoders at each size would not give a curve.
+                if encoders and self.encoders(dataset, "none", name) == encoders:
+                    sweep.setdefault(smoothing, {})[k] = name
+        return sweep
 
     @property
     def judged(self) -> list[str]:
         """Data sets whose cases have agreement strata, the paper's own first."""
-        judged = [
-            d
-            for d in self.datasets
-            if any("low" in c.stratum_names for c in self.of_dataset(d, "none"))
-        ]
+        judged: dict[str, None] = {}
+        for cell in self.cells:
+            if "none" in cell.methods and "low" in cell.stratum_names:
+                judged[cell.dataset] = None
         # Claims are judged on the first, so the paper's own data set leads where it is available.
         return sorted(judged, key=lambda d: (*_PRIMARY, d).index(d))
 
     @property
     def primary(self) -> str | None:
         """The data set that plays MHIST's part: MHIST itself, or the first with agreement strata."""
-        return self.judged[0] if self.judged else None
+        return next(iter(self.judged), None)
 
     def needs_strata(self) -> str:
         """Return `primary`, or raise where there is none."""
@@ -278,17 +273,19 @@ class Evidence:
     def mean(self, *key: str, column: str = "value") -> float:
         """Mean over seeds of what `by_seed` returns; NaN where there is none."""
         values = self.by_seed(*key, column=column)
-        return float(values.mean()) if len(values) else float("nan")
+        if not len(values):
+            return float("nan")
+        return float(values.mean())
 
     @cached_property
     def _values(self) -> dict[tuple[str, ...], dict[int, float]]:
         """(data set, encoder, method, stratum, metric, column) -> seed -> number."""
-        out: dict[tuple[str, ...], dict[int, float]] = {}
-        for column in ("value", "floor"):
-            columns = self.results[[*_KEYS, "seed", column]]
-            for *key, seed, number in columns.itertuples(index=False, name=None):
-                out.setdefault((*key, column), {})[int(seed)] = number
-        return out
+        values: dict[tuple[str, ...], dict[int, float]] = {}
+        columns = self.results[[*_KEYS, "seed", "value", "floor"]]
+        for *key, seed, value, floor in columns.itertuples(index=False, name=None):
+            values.setdefault((*key, "value"), {})[int(seed)] = value
+            values.setdefault((*key, "floor"), {})[int(seed)] = floor
+        return values
 
 
 def contradiction(cells: Sequence[Predictions]) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +52,7 @@ from scalecal.paper.evidence import (
     training_embeddings,
     write_anchors,
 )
-from scalecal.paper.printed import SMOOTHINGS
+from scalecal.paper.printed import SMOOTHINGS, SWEEP_SIZES
 from scalecal.probes import Recipe
 from scalecal.probes.methods import METHODS, Method
 from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
@@ -124,18 +125,15 @@ def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
         yield _plain(content.dataset.name), _plain(content.encoder.name), manifest.parent
 
 
-def skipped_images(source: Source) -> str | None:
-    """Say how many images of a source could not be read; None: all could, or it is not of images."""
+def skipped_images(source: Source) -> list[str]:
+    """Say how many images of a source could not be read, if any."""
     manifest = Path(source.where) / "manifest.json"
-    if not manifest.is_file():
-        return None
-    count = read_manifest(source.where).get("n_skipped")
-    if not count:
-        return None
-    images = f"{count:,} images of {source.dataset} could not be read and were left out"
-    if count == 1:
-        images = f"1 image of {source.dataset} could not be read and was left out"
-    return f"{images} (see {manifest.parent / 'skipped.csv'})."
+    if not manifest.is_file() or not read_manifest(source.where).get("n_skipped"):
+        return []
+    return [
+        f"Images of {source.dataset} that could not be read and were left out: "
+        f"{read_manifest(source.where)['n_skipped']:,} (see {manifest.parent / 'skipped.csv'})."
+    ]
 
 
 def _plain(name: str) -> str:
@@ -201,11 +199,13 @@ def find_images(
             missing[dataset] = str(error)
             continue
         for encoder in encoders:
-            file = _weight_file(encoder, weights)
+            files: list[Path] = []
+            if weights is not None:
+                files = sorted(p for p in Path(weights).glob(f"{encoder}.*") if p.is_file())
             record = get_encoder(encoder)
             by_hand = record.gated or record.source == "file"
             # Checked before any extraction: the run would stop here hours later.
-            if file is None and by_hand and weights_here(record) is None:
+            if not files and by_hand and weights_here(record) is None:
                 advice = "get them from"
                 if record.gated:
                     advice = "accept the terms at"
@@ -214,22 +214,16 @@ def find_images(
                 )
                 continue
             folder = target / dataset / encoder
-            job = partial(_extract, images, encoder, folder, file, progress)
+            job = partial(_extract, images, encoder, folder, files[:1], progress)
             sources.append(Source(dataset, encoder, str(folder), job, len(images)))
     return sources, missing
-
-
-def _weight_file(encoder: str, weights: str | Path | None) -> Path | None:
-    if weights is None:
-        return None
-    return next((p for p in sorted(Path(weights).glob(f"{encoder}.*")) if p.is_file()), None)
 
 
 def _extract(
     images: ImageSet,
     encoder: str,
     folder: Path,
-    weights: Path | None,
+    weights: Sequence[Path],
     progress: Callable[[str], None],
 ) -> Features:
     from scalecal.features import extract  # imports torch
@@ -237,7 +231,7 @@ def _extract(
     progress(f"extracting {encoder} features to {folder}")
     record = paper_preprocessing(get_encoder(encoder), images.name)
     try:
-        extract(images, record, folder, weights=weights)
+        extract(images, record, folder, weights=next(iter(weights), None))
     except (InputError, MissingPackageError) as error:
         raise SourceError(str(error)) from None
     data = _read(folder)
@@ -304,7 +298,6 @@ def paper_encoders() -> list[str]:
 TIMING = "timing.json"
 """Name of the file with the seconds of a cell's training: the only one that differs between two runs."""
 
-SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
 # "all" pairs of anchors are far too many to enumerate: as many are drawn as K = 100 has.
 _MAX_SYNTHETIC = 60_000
 
@@ -313,13 +306,15 @@ def _sweep() -> dict[str, Method]:
     methods = {}
     for smoothing, (_, base) in SMOOTHINGS.items():
         for size in SWEEP_SIZES:
-            options: dict[str, Any] = {"smoothing": smoothing, "n_anchors": size}
+            synthesis: dict[str, Any] = {"smoothing": smoothing}
             if size == "all":
-                options |= {"n_anchors": 1.0, "n_synthetic": _MAX_SYNTHETIC}
+                synthesis |= {"n_anchors": 1.0, "n_synthetic": _MAX_SYNTHETIC}
+            else:
+                synthesis["n_anchors"] = int(size)
             methods[f"{base}@K={size}"] = Method(
                 label=f"{METHODS[base].label}, K = {size}",
                 about="SCALE with another number of anchors per class.",
-                recipe=Recipe(synthesis=options),
+                recipe=Recipe(synthesis=synthesis),
                 variant_of=base,
             )
     return methods
@@ -362,13 +357,6 @@ class Training:
         """What decides a seed's predictions, beside the seed."""
         return {"data_sha256": data.fingerprint, **self.options}
 
-    @property
-    def together(self) -> int:
-        """Seeds trained together."""
-        if self.device == "cpu":
-            return 1  # a kill then costs one seed
-        return len(self.seeds)
-
 
 def cell_folder(out: str | Path, source: Source) -> Path:
     """Return where the results of one data set with one encoder are kept."""
@@ -394,13 +382,6 @@ class _Task:
     training: Training
 
 
-def _tasks(run: str, source: Source, folder: Path, training: Training) -> Iterator[_Task]:
-    left = seeds_left(folder, training.seeds)
-    for start in range(0, len(left), training.together):
-        group = tuple(left[start : start + training.together])
-        yield _Task(run, source, folder, group, training)
-
-
 # What this worker opened last: the next seed is most often of the same cell of the same run.
 _opened: dict[tuple[str, ...], Features] = {}
 
@@ -423,12 +404,15 @@ def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Predictions], Embedd
         # Of few cases there are fewer pairs than the sweep's "all" may draw: then it has all.
         asked = f"{_MAX_SYNTHETIC} synthetic cases were asked for"
         warnings.filterwarnings("ignore", message=asked, category=ScalecalWarning)
+        more = None
+        if training.sweep and data.cases.votes is not None:
+            more = SWEEP
         grid = run_grid(
             data,
             methods=training.methods,
             seeds=task.seeds,
             preset=training.preset,
-            more=SWEEP if training.sweep and data.cases.votes is not None else None,
+            more=more,
             dataset=task.source.dataset,
             device=device,
         )
@@ -443,9 +427,8 @@ def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Predictions], Embedd
     for seed in task.seeds:
         cell = replace(cell_of_seed(grid.cell, seed), encoder=task.source.encoder)
         cells.append(replace(cell, meta={**cell.meta, **about, "seed": seed}))
-    first = training.seeds[0]
-    embeddings = training_embeddings(data, grid, first) if first in task.seeds else None
-    return cells, embeddings, grid.seconds
+    # Of the first seed alone; None where it is another task's.
+    return cells, training_embeddings(data, grid, training.seeds[0]), grid.seconds
 
 
 def train_seeds_on(
@@ -460,7 +443,13 @@ def train_seeds_on(
     Sources are opened on the workers.
     """
     run = uuid.uuid4().hex
-    tasks = [task for source, folder in cells for task in _tasks(run, source, folder, training)]
+    tasks = []
+    for source, folder in cells:
+        left = seeds_left(folder, training.seeds)
+        groups = [(seed,) for seed in left]  # one by one, a kill costs one seed
+        if left and training.device != "cpu":
+            groups = [tuple(left)]
+        tasks += [_Task(run, source, folder, group, training) for group in groups]
     try:
         for number, (trained, embeddings, seconds) in engine.run(_train_seeds, tasks):
             task = tasks[number]
@@ -512,13 +501,20 @@ def train_cell(
     train_seeds_on(InProcess(), [(opened, folder)], training, progress=progress)
     seeds = [read_cell(folder / "seeds" / str(seed)) for seed in training.seeds]
     cell = joined_cell(seeds)
+    capped: Counter[str] = Counter()
+    left_out: dict[str, str] = {}
+    # Seeds that were trained together have the same record.
+    for trained in {tuple(c.meta["trained_with"]): c.meta for c in seeds}.values():
+        left_out |= trained["left_out"]
+        capped.update(trained["capped"])
+    notes = Grid(cell, left_out, capped, {}, {}, 0.0).notes
     meta = run_meta(
         cell,
         kind="reproduce",
         title=f"{source.dataset} with {source.encoder}",
         command=command,
         options=training.options,
-        notes=_cell_notes(cell, seeds, source),
+        notes=skipped_images(source) + notes,
         fingerprint=data.fingerprint,
     )
     cell = replace(cell, meta={**meta, "settings": settings})
@@ -529,10 +525,7 @@ def train_cell(
 def check_begun(sources: Iterable[Source], out: str | Path, training: Training) -> None:
     """Refuse a folder that was started with other options; embeddings are not read for that."""
     for source in sources:
-        settings = training.options
-        if source.where in ("embedded", "simulated"):
-            settings = training.settings(source.open().labelled())
-        _check_settings(cell_folder(out, source), settings)
+        _check_settings(cell_folder(out, source), training.options)
 
 
 def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
@@ -682,22 +675,6 @@ def judge_run(
 
 
 # ---- notes
-
-
-def _cell_notes(cell: Predictions, seeds: Sequence[Predictions], source: Source) -> list[str]:
-    """What a reader should know of a cell: of all its seeds together."""
-    capped: dict[str, int] = {}
-    left_out: dict[str, str] = {}
-    # Seeds that were trained together have the same record.
-    for meta in {tuple(c.meta["trained_with"]): c.meta for c in seeds}.values():
-        left_out |= meta["left_out"]
-        for name, count in meta["capped"].items():
-            capped[name] = capped.get(name, 0) + count
-    notes = Grid(cell, left_out, capped, {}, {}, 0.0).notes
-    skipped = skipped_images(source)
-    if skipped is None:
-        return notes
-    return [skipped, *notes]
 
 
 def run_notes(cells: Iterable[Predictions]) -> list[str]:
