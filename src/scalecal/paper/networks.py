@@ -82,7 +82,7 @@ def uniforms(n: int, seed: int, epoch: int) -> Float:
     >>> uniforms(3, seed=1, epoch=5).shape
     (3, 7)
     """
-    # The third number tells these draws from those of the order (`training.epoch_order`).
+    # The third number tells these draws from those of the order (`epoch_order`).
     return np.random.default_rng([seed, epoch, 1]).random((n, 7))
 
 
@@ -291,4 +291,4 @@ class Training:
 
 def repeatable() -> Any:
     """Have cuDNN choose algorithms by rule and not by stopwatch, and only repeatable ones."""
-    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)  # type: ignore[no-untyped-call]
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)

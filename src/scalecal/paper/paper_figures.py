@@ -248,7 +248,8 @@ def figure_sensitivity(evidence: Evidence) -> Figure:
         ylabel=f"low-agreement ECE on {dataset}",
     )
     axis.set_xticks(range(len(ticks)), ticks)
-    legend_above(axis, *axis.get_legend_handles_labels(), 3)
+    handles, labels = axis.get_legend_handles_labels()
+    legend_above(axis, handles, labels, 3)
     return figure
 
 

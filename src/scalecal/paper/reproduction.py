@@ -446,7 +446,9 @@ def train_seeds_on(
     tasks = []
     for source, folder in cells:
         left = seeds_left(folder, training.seeds)
-        groups = [(seed,) for seed in left]  # one by one, a kill costs one seed
+        groups: list[tuple[int, ...]] = [
+            (seed,) for seed in left
+        ]  # one by one, a kill costs one seed
         if left and training.device != "cpu":
             groups = [tuple(left)]
         tasks += [_Task(run, source, folder, group, training) for group in groups]
