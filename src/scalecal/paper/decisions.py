@@ -80,7 +80,7 @@ def _compared(
 
 
 def _range(values: Sequence[float], form: Callable[[float], str]) -> str:
-    low, high = form(min(values)), form(max(values))
+    low, high = form(min(values, default=0.0)), form(max(values, default=0.0))
     if low == high:
         return low
     return f"{low} to {high}"
@@ -297,13 +297,12 @@ def piecewise_lowest(evidence: Evidence) -> Verdict:
             measured.append(f"{smoothing} {value:.3f}")
             if method != "scale":
                 statements[smoothing] = _lower(drawn, encoders, "scale", method, "low")
-    if not statements:
-        raise MissingEvidence(f"{dataset}: no encoder has scale beside scale-linear or -nonlinear")
     return all_of(
         judged_all(statements),
         f"{dataset}: low-agreement ECE, piecewise smoothing against another",
         measured=", ".join(measured),
         of="smoothing functions",
+        missing=f"{dataset}: no encoder has scale beside scale-linear or -nonlinear",
     )
 
 
@@ -438,14 +437,13 @@ def plateau(evidence: Evidence) -> Verdict:
             for sign, way in ((-1, "higher"), (1, "lower")):
                 left = combined((sign, number), (-sign, curve["10"]), (PLATEAU, base))
                 statements[f"{smoothing} K = {k} ({way})"] = Statement(left)
-    if not statements:
-        raise MissingEvidence(f"{evidence.primary}: no sweep over K beyond 10 here")
     return all_of(
         judged_all(statements),
         f"{evidence.primary}: what is left to a margin of {100 * PLATEAU:g} % of no calibration's "
         "low-agreement ECE around that of K = 10",
-        measured=f"up to {max(map(abs, changes)):.3f} from K = 10",
+        measured=f"up to {max(map(abs, changes), default=0.0):.3f} from K = 10",
         of="bounds",
+        missing=f"{evidence.primary}: no sweep over K beyond 10 here",
     )
 
 
@@ -485,10 +483,6 @@ def preserved(evidence: Evidence, *, metric: Literal["auc", "accuracy"]) -> Verd
                     name = f"{method_label(method)}, {encoder_label(cell.encoder)}, {dataset}"
                     statements[name] = Statement(change, -MARGIN, form="+.1f", unit=" points")
     statements = {name: one for name, one in statements.items() if np.isfinite(one.value)}
-    if not statements:
-        raise MissingEvidence(
-            "no encoder has predictions of none and of another method of the paper"
-        )
     title = {"auc": "AUC"}.get(metric, metric)
     values = [100 * one.value for one in statements.values()]
     return all_of(
@@ -496,6 +490,7 @@ def preserved(evidence: Evidence, *, metric: Literal["auc", "accuracy"]) -> Verd
         f"change of {title} against no calibration, above {-100 * MARGIN:g} point",
         measured=_range(values, "{:+.1f}".format) + " points",
         of="methods and encoders",
+        missing="no encoder has predictions of none and of another method of the paper",
     )
 
 
@@ -682,8 +677,6 @@ def premise(
     for (dataset, encoder), data in evidence.embeddings.items():
         if dataset == evidence.primary:
             checks[encoder] = check(data)
-    if not checks:
-        raise MissingEvidence("needs embeddings of training cases with readers' votes")
     parts = {}
     for encoder, one in checks.items():
         answer: Answer = "inconclusive"
@@ -697,6 +690,7 @@ def premise(
         parts,
         f"{evidence.primary}: {what}, anchors of the first seed",
         measured=_range([part.value for part in parts.values()], "{:+.2f}".format),
+        missing="needs embeddings of training cases with readers' votes",
     )
     if verdict.verdict != "holds":
         return verdict
@@ -720,8 +714,6 @@ def replicates(evidence: Evidence) -> Verdict:
                 for metric, published in (("auc", auc), ("ece", ece)):
                     values = 100 * evidence.by_seed(cell.dataset, cell.encoder, method, metric)
                     numbers[f"{method_label(method)} {metric.upper()}"] = values, *published
-    if not numbers:
-        raise MissingEvidence("no ResNet fine-tuned on MHIST here; run: scalecal finetune")
     parts = {}
     for name, (values, mean, sd) in numbers.items():
         parts[name] = _within_error_bars(values, mean, sd, len(numbers))
@@ -731,6 +723,7 @@ def replicates(evidence: Evidence) -> Verdict:
         "mean within the error bars, ours and the published (n = seeds)",
         measured=f"{within} of {len(parts)} within",
         of="numbers",
+        missing="no ResNet fine-tuned on MHIST here; run: scalecal finetune",
     )
 
 
