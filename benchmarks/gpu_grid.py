@@ -20,8 +20,7 @@ import numpy as np
 from benchmarks.made import EVERY, PAPER_WITHOUT_VOTES, table
 from scalecal.engines import open_engine
 from scalecal.io.features import Features
-from scalecal.paper.reproduction import Training, cell_folder, train_cell, train_seeds_on
-from scalecal.paper.sources import Source
+from scalecal.paper.reproduction import Source, Training, cell_folder, train_cell, train_seeds_on
 
 DIMS = (1536, 1024, 512, 768, 768, 768, 512, 2048)  # the paper's eight encoders
 

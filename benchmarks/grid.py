@@ -30,8 +30,7 @@ from benchmarks.solvers import LOOP, embeddings, usual_loop
 from scalecal.engines import open_engine
 from scalecal.engines.local import cores
 from scalecal.io.features import Features
-from scalecal.paper.reproduction import Training, train_cell, train_seeds_on
-from scalecal.paper.sources import Source
+from scalecal.paper.reproduction import Source, Training, train_cell, train_seeds_on
 from scalecal.probes import Job, Trained, fitting
 from scalecal.runs import grid as module
 from scalecal.solvers import Task

@@ -160,9 +160,7 @@ def plan(
     """
     import pandas as pd
 
-    for name, value in {"excess": excess, "power": power, "level": level}.items():
-        if not 0.0 < check_unit(value, name) < 1.0:
-            raise InputError(f"{name} must lie strictly between 0 and 1, got {value:g}")
+    _check_inside(excess=excess, power=power, level=level)
     if power <= level:
         raise InputError(f"power must exceed the level {level:g}, got {power:g}")
     n_simulations = check_count(n_simulations, "n_simulations", "resamples", least=20)
@@ -196,6 +194,12 @@ def plan(
     return Plan(table, needed, float(power), title)
 
 
+def _check_inside(**values: float) -> None:
+    for name, value in values.items():
+        if not 0.0 < check_unit(value, name) < 1.0:
+            raise InputError(f"{name} must lie strictly between 0 and 1, got {value:g}")
+
+
 def _stratum(m: int, share: float, excess: float) -> _Stratum:
     """Tabulate a panel's stratum and predictions that are over-confident by `excess` in it."""
     if not check_unit(share, "stratum_share") > 0.0:
@@ -210,18 +214,18 @@ def _stratum(m: int, share: float, excess: float) -> _Stratum:
     def claim(g: float) -> Float:
         return np.asarray(expit(z * np.exp(g)))
 
-    def off(g: float) -> float:
-        return float(weights @ np.abs(claim(g) - truth)) - excess
+    def error(g: float) -> float:
+        return float(weights @ np.abs(claim(g) - truth))
 
-    most = off(6.0) + excess
+    most = error(6.0)
     if most <= excess:
         raise InputError(
             f"a model can be overconfident by at most {most:.3f} in this stratum of {m} readers, "
             f"got excess {excess:g}: ask for less"
         )
-    bent = claim(float(brentq(off, 0.0, 6.0, xtol=1e-10)))
+    g = float(brentq(lambda g: error(g) - excess, 0.0, 6.0, xtol=1e-10))
     cumulative = np.cumsum(weights) - 0.5 * weights
-    return _Stratum(float(mass.sum() / density.sum()), cumulative, truth, bent)
+    return _Stratum(float(mass.sum() / density.sum()), cumulative, truth, claim(g))
 
 
 def _inside(p: Float) -> Float:
@@ -499,9 +503,7 @@ def plan_votes(
 
     if not 0.5 < check_unit(auc, "auc") <= _MAX_AUC:
         raise InputError(f"auc must lie above 0.5 and be at most {_MAX_AUC}, got {auc:g}")
-    for name, value in {"prevalence": prevalence, "share": share}.items():
-        if not 0.0 < check_unit(value, name) < 1.0:
-            raise InputError(f"{name} must lie strictly between 0 and 1, got {value:g}")
+    _check_inside(prevalence=prevalence, share=share)
     correlations = list(dict.fromkeys(map(check_rho, check_list(rho, "rho"))))
     m = check_count(n_raters, "n_raters", "readers")
     if m < 3:

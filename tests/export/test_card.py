@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import simulate
+from scalecal.evaluation.words import sentences
 from scalecal.export import CARD, MODEL, export_probe, probe_graph
 from scalecal.export.model_card import escaped, one_line
 from scalecal.probes import load_probe
@@ -125,7 +126,7 @@ def test_an_audit_s_numbers_are_in_card_and_header(runs, tmp_path):
     }
     assert f"| overall | 300 | {overall['ece']:.3f} | {overall['floor']:.3f} |" in card
     assert f"**{facts['verdict']['word']}. {facts['verdict']['headline']}**" in card
-    for sentence in facts["audits"]["model"]["sentences"]:
+    for sentence in sentences(facts)[1:]:
         assert escaped(sentence) in card
     assert "only if none of these was used to fit the model" in " ".join(card.split())
 

@@ -178,12 +178,6 @@ def test_a_panel_size_needs_readers():
         onnx_model(probe_of(fitted("temperature", 2)), panel_size=7)
 
 
-def test_a_calibrator_without_builder_is_named(monkeypatch):
-    monkeypatch.delitem(BUILDERS, "beta")
-    with pytest.raises(InputError, match="'beta' cannot be written to ONNX; these can: identity"):
-        onnx_model(probe_of(fitted("beta", 2)))
-
-
 def test_a_model_that_differs_is_refused(monkeypatch):
     probe = probe_of(fitted("platt", 2))
     model = onnx_model(probe).SerializeToString()

@@ -255,7 +255,7 @@ def test_embeddings_of_different_length(tmp_path: Path) -> None:
 
 
 def test_encoders_of_one_data_set_belong_together(tmp_path: Path) -> None:
-    from scalecal.paper.sources import find_features
+    from scalecal.paper.reproduction import find_features
 
     source, home = write_npz(tmp_path), tmp_path / "all"
     for name in ("uni", "owner/plip"):

@@ -26,8 +26,8 @@ from scalecal.evaluation.scores import entropy
 from scalecal.inference.selection import selection_null
 from scalecal.paper import decisions
 from scalecal.paper.claims import CLAIMS
-from scalecal.paper.evidence import Evidence
-from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
+from scalecal.paper.decisions import check_axis, check_neighbours
+from scalecal.paper.evidence import Embeddings, Evidence
 from scalecal.paper.printed import REPLICATION, SMOOTHINGS
 
 N_BINS, PANEL = 15, 7

@@ -11,8 +11,8 @@ from scipy.special import expit
 from scalecal.cases import Answers, Cases, Predictions
 from scalecal.io.store import write_json
 from scalecal.paper.claims import CLAIMS, MAIN, claims_json, claims_table, judge
-from scalecal.paper.evidence import Evidence
-from scalecal.paper.premise import Embeddings, check_axis, check_neighbours
+from scalecal.paper.decisions import check_axis, check_neighbours
+from scalecal.paper.evidence import Embeddings, Evidence
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict
 from tests.evaluation.made import cell, sharp, votes

@@ -6,14 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scalecal.paper.evidence import Evidence
+from scalecal.paper.evidence import Embeddings, Evidence
 from scalecal.paper.paper_figures import (
     FIGURES,
     MARKS,
     STRATUM_MARKS,
     write_figures,
 )
-from scalecal.paper.premise import Embeddings
 from scalecal.synthesis import plan
 from tests.evaluation.made import cell, sharp, votes
 

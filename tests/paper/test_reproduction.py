@@ -14,20 +14,18 @@ from scalecal.datasets import simulate
 from scalecal.evaluation.cells import joined_cell, read_cell, write_cell
 from scalecal.paper.evidence import contradiction
 from scalecal.paper.reproduction import (
-    SWEEP,
-    Training,
-    judge_run,
-    reproduce,
-    train_cell,
-)
-from scalecal.paper.sources import (
     PAPER_DATASETS,
+    SWEEP,
     Source,
     SourceError,
+    Training,
     embedded,
     find_features,
     find_images,
+    judge_run,
+    reproduce,
     skipped_images,
+    train_cell,
 )
 from scalecal.runs.grid import run_grid
 from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, make_mhist, make_pcam
@@ -223,8 +221,8 @@ def test_images_in_the_published_layouts_to_claims(tmp_path):
     assert (out / "report.html").stat().st_size > 10_000
     assert "inconclusive" in result.output
     told = json.loads((out / "run.json").read_text())["notes"]
-    assert any("1 image of mhist could not be read and was left out" in note for note in told)
-    assert "1 image of mhist could not be read" in result.output.replace("\n", " ")
+    assert any("of mhist that could not be read and were left out: 1 (see" in note for note in told)
+    assert "Images of mhist that could not be read" in result.output.replace("\n", " ")
     again = runner.invoke(
         app, ["reproduce", "--out", str(out), "--tables-only"], catch_exceptions=False
     )
@@ -251,11 +249,10 @@ def test_the_reason_is_that_of_the_folder_that_exists(tmp_path):
 
 def test_images_that_were_skipped_are_counted(tmp_path, monkeypatch):
     (tmp_path / "manifest.json").touch()
-    monkeypatch.setattr("scalecal.paper.sources.read_manifest", lambda _: {"n_skipped": 1200})
-    said = skipped_images(Source("mhist", "uni", str(tmp_path), quiet))
-    assert said is not None
-    assert said.startswith("1,200 images of mhist could not be read and were left out (see ")
-    assert skipped_images(source()) is None
+    monkeypatch.setattr("scalecal.paper.reproduction.read_manifest", lambda _: {"n_skipped": 1200})
+    (note,) = skipped_images(Source("mhist", "uni", str(tmp_path), quiet))
+    assert note.startswith("Images of mhist that could not be read and were left out: 1,200 (see ")
+    assert skipped_images(source()) == []
 
 
 def test_folders_of_other_data_sets_may_be_there_twice(tmp_path):

@@ -13,6 +13,7 @@ from scalecal.datasets import simulate
 from scalecal.engines import open_engine
 from scalecal.paper import reproduction
 from scalecal.paper.reproduction import (
+    Source,
     Training,
     cell_folder,
     judge_run,
@@ -20,7 +21,6 @@ from scalecal.paper.reproduction import (
     train_seeds_on,
     worth_spreading,
 )
-from scalecal.paper.sources import Source
 from scalecal.runs.grid import run_grid, run_grid_on
 
 # So few cases stay near chance in the paper's fifty epochs.
@@ -97,7 +97,7 @@ def test_processes_are_used_where_they_pay_and_have_room(monkeypatch):
     few, many = (dict.fromkeys(sources, seeds) for seeds in (3, 30))
     monkeypatch.setattr(reproduction, "cores", lambda: 16)
     assert worth_spreading(few) == 1, "over in a moment"
-    monkeypatch.setattr(reproduction, "estimate_seconds", lambda *_: 100.0)
+    monkeypatch.setattr(reproduction, "WORTH_SECONDS", 0.0)
     assert worth_spreading(few) == 6, "no more than there are tasks"
     assert worth_spreading(many) == 16
     assert worth_spreading(dict.fromkeys(sources, 0)) == 1, "nothing is left to train"

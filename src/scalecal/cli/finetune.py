@@ -31,7 +31,7 @@ def finetune(
     ] = None,
     seeds: Seeds = None,
     network: Annotated[
-        str | None, typer.Option(help="{scalecal.paper.finetuning.training:NETWORKS}.")
+        str | None, typer.Option(help="{scalecal.paper.finetuning:NETWORKS}.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training part.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,

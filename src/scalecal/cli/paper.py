@@ -30,8 +30,7 @@ from scalecal.cli.report import check_run, close_run
 
 if TYPE_CHECKING:
     from scalecal.engines import Engine as WorkerPool
-    from scalecal.paper.reproduction import Training
-    from scalecal.paper.sources import Source
+    from scalecal.paper.reproduction import Source, Training
 
 Names = Annotated[str | None, typer.Option(metavar="A,B,...", help="Names, with commas between.")]
 
@@ -48,7 +47,7 @@ def _sources(
     """Find what there is to reproduce, and why the rest is not; names that are not known are errors."""
     from scalecal.checks import lookup
     from scalecal.encoders import ENCODERS, get_encoder
-    from scalecal.paper.sources import (
+    from scalecal.paper.reproduction import (
         PAPER_DATASETS,
         embedded,
         feature_folders,
@@ -241,7 +240,7 @@ def _pool(
         if training.device != "cpu":
             return nullcontext()
         left = {s: len(seeds_left(cell_folder(out, s), training.seeds)) for s in sources}
-        workers = worth_spreading(left, training.preset)
+        workers = worth_spreading(left)
         if workers == 1:
             return nullcontext()
         tell(f"training on {workers} processes")
@@ -252,8 +251,7 @@ def _train_on_workers(
     pool: WorkerPool | None, sources: list[Source], out: Path, training: Training
 ) -> None:
     """Train seeds on the pool, if there is one; what is left, `reproduce` does itself."""
-    from scalecal.paper.reproduction import cell_folder, train_seeds_on
-    from scalecal.paper.sources import SourceError
+    from scalecal.paper.reproduction import SourceError, cell_folder, train_seeds_on
 
     if pool is None:
         return

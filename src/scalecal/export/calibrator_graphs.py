@@ -1,4 +1,10 @@
-"""Calibrators as parts of a graph: how the fitted map of every name in `CALIBRATORS` is written."""
+"""Calibrators as parts of a graph: how the fitted map of every name in `CALIBRATORS` is written.
+
+A panel's map from the label's logit to the reader's is a function of one number: a cubic spline through
+points of the exact map, 64 of them per unit of the reader's logit up to 40 and a straight line beyond,
+reproduces it to 1e-8. With more than two classes it would have to be solved inside the graph: there `p`
+alone is exported.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +13,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import CubicSpline
 
 from scalecal.calibrators import Calibrator, Chain, PanelCalibrator, ReaderOnTop
 from scalecal.calibrators.base import _EDGE
-from scalecal.checks import Float, InputError
-from scalecal.export.panel_graph import label_of_label, reader_of_label
 from scalecal.export.tensors import (
     Tensor,
     log_odds,
     log_sigmoid,
-    log_softmax,
     normalised,
     piecewise,
     probabilities,
     sigmoid,
     steps,
 )
+from scalecal.panel import _log_choose, _log_whole, label_logit
+
+FARTHEST = 40.0
+"""Reader's logit up to which the map is tabulated: beyond, its probability is 0 or 1 to 1e-17."""
+POINTS_PER_UNIT = 64
 
 
 @dataclass(frozen=True)
@@ -55,27 +64,12 @@ Builder = Callable[[Any, Tensor, int | None], Answer]
 
 
 def calibrated(calibrator: Calibrator, z: Tensor, n_raters: int | None = None) -> Answer:
-    """Write a fitted calibrator after logits (n,), or (n, C) of more than two classes.
-
-    Raises
-    ------
-    InputError
-        Where it is not known how to write this calibrator.
-    """
-    if calibrator.name not in BUILDERS:
-        raise InputError(
-            f"the calibrator {calibrator.name!r} cannot be written to ONNX; these can: "
-            f"{', '.join(BUILDERS)}"
-        )
+    """Write a fitted calibrator after logits (n,), or (n, C) of more than two classes."""
     return BUILDERS[calibrator.name](calibrator, z, n_raters)
 
 
 def _logits(calibrator: Calibrator, tensor: Tensor) -> Answer:
     return Answer(tensor, True, calibrator.n_classes_)
-
-
-def _probs(calibrator: Calibrator, tensor: Tensor) -> Answer:
-    return Answer(tensor, False, calibrator.n_classes_)
 
 
 def _identity(calibrator: Any, z: Tensor, _: int | None) -> Answer:
@@ -92,13 +86,15 @@ def _platt(calibrator: Any, z: Tensor, _: int | None) -> Answer:
 
 
 def _ensemble_temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
-    tempered, own, uniform = map(float, calibrator.share_)
+    tempered, plain, uniform = map(float, calibrator.share_)
     n_classes, tiny = int(calibrator.n_classes_), float(np.finfo(np.float64).tiny)
 
     # Logs before the difference: 1 - p has no digits left where p is nearly 1.
     def log_mixed(z: Tensor) -> Tensor:
         cooled = probabilities(z / calibrator.temperature_, n_classes)
-        mixed: Tensor = cooled * tempered + probabilities(z, n_classes) * own + uniform / n_classes
+        mixed: Tensor = (
+            cooled * tempered + probabilities(z, n_classes) * plain + uniform / n_classes
+        )
         return mixed.at_least(tiny).log()
 
     if n_classes == 2:
@@ -110,7 +106,7 @@ def _structured_matrix(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     matrix, intercept = np.asarray(calibrator.matrix_), calibrator.intercept_
     if calibrator.n_classes_ == 2:
         return _logits(calibrator, z * matrix + intercept)
-    base = log_softmax(z / calibrator.temperature_)
+    base = normalised(z / calibrator.temperature_, calibrator.n_classes_)
     if calibrator.uniform_ > 0.0:
         share = calibrator.uniform_
         base = (base.exp() * (1.0 - share) + share / calibrator.n_classes_).log()
@@ -131,21 +127,17 @@ def _slopes(calibrator: Any, z: Tensor, _: int | None) -> Answer:
         )
         return piecewise(odds, knots, np.append(knots[0], knots), powers)
 
-    if calibrator.n_classes_ == 2:
-        return _logits(calibrator, curve(0, z))
-    return _one_against_rest(calibrator, z, lambda c, odds: sigmoid(curve(c, odds)))
+    return _curves(calibrator, z, curve, logits=True)
 
 
 def _beta(calibrator: Any, z: Tensor, _: int | None) -> Answer:
-    def curve(coef: Float, odds: Tensor) -> Tensor:
-        a, b, c = map(float, coef)
-        return a * log_sigmoid(odds) - b * log_sigmoid(-odds) + c
+    coef = np.atleast_2d(calibrator.coef_)
 
-    if calibrator.n_classes_ == 2:
-        return _logits(calibrator, curve(calibrator.coef_, z))
-    return _one_against_rest(
-        calibrator, z, lambda c, odds: sigmoid(curve(calibrator.coef_[c], odds))
-    )
+    def curve(c: int, odds: Tensor) -> Tensor:
+        positive, negative, intercept = map(float, coef[c])
+        return positive * log_sigmoid(odds) - negative * log_sigmoid(-odds) + intercept
+
+    return _curves(calibrator, z, curve, logits=True)
 
 
 def _isotonic(calibrator: Any, z: Tensor, _: int | None) -> Answer:
@@ -164,11 +156,10 @@ def _isotonic(calibrator: Any, z: Tensor, _: int | None) -> Answer:
 
 
 def _histogram(calibrator: Any, z: Tensor, _: int | None) -> Answer:
-    return _curves(
-        calibrator,
-        z,
-        lambda c, odds: steps(odds, calibrator.edges_[c], calibrator.values_[c]),
-    )
+    def curve(c: int, odds: Tensor) -> Tensor:
+        return steps(odds, calibrator.edges_[c], calibrator.values_[c])
+
+    return _curves(calibrator, z, curve)
 
 
 def _venn_abers(calibrator: Any, z: Tensor, _: int | None) -> Answer:
@@ -180,25 +171,34 @@ def _venn_abers(calibrator: Any, z: Tensor, _: int | None) -> Answer:
     return _curves(calibrator, z, curve)
 
 
-def _curves(calibrator: Any, z: Tensor, curve: Callable[[int, Tensor], Tensor]) -> Answer:
-    if calibrator.n_classes_ == 2:
-        return _probs(calibrator, curve(0, z))
-    return _one_against_rest(calibrator, z, curve)
-
-
-def _one_against_rest(
-    calibrator: Calibrator, z: Tensor, one: Callable[[int, Tensor], Tensor]
+def _curves(
+    calibrator: Calibrator,
+    z: Tensor,
+    curve: Callable[[int, Tensor], Tensor],
+    *,
+    logits: bool = False,
 ) -> Answer:
-    """Apply ``one(class, log-odds) -> probabilities`` to every class, renormalised."""
+    """Apply ``curve(class, log-odds)``, which gives probabilities or logits.
+
+    More than two classes are each taken against the rest, and their probabilities renormalised.
+    """
     n_classes, graph = calibrator.n_classes_, z.graph
+    if n_classes == 2:
+        return Answer(curve(0, z), logits, n_classes)
     odds = log_odds(z, n_classes)
-    each = [one(c, odds.take(c)).expand(-1) for c in range(n_classes)]
+    each = []
+    for c in range(n_classes):
+        p = curve(c, odds.take(c))
+        if logits:
+            p = sigmoid(p)
+        each.append(p.expand())
     together = graph.op("Concat", *each, axis=-1)
     total = together.sum(keep=True)
     # Steps may give every class 0: the classes are then equally likely, as in the calibrators.
     some = graph.op("Greater", total, 0.0)
     safe = graph.op("Where", some, total, 1.0)
-    return _probs(calibrator, graph.op("Where", some, together / safe, 1.0 / n_classes))
+    p = graph.op("Where", some, together / safe, 1.0 / n_classes)
+    return Answer(p, False, n_classes)
 
 
 def _panel(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
@@ -238,6 +238,25 @@ BUILDERS: dict[str, Builder] = {
 """How each calibrator is written, by its name."""
 
 
+# Readers of a panel of two classes ---------------------------------------------------------------
+
+
+def label_of_label(q: Tensor, rho: float, m: int, other: int) -> Tensor:
+    """The logit (n,) of the label of `other` readers from that of the label of m readers.
+
+    The label of one reader is that reader's vote.
+    """
+    # The map has no closed inverse, and is odd: it is tabulated at chosen values of a reader's logit.
+    reader = np.linspace(0.0, FARTHEST, int(FARTHEST * POINTS_PER_UNIT) + 1)
+    points = label_logit(reader, rho, m)
+    values = label_logit(reader, rho, other)
+    spline = CubicSpline(points, values, bc_type=("natural", "not-a-knot"))
+    beyond = np.array([0.0, 0.0, float(spline(points[-1], 1)), float(values[-1])])
+    coefficients = np.column_stack([spline.c, beyond])
+    size = piecewise(q.abs(), points[1:], points, list(coefficients))
+    return q.graph.op("Sign", q) * size
+
+
 def reader_logit(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
     """A reader's logit (n,), of two classes: `PanelCalibrator.reader_logits`."""
     panel = calibrator.panel_
@@ -247,6 +266,32 @@ def reader_logit(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
     if panel.voted is not None:
         intercept, slope = panel.voted
     assert panel.panel_size is not None
-    implied = z * slope + intercept
-    reader: Tensor = reader_of_label(implied, panel.rho, panel.panel_size) + panel.shift
-    return reader
+    reader = z * slope + intercept
+    # The label of one or two readers is as likely as a reader's vote.
+    if panel.panel_size > 2:
+        reader = label_of_label(reader, panel.rho, panel.panel_size, 1)
+    shifted: Tensor = reader + panel.shift
+    return shifted
+
+
+def split_of_reader(z: Tensor, rho: float, m: int) -> Tensor:
+    """Probability that m readers split, from a reader's logit; see `scalecal.panel.split_probability`."""
+    most = max((m + 1) // 2, 4 * m // 7)
+    counts = np.arange(m - most, most + 1)
+    i = np.arange(m)
+    constant = _log_choose(m)[counts] - _log_whole(rho, m)
+    # The beta-binomial law: factors of the votes for the class, and of those against it.
+    up = _log_factors(log_sigmoid(z), rho, m) @ (i[:, None] < counts).astype(np.float64)
+    down = _log_factors(log_sigmoid(-z), rho, m) @ (i[:, None] < m - counts).astype(np.float64)
+    log_law: Tensor = up + down + constant
+    return log_law.exp().sum()
+
+
+def _log_factors(log_p: Tensor, rho: float, m: int) -> Tensor:
+    """Logarithms of (1 - rho) p + i rho for i < m, along a new last axis."""
+    first = (log_p + float(np.log1p(-rho))).expand()
+    if rho == 0.0:
+        return first.graph.op("Add", first, np.zeros(m))
+    # The first factor has no rho to keep it from 0: it is p's own logarithm, in both tails.
+    later = (first.exp() + rho * np.arange(1.0, m)).log()
+    return first.graph.op("Concat", first, later, axis=-1)

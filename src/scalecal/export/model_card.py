@@ -16,6 +16,7 @@ from typing import Any
 from scalecal.checks import InputError
 from scalecal.evaluation.folder import read_runs
 from scalecal.evaluation.texts import cell, shown_columns
+from scalecal.evaluation.words import sentences
 from scalecal.export.probe_graph import CHECK_LOGITS, OUTPUTS, TOLERANCE, Probe
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.columns import chosen
@@ -189,12 +190,12 @@ computes in double precision."""
 
 
 def _training(probe: Probe) -> str:
-    about, panel, calibrator = probe.about_, probe.panel_, probe.calibrator_
-    counts = about.get("counts") or {}
+    about = probe.about_
     lines = []
     if about.get("dataset"):
         lines.append(f"- data: {escaped(str(about['dataset']))}")
-    if counts:
+    if about.get("counts"):
+        counts = about["counts"]
         lines.append(
             f"- cases: {counts['train']:,} for training, {counts['validation']:,} for validation, "
             f"{counts.get('synthetic') or 0:,} synthetic"
@@ -204,12 +205,12 @@ def _training(probe: Probe) -> str:
     lines.append(f"- probe: {type(probe).__name__}, {probe.n_iter_} epochs")
     if probe.class_weight is not None:
         lines.append(f"- class weights in training: {escaped(str(probe.class_weight))}")
-    if calibrator is None:
-        lines.append("- calibrator: none")
-    else:
-        lines.append(f"- calibrator: {calibrator.name}")
-    if panel is not None:
-        lines.append(f"- {escaped(panel.sentence())}")
+    calibrator = "none"
+    if probe.calibrator_ is not None:
+        calibrator = probe.calibrator_.name
+    lines.append(f"- calibrator: {calibrator}")
+    if probe.panel_ is not None:
+        lines.append(f"- {escaped(probe.panel_.sentence())}")
     return "\n".join(lines)
 
 
@@ -222,44 +223,44 @@ def _audit(audited: Audited | None) -> str:
         )
     facts, rows = audited.facts, audited.rows
     name, seeds = escaped(str(facts["dataset"])), int(facts["n_seeds"])
-    words = facts["audits"].get(audited.method) or {}
-    lines = []
+    notes = facts["audits"].get(audited.method, {}).get("notes", [])
     if audited.kind == "audit":
-        verdict = facts.get("verdict") or {}
-        headline = ". ".join(filter(None, [verdict.get("word"), verdict.get("headline")]))
-        if headline:
-            lines += [f"**{escaped(headline)}**", ""]
-        lines.append(
-            f"Predictions in {name}, audited by `scalecal audit`. The numbers speak of new cases only if "
-            "none of these was used to fit the model."
+        verdict = facts["verdict"]
+        headline = escaped(f"{verdict['word']}. {verdict['headline']}")
+        opening = (
+            f"**{headline}**\n\nPredictions in {name}, audited by `scalecal audit`. The numbers speak of "
+            "new cases only if none of these was used to fit the model."
         )
+        words = sentences(facts)[1:]
     else:
+        words = []
         over = "one seed"
         if seeds > 1:
             over = f"the mean over {seeds} seeds"
-        lines.append(
+        opening = (
             f"Held-out test cases of {name} in `scalecal {escaped(audited.kind)}`, {over}: probes fitted "
             f"by the same method ({escaped(audited.method)}) to other cases, not these very weights."
         )
-    columns = shown_columns(
-        rows, ["n", "ece", "floor", "null", *chosen(lambda m: m.tested and m.key != "ece")]
-    )
-    lines += [
-        "",
-        "| stratum | " + " | ".join(column.title for column in columns) + " |",
-        "|" + " --- |" * (len(columns) + 1),
-    ]
+    tested = chosen(lambda metric: metric.tested and metric.key != "ece")
+    columns = shown_columns(rows, ["n", "ece", "floor", "null", *tested])
+    titles = ["stratum"]
+    explained = []
+    for column in columns:
+        titles.append(column.title)
+        if column.key in ("ece", "floor", "null"):
+            explained.append(f"{column.title}: {column.meaning}")
+    lines = [opening, "", f"| {' | '.join(titles)} |", "|" + " --- |" * len(titles)]
     for row in rows:
-        values = [cell(column.key, row.get(column.key)) for column in columns]
-        lines.append("| " + " | ".join([escaped(str(row["stratum"])), *values]) + " |")
-    explained = [column for column in columns if column.key in ("ece", "floor", "null")]
-    lines += ["", "; ".join(f"{column.title}: {column.meaning}" for column in explained) + "."]
+        values = [escaped(str(row["stratum"]))]
+        for column in columns:
+            values.append(cell(column.key, row.get(column.key)))
+        lines.append(f"| {' | '.join(values)} |")
+    legend = "; ".join(explained) + "."
     if facts["agreement"] and len(rows) > 1:
-        lines[-1] += " Strata are how far the readers agreed on a case."
-    if words.get("sentences") and seeds > 1:
-        lines += ["", f"In words, of seed {facts['seed']} alone:"]
-    lines += [f"\n{escaped(text)}" for text in words.get("sentences") or ()]
-    lines += [f"\nNote: {escaped(text)}" for text in words.get("notes") or ()]
+        legend += " Strata are how far the readers agreed on a case."
+    lines += ["", legend]
+    for text in [*words, *(f"Note: {note}" for note in notes)]:
+        lines += ["", escaped(text)]
     return "\n".join(lines)
 
 
@@ -313,27 +314,35 @@ def _header(name: str, audited: Audited | None, license: str) -> dict[str, Any]:
     if audited is None:
         return header
     overall = audited.rows[0]
-    known = [key for key in MEASURES if overall.get(key) is not None]
-    # Four decimals: Python writes more than that as 1e-05, which YAML takes for text.
-    results = [
+    results = []
+    for key, kind in MEASURES.items():
+        if overall.get(key) is not None:
+            # Four decimals: Python writes more than that as 1e-05, which YAML takes for text.
+            value = round(float(overall[key]), 4)
+            results.append({"type": kind, "name": COLUMNS[key].title, "value": value})
+    header["metrics"] = [result["type"] for result in results]
+    header["model-index"] = [
         {
-            "type": MEASURES[key],
-            "name": COLUMNS[key].title,
-            "value": round(float(overall[key]), 4),
+            "name": one_line(name),
+            "results": [
+                {
+                    "task": {
+                        "type": "tabular-classification",
+                        "name": "classification of embeddings",
+                    },
+                    "dataset": {
+                        "type": "custom",
+                        "name": one_line(str(audited.facts["dataset"])),
+                        "args": {
+                            "cases": int(overall["n"]),
+                            "seeds": int(audited.facts["n_seeds"]),
+                        },
+                    },
+                    "metrics": results,
+                }
+            ],
         }
-        for key in known
     ]
-    header["metrics"] = [MEASURES[key] for key in known]
-    result = {
-        "task": {"type": "tabular-classification", "name": "classification of embeddings"},
-        "dataset": {
-            "type": "custom",
-            "name": one_line(str(audited.facts["dataset"])),
-            "args": {"cases": int(overall["n"]), "seeds": int(audited.facts["n_seeds"])},
-        },
-        "metrics": results,
-    }
-    header["model-index"] = [{"name": one_line(name), "results": [result]}]
     return header
 
 

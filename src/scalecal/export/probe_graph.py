@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from scalecal.calibrators import Calibrator, Chain, Identity, PanelCalibrator
 from scalecal.checks import Float, InputError, check_positive_int, library
-from scalecal.export.calibrator_graphs import Answer, calibrated, reader_logit
-from scalecal.export.panel_graph import split_of_reader
+from scalecal.export.calibrator_graphs import Answer, calibrated, reader_logit, split_of_reader
 from scalecal.export.tensors import Graph, Tensor, sigmoid
 from scalecal.probes import LinearProbe, ScaleProbe
 
@@ -131,7 +130,7 @@ def _linear(x: Tensor, probe: Probe) -> Tensor:
         product = product / x.graph.op("Where", nonzero, length, 1.0)
     logits = product + probe.intercept_
     if len(probe.intercept_) == 1:
-        return logits.drop(-1)
+        return logits.take(0)
     return logits
 
 
@@ -165,20 +164,17 @@ def _properties(probe: Probe, size: int | None) -> dict[str, str]:
 def check_rows(probe: Probe) -> NDArray[np.float32]:
     """Embeddings whose logits reach from one end to the other and, a few, far beyond."""
     rng = np.random.default_rng(0)
-    columns = len(probe.intercept_)
+    d = probe.n_features_in_
     steps = np.linspace(-CHECK_LOGITS, CHECK_LOGITS, 200)[:, None]
     # Curves bend between the smallest logits; far beyond the largest, exponentials overflow.
-    spread = np.concatenate([0.1 * steps, steps, 25.0 * steps])
-    logits = spread
-    if columns > 1:
-        logits = spread * rng.normal(size=(len(spread), columns))
+    logits = np.concatenate([0.1 * steps, steps, 25.0 * steps])
+    if len(probe.intercept_) > 1:
+        logits = logits * rng.normal(size=(len(logits), len(probe.intercept_)))
     with np.errstate(over="ignore"):
         reaching = (logits - probe.intercept_) @ np.linalg.pinv(probe.coef_).T
         size = float(np.sqrt(np.mean(reaching**2))) or 1.0
-        plain = (
-            rng.normal(size=(60, probe.n_features_in_)) * np.repeat([0.1, 1.0, 100.0], 20)[:, None]
-        )
-        rows = np.concatenate([reaching, size * plain, np.zeros((1, probe.n_features_in_))])
+        plain = rng.normal(size=(60, d)) * np.repeat([0.1, 1.0, 100.0], 20)[:, None]
+        rows = np.concatenate([reaching, size * plain, np.zeros((1, d))])
         most = float(np.finfo(np.float32).max)
         return np.asarray(np.clip(np.nan_to_num(rows), -most, most), dtype=np.float32)
 
@@ -221,16 +217,16 @@ def check_model(model: bytes, probe: Probe, *, panel_size: int | None = None) ->
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     rows = check_rows(probe)
     answers = expected(probe, rows, panel_size)
-    results = dict(zip(answers, session.run(list(answers), {"embeddings": rows}), strict=True))
-    apart = dict.fromkeys(answers, np.inf)
-    for name, values in answers.items():
-        result = results[name]
+    results = session.run(list(answers), {"embeddings": rows})
+    worst = 0.0
+    for (name, values), result in zip(answers.items(), results, strict=True):
+        apart = np.inf
         if result.shape == values.shape and np.isfinite(result).all():
-            apart[name] = float(np.abs(result - values).max(initial=0.0))
-    worst = max(apart, key=lambda name: apart[name])
-    if apart[worst] > TOLERANCE:
-        raise InputError(
-            f"the ONNX model does not reproduce the probe: {worst} differs by {apart[worst]:.2g}, at most "
-            f"{TOLERANCE:g} is allowed; nothing was written"
-        )
-    return apart[worst]
+            apart = float(np.abs(result - values).max(initial=0.0))
+        if apart > TOLERANCE:
+            raise InputError(
+                f"the ONNX model does not reproduce the probe: {name} differs by {apart:.2g}, at most "
+                f"{TOLERANCE:g} is allowed; nothing was written"
+            )
+        worst = max(worst, apart)
+    return worst

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scalecal.checks import Float, library
 
@@ -78,25 +78,17 @@ class Tensor:
         """The smaller of each entry and `most`."""
         return self.graph.op("Min", self, most)
 
-    def sum(self, axis: int = -1, *, keep: bool = False) -> Tensor:
-        """Sum along one axis."""
-        return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keep))
+    def sum(self, *, keep: bool = False) -> Tensor:
+        """Sum along the last axis."""
+        return self.graph.op("ReduceSum", self, np.array([-1]), keepdims=int(keep))
 
-    def max(self, axis: int = -1) -> Tensor:
-        """Largest entry along one axis, which is kept."""
-        return self.graph.op("ReduceMax", self, axes=[axis], keepdims=1)
+    def take(self, index: ArrayLike) -> Tensor:
+        """Entries at constant positions of the last axis; a single position removes the axis."""
+        return self.graph.op("Gather", self, np.asarray(index, dtype=np.int64), axis=-1)
 
-    def take(self, index: ArrayLike, axis: int = -1) -> Tensor:
-        """Entries at constant positions of one axis; a single position removes the axis."""
-        return self.graph.op("Gather", self, np.asarray(index, dtype=np.int64), axis=axis)
-
-    def expand(self, axis: int) -> Tensor:
-        """Insert an axis of length one."""
-        return self.graph.op("Unsqueeze", self, np.array([axis]))
-
-    def drop(self, axis: int) -> Tensor:
-        """Remove an axis of length one."""
-        return self.graph.op("Squeeze", self, np.array([axis]))
+    def expand(self) -> Tensor:
+        """Append an axis of length one."""
+        return self.graph.op("Unsqueeze", self, np.array([-1]))
 
     def cast(self, kind: str) -> Tensor:
         """Entries of another type: DOUBLE, FLOAT, INT64 or BOOL."""
@@ -135,10 +127,10 @@ class Graph:
         """The output of one node; inputs that are no tensors become constants."""
         names = []
         for value in inputs:
-            tensor = value
-            if not isinstance(value, Tensor):
-                tensor = self.constant(value)
-            names.append(tensor.name)
+            if isinstance(value, Tensor):
+                names.append(value.name)
+            else:
+                names.append(self.constant(value).name)
         made = self._name()
         self.nodes.append(onnx_library().helper.make_node(kind, names, [made], **attributes))
         return Tensor(self, made)
@@ -156,18 +148,14 @@ class Graph:
 
         onnx = onnx_library()
         helper, types = onnx.helper, onnx.TensorProto
-        for name, (tensor, _) in outputs.items():
+        taken = []
+        for name, shape in inputs.items():
+            taken.append(helper.make_tensor_value_info(name, types.FLOAT, shape))
+        given = []
+        for name, (tensor, shape) in outputs.items():
             self.nodes.append(helper.make_node("Identity", [tensor.name], [name]))
-        graph = helper.make_graph(
-            self.nodes,
-            "scalecal",
-            [helper.make_tensor_value_info(k, types.FLOAT, shape) for k, shape in inputs.items()],
-            [
-                helper.make_tensor_value_info(name, types.DOUBLE, shape)
-                for name, (_, shape) in outputs.items()
-            ],
-            self.constants,
-        )
+            given.append(helper.make_tensor_value_info(name, types.DOUBLE, shape))
+        graph = helper.make_graph(self.nodes, "scalecal", taken, given, self.constants)
         model = helper.make_model(
             graph,
             opset_imports=[helper.make_opsetid("", OPSET)],
@@ -196,47 +184,25 @@ def log_sigmoid(z: Tensor) -> Tensor:
     return z.at_most(0.0) - (1.0 + (-z.abs()).exp()).log()
 
 
-def log_sum_exp(z: Tensor, *, keep: bool = False) -> Tensor:
-    """Logarithm of the sum of exponentials along the last axis."""
-    most = z.max()
-    total = (z - most).exp().sum(keep=True).log() + most
-    return total if keep else total.drop(-1)
-
-
-def log_softmax(z: Tensor) -> Tensor:
-    """Logarithms of the normalised exponentials along the last axis."""
-    return z - log_sum_exp(z, keep=True)
-
-
-def softmax(z: Tensor) -> Tensor:
-    """Normalised exponentials along the last axis."""
-    powers = (z - z.max()).exp()
-    return powers / powers.sum(keep=True)
-
-
 def normalised(z: Tensor, n_classes: int) -> Tensor:
     """Logits of two classes as they are, (n,), or log-probabilities of more, (n, C)."""
     if n_classes == 2:
         return z
-    return log_softmax(z)
+    return z.graph.op("LogSoftmax", z, axis=-1)
 
 
 def probabilities(z: Tensor, n_classes: int) -> Tensor:
     """Probabilities of the second of two classes, (n,), or of all of more, (n, C)."""
     if n_classes == 2:
         return sigmoid(z)
-    return softmax(z)
-
-
-def others(n_classes: int) -> NDArray[np.int64]:
-    """Numbers of the other classes, (C, C - 1)."""
-    every = np.arange(n_classes)
-    return np.array([np.delete(every, c) for c in every])
+    return z.graph.op("Softmax", z, axis=-1)
 
 
 def log_odds(z: Tensor, n_classes: int) -> Tensor:
     """Log-odds of each class against the rest, from logits (n, C)."""
-    return z - log_sum_exp(z.take(others(n_classes)))
+    every = np.arange(n_classes)
+    others = z.take([np.delete(every, c) for c in every])
+    return z - z.graph.op("ReduceLogSumExp", others, axes=[-1], keepdims=0)
 
 
 def place(x: Tensor, points: Float, *, side: str = "right") -> Tensor:

@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from scalecal.cases import Features
 from scalecal.paper import decisions
-from scalecal.paper.evidence import Evidence, MissingEvidence
-from scalecal.paper.premise import training_embeddings
+from scalecal.paper.evidence import Evidence, MissingEvidence, training_embeddings
 from scalecal.paper.printed import FACTS
 from scalecal.paper.verdicts import VERDICTS, Verdict
 from scalecal.runs.grid import Grid
@@ -296,14 +295,24 @@ _CLAIMS = (
         "Alpha tracks difficulty: votes follow a case's position between the anchors, within classes "
         "(rank correlation above 0.1)",
         "assumed",
-        partial(decisions.premise_axis, bound=0.1),
+        partial(
+            decisions.premise,
+            check=decisions.check_axis,
+            what="rank correlation of votes with the anchor axis within classes",
+            bound=0.1,
+        ),
     ),
     Claim(
         "premise-neighbours",
         "Alpha tracks difficulty: real cases next to an interpolate have the vote share it is given "
         "(slope above 0.5)",
         "assumed",
-        partial(decisions.premise_neighbours, bound=0.5),
+        partial(
+            decisions.premise,
+            check=decisions.check_neighbours,
+            what="slope of the neighbours' vote share on the target",
+            bound=0.5,
+        ),
     ),
     *(
         Claim(one.id, one.claim, one.paper, partial(decisions.contradicts, fact=one), "fact")

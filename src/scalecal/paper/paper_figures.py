@@ -8,22 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from sklearn.decomposition import PCA
 
 from scalecal.cases import Predictions
 from scalecal.checks import Float
 from scalecal.io.store import write_json
-from scalecal.paper.evidence import Evidence, MissingEvidence
-from scalecal.paper.premise import Embeddings
-from scalecal.paper.printed import encoder_label, method_label
+from scalecal.paper.evidence import Embeddings, Evidence, MissingEvidence
+from scalecal.paper.printed import SWEEP_SIZES, encoder_label, method_label
 from scalecal.report.plots import COLOURS, INK, QUIET, panels, save, style
 from scalecal.smoothing import SMOOTHINGS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,14 @@ class Mark:
 
     def options(self, size: float = 6.0) -> dict[str, Any]:
         """Arguments for matplotlib's plot."""
+        face = "white"
+        if self.filled:
+            face = self.colour
         return {
             "marker": self.shape,
             "markersize": size,
             "color": self.colour,
-            "markerfacecolor": self.colour if self.filled else "white",
+            "markerfacecolor": face,
             "markeredgecolor": self.colour,
             "markeredgewidth": 1.2,
         }
@@ -100,7 +102,7 @@ SMOOTHING_MARKS: dict[str, tuple[Mark, str]] = {
 
 def mark_of(method: str) -> Mark:
     """Return a method's mark."""
-    return MARKS.get(method, Mark(QUIET, ".", filled=True))
+    return MARKS.get(method, Mark(QUIET, "."))
 
 
 def legend_above(axis: Axes, handles: Sequence[Any], labels: Sequence[str], columns: int) -> None:
@@ -134,8 +136,13 @@ def _rows(axis: Axes, names: list[str]) -> None:
 
 def _bars(width: float, size: float, colour: str) -> dict[str, Any]:
     """Arguments for plotting short vertical bars."""
-    bars = {"marker": "|", "markersize": size, "markeredgewidth": width, "color": colour}
-    return {"ls": "", **bars}
+    return {
+        "ls": "",
+        "marker": "|",
+        "markersize": size,
+        "markeredgewidth": width,
+        "color": colour,
+    }
 
 
 def figure_audit(evidence: Evidence) -> Figure:
@@ -145,7 +152,7 @@ def figure_audit(evidence: Evidence) -> Figure:
     figure, axes = panels(1, (6.2, 1.1 + 0.42 * len(encoders)))
     axis = axes[0, 0]
     _rows(axis, [encoder_label(e) for e in encoders])
-    handles, labels = [], []
+    lines, labels = [], []
     # Side by side within a row: marks of the strata would cover each other.
     for shift, stratum in ((-0.2, "high"), (0.0, "medium"), (0.2, "low")):
         mark = STRATUM_MARKS[stratum]
@@ -153,34 +160,30 @@ def figure_audit(evidence: Evidence) -> Figure:
         if not np.isfinite(values).any():
             continue
         null = [evidence.mean(dataset, e, "none", "null", stratum) for e in encoders]
-        place = np.arange(len(encoders)) + shift
-        axis.hlines(
-            place, np.minimum(values, null), np.maximum(values, null), color=mark.colour, lw=0.8
-        )
-        axis.plot(null, place, **_bars(1.8, 9, mark.colour))
-        (line,) = axis.plot(values, place, ls="", **mark.options())
+        rows = np.arange(len(encoders)) + shift
+        ends = np.minimum(values, null), np.maximum(values, null)
+        axis.hlines(rows, *ends, color=mark.colour, lw=0.8)
+        axis.plot(null, rows, **_bars(1.8, 9, mark.colour))
+        lines += axis.plot(values, rows, ls="", **mark.options())
         n = round(evidence.mean(dataset, encoders[0], "none", "n", stratum))
-        handles.append(line)
         labels.append(f"{stratum} (n = {n:,})")
-    (tick,) = axis.plot([], [], **_bars(1.8, 9, QUIET))
-    legend_above(axis, [*handles, tick], [*labels, "calibrated model"], 4)
-    axis.set_xlim(left=0)
-    axis.set_xlabel(f"ECE on {dataset}, by agreement")
+    lines += axis.plot([], [], **_bars(1.8, 9, QUIET))
+    legend_above(axis, lines, [*labels, "calibrated model"], 4)
+    axis.set(xlim=(0, None), xlabel=f"ECE on {dataset}, by agreement")
     return figure
 
 
 def figure_comparison(evidence: Evidence) -> Figure:
     """Low-agreement ECE across encoders and methods, and every method's change with its interval."""
-    from matplotlib.ticker import MaxNLocator
-
     dataset = evidence.needs_strata()
     encoders = evidence.encoders(dataset, "none")
     drawn = evidence.resampled(dataset)
     known = evidence.methods(dataset)
     changes = {}
-    for method in (m for m in known if m != "none"):
-        names = evidence.encoders(dataset, "none", method)
-        changes[method] = drawn.contrast(method, "none", stratum="low", encoders=names)
+    for method in known:
+        if method != "none":
+            names = evidence.encoders(dataset, "none", method)
+            changes[method] = drawn.contrast(method, "none", stratum="low", encoders=names)
     order = sorted(changes, key=lambda m: changes[m].difference)
     heights = 1.3 + 0.42 * len(encoders), 1.0 + 0.2 * len(order)
     figure, axes = panels(1, (6.6, sum(heights)), rows=2, height_ratios=heights)
@@ -194,14 +197,15 @@ def figure_comparison(evidence: Evidence) -> Figure:
         values = [evidence.mean(dataset, e, method, "ece", "low") for e in encoders]
         lines += top.plot(values, range(len(encoders)), ls="", **MARKS[method].options())
     legend_above(top, lines, [method_label(method) for method in main], 2)
-    top.set_xlim(left=0)
-    top.set_xlabel(f"low-agreement ECE on {dataset}")
+    top.set(xlim=(0, None), xlabel=f"low-agreement ECE on {dataset}")
     _rows(bottom, [method_label(m) for m in order])
     for row, method in enumerate(order):
         change = changes[method]
-        mark = mark_of(method)
+        mark, size = mark_of(method), 6
+        if method not in MARKS:
+            size = 9
         bottom.hlines(row, change.low, change.high, color=mark.colour, lw=1.4)
-        bottom.plot(change.difference, row, ls="", **mark.options(6 if method in MARKS else 9))
+        bottom.plot(change.difference, row, ls="", **mark.options(size))
     bottom.axvline(0, color=QUIET, lw=0.8)
     bottom.xaxis.set_major_locator(MaxNLocator(5))
     bottom.set_xlabel("change of low-agreement ECE against no calibration")
@@ -217,31 +221,33 @@ def figure_sensitivity(evidence: Evidence) -> Figure:
     drawn = evidence.resampled(dataset)
     figure, axes = panels(1, (5.6, 3.4))
     axis = axes[0, 0]
-    ticks = list(dict.fromkeys(k for names in sweep.values() for k in names))
-    ticks.sort(key=lambda k: float("inf") if k == "all" else float(k))
+    ticks = [k for k in SWEEP_SIZES if any(k in names for names in sweep.values())]
     swept: set[int] = set()  # a sweep may have fewer seeds than the references
     for smoothing, names in sweep.items():
         encoders = evidence.encoders(dataset, "none", *names.values())
-        curve = [drawn.averaged(encoders, m, "low") for m in names.values()]
-        values = [one.value for one in curve]
-        swept.update(*(one.by_seed for one in curve))
+        places, values = [], []
+        for k, method in names.items():
+            number = drawn.averaged(encoders, method, "low")
+            places.append(ticks.index(k))
+            values.append(number.value)
+            swept.update(number.by_seed)
         mark, dashes = SMOOTHING_MARKS[smoothing]
-        places = [ticks.index(k) for k in names]
         axis.plot(places, values, ls=dashes, lw=1.3, label=smoothing, **mark.options())
-    for method, line in (("none", "--"), ("real-piecewise", ":")):
-        having = evidence.encoders(dataset, "none", method)
-        if not having:
-            continue
-        by_seed = drawn.averaged(having, method, "low").by_seed
-        same = [value for seed, value in by_seed.items() if seed in swept]
-        if same:
-            colour, label = MARKS[method].colour, method_label(method)
-            axis.axhline(float(np.mean(same)), color=colour, ls=line, lw=1.4, label=label)
-    axis.set_ylim(0, max(1.05 * axis.get_ylim()[1], 1e-3))
-    axis.set_xlim(-0.3, len(ticks) - 0.7)
+    for method, dashes in (("none", "--"), ("real-piecewise", ":")):
+        encoders = evidence.encoders(dataset, "none", method)
+        if encoders:
+            by_seed = drawn.averaged(encoders, method, "low").by_seed
+            same = [value for seed, value in by_seed.items() if seed in swept]
+            if same:
+                colour, label = MARKS[method].colour, method_label(method)
+                axis.axhline(float(np.mean(same)), color=colour, ls=dashes, lw=1.4, label=label)
+    axis.set(
+        xlim=(-0.3, len(ticks) - 0.7),
+        ylim=(0, max(1.05 * axis.get_ylim()[1], 1e-3)),
+        xlabel=f"anchors per class, K ({len(swept)} seed{'s' * (len(swept) > 1)})",
+        ylabel=f"low-agreement ECE on {dataset}",
+    )
     axis.set_xticks(range(len(ticks)), ticks)
-    axis.set_xlabel(f"anchors per class, K ({len(swept)} seed{'s' * (len(swept) > 1)})")
-    axis.set_ylabel(f"low-agreement ECE on {dataset}")
     handles, labels = axis.get_legend_handles_labels()
     legend_above(axis, handles, labels, 3)
     return figure
@@ -269,8 +275,6 @@ def _first(evidence: Evidence) -> tuple[Predictions, Embeddings]:
 
 def _plane(data: Embeddings) -> tuple[Float, Float]:
     """Real and synthetic cases in the plane of the anchor axis and the main direction beside it."""
-    from sklearn.decomposition import PCA
-
     X = np.asarray(data.X, dtype=np.float64)
     start, way = data.axis
 
@@ -278,7 +282,9 @@ def _plane(data: Embeddings) -> tuple[Float, Float]:
         return np.asarray(rows - start - np.outer(data.position(rows), way))
 
     # arpack finds one axis of two thousand fast, but not the only one.
-    solver = "full" if min(X.shape) <= 1 else "arpack"
+    solver = "arpack"
+    if min(X.shape) <= 1:
+        solver = "full"
     pca = PCA(n_components=1, svd_solver=solver, random_state=0).fit(beside(X))
 
     def placed(rows: Float) -> Float:
@@ -295,34 +301,35 @@ def figure_overview(evidence: Evidence) -> Figure:
     figure, axes = panels(4, (11.4, 3.0))
     first, second, third, fourth = axes[0]
     few = _some(len(real))
-    for axis in (first, second):
-        for label, colour in ((0, _NEGATIVE), (1, _POSITIVE)):
-            here = real[few][data.y[few] == label]
-            ink = colour if axis is first else "#cccccc"
-            axis.plot(*here.T, ls="", marker=".", ms=2.5, color=ink, alpha=0.5, mew=0)
+    points: dict[str, Any] = {"ls": "", "marker": ".", "ms": 2.5, "alpha": 0.5, "mew": 0}
+    for axis, colours in ((first, (_NEGATIVE, _POSITIVE)), (second, ("#cccccc", "#cccccc"))):
+        for label, colour in enumerate(colours):
+            shown = real[few][data.y[few] == label]
+            axis.plot(*shown.T, color=colour, **points)
         axis.set_xticks([0, 1], ["negative\nanchors", "positive\nanchors"])
         axis.set_yticks([])
         axis.spines["left"].set_visible(False)
     for label, colour, shape in ((0, _NEGATIVE, "s"), (1, _POSITIVE, "o")):
         chosen = real[data.anchors[label]]
         first.plot(*chosen.T, ls="", marker=shape, ms=6, mfc=colour, mec="white", mew=0.7)
-    first.set_title(f"(a) {len(data.anchors[1])} anchors per class")
     second.scatter(*made.T, c=share, cmap="cividis", vmin=0, vmax=1, s=7, linewidths=0)
-    second.set_title(f"(b) {len(made):,} interpolates")
     _soft_labels(third, data.n_raters)
-    third.set_title("(c) soft labels")
     _before_after(fourth, cell)
-    fourth.set_title("(d) predictions")
+    titles = (
+        f"(a) {len(data.anchors[1])} anchors per class",
+        f"(b) {len(made):,} interpolates",
+        "(c) soft labels",
+        "(d) predictions",
+    )
+    for axis, title in zip(axes[0], titles, strict=True):
+        axis.set_title(title)
     return figure
 
 
 def _unit_square(axis: Axes, across: str, up: str) -> None:
     """Name the axes of a plot of shares, with the diagonal."""
     axis.plot([0, 1], [0, 1], color=QUIET, lw=0.8)
-    axis.set_xlabel(across)
-    axis.set_ylabel(up)
-    axis.set_xticks([0, 0.5, 1])
-    axis.set_yticks([0, 0.5, 1])
+    axis.set(xlabel=across, ylabel=up, xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
 
 
 def _soft_labels(axis: Axes, n_raters: int) -> None:
@@ -344,8 +351,8 @@ def _before_after(axis: Axes, cell: Predictions) -> None:
     few = _some(len(rows))
     points: dict[str, Any] = {"ls": "", "marker": ".", "ms": 4, "alpha": 0.5, "mew": 0}
     for label, colour in ((0, _NEGATIVE), (1, _POSITIVE)):
-        here = cell.y[rows[few]] == label
-        axis.plot(before[few][here], after[few][here], color=colour, **points)
+        shown = cell.y[rows[few]] == label
+        axis.plot(before[few][shown], after[few][shown], color=colour, **points)
 
 
 def figure_smoothing(evidence: Evidence) -> Figure:
@@ -359,8 +366,7 @@ def figure_smoothing(evidence: Evidence) -> Figure:
         label = SMOOTHINGS[name](votes, n_raters)
         axis.plot(votes / n_raters, label, ls=dashes, lw=1.3, label=name, **mark.options(5))
     axis.legend(loc="upper left")
-    axis.set_xlabel("share of readers for the positive class")
-    axis.set_ylabel("soft label")
+    axis.set(xlabel="share of readers for the positive class", ylabel="soft label")
     axis.set_xticks(votes / n_raters, [f"{v}/{n_raters}" for v in votes])
     return figure
 
@@ -406,7 +412,8 @@ def write_figures(folder: str | Path, evidence: Evidence) -> None:
     listed = []
     for name, plate in FIGURES.items():
         figure, reason = plate(evidence)
-        paths = [] if figure is None else save(figure, folder / name, ("svg", "png", "pdf"))
-        files = [path.name for path in paths]
+        files = []
+        if figure is not None:
+            files = [path.name for path in save(figure, folder / name, ("svg", "png", "pdf"))]
         listed.append({"name": name, "caption": plate.caption, "files": files, "reason": reason})
     write_json(folder / "figures.json", listed)

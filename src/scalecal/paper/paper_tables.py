@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from scalecal.checks import Float
 from scalecal.io.store import write_csv, write_text
@@ -20,9 +21,6 @@ from scalecal.io.text import latex_escape, latex_text, markdown_text, p_value
 from scalecal.paper import printed as paper
 from scalecal.paper.evidence import Evidence
 from scalecal.paper.printed import encoder_label, method_label, printed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Row = dict[str, Any]
 NAN = float("nan")
@@ -49,15 +47,6 @@ class Table:
         """Find the rows."""
         return replace(self, rows=list(self.find(evidence)))
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The rows as a frame; one row with the reason where there are none."""
-        import pandas as pd
-
-        if not self.rows:
-            return pd.DataFrame([{"cannot be made": self.needs}])
-        return pd.DataFrame(self.rows)
-
 
 def _shown(value: Any, kind: str) -> str:
     """Format one value as people read it; "-" where it is undefined."""
@@ -77,8 +66,6 @@ def _shown(value: Any, kind: str) -> str:
 
 def _text(table: Table) -> pd.DataFrame:
     """The table as text; means with their standard deviations, without empty columns."""
-    import pandas as pd
-
     names = list(dict.fromkeys(name for row in table.rows for name in row))
     columns = {}
     for name in (name for name in names if not name.endswith("_sd")):
@@ -139,7 +126,8 @@ def write_tables(folder: str | Path, tables: Mapping[str, Table]) -> None:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
-        write_csv(table.frame, folder / f"{name}.csv")
+        rows = table.rows or [{"cannot be made": table.needs}]
+        write_csv(pd.DataFrame(rows), folder / f"{name}.csv")
         write_text(folder / f"{name}.md", markdown(table))
         write_text(folder / f"{name}.tex", latex(table, name))
 
@@ -149,10 +137,10 @@ def write_tables(folder: str | Path, tables: Mapping[str, Table]) -> None:
 
 def _mean_sd(name: str, values: Iterable[float], scale: float = 1.0) -> Row:
     """Columns `name` and ``name_sd``: mean and standard deviation of the finite values."""
-    array = np.asarray(list(values), dtype=np.float64) * scale
-    array = array[np.isfinite(array)]
-    mean = float(array.mean()) if len(array) else NAN
-    return {name: mean, f"{name}_sd": float(array.std(ddof=1)) if len(array) > 1 else NAN}
+    # Of no value both are NaN, of one the standard deviation.
+    series = pd.Series(scale * np.asarray(list(values), dtype=np.float64))
+    finite = series[np.isfinite(series)]
+    return {name: float(finite.mean()), f"{name}_sd": float(finite.std(ddof=1))}
 
 
 def _replication(evidence: Evidence) -> Iterator[Row]:
@@ -188,8 +176,10 @@ def combined_p(p_values: Float | Sequence[float]) -> float:
     >>> combined_p([0.01, 0.03]), combined_p([0.6, 0.9]), combined_p([0.2])
     (0.04, 1.0, 0.2)
     """
-    if len(p_values) < 2:
-        return float(p_values[0]) if len(p_values) else NAN
+    if len(p_values) == 0:
+        return NAN
+    if len(p_values) == 1:
+        return float(p_values[0])
     return min(1.0, 2.0 * float(np.mean(p_values)))
 
 
@@ -215,58 +205,58 @@ def _audit(evidence: Evidence) -> Iterator[Row]:
                 yield row
 
 
-def _over(
-    evidence: Evidence,
-    dataset: str,
-    encoders: list[str],
-    method: str,
-    metric: str,
-    stratum: str = "overall",
-    column: str = "value",
-) -> float:
-    key = (method, metric, stratum)
-    return float(np.mean([evidence.mean(dataset, e, *key, column=column) for e in encoders]))
-
-
 def _main(evidence: Evidence) -> Iterator[Row]:
     """Table 3: every method averaged over encoders, with its change and both p-values."""
     for dataset in evidence.judged:
         drawn = evidence.resampled(dataset)
         for method in evidence.methods(dataset):
-            names = evidence.encoders(dataset, "none", method)
-            mean = partial(_over, evidence, dataset, names, method)
-            row: Row = {"data set": dataset, "method": method_label(method), "encoders": len(names)}
-            for stratum in ("overall", "low"):
-                row[f"{stratum} ECE"] = mean("ece", stratum)
-                row[f"{stratum} ECE, floor"] = mean("ece", stratum, "floor")
-            changes = (NAN,) * 5
+            encoders = evidence.encoders(dataset, "none", method)
+            over = partial(_over, [(dataset, e, method) for e in encoders])
+            mean = partial(over, evidence.mean)
+            floor = partial(over, partial(evidence.mean, column="floor"))
+            row: Row = {
+                "data set": dataset,
+                "method": method_label(method),
+                "encoders": len(encoders),
+                "overall ECE": mean("ece"),
+                "overall ECE, floor": floor("ece"),
+                "low ECE": mean("ece", "low"),
+                "low ECE, floor": floor("ece", "low"),
+                **dict.fromkeys(
+                    ("low change", "low from", "low to", "p (seeds)", "p (cases)"), NAN
+                ),
+                "NLL": mean("nll"),
+                "vote NLL": mean("vote_nll"),
+                "AUC": 100 * mean("auc"),
+                "accuracy": 100 * mean("accuracy"),
+            }
             if method != "none":
-                low = drawn.contrast(method, "none", stratum="low", encoders=names)
+                low = drawn.contrast(method, "none", stratum="low", encoders=encoders)
+                row["low change"] = low.change
                 # Shares of the reference as measured: the interval is that of the difference.
-                ends = (low.low / low.reference, low.high / low.reference)
-                changes = (low.change, *ends, low.p_seeds, low.p_cases)
-            row |= dict(zip(_CHANGES, changes, strict=True))
-            row |= {"NLL": mean("nll"), "vote NLL": mean("vote_nll")}
-            row |= {"AUC": 100 * mean("auc"), "accuracy": 100 * mean("accuracy")}
+                row["low from"], row["low to"] = low.low / low.reference, low.high / low.reference
+                row["p (seeds)"], row["p (cases)"] = low.p_seeds, low.p_cases
             if dataset == "mhist":
-                row |= _paper_main(names, method)
+                paper_mean = partial(over, _printed_mean)
+                row["overall ECE, paper"] = paper_mean("ece")
+                row["low ECE, paper"] = paper_mean("ece", "low")
+                row["low change, paper"] = NAN
+                if method != "none":
+                    base = _over(
+                        [(dataset, e, "none") for e in encoders], _printed_mean, "ece", "low"
+                    )
+                    row["low change, paper"] = row["low ECE, paper"] / base - 1
+                row["AUC, paper"] = paper_mean("auc")
             yield row
 
 
-_CHANGES = ("low change", "low from", "low to", "p (seeds)", "p (cases)")
+def _over(cells: Sequence[tuple[str, str, str]], number: Callable[..., float], *key: str) -> float:
+    """Mean over encoders of a number of each (data set, encoder, method)."""
+    return float(np.mean([number(*cell, *key) for cell in cells]))
 
 
-def _paper_main(encoders: list[str], method: str) -> Row:
-    def mean(metric: str, stratum: str = "overall", of: str = method) -> float:
-        return float(np.mean([printed("mhist", e, of, metric, stratum)[0] for e in encoders]))
-
-    low = mean("ece", "low")
-    return {
-        "overall ECE, paper": mean("ece"),
-        "low ECE, paper": low,
-        "low change, paper": NAN if method == "none" else low / mean("ece", "low", "none") - 1,
-        "AUC, paper": mean("auc"),
-    }
+def _printed_mean(*key: str) -> float:
+    return printed(*key)[0]
 
 
 def _pairwise(evidence: Evidence) -> Iterator[Row]:
@@ -308,9 +298,8 @@ def _sets(evidence: Evidence, judged: bool) -> list[str]:
     """Data sets with agreement strata; or PatchCamelyon, BreakHis, and others without votes."""
     if judged:
         return evidence.judged
-    known = paper.GENERAL_DATASETS
-    others = [d for d in evidence.datasets if d not in evidence.judged and d not in known]
-    return [d for d in known if d in evidence.datasets] + others
+    others = [d for d in evidence.datasets if d not in evidence.judged]
+    return sorted(others, key=lambda d: (*paper.GENERAL_DATASETS, d).index(d))
 
 
 def _by_encoder(

@@ -75,6 +75,9 @@ SMOOTHINGS: Mapping[str, tuple[str, str]] = {
 }
 """Smoothing function -> method with real agreement, method with synthetic agreement."""
 
+SWEEP_SIZES = ("5", "10", "20", "50", "100", "all")
+"""Numbers K of anchors per class that the paper compares."""
+
 PAIRWISE: Mapping[str, tuple[float, float, float, float]] = {
     "linear": (0.143, 0.154, 0.011, 0.77),
     "piecewise": (0.123, 0.135, 0.011, 0.83),

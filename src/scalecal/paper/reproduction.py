@@ -1,65 +1,323 @@
 """The reproduction: cells trained seed by seed, here or on an engine's workers, then judged together.
 
-A task is some seeds of one data set with one encoder. A worker opens the embeddings where it runs and
-sends the predictions back; every seed is kept on disk as it comes in, so that a run that was stopped
-continues where it was. Tables, figures and claims are made from what is on disk.
+A `Source` is one data set with one encoder, not yet read: from a feature folder, from images (opening it
+then takes an extraction), or from what comes with the package. A task is some seeds of one source. A
+worker opens the embeddings where it runs and sends the predictions back; every seed is kept on disk as it
+comes in, so that a run that was stopped continues where it was. Tables, figures and claims are made from
+what is on disk.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scalecal.cases import Features, Predictions
-from scalecal.checks import InputError, ScalecalWarning
+import msgspec
+import numpy as np
+
+from scalecal.cases import Features, Predictions, array_hash
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
+from scalecal.datasets import (
+    ImageSet,
+    SimulatedCases,
+    load_atnorm_md,
+    load_lidc,
+    open_dataset,
+    simulate,
+    simulate_paper,
+)
+from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.evaluation.cells import cell_of_seed, joined_cell, read_cell, read_meta, write_cell
 from scalecal.evaluation.folder import run_meta
 from scalecal.features import load_features
 from scalecal.io.documents import read_document
-from scalecal.io.store import (
-    disk_errors,
-    is_whole,
-    output_folder,
-    write_csv,
-    write_json,
-)
+from scalecal.io.feature_folder import Named, read_manifest
+from scalecal.io.features import read_features
+from scalecal.io.store import disk_errors, is_whole, output_folder, write_csv, write_json
 from scalecal.limits import LIMITS
-from scalecal.paper.evidence import Evidence, contradiction
-from scalecal.paper.premise import Embeddings, read_anchors, training_embeddings, write_anchors
-from scalecal.paper.printed import SMOOTHINGS
-from scalecal.paper.sources import Source, SourceError, skipped_images
+from scalecal.paper.evidence import (
+    Embeddings,
+    Evidence,
+    contradiction,
+    read_anchors,
+    training_embeddings,
+    write_anchors,
+)
+from scalecal.paper.printed import SMOOTHINGS, SWEEP_SIZES
 from scalecal.probes import Recipe
 from scalecal.probes.methods import METHODS, Method
 from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
 
+# ---- where embeddings come from
+
+PAPER_DATASETS = ("mhist", "pcam", "breakhis")
+
+_FOLDERS = {
+    "mhist": ("mhist", "MHIST"),
+    "pcam": ("pcam", "PatchCamelyon", "pcamv1"),
+    "breakhis": ("breakhis", "BreaKHis_v1", "BreakHis"),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set with one encoder; `open` gives its embeddings, `n_images` are to be embedded."""
+
+    dataset: str
+    encoder: str
+    where: str
+    open: Callable[[], Features]
+    n_images: int = 0
+
+
+class SourceError(InputError):
+    """A source cannot be opened; others may be."""
+
+
+def find_features(
+    root: str | Path,
+    datasets: Sequence[str] | None = None,
+    encoders: Sequence[str] | None = None,
+) -> Iterator[Source]:
+    """Find the feature folders below a folder, by their manifests; unfinished ones fail on opening.
+
+    Only those of some data sets and encoders where these are given (None: all).
+    """
+    seen: dict[tuple[str, str], Path] = {}
+    for dataset, encoder, folder in feature_folders(root):
+        if datasets is not None and dataset not in datasets:
+            continue
+        if encoders is not None and encoder not in encoders:
+            continue
+        other = seen.setdefault((dataset, encoder), folder)
+        if other != folder:
+            raise InputError(
+                f"{other} and {folder} are both of data set {dataset} with encoder {encoder}: "
+                "take one away, or import one under another name (--dataset, --encoder)"
+            )
+        yield Source(dataset, encoder, str(folder), partial(_read, folder))
+
+
+class _Names(msgspec.Struct):
+    dataset: Named
+    encoder: Named
+
+
+def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
+    """Return data set, encoder and place of every feature folder below a folder."""
+    root = Path(root)
+    if not root.is_dir():
+        raise InputError(f"no folder at {root}: --features names a folder of feature folders")
+    for manifest in sorted(root.rglob("manifest.json")):
+        try:
+            content = read_document(manifest, _Names)
+        except InputError:  # another program's
+            continue
+        yield _plain(content.dataset.name), _plain(content.encoder.name), manifest.parent
+
+
+def skipped_images(source: Source) -> list[str]:
+    """Say how many images of a source could not be read, if any."""
+    manifest = Path(source.where) / "manifest.json"
+    if not manifest.is_file() or not read_manifest(source.where).get("n_skipped"):
+        return []
+    return [
+        f"Images of {source.dataset} that could not be read and were left out: "
+        f"{read_manifest(source.where)['n_skipped']:,} (see {manifest.parent / 'skipped.csv'})."
+    ]
+
+
+def _plain(name: str) -> str:
+    """Return a name that is also one of a folder: results are kept under it.
+
+    Examples
+    --------
+    >>> _plain("mhist"), _plain("hf-hub:owner/model"), _plain("../../up")
+    ('mhist', 'hf-hub:owner-model', '-..-up')
+    """
+    return re.sub(r"[^\w.@+:=-]+", "-", name).lstrip(".") or "unnamed"
+
+
+def _read(folder: Path) -> Features:
+    try:
+        return read_features(folder)
+    except InputError as error:
+        raise SourceError(str(error)) from None
+
+
+def find_images(
+    root: str | Path,
+    datasets: Sequence[str],
+    encoders: Sequence[str],
+    target: str | Path,
+    *,
+    weights: str | Path | None = None,
+    partial_data: bool = False,
+    progress: Callable[[str], None] = print,
+) -> tuple[list[Source], dict[str, str]]:
+    """Find the paper's image data sets below a folder; each is extracted when it is opened.
+
+    Parameters
+    ----------
+    root
+        Holds `mhist/`, `pcam/` and `breakhis/`, or is one of them.
+    target
+        Folder for the features, ``target/<data set>/<encoder>``.
+    weights
+        Folder of weight files named ``<encoder>.*``, where they are not in the Hub's cache.
+    partial_data
+        Take incomplete copies.
+
+    Returns
+    -------
+    The sources, and why a data set or an encoder is left out.
+    """
+    root, target = Path(root), Path(target)
+    sources, missing = [], {}
+    options: dict[str, Any] = {}
+    if partial_data:
+        options["partial"] = True
+    for dataset in datasets:
+        names = _FOLDERS[dataset]
+        folders = [root / name for name in names if (root / name).is_dir()]
+        if not folders and not root.is_dir():
+            missing[dataset] = f"no folder {', '.join(names)} in {root}"
+            continue
+        try:
+            # Without a folder of its own, the data set may be the root itself.
+            images = open_dataset(dataset, (folders or [root])[0], **options)
+        except InputError as error:
+            missing[dataset] = str(error)
+            continue
+        for encoder in encoders:
+            files: list[Path] = []
+            if weights is not None:
+                files = sorted(p for p in Path(weights).glob(f"{encoder}.*") if p.is_file())
+            record = get_encoder(encoder)
+            by_hand = record.gated or record.source == "file"
+            # Checked before any extraction: the run would stop here hours later.
+            if not files and by_hand and weights_here(record) is None:
+                advice = "get them from"
+                if record.gated:
+                    advice = "accept the terms at"
+                missing[f"{dataset}/{encoder}"] = (
+                    f"its weights are not here; {advice} {record.page}, or give --weights DIR"
+                )
+                continue
+            folder = target / dataset / encoder
+            job = partial(_extract, images, encoder, folder, files[:1], progress)
+            sources.append(Source(dataset, encoder, str(folder), job, len(images)))
+    return sources, missing
+
+
+def _extract(
+    images: ImageSet,
+    encoder: str,
+    folder: Path,
+    weights: Sequence[Path],
+    progress: Callable[[str], None],
+) -> Features:
+    from scalecal.features import extract  # imports torch
+
+    progress(f"extracting {encoder} features to {folder}")
+    record = paper_preprocessing(get_encoder(encoder), images.name)
+    try:
+        extract(images, record, folder, weights=next(iter(weights), None))
+    except (InputError, MissingPackageError) as error:
+        raise SourceError(str(error)) from None
+    data = _read(folder)
+    root = getattr(images.source, "root", None)
+    if root is None:
+        return data
+    return replace(data, images=str(Path(root).resolve()))
+
+
+def embedded() -> list[Source]:
+    """Data that come with the package: nodules and mitotic figures with readers' votes, simulated stand-ins.
+
+    The stand-ins have the paper's sizes scaled down where they are large, two "encoders" of the same
+    cases each, and are called what they are.
+    """
+    sources = [
+        Source("lidc", name, "embedded", partial(load_lidc, features=name))
+        for name in ("geometry", "geometry-raw")
+    ]
+    sources.append(Source("atnorm-md", "efficientnet-lite0", "embedded", load_atnorm_md))
+    for dim in _WIDTHS:
+        name = f"simulated-{dim}"
+        sources += [
+            Source("simulated-mhist", name, "simulated", partial(_paper_like, dim)),
+            Source("simulated-breakhis", name, "simulated", partial(_without_votes, dim)),
+        ]
+    return sources
+
+
+_WIDTHS = (64, 256)
+
+
+def _seen_by(drawn: SimulatedCases, dim: int) -> Features:
+    """Return cases as an "encoder" of this width sees them: more nuisance directions, all turned."""
+    n, width = drawn.X.shape
+    if dim > width:
+        rng = np.random.default_rng(dim)
+        more = rng.standard_normal((n, dim - width))
+        turn, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
+        X = np.hstack([drawn.X, more]) @ turn
+        drawn = replace(drawn, X=X, fingerprint=array_hash(X, drawn.cases.votes))
+    return replace(drawn, encoder=f"simulated-{dim}")
+
+
+def _paper_like(dim: int) -> Features:
+    narrow = _WIDTHS[0]
+    return _seen_by(simulate_paper(dim=narrow, seed=narrow), dim)
+
+
+def _without_votes(dim: int) -> Features:
+    """Grouped cases whose readers are unknown, as in BreakHis: 82 patients."""
+    narrow = _WIDTHS[0]
+    drawn = simulate(2000, dim=narrow, auc=0.92, n_raters=1, n_groups=82, seed=narrow + 1)
+    return _seen_by(drawn, dim).with_cases(votes=None, split=None)
+
+
+def paper_encoders() -> list[str]:
+    """Names of the paper's eight encoders."""
+    return [name for name, record in ENCODERS.items() if record.paper]
+
+
+# ---- what is trained
+
 TIMING = "timing.json"
 """Name of the file with the seconds of a cell's training: the only one that differs between two runs."""
 
-SWEEP_SIZES = (5, 10, 20, 50, 100, "all")
 # "all" pairs of anchors are far too many to enumerate: as many are drawn as K = 100 has.
 _MAX_SYNTHETIC = 60_000
 
 
 def _sweep() -> dict[str, Method]:
-    out = {}
+    methods = {}
     for smoothing, (_, base) in SMOOTHINGS.items():
         for size in SWEEP_SIZES:
-            options: dict[str, Any] = {"smoothing": smoothing, "n_anchors": size}
+            synthesis: dict[str, Any] = {"smoothing": smoothing}
             if size == "all":
-                options |= {"n_anchors": 1.0, "n_synthetic": _MAX_SYNTHETIC}
-            out[f"{base}@K={size}"] = Method(
+                synthesis |= {"n_anchors": 1.0, "n_synthetic": _MAX_SYNTHETIC}
+            else:
+                synthesis["n_anchors"] = int(size)
+            methods[f"{base}@K={size}"] = Method(
                 label=f"{METHODS[base].label}, K = {size}",
                 about="SCALE with another number of anchors per class.",
-                recipe=Recipe(synthesis=options),
+                recipe=Recipe(synthesis=synthesis),
                 variant_of=base,
             )
-    return out
+    return methods
 
 
 SWEEP: Mapping[str, Method] = _sweep()
@@ -99,11 +357,6 @@ class Training:
         """What decides a seed's predictions, beside the seed."""
         return {"data_sha256": data.fingerprint, **self.options}
 
-    @property
-    def together(self) -> int:
-        """Seeds trained together. One by one, a kill costs one seed."""
-        return 1 if self.device == "cpu" else len(self.seeds)
-
 
 def cell_folder(out: str | Path, source: Source) -> Path:
     """Return where the results of one data set with one encoder are kept."""
@@ -129,13 +382,6 @@ class _Task:
     training: Training
 
 
-def _tasks(run: str, source: Source, folder: Path, training: Training) -> Iterator[_Task]:
-    left = seeds_left(folder, training.seeds)
-    for start in range(0, len(left), training.together):
-        group = tuple(left[start : start + training.together])
-        yield _Task(run, source, folder, group, training)
-
-
 # What this worker opened last: the next seed is most often of the same cell of the same run.
 _opened: dict[tuple[str, ...], Features] = {}
 
@@ -158,12 +404,15 @@ def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Predictions], Embedd
         # Of few cases there are fewer pairs than the sweep's "all" may draw: then it has all.
         asked = f"{_MAX_SYNTHETIC} synthetic cases were asked for"
         warnings.filterwarnings("ignore", message=asked, category=ScalecalWarning)
+        more = None
+        if training.sweep and data.cases.votes is not None:
+            more = SWEEP
         grid = run_grid(
             data,
             methods=training.methods,
             seeds=task.seeds,
             preset=training.preset,
-            more=SWEEP if training.sweep and data.cases.votes is not None else None,
+            more=more,
             dataset=task.source.dataset,
             device=device,
         )
@@ -178,9 +427,8 @@ def _train_seeds(worker: Worker, task: _Task) -> tuple[list[Predictions], Embedd
     for seed in task.seeds:
         cell = replace(cell_of_seed(grid.cell, seed), encoder=task.source.encoder)
         cells.append(replace(cell, meta={**cell.meta, **about, "seed": seed}))
-    first = training.seeds[0]
-    embeddings = training_embeddings(data, grid, first) if first in task.seeds else None
-    return cells, embeddings, grid.seconds
+    # Of the first seed alone; None where it is another task's.
+    return cells, training_embeddings(data, grid, training.seeds[0]), grid.seconds
 
 
 def train_seeds_on(
@@ -195,7 +443,15 @@ def train_seeds_on(
     Sources are opened on the workers.
     """
     run = uuid.uuid4().hex
-    tasks = [task for source, folder in cells for task in _tasks(run, source, folder, training)]
+    tasks = []
+    for source, folder in cells:
+        left = seeds_left(folder, training.seeds)
+        groups: list[tuple[int, ...]] = [
+            (seed,) for seed in left
+        ]  # one by one, a kill costs one seed
+        if left and training.device != "cpu":
+            groups = [tuple(left)]
+        tasks += [_Task(run, source, folder, group, training) for group in groups]
     try:
         for number, (trained, embeddings, seconds) in engine.run(_train_seeds, tasks):
             task = tasks[number]
@@ -247,13 +503,20 @@ def train_cell(
     train_seeds_on(InProcess(), [(opened, folder)], training, progress=progress)
     seeds = [read_cell(folder / "seeds" / str(seed)) for seed in training.seeds]
     cell = joined_cell(seeds)
+    capped: Counter[str] = Counter()
+    left_out: dict[str, str] = {}
+    # Seeds that were trained together have the same record.
+    for trained in {tuple(c.meta["trained_with"]): c.meta for c in seeds}.values():
+        left_out |= trained["left_out"]
+        capped.update(trained["capped"])
+    notes = Grid(cell, left_out, capped, {}, {}, 0.0).notes
     meta = run_meta(
         cell,
         kind="reproduce",
         title=f"{source.dataset} with {source.encoder}",
         command=command,
         options=training.options,
-        notes=_cell_notes(cell, seeds, source),
+        notes=skipped_images(source) + notes,
         fingerprint=data.fingerprint,
     )
     cell = replace(cell, meta={**meta, "settings": settings})
@@ -264,18 +527,10 @@ def train_cell(
 def check_begun(sources: Iterable[Source], out: str | Path, training: Training) -> None:
     """Refuse a folder that was started with other options; embeddings are not read for that."""
     for source in sources:
-        settings = training.options
-        if source.where in ("embedded", "simulated"):
-            settings = training.settings(source.open().labelled())
-        _check_settings(cell_folder(out, source), settings)
+        _check_settings(cell_folder(out, source), training.options)
 
 
 def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
-    def as_typed(value: Any) -> str:
-        if value is None:
-            return "not given"
-        return ",".join(value) if isinstance(value, list) else str(value)
-
     for file in [folder / "run.json", *sorted(folder.glob("seeds/*/run.json"))]:
         if not file.is_file():
             continue
@@ -283,9 +538,17 @@ def _check_settings(folder: Path, settings: dict[str, Any]) -> None:
         for key, value in settings.items():
             if stored.get(key) != value:
                 raise InputError(
-                    f"{folder} was started with {key} = {as_typed(stored.get(key))}, now it is "
-                    f"{as_typed(value)}: take another --out, or the same options"
+                    f"{folder} was started with {key} = {_as_typed(stored.get(key))}, now it is "
+                    f"{_as_typed(value)}: take another --out, or the same options"
                 )
+
+
+def _as_typed(value: Any) -> str:
+    if value is None:
+        return "not given"
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value)
 
 
 def nothing_found(left_out: Mapping[str, str]) -> InputError:
@@ -367,9 +630,21 @@ def judge_run(
     out = Path(out)
     if left_out is None and (out / "run.json").is_file():
         left_out = read_meta(out).get("left_out")
-    folders = [file.parent for file in sorted((out / "cells").glob("*/*/predictions.parquet"))]
-    # Folders of 0.2.0 may hold cells tested elsewhere than trained, which the paper has not.
-    trained = [cell for cell in map(read_cell, folders) if cell.shift is None]
+    trained = []
+    embeddings = {}
+    seconds = {}
+    for file in sorted((out / "cells").glob("*/*/predictions.parquet")):
+        folder = file.parent
+        key = folder.parent.name, folder.name
+        cell = read_cell(folder)
+        # Folders of 0.2.0 may hold cells tested elsewhere than trained, which the paper has not.
+        if cell.shift is None:
+            trained.append(cell)
+        anchors = read_anchors(folder)
+        if anchors is not None:
+            embeddings[key] = anchors
+        if (folder / TIMING).is_file():
+            seconds[key] = sum(_seconds_by_seeds(folder).values())
     cells = [*trained, *map(read_cell, also)]
     if not cells:
         raise InputError(f"no cells in {out / 'cells'}. Run: scalecal reproduce --out {out}")
@@ -380,20 +655,15 @@ def judge_run(
         if why is not None:
             notes.append(f"{dataset}: {why}.")
     progress(f"judging {len(cells)} cells")
-    evidence = Evidence(
-        cells,
-        embeddings={(f.parent.name, f.name): kept for f in folders if (kept := read_anchors(f))},
-        seconds=_timings(out),
-        engine=engine,
-    )
+    evidence = Evidence(cells, embeddings, seconds, engine=engine)
     claims = claims_json(judge(evidence))
-    with output_folder(out, kind="reproduce", inputs=also, replace=True) as folder:
-        write_csv(evidence.results, folder / "results.csv")
-        write_tables(folder / "tables", {name: make(evidence) for name, make in TABLES.items()})
-        write_figures(folder / "figures", evidence)
-        write_json(folder / "claims.json", claims)
+    with output_folder(out, kind="reproduce", inputs=also, replace=True) as target:
+        write_csv(evidence.results, target / "results.csv")
+        write_tables(target / "tables", {name: make(evidence) for name, make in TABLES.items()})
+        write_figures(target / "figures", evidence)
+        write_json(target / "claims.json", claims)
         write_json(
-            folder / "run.json",
+            target / "run.json",
             {
                 "kind": "reproduce",
                 "title": "The paper's tables, figures and claims on the data at hand",
@@ -406,63 +676,35 @@ def judge_run(
     return Outcome(evidence, claims, missing, notes)
 
 
-def _timings(out: Path) -> dict[tuple[str, str], float]:
-    seconds = {}
-    for file in sorted(out.glob(f"cells/*/*/{TIMING}")):
-        folder = file.parent
-        seconds[folder.parent.name, folder.name] = sum(_seconds_by_seeds(folder).values())
-    return seconds
-
-
 # ---- notes
-
-
-def _cell_notes(cell: Predictions, seeds: Sequence[Predictions], source: Source) -> list[str]:
-    """What a reader should know of a cell: of all its seeds together."""
-    skipped = skipped_images(source)
-    capped: dict[str, int] = {}
-    left_out: dict[str, str] = {}
-    # Seeds that were trained together have the same record.
-    for meta in {tuple(c.meta["trained_with"]): c.meta for c in seeds}.values():
-        left_out |= meta["left_out"]
-        for name, count in meta["capped"].items():
-            capped[name] = capped.get(name, 0) + count
-    notes = Grid(cell, left_out, capped, {}, {}, 0.0).notes
-    return notes if skipped is None else [skipped, *notes]
 
 
 def run_notes(cells: Iterable[Predictions]) -> list[str]:
     """Put the notes of many cells together: the same words once, with the cells they are of."""
-    methods: dict[tuple[str, str], list[str]] = {}
-    said: dict[str, list[str]] = {}
+    cells_by_note: dict[str, list[str]] = {}
     for cell in cells:
+        methods_by_reason: dict[str, list[str]] = {}
         for note in cell.meta.get("notes", []):
             name, left_out, why = note.partition(LEFT_OUT)
             if left_out:
-                methods.setdefault((cell.name, why), []).append(name)
+                methods_by_reason.setdefault(why, []).append(name)
             else:
-                said.setdefault(note, []).append(cell.name)
-    for (cell_name, why), names in methods.items():
-        text = f"{names[0]}{LEFT_OUT}{why}"
-        if len(names) > 1:
-            reason = why.replace("it needs", "they need", 1).replace("it is", "they are", 1)
-            text = f"{', '.join(names)} are left out: {reason}"
-        said.setdefault(text, []).append(cell_name)
-    return [f"{', '.join(names)}: {note}" for note, names in said.items()]
+                cells_by_note.setdefault(note, []).append(cell.name)
+        for why, names in methods_by_reason.items():
+            note = f"{names[0]}{LEFT_OUT}{why}"
+            if len(names) > 1:
+                reason = why.replace("it needs", "they need", 1).replace("it is", "they are", 1)
+                note = f"{', '.join(names)} are left out: {reason}"
+            cells_by_note.setdefault(note, []).append(cell.name)
+    return [f"{', '.join(names)}: {note}" for note, names in cells_by_note.items()]
 
 
-# ---- how long it takes
+# ---- how many processes
 
-# Rows that one seed trains on per training case, and synthetic rows beside them: 150,000 of the methods
-# and 420,000 of the sweep over K, most of them in K = 100 and "all".
-_METHODS_AND_SWEEP = 60
-_SYNTHETIC = 570_000
-_EPOCHS = 50
-# What was measured: seconds = rows x epochs x (width + _FIXED) x _SECONDS, a third of them to three times
-# as many from machine to machine; under the default preset probes stop after about this share of the
-# further epochs they may take.
-_SECONDS, _FIXED = 7e-11, 850
-_SHARE_TAKEN = 0.2
+# A seed takes about rows x width x _SECONDS on one usual core, a third to three times as long from
+# machine to machine. Synthetic cases, of the sweep over K most of all, are as many as this number of
+# rows; the products with few columns take as long as with this many more.
+_SECONDS, _MORE_ROWS, _MORE_COLUMNS = 2.1e-7, 9_500, 850
 
 # Processes take some seconds to start, and each holds its embeddings in memory.
 WORTH_SECONDS = 30.0
@@ -471,36 +713,26 @@ MEMORY_SHARE = 0.5
 
 def _shape(source: Source) -> tuple[int, int]:
     """Rows and width of a source's embeddings, also where its images are not embedded yet."""
-    if source.where in ("embedded", "simulated"):
-        X = source.open().X
-    else:
-        try:
-            # Not `open`: that would begin, or continue, the extraction.
+    try:
+        # Not `open` where there are images: that would begin, or continue, the extraction.
+        if source.n_images:
             X = load_features(source.where).X
-        except InputError:
-            from scalecal.encoders import get_encoder
-
-            return source.n_images, get_encoder(source.encoder).dim
+        else:
+            X = source.open().X
+    except InputError:
+        return source.n_images, get_encoder(source.encoder).dim
     return int(X.shape[0]), int(X.shape[1])
 
 
-def estimate_seconds(source: Source, seeds: int, preset: str | None = None) -> float:
-    """Return about how long training takes on one usual core; never opens images."""
-    n, width = _shape(source)
-    epochs = float(_EPOCHS)
-    if preset == "default":
-        default = Recipe()
-        most = max(epochs, default.min_steps * default.batch_size / max(n, 1))
-        epochs += _SHARE_TAKEN * (most - epochs)
-    passes = seeds * (n * _METHODS_AND_SWEEP * epochs + _SYNTHETIC * _EPOCHS)
-    return _SECONDS * passes * (width + _FIXED)
-
-
-def worth_spreading(left: Mapping[Source, int], preset: str | None = None) -> int:
+def worth_spreading(left: Mapping[Source, int]) -> int:
     """Return how many processes should train the seeds `left` of each source; 1: it is over soon."""
-    work = {source: seeds for source, seeds in left.items() if seeds}
-    seconds = sum(estimate_seconds(source, seeds, preset) for source, seeds in work.items())
-    if seconds < WORTH_SECONDS or cores() == 1:
+    seconds, seeds, largest = 0.0, 0, 1
+    for source, count in left.items():
+        if count:
+            rows, width = _shape(source)
+            seconds += count * (rows + _MORE_ROWS) * (width + _MORE_COLUMNS) * _SECONDS
+            seeds += count
+            largest = max(largest, 4 * rows * width)
+    if seconds < WORTH_SECONDS:
         return 1
-    largest = max(4 * rows * width for rows, width in map(_shape, work))
-    return max(1, min(cores(), sum(work.values()), int(MEMORY_SHARE * LIMITS["memory"] / largest)))
+    return max(1, min(cores(), seeds, int(MEMORY_SHARE * LIMITS["memory"] / largest)))

@@ -245,10 +245,15 @@ def judged_all(statements: Mapping[str, Statement]) -> dict[str, Part]:
     return {name: one.judged(len(statements)) for name, one in statements.items()}
 
 
-def all_of(parts: Mapping[str, Part], what: str, *, measured: str, of: str = "encoders") -> Verdict:
-    """Join the answers for each of several: all must hold; one that fails is enough to fail."""
+def all_of(
+    parts: Mapping[str, Part], what: str, *, measured: str, of: str = "encoders", missing: str = ""
+) -> Verdict:
+    """Join the answers for each of several: all must hold; one that fails is enough to fail.
+
+    `missing` says what the evidence lacks where there are none.
+    """
     if not parts:
-        raise MissingEvidence(f"{what}: none here")
+        raise MissingEvidence(missing or f"{what}: none here")
     named = {
         answer: [e for e, part in parts.items() if part.answer == answer] for answer in VERDICTS
     }

@@ -1,26 +1,30 @@
-"""One network: its options, a step, epochs, checkpoints, the epoch that is kept."""
+"""The networks: images held in memory and augmented, a step, epochs, checkpoints, the epoch that is kept.
+
+What happens to an image depends on the seed, the epoch and the image's place in the data set, and on
+nothing else: not on the batch it is in, the number of threads or how often the run was interrupted.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from scalecal.checks import Float, InputError, Int, check_positive_int, library, lookup
+from scalecal.checks import Float, InputError, Int, library
 from scalecal.encoders.record import IMAGENET, Preprocessing
-from scalecal.paper.finetuning.pixels import Pixels, augment, uniforms
+from scalecal.engines.local import cores
+from scalecal.features.image_rows import read_rows
+from scalecal.limits import check_limit
+from scalecal.paper.finetuning import FinetuneOptions, Parts
 
 if TYPE_CHECKING:
-    import torch
-
-NETWORKS = ("resnet18", "resnet34", "resnet50")
-"""torchvision's networks that can be trained."""
+    from scalecal.datasets.image_sets import ImageSet
 
 DECAY = 0.91
 """Factor of the learning rate from epoch to epoch."""
@@ -30,57 +34,105 @@ WEIGHT_DECAY = 1e-4
 
 _EVALUATED = 256  # images per pass without gradients
 
+# Rows one thread reads at a time; an array on disk is read in long blocks.
+_ROWS = {"files": 32, "array": 2048}
 
-@dataclass(frozen=True, kw_only=True)
-class FinetuneOptions:
-    """What may be chosen of a network's training, besides images, label kind and seed.
+JITTER = {"brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 0.2}
+"""Strength of the colour jitter, as in DeepSlide."""
 
-    The set-up of Wei et al. (2022) is not published in full. Network, random initial weights, Adam
-    with an L2 penalty and exponential decay, batch size, flips, quarter turns and colour jitter are
-    those of their group's public training code (DeepSlide, whose defaults are 10 epochs and a decay
-    of 0.95). 100 epochs and 0.91 are what is reported of the MHIST baseline (Wei et al., 2021); we
-    have not seen them confirmed. Which epoch was reported is not known either: here it is the one
-    with the lowest validation loss (NLL of the hard labels, for every label kind).
 
-    Attributes
-    ----------
-    network : {"resnet18", "resnet34", "resnet50"}
-        torchvision's network; its initial weights are random.
-    epochs, batch_size : int
-        Passes over the training part, and images per step.
-    learning_rate : float
-        Adam's rate in the first epoch.
-    image_size : int
-        Edge of the square the network sees: the shortest edge is resized to it, the rest cut off.
-    device : str
-        As in `scalecal.features.extract`.
+class Pixels:
+    """Square uint8 images of some rows of an image set, by position: i stands for ``rows[i]``.
+
+    An image that cannot be read is an error.
     """
 
-    network: str = "resnet18"
-    epochs: int = 100
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    image_size: int = 224
-    device: str | None = None
+    def __init__(
+        self, images: ImageSet, rows: Int, preprocess: Preprocessing, *, device: str
+    ) -> None:
+        edge = preprocess.crop
+        check_limit(len(rows) * edge**2 * 3, "memory", f"the size of {len(rows):,} images")
+        whole = np.empty((len(rows), edge, edge, 3), dtype=np.uint8)
+        step = _ROWS[images.kind]
 
-    def __post_init__(self) -> None:
-        lookup(self.network, dict.fromkeys(NETWORKS), "network")
-        check_positive_int(self.epochs, "epochs")
-        check_positive_int(self.batch_size, "batch_size", least=2)
-        check_positive_int(self.image_size, "image_size")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise InputError(f"learning_rate must be a number above 0, got {self.learning_rate!r}")
+        def fill(start: int) -> None:
+            chosen = rows[start : start + step]
+            place = start
+            # Neighbours are read in one go.
+            for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1):
+                piece = read_rows(images, int(run[0]), int(run[-1]) + 1, preprocess, True)
+                whole[place : place + len(run)] = piece.images
+                place += len(run)
 
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """How an image becomes what the network sees."""
-        return Preprocessing(resize=self.image_size, crop=self.image_size, interpolation="bilinear")
+        with ThreadPoolExecutor(cores()) as pool:
+            for _ in pool.map(fill, range(0, len(rows), step)):
+                pass
+        self._held = torch.from_numpy(whole).to(device)
+
+    def take(self, positions: Int) -> torch.Tensor:
+        """Return the images at some positions: uint8 (n, edge, edge, 3) on the device."""
+        return self._held[torch.from_numpy(positions).to(self._held.device)]
+
+
+def uniforms(n: int, seed: int, epoch: int) -> Float:
+    """Return seven uniform numbers in [0, 1) per case, a function of seed and epoch alone.
+
+    Examples
+    --------
+    >>> uniforms(3, seed=1, epoch=5).shape
+    (3, 7)
+    """
+    # The third number tells these draws from those of the order (`epoch_order`).
+    return np.random.default_rng([seed, epoch, 1]).random((n, 7))
+
+
+def augment(images: torch.Tensor, draws: Float) -> torch.Tensor:
+    """Turn uint8 (n, height, width, 3) into augmented float32 (n, 3, height, width) in [0, 1].
+
+    Each image is mirrored left to right and top to bottom with probability 1/2, turned by 0, 90, 180
+    or 270 degrees, and jittered by `JITTER` as by torchvision's `ColorJitter`: brightness, contrast and
+    saturation are multiplied by a factor from [1 - s, 1 + s], the hue is turned by a share of the
+    circle from [-hue, hue]; in this order, where torchvision shuffles the four. `draws` holds seven
+    uniform numbers per image, see `uniforms`. Whole batches at a time: image by image through
+    torchvision's own functions, an epoch on a card takes more than three times as long.
+    """
+    grey = library("torchvision.transforms.v2.functional", "fine-tuning").rgb_to_grayscale
+    x = images.permute(0, 3, 1, 2).float().div(255)
+    u = torch.from_numpy(draws.T.astype(np.float32)).to(x.device)[..., None, None, None]
+
+    def blend(other: torch.Tensor | float, column: int, strength: float) -> torch.Tensor:
+        factor = 1.0 - strength + 2.0 * strength * u[column]
+        return (factor * x + (1 - factor) * other).clamp(0, 1)
+
+    x = torch.where(u[0] < 0.5, x.flip(3), x)
+    x = torch.where(u[1] < 0.5, x.flip(2), x)
+    upright = x
+    for k in (1, 2, 3):
+        x = torch.where((4 * u[2]).int() == k, torch.rot90(upright, k, (2, 3)), x)
+    x = blend(0.0, 3, JITTER["brightness"])
+    x = blend(grey(x).mean((1, 2, 3), keepdim=True), 4, JITTER["contrast"])
+    x = blend(grey(x), 5, JITTER["saturation"])
+    return _turn_hue(x, JITTER["hue"] * (2 * u[6] - 1))
+
+
+def _turn_hue(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    """Turn the hue by a share of the circle: to hue, chroma and value, and back (Smith, 1978)."""
+    red, green, blue = x[:, :1], x[:, 1:2], x[:, 2:]
+    value = x.amax(1, keepdim=True)
+    chroma = value - x.amin(1, keepdim=True)
+    safe = torch.where(chroma == 0, 1.0, chroma)
+    sextant = torch.where(
+        value == red,
+        (green - blue) / safe,
+        torch.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
+    )
+    offsets = torch.tensor([5.0, 3.0, 1.0], device=x.device).view(1, 3, 1, 1)
+    k = (offsets + sextant + 6 * by).remainder(6)
+    return value - chroma * torch.minimum(k, 4 - k).clamp(0, 1)
 
 
 def build_network(network: str, n_classes: int, seed: int) -> torch.nn.Module:
     """Return torchvision's network with `n_classes` outputs; `seed` decides its random weights."""
-    import torch
-
     models = library("torchvision.models", "fine-tuning")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -92,8 +144,6 @@ class Stepper:
     """Adam on the cross-entropy between a network's softmax and target probabilities."""
 
     def __init__(self, network: torch.nn.Module, precision: str, device: str) -> None:
-        import torch
-
         self.network = network
         self._kind = device.partition(":")[0]
         self._autocast = precision == "bf16"
@@ -103,30 +153,18 @@ class Stepper:
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Run the network in its precision."""
-        import torch
-
         with torch.autocast(self._kind, dtype=torch.bfloat16, enabled=self._autocast):
             logits: torch.Tensor = self.network(x)
         return logits
 
     def __call__(self, x: torch.Tensor, q: torch.Tensor, learning_rate: float) -> torch.Tensor:
         """Take a step on images and target probabilities; return the mean loss before it."""
-        import torch
-
         self.optimiser.param_groups[0]["lr"] = learning_rate
         self.optimiser.zero_grad(set_to_none=True)
         loss = torch.nn.functional.cross_entropy(self.logits(x).float(), q)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         return loss.detach()
-
-
-class Parts(NamedTuple):
-    """Positions of the cases that train, that choose the epoch, and that test."""
-
-    train: Int
-    val: Int
-    test: Int
 
 
 def epoch_order(positions: Int, seed: int, epoch: int) -> Int:
@@ -157,8 +195,6 @@ class Training:
         options: FinetuneOptions,
         precision: str,
     ) -> None:
-        import torch
-
         self.device = str(options.device)
         self.pixels, self.parts, self.y = pixels, parts, y
         self.seed, self.options = seed, options
@@ -184,8 +220,6 @@ class Training:
 
     def run_epoch(self, on_images: Callable[[int], object]) -> None:
         """Train for one epoch and note the losses."""
-        import torch
-
         epoch, size = len(self.history), self.options.batch_size
         rate = self.options.learning_rate * DECAY**epoch
         order = epoch_order(self.parts.train, self.seed, epoch)
@@ -217,8 +251,6 @@ class Training:
 
     def predict(self, positions: Int) -> Float:
         """Return the probabilities (n, C) the network as it stands gives, without augmentation."""
-        import torch
-
         self.network.eval()
         probs = []
         batches = np.split(positions, range(_EVALUATED, len(positions), _EVALUATED))
@@ -239,8 +271,6 @@ class Training:
 
         No generator's state is among it: order and augmentation are functions of seed and epoch.
         """
-        import torch
-
         content = io.BytesIO()
         state = {
             "network": self.network.state_dict(),
@@ -253,23 +283,12 @@ class Training:
 
     def load(self, path: Path) -> None:
         """Go back to a `state` kept in a file."""
-        import torch
-
         state = torch.load(path, map_location="cpu", weights_only=True)
         self.network.load_state_dict(state["network"])
         self.stepper.optimiser.load_state_dict(state["optimiser"])
         self.best, self.history = state["best"], state["history"]
 
 
-@contextlib.contextmanager
-def repeatable() -> Iterator[None]:
+def repeatable() -> Any:
     """Have cuDNN choose algorithms by rule and not by stopwatch, and only repeatable ones."""
-    import torch
-
-    backend = torch.backends.cudnn
-    before = backend.deterministic, backend.benchmark
-    backend.deterministic, backend.benchmark = True, False
-    try:
-        yield
-    finally:
-        backend.deterministic, backend.benchmark = before
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
