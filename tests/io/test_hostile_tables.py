@@ -24,7 +24,7 @@ import pytest
 from scalecal.checks import InputError
 from scalecal.evaluation.stream import stream_file
 from scalecal.io import read_common_predictions, read_predictions, read_table, read_votes, tables
-from scalecal.io.predictions import PredictionFile
+from scalecal.io.case_tables import PredictionFile
 from scalecal.io.tables import column_names, line_numbers
 
 TEXT = "id,p,label\na,0.5,1\nb,0.25,0\n"

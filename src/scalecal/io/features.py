@@ -22,15 +22,17 @@ from scalecal.io.case_tables import (
     resolve_classes,
     without_empty_columns,
 )
-from scalecal.io.feature_folder import MANIFEST, TABLE, FeatureFolder, load_features
-from scalecal.io.input_columns import plays, roles_of, usual_names
-from scalecal.io.named_columns import (
+from scalecal.io.feature_store import MANIFEST, TABLE, FeatureFolder, load_features
+from scalecal.io.input_columns import (
     NamedColumns,
     check_headers,
     join,
     name_columns,
     open_columns,
+    plays,
+    roles_of,
     some,
+    usual_names,
 )
 from scalecal.io.store import file_hash
 from scalecal.io.tables import WHAT, column_names

@@ -27,8 +27,7 @@ import msgspec
 import numpy as np
 
 from scalecal.checks import InputError, redacted
-from scalecal.io.boundary import inside
-from scalecal.io.documents import check_document, read_document
+from scalecal.io.boundary import check_document, inside, read_document
 
 if TYPE_CHECKING:
     import pandas as pd

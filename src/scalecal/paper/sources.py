@@ -26,8 +26,8 @@ from scalecal.datasets import (
     simulate_paper,
 )
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
-from scalecal.io.documents import read_document
-from scalecal.io.feature_folder import Named, read_manifest
+from scalecal.io.boundary import read_document
+from scalecal.io.feature_store import Named, read_manifest
 from scalecal.io.features import read_features
 
 PAPER_DATASETS = ("mhist", "pcam", "breakhis")

@@ -17,7 +17,7 @@ from scalecal.cases import Answers, Cases, Predictions
 from scalecal.checks import InputError, Int, lookup
 from scalecal.evaluation.cells import write_cell
 from scalecal.features.encoding import pick_device, pick_precision
-from scalecal.io.documents import read_document
+from scalecal.io.boundary import read_document
 from scalecal.io.store import Store, output_folder, plain, write_csv
 from scalecal.paper.finetuning.label_kinds import LABEL_KINDS, training_targets
 from scalecal.paper.finetuning.pixels import JITTER, Pixels
