@@ -201,7 +201,7 @@ def spoilt() -> np.ndarray:
         ({"X": X[:0]}, "0 rows and 5 columns"),
         ({"X": X.astype(str)}, "X must hold numbers"),
         ({"X": X.astype(object)}, "Python objects"),
-        ({"X": spoilt()}, "rows 3, 5, columns 1, 4"),
+        ({"X": spoilt()}, "in columns 1, 4 at rows 3, 5"),
         ({"X": X, "y": Y[:-1]}, "'label' has 11 values, but X has 12 rows"),
         ({"X": X, "y": np.eye(N)}, "'y' must be 1-d"),
         ({"X": X, "y": np.array(["a"] * N)}, "every label is 'a'"),

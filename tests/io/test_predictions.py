@@ -216,11 +216,11 @@ def test_column_names_by_role(read):
         ("p_a,p_b,label\n0.5,0.5,0\n", "but the classes are 'a', 'b'"),
         ("p_a,p_b,label\n0.5,0.4,a\n", "must sum to 1, got 0.9 at line 2"),
         ("p_a,label\n0.5,a\n", "the only column of probabilities"),
-        ("p,votes,n_raters\n0.5,8,7\n", "'votes' must not exceed n_raters, got 8 of 7 at line 2"),
+        ("p,votes,n_raters\n0.5,8,7\n", "'votes' must not exceed n_raters, got 8 at line 2"),
         ("p,votes,n_raters\n0.5,1.5,7\n", "whole numbers.*1.5 at line 2"),
         ("p,votes,n_raters\n0.5,-1,7\n", "got -1 at line 2"),
-        ("p,votes,n_raters\n0.5,1,\n", "'n_raters' is empty at line 2"),
-        ("p,votes_0,votes_1\n0.5,1,\n", "write 0 where nobody"),
+        ("p,votes,n_raters\n0.5,1,\n", "'n_raters' is empty.* at line 2"),
+        ("p,votes_0,votes_1\n0.5,1,\n", "[Ww]rite 0 where nobody"),
         ("p,votes_0\n0.5,1\n", "only column of votes"),
         ("p,votes,n_raters\n0.5,0,0\n", "no case has a label"),
         ("p,label,group\n0.5,1,\n0.5,1,a\n", "'group' is empty at line 2"),
@@ -376,14 +376,14 @@ def test_the_correlation_of_votes_is_one_number(read, tmp_path):
     path = tmp_path / "long.csv"
     path.write_text("p,rho,label\n" + "0.5,0.2,1\n" * 300_000 + "0.5,0.1,1\n")
     file = PredictionFile(path)
-    with pytest.raises(InputError, match=r"0\.1 at line 300002 after 0\.2"):
+    with pytest.raises(InputError, match=r"0\.2, got 0\.1 at line 300002"):
         list(file.pieces())
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("p,rho,label\n0.2,0.1,0\n0.3,0.2,1\n", r"'rho' .* 0\.2 at line 3 after 0\.1"),
+        ("p,rho,label\n0.2,0.1,0\n0.3,0.2,1\n", r"'rho' .* 0\.1, got 0\.2 at line 3"),
         ("p,rho,label\n0.2,0.1,0\n0.3,1,1\n", r"'rho' must lie in \[0, 0\.99\], got 1 at line 3"),
         ("p,rho,label\n0.2,-0.1,0\n", "'rho' must lie in .* at line 2"),
         ("p,rho,label\n0.2,0.1,0\n0.3,,1\n", "'rho' must lie in .* got nan at line 3"),

@@ -33,6 +33,7 @@ from scalecal.checks import (
     check_counts,
     check_probs,
     in_file,
+    refuse,
     rows,
 )
 from scalecal.io.boundary import check_file
@@ -121,12 +122,8 @@ class AnswerReader:
         name, values = table.names["rho"], table.checked("rho")
         if self._rho is None:
             self._rho = float(values[0])
-        differs = values != self._rho
-        if differs.any():
-            raise InputError(
-                f"column {name!r} must hold the same number for all cases, got "
-                f"{values[differs][0]:g} at {rows(differs)} after {self._rho:g}"
-            )
+        problem = f"column {name!r} must hold the same number for all cases, {self._rho:g}"
+        refuse(values != self._rho, problem, values)
         return self._rho
 
     def _probabilities(
@@ -446,10 +443,7 @@ def votes_in(
         )
     absent = np.isnan(votes)
     unknown = np.isnan(total) & ~absent
-    if unknown.any():
-        raise InputError(
-            f"column {table.names['n_raters']!r} is empty at {rows(unknown)}, where there are votes"
-        )
+    refuse(unknown, f"column {table.names['n_raters']!r} is empty, though there are votes,")
     votes, total = np.where(absent, 0.0, votes), np.where(absent, 0.0, total)
     return check_counts(votes, total, name=f"column {name!r}"), ()
 
@@ -471,12 +465,11 @@ def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], n_raters: in
             f"{listed!r} is the only column of votes per class: give one for every class, "
             f"or {name!r} with n_raters"
         )
-    partial_rows = gaps.any(axis=1) & ~absent
-    if partial_rows.any():
-        raise InputError(
-            f"some but not all of {listed} are empty at {rows(partial_rows)}: "
-            "write 0 where nobody chose a class"
-        )
+    refuse(
+        gaps.any(axis=1) & ~absent,
+        f"some but not all of {listed} are empty",
+        advice="Write 0 where nobody chose a class.",
+    )
     total = _panel_sizes(table, None)
     if total is not None:
         total = np.where(absent, 0.0, total)
@@ -491,11 +484,8 @@ def readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
     if numbers is None or np.isnan(numbers).all():
         return None
     known = np.nan_to_num(numbers, nan=1.0)  # one reader: the label is what that one said
-    wrong = (known < 1) | (known != np.floor(known))
-    if wrong.any():
-        raise InputError(
-            f"column {table.names['n_raters']!r} must hold whole numbers from 1, not so at {rows(wrong)}"
-        )
+    broken = (known < 1) | (known != np.floor(known))
+    refuse(broken, f"column {table.names['n_raters']!r} must hold whole numbers from 1", known)
     return known.astype(np.int64)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Features
-from scalecal.checks import InputError, check_choice, check_scale, rows
+from scalecal.checks import InputError, check_choice, check_feature_values, rows
 from scalecal.io.arrays import check_cases, open_npz
 from scalecal.io.boundary import reading
 from scalecal.io.case_tables import (
@@ -41,9 +41,6 @@ from scalecal.votes import Ties
 
 NPZ_NAMES = {"X": "X", "label": "y"}
 SPLITS = ("train", "val", "test")
-
-
-BLOCK_ROWS = 8192
 
 
 def case_roles() -> tuple[str, ...]:
@@ -352,25 +349,7 @@ def _check_matrix(X: Any) -> Iterator[str]:
     n, d = X.shape
     if n == 0 or d == 0:
         raise InputError(f"X has {n} rows and {d} columns: at least one of each is needed")
-    bad_rows = np.zeros(n, dtype=bool)
-    bad_columns = np.zeros(d, dtype=bool)
-    first = np.asarray(X[0])
-    constant, largest = np.ones(d, dtype=bool), 0.0
-    for start in range(0, n, BLOCK_ROWS):
-        block = np.asarray(X[start : start + BLOCK_ROWS])
-        finite = np.isfinite(block)
-        if not finite.all():
-            bad_rows[start : start + len(block)] = ~finite.all(axis=1)
-            bad_columns |= ~finite.all(axis=0)
-        constant &= (block == first).all(axis=0)
-        largest = max(largest, float(np.abs(block).max()))
-    if bad_rows.any():
-        columns = rows(bad_columns, word="column")
-        raise InputError(
-            f"X must be finite, got NaN or infinity at {rows(bad_rows)}, {columns}. "
-            "Drop these cases or features, or extract them again."
-        )
-    check_scale(largest, X.dtype)
+    constant = check_feature_values(X)
     if n > 1 and constant.all():
         raise InputError(
             f"every feature has the same value in all {n} cases: nothing to learn from"

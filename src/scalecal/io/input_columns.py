@@ -30,6 +30,7 @@ from scalecal.checks import (
     check_probs,
     in_file,
     lookup,
+    refuse,
     rows,
 )
 from scalecal.io.boundary import failure
@@ -100,11 +101,8 @@ class InputColumn:
 
 
 def _check_rho(values: Float, name: str) -> Float:
-    outside = ~((values >= 0.0) & (values <= MOST_RHO))
-    if outside.any():
-        raise InputError(
-            f"{name} must lie in [0, {MOST_RHO}], got {values[outside][0]:g} at {rows(outside)}"
-        )
+    inside = (values >= 0.0) & (values <= MOST_RHO)
+    refuse(~inside, f"{name} must lie in [0, {MOST_RHO}]", values)
     return values
 
 
@@ -542,9 +540,7 @@ class NamedColumns:
 
     def check_full(self, role: str, factor: Factor, use: str) -> None:
         """Fail where a column of names is empty."""
-        empty = factor.codes < 0
-        if empty.any():
-            raise InputError(f"column {self.names[role]!r} is empty at {rows(empty)}: {use}")
+        refuse(factor.codes < 0, f"column {self.names[role]!r} is empty", advice=f"{use}.")
 
     def ids(self) -> pd.api.extensions.ExtensionArray | None:
         """Return the ids as text in Arrow memory, none missing, none twice; None without any."""
@@ -849,12 +845,12 @@ def _whole_numbers(values: Any, name: str) -> Any:
     known = numbers[~np.isnan(numbers)]
     if (known != np.floor(known)).any():
         return pa.array(values.to_pandas(), values.type, from_pandas=True)
-    lost = np.abs(numbers) >= 2**53
-    if lost.any():
-        raise InputError(
-            f"{name} must be names, got {numbers[lost][0]:g} at {rows(lost)}: floating-point numbers lose "
-            "digits there, so write ids as text"
-        )
+    refuse(
+        np.abs(numbers) >= 2**53,
+        f"{name} must be names",
+        numbers,
+        advice="Floating-point numbers lose digits there, so write ids as text.",
+    )
     return pa.array(numbers, from_pandas=True).cast(pa.int64())
 
 
@@ -863,9 +859,7 @@ def check_ids(ids: pd.api.extensions.ExtensionArray, name: str) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    missing = np.asarray(ids.isna())
-    if missing.any():
-        raise InputError(f"{name} must name every case, missing at {rows(missing)}")
+    refuse(np.asarray(ids.isna()), f"{name} must name every case, missing")
     if not _some_twice(ids):
         return
     counted = pc.value_counts(pa.array(ids))

@@ -736,7 +736,8 @@ def _json_rows(path: Path) -> Iterator[dict[str, Cell]]:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise InputError(
                     f"{path}: line {number} is not as expected: {failure(error)}. Each line must be one "
-                    'flat object in UTF-8, such as {"id": "a", "p": 0.2} (JSON Lines), with null for missing values'
+                    'flat object in UTF-8, such as {"id": "a", "p": 0.2} (JSON Lines), '
+                    "with null for missing values"
                 ) from None
             yield {key.strip(): value for key, value in row.items()}
 
