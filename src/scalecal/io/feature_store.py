@@ -16,7 +16,6 @@ the shards say which are finished, and the end of the run gathers them into the 
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
 import io
 import itertools
@@ -41,6 +40,7 @@ from scalecal.io.arrays import map_npy
 from scalecal.io.boundary import check_document, inside, read_document, reading
 from scalecal.io.store import (
     LOCK,
+    as_utf8,
     check_place,
     differences,
     disk_errors,
@@ -51,7 +51,6 @@ from scalecal.io.store import (
     sweep,
     write_bytes,
     write_json,
-    write_text,
 )
 
 if TYPE_CHECKING:
@@ -404,24 +403,21 @@ def load_features(path: str | os.PathLike[str], *, verify: bool | None = None) -
 
 def _unfinished(folder: Path, manifest: dict[str, Any]) -> str:
     done = len(list((folder / SHARDS).glob("*.npy")))
-    data = manifest.get("dataset", {})
-    images = data.get("n_images")
-    total = "?" if images is None else -(-images // manifest["shard_rows"])
     if "source" in manifest:
         command = f"scalecal import PATH --out {folder}"
     else:
-        written = manifest.get("form") or data.get("name") or "DATASET"
-        where = "" if ":" in written else "--data DIR "
-        command = f"scalecal extract {written} {manifest['encoder']['name']} {where}--out {folder}"
+        data = manifest.get("form") or manifest.get("dataset", {}).get("name") or "DATASET"
+        if ":" not in data:
+            data = f"{data} --data DIR"
+        command = f"scalecal extract {data} {manifest['encoder']['name']} --out {folder}"
     return (
-        f"the features at {folder} are not finished ({done} of {total} shards). "
+        f"the features at {folder} are not finished ({done} shards are). "
         f"Run the command that began them again, it goes on where it stopped: {command}"
     )
 
 
 LOG = "run.log"
 DTYPES = ("float16", "float32")
-_IMAGES_CHANGED = "the images changed since this folder was begun"
 
 
 @dataclass(frozen=True)
@@ -511,43 +507,41 @@ def write_shard(
     write the same file, and the last rename wins.
     """
     array = cast_embeddings(features, dtype, ids)
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-    data = array.reshape(-1).view(np.uint8).data if array.size else b""
-    digest = hashlib.sha256(header.getvalue())
-    digest.update(data)
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    content = buffer.getbuffer()
     note = Note(
         rows=len(array),
-        bytes=len(header.getvalue()) + len(data),
-        sha256=digest.hexdigest(),
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
         skipped=[(s.row, s.id, s.reason) for s in skipped],
     )
     data_file, note_file = shard_files(Path(path), shard)
     # The note goes first: a shard without its data is not done, so a kill between the two
     # costs this shard and nothing else.
     write_json(note_file, msgspec.structs.asdict(note))
-    write_bytes(data_file, header.getvalue(), data)
+    write_bytes(data_file, content)
 
 
 def cast_embeddings(features: NDArray[Any], dtype: str, ids: Sequence[str]) -> NDArray[Any]:
     """Return embeddings in the number type on disk, refusing those it cannot hold."""
     with np.errstate(over="ignore", invalid="ignore"):
         array = np.ascontiguousarray(features, dtype=dtype)
-    bad = ~np.isfinite(array).all(axis=1)
-    if bad.any():
-        first = int(np.flatnonzero(bad)[0])
-        largest = float(np.abs(features[first]).max())
+    lost = ~np.isfinite(array).all(axis=1)
+    if lost.any():
+        row = int(np.flatnonzero(lost)[0])
+        largest = float(np.abs(features[row]).max())
+        problem = (
+            f"is too large for {dtype} ({largest:.1e}): keep float32 (--dtype float32), or divide the "
+            "embeddings by their scale"
+        )
         if not np.isfinite(largest):
-            what = (
+            problem = (
                 "holds NaN or infinity: check the file or the weights it comes from "
                 "(an extraction may need --precision fp32)"
             )
-        elif dtype == "float16" and largest <= float(np.finfo(np.float32).max):
-            what = f"is too large for {dtype}: keep float32 (dtype='float32', --dtype float32)"
-        else:
-            what = f"is too large for {dtype} ({largest:.1e}): divide the embeddings by their scale"
-        raise InputError(f"the embedding of {ids[first]!r} {what}")
-    largest = float(np.abs(features).max()) if features.size else 0.0
+        raise InputError(f"the embedding of {ids[row]!r} {problem}")
+    largest = float(np.abs(features).max(initial=0.0))
     if 0 < largest < float(np.finfo(dtype).tiny):
         raise InputError(
             f"the embeddings of {ids[0]!r} and those after it are too small for {dtype} (at most "
@@ -681,21 +675,16 @@ class StoreWriter:
         manifest = read_manifest(self.path)
         sweep(self.path)
         sweep(self.path / SHARDS)
-        changed = self._changed(manifest)
+        changed = differences({key: manifest.get(key) for key in self.settings}, self.settings)
         if changed and not manifest.get("complete") and not holds_shards(self.path):
             # Nothing is lost by other settings: a run that stopped at its first image, say.
             self._remove_shards()
             self._start(f"started afresh on {platform.node()} with other settings")
             return
-        if changed == [_IMAGES_CHANGED]:
-            raise InputError(
-                f"the images changed since {self.path} was begun. "
-                "Bring the old ones back to go on, or give a new folder."
-            )
         if changed:
             raise InputError(
-                f"{self.path} holds features made with other settings ({'; '.join(changed)}). "
-                "Use the same settings to go on, or give a new folder."
+                f"{self.path} holds features of other images or settings ({'; '.join(changed)}). "
+                "Use the same images and settings to go on, or give a new folder."
             )
         self.complete = bool(manifest["complete"])
         if self.complete:
@@ -719,20 +708,6 @@ class StoreWriter:
                 f"{self.path} is not empty and holds no {MANIFEST} "
                 f"(found {', '.join(others[:3])}). Give a new folder."
             )
-
-    def _changed(self, manifest: Mapping[str, Any]) -> list[str]:
-        """Name the settings in which the folder differs from this run."""
-        there = {k: manifest.get(k) for k in self.settings}
-        # Two hashes of a column say nothing to a reader: its name is enough.
-        old, new = there.pop("columns") or {}, self.settings["columns"]
-        lines = differences(there, {**self.settings, "columns": None})
-        columns = [c for c in dict.fromkeys([*old, *new]) if old.get(c) != new.get(c)]
-        if columns:
-            lines.append(f"other values in {', '.join(sorted(columns))}")
-        # The hash covers the images and the table; what else differs of them says more.
-        rest = [line for line in lines if not line.startswith("dataset.hash:")]
-        explained = any(line.startswith(("dataset.", "other values in ")) for line in rest)
-        return rest if explained or len(rest) == len(lines) else [_IMAGES_CHANGED, *rest]
 
     def _reopen(self) -> None:
         """Make a finished folder with damaged files an unfinished one that lacks these.
@@ -863,18 +838,21 @@ class StoreWriter:
             content = kept.to_parquet(index=False)
         except (TypeError, ValueError) as error:  # pyarrow's own errors are kinds of these
             raise InputError(f"the table cannot be stored: {error}") from None
-        write_bytes(self.path / TABLE, content)
-        return {"file": TABLE, "sha256": file_hash(self.path / TABLE)}
+        return self._write(TABLE, content)
 
     def _write_skipped(self, skipped: Sequence[Sequence[Any]]) -> dict[str, str] | None:
+        import pandas as pd
+
         if not skipped:
             return None
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["row", "id", "reason"])
-        writer.writerows(skipped)
-        write_text(self.path / SKIPPED, text.getvalue())
-        return {"file": SKIPPED, "sha256": file_hash(self.path / SKIPPED)}
+        frame = pd.DataFrame(skipped, columns=["row", "id", "reason"])
+        text = frame.to_csv(index=False, lineterminator="\n")
+        return self._write(SKIPPED, as_utf8(text).encode())
+
+    def _write(self, name: str, content: bytes) -> dict[str, str]:
+        """Write a file of the folder; return its entry in the manifest."""
+        write_bytes(self.path / name, content)
+        return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
     def _remove_shards(self) -> None:
         for shard, _, _ in self.shard_ranges():
