@@ -340,7 +340,7 @@ def test_classes_beyond_double_precision_keep_their_digits(tmp_path, kind):
 def test_votes_for_classes_that_p_has_not(tmp_path):
     votes = put(tmp_path, "v.csv", "id,rater,label\na,r,7\nb,r,0\n")
     with pytest.raises(
-        InputError, match=r"v\.csv: votes are counted for '7', but the classes are '0', '1'"
+        InputError, match=r"v\.csv: the table of votes has '7', but the classes are '0', '1'"
     ):
         read_predictions(put(tmp_path, "t.csv", TEXT), votes=votes)
 

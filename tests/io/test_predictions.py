@@ -66,7 +66,7 @@ def test_names_of_classes(read):
     assert read(text, positive="HP").cases.y.tolist() == [1, 0]
     with pytest.raises(InputError, match="--positive"):
         read(text)
-    with pytest.raises(InputError, match="'SS' is not among"):
+    with pytest.raises(InputError, match="positive class has 'SS', but"):
         read(text, positive="SS")
 
 
@@ -221,7 +221,7 @@ def test_column_names_by_role(read):
         ("p,votes,n_raters\n0.5,-1,7\n", "got -1 at line 2"),
         ("p,votes,n_raters\n0.5,1,\n", "'n_raters' is empty.* at line 2"),
         ("p,votes_0,votes_1\n0.5,1,\n", "[Ww]rite 0 where nobody"),
-        ("p,votes_0\n0.5,1\n", "only column of votes"),
+        ("p,votes_0\n0.5,1\n", "one column per class .two or more"),
         ("p,votes,n_raters\n0.5,0,0\n", "no case has a label"),
         ("p,label,group\n0.5,1,\n0.5,1,a\n", "'group' is empty at line 2"),
         ("id,p\na,0.5\n", "no column 'label'"),

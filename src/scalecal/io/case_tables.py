@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -78,7 +78,7 @@ class AnswerReader:
 
     def __init__(self) -> None:
         self._n = 0
-        self._rounded: Counter[str] = Counter()
+        self._rounded = 0
         self._furthest = 0.0
         self._rho: float | None = None
 
@@ -107,15 +107,13 @@ class AnswerReader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """In how many of all rows read so far the probabilities were divided by their sum."""
-        notes = []
-        for role, name in (("p", "probabilities"), ("p_reader", "readers' probabilities")):
-            if self._rounded[role]:
-                notes.append(
-                    f"In {self._rounded[role]} of {self._n} rows the {name} did not sum to 1 (off by up "
-                    f"to {self._furthest:.2g}): divided by their sum."
-                )
-        return tuple(notes)
+        """In how many of all rows read so far probabilities were divided by their sum."""
+        if not self._rounded:
+            return ()
+        return (
+            f"In {self._rounded} of {self._n} rows the probabilities did not sum to 1 (off by up "
+            f"to {self._furthest:.2g}): divided by their sum.",
+        )
 
     def _correlation(self, table: NamedColumns) -> float:
         """Return the one value of the column `rho`, the same in all pieces of a file."""
@@ -158,7 +156,7 @@ class AnswerReader:
             off = (distance > SUM_TOLERANCE) & (distance < ROUNDED + 1e-9)
             if off.any():
                 probs[off] /= total[off, None]
-                self._rounded[role] += int(off.sum())
+                self._rounded += int(off.sum())
                 self._furthest = max(self._furthest, float(distance[off].max()))
         return check_probs(probs, f"column {name!r}"), named
 
@@ -305,13 +303,7 @@ class CaseReader:
 
 def _by_class(counts: Int, named: Sequence[str], classes: Sequence[str]) -> Int:
     """Put counts of votes in the order of the classes."""
-    odd = [name for name in named if name not in classes]
-    if odd:
-        raise InputError(
-            f"votes are counted for {some(odd, 8)}, but the classes are {some(classes, 8)}: use the "
-            "same names, or say which class p is the probability of, with positive=NAME (on the "
-            "command line --positive NAME)"
-        )
+    _check_among(named, classes, "the table of votes")
     if named:
         ordered = np.zeros((len(counts), len(classes)), dtype=np.int64)
         ordered[:, _places(named, classes)] = counts
@@ -423,20 +415,19 @@ def votes_in(
     A case whose votes are all missing was seen by no reader: its counts are zero.
     """
     spread = table.spread("votes")
-    votes = None
-    if table.has("votes"):
-        votes = table.numbers("votes")
-        if spread and np.isnan(votes).all():
-            votes = None  # a column that is there but says nothing, as in feature folders
-    if votes is None and not spread:
-        return None, ()
-    if votes is None:
-        return _votes_by_class(table, spread, n_raters), tuple(spread)
     name = table.names["votes"]
-    if spread:
+    single = table.has("votes")
+    if single and spread and np.isnan(table.numbers("votes")).all():
+        single = False  # a column that is there but says nothing, as in feature folders
+    if single and spread:
         first = next(iter(spread.values()))
         raise InputError(f"both {name!r} and {first!r} count votes: give one, or one per class")
+    if not single and not spread:
+        return None, ()
     total = _panel_sizes(table, n_raters)
+    if spread:
+        return _votes_by_class(table, spread, total), tuple(spread)
+    votes = table.numbers("votes")
     if total is None:
         raise table.missing(
             table.names["n_raters"], f"the number of readers behind {name!r}; or give n_raters"
@@ -448,11 +439,8 @@ def votes_in(
     return check_counts(votes, total, name=f"column {name!r}"), ()
 
 
-def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], n_raters: int | None) -> Int:
+def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], total: Float | None) -> Int:
     """Votes in one column per class."""
-    name, listed = table.names["votes"], ", ".join(spread.values())
-    if n_raters is not None:
-        raise InputError(f"votes are counted per class ({listed}), so n_raters must not be given")
     votes = np.column_stack([table.numbers("votes", f"_{label}") for label in spread])
     gaps = np.isnan(votes)
     absent = gaps.all(axis=1)
@@ -460,20 +448,14 @@ def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], n_raters: in
     if len(spread) == 1 and "votes" in table.sources:
         # Rows of single votes, counted when their file was read: all are for one class.
         return votes.astype(np.int64)
-    if len(spread) == 1:
-        raise InputError(
-            f"{listed!r} is the only column of votes per class: give one for every class, "
-            f"or {name!r} with n_raters"
-        )
     refuse(
         gaps.any(axis=1) & ~absent,
-        f"some but not all of {listed} are empty",
+        f"some but not all of {', '.join(spread.values())} are empty",
         advice="Write 0 where nobody chose a class.",
     )
-    total = _panel_sizes(table, None)
     if total is not None:
         total = np.where(absent, 0.0, total)
-    name = f"column '{name}_<class>'"
+    name = f"column '{table.names['votes']}_<class>'"
     _check_readers(votes.sum(axis=1), name)
     return check_counts(votes, total, name=name)
 
@@ -536,13 +518,23 @@ def resolve_classes(
     ('0', '1')
     """
     if columns is not None:
-        return _classes_of_columns(named, columns, positive)
+        classes = tuple(columns)
+        for source, names in named.items():
+            _check_among(names, classes, source)
+        if positive is None:
+            return classes
+        _check_among([positive], classes, "the positive class")
+        if len(classes) > 2:
+            raise InputError(
+                f"a positive class needs two classes, there are {len(classes)}: {some(classes, 8)}"
+            )
+        return tuple(sorted(classes, key=lambda name: name == positive))
     seen = list(dict.fromkeys(name for names in named.values() for name in names))
     # Numbers must be 0 and 1; `_code_labels` names the row of one that is neither.
     if positive is None and all(n.lstrip("-").replace(".", "", 1).isdigit() for n in seen):
         return ("0", "1")
-    if positive is not None and len(seen) > 1 and positive not in seen:
-        raise InputError(f"positive class {positive!r} is not among the classes {some(seen, 8)}")
+    if positive is not None and len(seen) > 1:
+        _check_among([positive], seen, "the positive class")
     if len(seen) > 2:
         sources = " and ".join(source for source, names in named.items() if names)
         raise InputError(
@@ -559,39 +551,26 @@ def resolve_classes(
     return (rest, positive)
 
 
-def _classes_of_columns(
-    named: Mapping[str, Sequence[str]], columns: Sequence[str], positive: str | None
-) -> tuple[str, ...]:
-    classes, known = list(columns), set(columns)
-    for source, names in named.items():
-        odd = [name for name in names if name not in known]
-        if odd:
-            raise InputError(
-                f"there is {some(odd, 8)} in {source}, but the classes are {some(classes, 8)}: "
-                "use the same names everywhere"
-            )
-    if positive is not None:
-        if positive not in classes:
-            raise InputError(
-                f"positive class {positive!r} is not among the classes {some(classes, 8)}"
-            )
-        if len(classes) > 2:
-            raise InputError(
-                f"a positive class needs two classes, there are {len(classes)}: {some(classes, 8)}"
-            )
-        classes.sort(key=lambda name: name == positive)
-    return tuple(classes)
+def _check_among(names: Iterable[str], classes: Sequence[str], source: str) -> None:
+    """Fail unless all names that a source (a column, a file) has are those of classes."""
+    known = set(classes)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(
+            f"{source} has {some(unknown, 8)}, but the classes are {some(classes, 8)}: use the same names "
+            "everywhere, or name the positive class by positive=NAME (on the command line --positive NAME)"
+        )
 
 
 def _code_labels(codes: Int, names: Sequence[str], classes: Sequence[str], column: str) -> Int:
     """Turn codes into `names` into codes into `classes`; -1 (missing) stays."""
     numbers = {name: k for k, name in enumerate(classes)}
     labels = np.array([*(numbers.get(name, -2) for name in names), -1], dtype=np.int64)[codes]
-    odd = labels == -2
-    if odd.any():
-        first = names[int(codes[odd][0])]
+    unknown = labels == -2
+    if unknown.any():
+        first = names[int(codes[unknown][0])]
         raise InputError(
-            f"column {column!r} must hold {some(classes, 8)}, got {first!r} at {rows(odd)}. "
+            f"column {column!r} must hold {some(classes, 8)}, got {first!r} at {rows(unknown)}. "
             "Name the positive class, or give a column p_<class> for each class, if these are others"
         )
     return labels
@@ -883,41 +862,30 @@ def _classes_of(
     Of one file they may be known beforehand.
     """
     several = {name: own for name, own in named.items() if own is not None}
-    alone = [name for name in named if name not in several]
-    if expected is not None:
-        for own in several.values():
-            if set(own) != set(expected):
-                raise InputError(
-                    f"the columns p_<class> are of {some(own, 8)}, expected {some(expected, 8)}: use the "
-                    "same names"
-                )
-        if alone and len(expected) != 2:
-            raise InputError(
-                f"there is one column p, but {len(expected)} classes are expected: give a column "
-                f"p_<class> for each of {some(expected, 8)}"
-            )
-        return tuple(expected)
-    if not several:
+    single = [name for name in named if name not in several]
+    if expected is None and not several:
         return None
-    first, classes = next(iter(several.items()))
+    classes, source = expected, "what is expected"
+    if classes is None:
+        source, classes = next(iter(several.items()))
     for name, own in several.items():
         if set(own) != set(classes):
             raise InputError(
-                f"{first} has probabilities of {some(classes, 8)}, {name} of {some(own, 8)}: use the "
-                "same classes everywhere"
+                f"{name} has probabilities of {some(own, 8)}, {source} of {some(classes, 8)}: use the same "
+                "classes everywhere"
             )
-    if alone and len(classes) > 2:
+    if single and len(classes) > 2:
         raise InputError(
-            f"{first} has probabilities of {len(classes)} classes, {alone[0]} of one: give a column "
-            "p_<class> for each class"
+            f"{single[0]} has one column p, {source} {len(classes)} classes: give a column p_<class> for "
+            f"each of {some(classes, 8)}"
         )
-    if alone and positive is None and set(classes) != {"0", "1"}:
-        with in_file(alone[0]):
+    if single and expected is None and positive is None and set(classes) != {"0", "1"}:
+        with in_file(single[0]):
             raise InputError(
                 f"the classes are {some(classes)}: say which of them p is the probability of, with "
                 "positive=NAME (on the command line --positive NAME)"
             )
-    return classes
+    return tuple(classes)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -1000,15 +968,13 @@ def _one_value(role: str, ids: Any, said: Mapping[str, NDArray[Any]]) -> NDArray
     """Each case's value ("" for none) by the files that say one; fails where they contradict each other."""
     (source, values), *others = said.items()
     for name, other in others:
-        both = (values != "") & (other != "")
-        differs = np.flatnonzero(both & (values != other))
+        differs = np.flatnonzero((values != "") & (other != "") & (values != other))
         if len(differs):
             i = int(differs[0])
             raise InputError(
                 f"{source} and {name} contradict each other: {role} of {str(ids[i])!r} is "
-                f"{str(values[i])!r} in one and {str(other[i])!r} in the other ({len(differs):,} of "
-                f"{int(both.sum()):,} common cases differ). Correct the ids, or leave {role} out of one "
-                "file"
+                f"{str(values[i])!r} in one and {str(other[i])!r} in the other ({len(differs):,} such "
+                f"cases). Correct the ids, or leave {role} out of one file"
             )
         values = np.where(values == "", other, values)
     return values
@@ -1052,25 +1018,24 @@ def _marked(
     table: NamedColumns, cases: Cases, split: str | None
 ) -> tuple[NDArray[np.bool_], list[str]]:
     """Return which cases belong to the split, all without one, and notes on it."""
-    if split is not None:
-        table.need("split", f"to keep the cases marked {split!r}")
     marks = np.full(cases.n, "")
     if cases.split is not None:
         marks = cases.split.values
-    if split is None:
-        kept, notes = np.ones(cases.n, dtype=bool), []
-        seen = int((marks == "train").sum())
-        if seen:
-            notes.append(
-                f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
-                "better on them than it is. With --split test (in Python split='test') the others are "
-                "left out."
+    if split is not None:
+        table.need("split", f"to keep the cases marked {split!r}")
+        kept = marks == split
+        if not kept.any():
+            raise InputError(
+                f"no case is marked {split!r} in column {table.names['split']!r}; "
+                f"found {some(np.unique(marks))}"
             )
-        return kept, notes
-    kept = marks == split
-    if not kept.any():
-        raise InputError(
-            f"no case is marked {split!r} in column {table.names['split']!r}; "
-            f"found {some(np.unique(marks))}"
+        return kept, [f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."]
+    notes = []
+    seen = int((marks == "train").sum())
+    if seen:
+        notes.append(
+            f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
+            "better on them than it is. With --split test (in Python split='test') the others are "
+            "left out."
         )
-    return kept, [f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."]
+    return np.ones(cases.n, dtype=bool), notes

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import reprlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -298,8 +297,9 @@ def column_option(role: str, column: str) -> str:
     --columns group='patient id' --columns p='"a, b"'
     """
     name = column
-    if any(sign in name for sign in ',="'):
-        name = '"' + name.replace('"', '""') + '"'
+    if any(sign in name for sign in ',"\\'):
+        escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+        name = f'"{escaped}"'
     return f"--columns {role}={shlex.quote(name)}"
 
 
@@ -318,11 +318,6 @@ def could_be(role: str, header: Iterable[str]) -> str | None:
     return None
 
 
-_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
-_ITEM = re.compile(rf'\s*(?:{_QUOTED.pattern}|([^,="]*)=(?:{_QUOTED.pattern}|([^,="]*)))\s*(?:,|$)')
-"""`"role=name"`, `role="name"` or `role=name`, up to a comma or the end."""
-
-
 def named_roles() -> list[str]:
     """Return the roles whose columns can be named: lists of images have fixed names."""
     return [role for role, column in INPUT_COLUMNS.items() if column.used_by != ("images",)]
@@ -335,8 +330,7 @@ def parse_columns(texts: Sequence[str]) -> dict[str, str]:
     ----------
     texts
         The option's values, each `role=name` or several of these with commas between them. A name that
-        has a comma, an equals sign or a quotation mark is written in quotation marks, those inside it
-        twice, as in CSV.
+        has a comma is written in double quotes; a quote or a backslash in a name follows a backslash.
 
     Examples
     --------
@@ -347,11 +341,14 @@ def parse_columns(texts: Sequence[str]) -> dict[str, str]:
         ...
     scalecal.checks.InputError: --columns names two columns as label: 'a' and 'b'. Give one
     """
-    known = named_roles()
+    roles = dict.fromkeys(named_roles())
     named: dict[str, str] = {}
     for text in texts:
-        for role, name in _items(text):
-            lookup(role, dict.fromkeys(known), "column role")
+        for item in _items(text):
+            role, _, name = (part.strip() for part in item.partition("="))
+            if not role or not name:
+                raise _no_columns(text)
+            lookup(role, roles, "column role")
             if role in named:
                 raise InputError(
                     f"--columns names two columns as {role}: {named[role]!r} and {name!r}. Give one"
@@ -360,27 +357,24 @@ def parse_columns(texts: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _items(text: str) -> list[tuple[str, str]]:
-    """Split one value of `--columns` into roles and names."""
-    items: list[tuple[str, str]] = []
-    place = 0
-    while not items or place < len(text):
-        item = _ITEM.match(text, place)
-        role, name = "", ""
-        if item is not None:
-            whole, role, quoted, plain = item.groups(default="")
-            name = quoted.replace('""', '"') or plain.strip()
-            if whole:
-                role, _, name = whole.replace('""', '"').partition("=")
-            place = item.end()
-        if not role.strip() or not name:
-            raise InputError(
-                f"--columns must be role=name, as in label=diagnosis,group=patient, got {text!r}. Put a "
-                "name that has a comma or = into double quotes, and all in single ones: "
-                "'label=\"a, b\"'"
-            )
-        items.append((role.strip(), name))
-    return items
+def _items(text: str) -> list[str]:
+    """Split one value of `--columns` at the commas that are not in double quotes."""
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace = ","
+    lexer.whitespace_split = True
+    lexer.quotes = '"'
+    lexer.commenters = ""
+    try:
+        return list(lexer) or [""]
+    except ValueError:  # a quote that does not end
+        raise _no_columns(text) from None
+
+
+def _no_columns(text: str) -> InputError:
+    return InputError(
+        f"--columns must be role=name, as in label=diagnosis,group=patient, got {text!r}. Put a name that "
+        "has a comma into double quotes, and all in single ones: 'label=\"a, b\"'"
+    )
 
 
 def some(values: Any, most: int = 3) -> str:
@@ -730,23 +724,27 @@ def join(
 def _missing(name: str, use: str, header: Iterable[str], role: str | None = None) -> InputError:
     columns = list(header)
     lower = {column.lower(): column for column in reversed(columns)}
-    near: list[str] = []
-    for usual, own in usual_names().items():
-        if name in (usual, own, f"{own}0"):
-            other = could_be(usual, columns)
-            near = [] if other is None else [other.lower()]
+    meant = None
+    for usual, other in usual_names().items():
+        if name in (usual, other, f"{other}0"):
+            meant = could_be(usual, columns)
             break
-    near = near or difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
-    near = near or [column for column in lower if column.startswith(name.lower())]
-    meant = f" Did you mean {lower[near[0]]!r}?" if near else ""
-    headless = ""
+    if meant is None:
+        near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+        near += [column for column in lower if column.startswith(name.lower())]
+        meant = next((lower[column] for column in near), None)
+    advice = ""
+    if meant is not None:
+        advice = f" Did you mean {meant!r}?"
     if columns and all(_is_number(column) for column in columns):
-        headless = " The first line must be a header with the columns' names."
+        advice += " The first line must be a header with the columns' names."
     elif role is not None:
-        meant += f" Name it with {as_option(role, lower[near[0]] if near else 'NAME')}."
-    more = f", ... ({len(columns)} in all)" if len(columns) > 20 else ""
+        advice += f" Name it with {as_option(role, meant or 'NAME')}."
+    more = ""
+    if len(columns) > 20:
+        more = f", ... ({len(columns)} in all)"
     return InputError(
-        f"no column {name!r} ({use}). Columns found: {', '.join(columns[:20])}{more}.{meant}{headless}"
+        f"no column {name!r} ({use}). Columns found: {', '.join(columns[:20])}{more}.{advice}"
     )
 
 
@@ -763,29 +761,15 @@ def _plain(values: Any, name: str, expected: str = "text or numbers") -> Any:
     """
     import pyarrow as pa
 
-    kinds, kind = pa.types, values.type
-    if kinds.is_dictionary(kind):
+    kind = values.type
+    if pa.types.is_dictionary(kind):
         kind = kind.value_type
         values = values.cast(kind)
-    if (
-        _is_text(kind)
-        or kinds.is_null(kind)
-        or kinds.is_boolean(kind)
-        or kinds.is_integer(kind)
-        or kinds.is_floating(kind)
-        or kinds.is_decimal(kind)
-        or kinds.is_date(kind)
-        or kinds.is_time(kind)
-        or kinds.is_timestamp(kind)
-    ):
+    plain = ("null", "boolean", "integer", "floating", "decimal", "date", "time", "timestamp")
+    if _is_text(kind) or any(getattr(pa.types, f"is_{name}")(kind) for name in plain):
         return values
-    if (
-        kinds.is_binary(kind)
-        or kinds.is_large_binary(kind)
-        or kinds.is_fixed_size_binary(kind)
-        or kinds.is_binary_view(kind)
-        or kinds.is_string_view(kind)
-    ):
+    as_bytes = ("binary", "large_binary", "fixed_size_binary", "binary_view", "string_view")
+    if any(getattr(pa.types, f"is_{name}")(kind) for name in as_bytes):
         return _as_text(values.cast(pa.binary()), name)
     raise InputError(f"{name} must hold {expected}, got {kind}")
 
@@ -856,11 +840,18 @@ def _whole_numbers(values: Any, name: str) -> Any:
 
 def check_ids(ids: pd.api.extensions.ExtensionArray, name: str) -> None:
     """Fail unless every case has an id of its own."""
+    import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
 
     refuse(np.asarray(ids.isna()), f"{name} must name every case, missing")
-    if not _some_twice(ids):
+    hashes = np.empty(len(ids), dtype=np.uint64)
+    # Hashes first: they take 8 bytes an id, where a table of the ids themselves takes far more.
+    for start in range(0, len(ids), 1 << 18):
+        part = ids[start : start + (1 << 18)].to_numpy(object)
+        hashes[start : start + len(part)] = pd.util.hash_array(part, categorize=False)
+    hashes.sort()
+    if (hashes[1:] != hashes[:-1]).all():
         return
     counted = pc.value_counts(pa.array(ids))
     twice = counted.filter(pc.greater(counted.field("counts"), 1)).field("values").to_pylist()
@@ -870,18 +861,6 @@ def check_ids(ids: pd.api.extensions.ExtensionArray, name: str) -> None:
             f"{name} must be unique: {len(twice)} of the ids appear more than once "
             f"({some(twice)}; {twice[0]!r} at {rows(first)})"
         )
-
-
-def _some_twice(ids: pd.api.extensions.ExtensionArray) -> bool:
-    """Whether two ids may be equal: their 64-bit hashes are, which takes 8 bytes an id to find."""
-    import pandas as pd
-
-    hashes = np.empty(len(ids), dtype=np.uint64)
-    for start in range(0, len(ids), 1 << 18):
-        part = ids[start : start + (1 << 18)].to_numpy(object)
-        hashes[start : start + len(part)] = pd.util.hash_array(part, categorize=False)
-    hashes.sort()
-    return bool((hashes[1:] == hashes[:-1]).any())
 
 
 def _token(value: Any) -> str:
