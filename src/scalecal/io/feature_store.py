@@ -39,7 +39,6 @@ from scalecal.checks import InputError, ScalecalWarning, check_choice, check_pos
 from scalecal.io.arrays import map_npy
 from scalecal.io.boundary import check_document, inside, read_document, reading
 from scalecal.io.store import (
-    LOCK,
     as_utf8,
     check_place,
     differences,
@@ -792,7 +791,7 @@ class StoreWriter:
         """Remove what was written, if this run began the folder; nothing that was there before."""
         if self._began and not self.complete:
             self._remove_shards()
-            for name in (TABLE, SKIPPED, LOG, MANIFEST, LOCK):
+            for name in (TABLE, SKIPPED, LOG, MANIFEST):
                 (self.path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty: somebody else's file
                 (self.path / SHARDS).rmdir()
