@@ -726,13 +726,13 @@ def _read_files(
     """Read the answers of each file by its name, on the cases that all have."""
     sources = dict(files)
     roles = roles_of("predictions")
-    known = roles
+    allowed = roles
     if votes is not None:
         sources[Path(votes).name] = Path(votes)
         # Votes of the second file take the place of any others.
         roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
-        known = (*known, "rater")
-    check_headers(columns, known, {name: column_names(file) for name, file in sources.items()})
+        allowed = (*allowed, "rater")
+    check_headers(columns, allowed, {name: column_names(file) for name, file in sources.items()})
     tables, answers, named = {}, {}, {}
     notes: list[str] = []
     for name, path in files.items():
@@ -744,10 +744,13 @@ def _read_files(
                 votes_in(table, n_raters=n_raters)  # names the line of what is wrong
             answers[name], named[name] = reader.read(table, table.ids())
         tables[name] = table
-        notes += [f"{name}: {note}" if len(files) > 1 else note for note in reader.notes]
+        for note in reader.notes:
+            if len(files) > 1:
+                note = f"{name}: {note}"
+            notes.append(note)
     if len(files) > 1:
         table, rows, common = _common_table(tables)
-        answers = {name: own.take(rows[name]) for name, own in answers.items()}
+        answers = {name: answer.take(rows[name]) for name, answer in answers.items()}
         notes = [*common, *notes]
     with table.messages():
         if votes is not None:
@@ -774,13 +777,15 @@ def _read_files(
             keep_unlabelled=keep_unlabelled,
             notes=(*notes, *case_reader.notes),
         )
-    found: dict[tuple[str, int], Answers] = {}
-    for name, own in answers.items():
-        key = ALONE if len(files) == 1 else (name, 0)
-        ordered = in_order(replace(own, rows=None, **shared), named[name], cases.classes)
-        found[key] = ordered.take(kept)
+    by_method: dict[tuple[str, int], Answers] = {}
+    for name, answer in answers.items():
+        key = ALONE
+        if len(files) > 1:
+            key = (name, 0)
+        ordered = in_order(replace(answer, rows=None, **shared), named[name], cases.classes)
+        by_method[key] = ordered.take(kept)
     hashes = {name: file_hash(file) for name, file in sources.items()}
-    return Predictions(cases, found, sources=hashes)
+    return Predictions(cases, by_method, sources=hashes)
 
 
 class PredictionFile:
