@@ -92,7 +92,7 @@ def test_majority_policies():
 @pytest.mark.parametrize(
     ("votes", "n_raters", "message"),
     [
-        ([8], 7, "must not exceed n_raters, got 8 at row 0"),
+        ([8], 7, "must not exceed n_raters, got 8 of 7 at row 0"),
         ([-1], 7, "whole numbers"),
         ([1.5], 7, "whole numbers"),
         ([np.nan], 7, "finite"),

@@ -698,7 +698,11 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     if counts.ndim == 2:
         refuse(counts.sum(axis=1) != m, f"{name} per class must add up to n_raters, but do not")
         return counts
-    refuse(counts > m, f"{name} must not exceed n_raters", counts)
+    over = counts > m
+    if over.any():
+        raise InputError(
+            f"{name} must not exceed n_raters, got {counts[over][0]} of {m[over][0]} at {rows(over)}"
+        )
     return np.column_stack([m - counts, counts])
 
 

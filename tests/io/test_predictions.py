@@ -216,7 +216,7 @@ def test_column_names_by_role(read):
         ("p_a,p_b,label\n0.5,0.5,0\n", "but the classes are 'a', 'b'"),
         ("p_a,p_b,label\n0.5,0.4,a\n", "must sum to 1, got 0.9 at line 2"),
         ("p_a,label\n0.5,a\n", "the only column of probabilities"),
-        ("p,votes,n_raters\n0.5,8,7\n", "'votes' must not exceed n_raters, got 8 at line 2"),
+        ("p,votes,n_raters\n0.5,8,7\n", "'votes' must not exceed n_raters, got 8 of 7 at line 2"),
         ("p,votes,n_raters\n0.5,1.5,7\n", "whole numbers.*1.5 at line 2"),
         ("p,votes,n_raters\n0.5,-1,7\n", "got -1 at line 2"),
         ("p,votes,n_raters\n0.5,1,\n", "'n_raters' is empty.* at line 2"),

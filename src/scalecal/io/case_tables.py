@@ -434,7 +434,11 @@ def votes_in(
         )
     absent = np.isnan(votes)
     unknown = np.isnan(total) & ~absent
-    refuse(unknown, f"column {table.names['n_raters']!r} is empty, though there are votes,")
+    refuse(
+        unknown,
+        f"column {table.names['n_raters']!r} is empty",
+        advice="There are votes: say of how many readers.",
+    )
     votes, total = np.where(absent, 0.0, votes), np.where(absent, 0.0, total)
     return check_counts(votes, total, name=f"column {name!r}"), ()
 
