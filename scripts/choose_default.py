@@ -16,7 +16,6 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-from scalecal.io.text import change_text, number
 from scipy.special import expit
 
 from scalecal.calibrators import PanelCalibrator
@@ -25,6 +24,7 @@ from scalecal.checks import ScalecalWarning
 from scalecal.datasets import load_lidc
 from scalecal.evaluation.evaluations import evaluate
 from scalecal.io.features import read_features
+from scalecal.io.text import change_text, number
 from scalecal.probes import Recipe
 from scalecal.probes.methods import Method
 from scalecal.runs.grid import run_grid

@@ -234,7 +234,7 @@ def test_import_keeps_files(features):
     data = pd.read_csv(features)
     data["f0"] += 1
     data.to_csv("other.csv", index=False)
-    refused("other settings", "import", "other.csv", "--out", "f")
+    refused("other images or settings", "import", "other.csv", "--out", "f")
     assert contents(Path("f")) == before
 
 

@@ -580,9 +580,9 @@ class Predictions:
         """Number of each case's stratum in `stratum_names`, -1 for none."""
         if self.cases.strata is None:
             return np.full(self.cases.n, -1)
-        place = {name: j for j, name in enumerate(self.stratum_names)}
-        numbers = np.array([*(place.get(name, -1) for name in self.cases.strata.names), -1])
-        return np.asarray(numbers[self.cases.strata.codes])
+        strata = self.cases.with_strata(self.stratum_names).strata
+        assert strata is not None
+        return strata.codes
 
     @property
     def hardest(self) -> str | None:

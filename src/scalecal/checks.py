@@ -33,20 +33,18 @@ class InputError(ValueError):
     file: str | None = None
 
     def __init__(self, *args: object) -> None:
-        super().__init__(
-            *(_shortened(visible(redacted(arg))) if isinstance(arg, str) else arg for arg in args)
-        )
+        safe = []
+        for arg in args:
+            if isinstance(arg, str):
+                arg = visible(redacted(arg))
+                if len(arg) > MESSAGE:
+                    arg = f"{arg[: MESSAGE // 2]} ... {arg[-MESSAGE // 2 :]}"
+            safe.append(arg)
+        super().__init__(*safe)
 
 
 MESSAGE = 2_000
 """Characters of a message; what stands in the middle of a longer one is left out."""
-
-
-def _shortened(text: str) -> str:
-    half = MESSAGE // 2
-    if len(text) > MESSAGE:
-        return f"{text[:half]} ... {text[-half:]}"
-    return text
 
 
 SECRETS = (
@@ -212,6 +210,30 @@ def rows(where: ArrayLike, most: int = 5, *, word: str | None = None) -> str:
     if len(index) > most:
         return f"{counted}s {shown}, ... ({len(index)} in all)"
     return f"{counted}s {shown}"
+
+
+def refuse(
+    bad: ArrayLike, problem: str, values: NDArray[Any] | None = None, *, advice: str = ""
+) -> None:
+    """Fail where a condition holds anywhere, naming the rows; with `values`, also the first of them.
+
+    Examples
+    --------
+    >>> weights = np.array([1.0, -2.0])
+    >>> refuse(weights < 0, "weights must not be negative", weights)
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: weights must not be negative, got -2 at row 1
+    """
+    mask = np.asarray(bad)
+    if not mask.any():
+        return
+    if values is not None:
+        problem = f"{problem}, got {values[mask][0]:g}"
+    message = f"{problem} at {rows(mask)}"
+    if advice:
+        message = f"{message}. {advice}"
+    raise InputError(message)
 
 
 def lookup(name: str, registry: Mapping[str, T], what: str) -> T:
@@ -453,11 +475,11 @@ def _numbers(objects: NDArray[Any], name: str) -> Float:
 
 def check_finite(values: A, name: str) -> A:
     """Return `values` if none is NaN or infinite."""
-    if not np.isfinite(values).all():
-        raise InputError(
-            f"{name} must be finite, got NaN or infinity at {rows(~np.isfinite(values))}. "
-            "Drop these cases or fill the values in."
-        )
+    refuse(
+        ~np.isfinite(values),
+        f"{name} must be finite, got NaN or infinity",
+        advice="Drop these cases or fill the values in.",
+    )
     return values
 
 
@@ -490,9 +512,40 @@ def check_features(X: ArrayLike, name: str = "X") -> NDArray[Any]:
         raise InputError(f"{name} must have rows and columns, got shape {features.shape}")
     if features.dtype.kind not in "iuf":
         features = as_float(features, name)
-    check_finite(features, name)
-    check_scale(float(np.abs(features).max()), features.dtype, name)
+    check_feature_values(features, name)
     return features
+
+
+BLOCK_ROWS = 8192
+"""Rows of embeddings that are checked together: a matrix may be larger than the memory."""
+
+
+def check_feature_values(X: Any, name: str = "X") -> NDArray[np.bool_]:
+    """Fail on NaN, infinity and values too large; return which columns have one value in all rows.
+
+    `X` is a matrix with rows and columns: an array, a memory map, or anything whose slices are arrays.
+    """
+    n, d = X.shape
+    bad_rows = np.zeros(n, dtype=bool)
+    bad_columns = np.zeros(d, dtype=bool)
+    constant = np.ones(d, dtype=bool)
+    first = np.asarray(X[0])
+    largest = 0.0
+    for start in range(0, n, BLOCK_ROWS):
+        block = np.asarray(X[start : start + BLOCK_ROWS])
+        finite = np.isfinite(block)
+        if not finite.all():
+            bad_rows[start : start + len(block)] = ~finite.all(axis=1)
+            bad_columns |= ~finite.all(axis=0)
+        constant &= (block == first).all(axis=0)
+        largest = max(largest, float(np.abs(block).max()))
+    refuse(
+        bad_rows,
+        f"{name} must be finite, got NaN or infinity in {rows(bad_columns, word='column')}",
+        advice="Drop these cases or features, or fill the values in.",
+    )
+    check_scale(largest, X.dtype, name)
+    return constant
 
 
 def _check_cases(array: NDArray[Any], name: str) -> None:
@@ -538,21 +591,20 @@ def check_probs(probs: ArrayLike, name: str = "probs") -> Float:
     _check_cases(p, name)
     check_finite(p, name)
     low, high = float(p.min()), float(p.max())
+    # The extremes are cheap, and most arrays pass: masks are only made where they do not.
     if low < -ROUNDING or high > 1.0 + ROUNDING:
-        bad = (p < -ROUNDING) | (p > 1.0 + ROUNDING)
-        raise InputError(
-            f"{name} must lie in [0, 1], got {p[bad][0]:g} at {rows(bad)}. {_meant(low, high)}"
-        )
+        outside = (p < -ROUNDING) | (p > 1.0 + ROUNDING)
+        refuse(outside, f"{name} must lie in [0, 1]", p, advice=_meant(low, high))
     if low < 0.0 or high > 1.0:
         p = np.clip(p, 0.0, 1.0)
     if p.ndim == 2:
         total = p.sum(axis=1)
-        off = np.abs(total - 1.0) > SUM_TOLERANCE
-        if off.any():
-            raise InputError(
-                f"each row of {name} must sum to 1, got {total[off][0]:g} at {rows(off)}. "
-                "If they were rounded, divide each row by its sum."
-            )
+        refuse(
+            np.abs(total - 1.0) > SUM_TOLERANCE,
+            f"each row of {name} must sum to 1",
+            total,
+            advice="If they were rounded, divide each row by its sum.",
+        )
     return p
 
 
@@ -590,11 +642,8 @@ def check_labels(y: ArrayLike, n_classes: int = 2, name: str = "y") -> Int:
         )
     values = check_finite(raw.astype(np.float64), name)
     labels = values.astype(np.int64)
-    bad = (labels != values) | (labels < 0) | (labels >= n_classes)
-    if bad.any():
-        raise InputError(
-            f"{name} must be class numbers 0 .. {n_classes - 1}, got {values[bad][0]:g} at {rows(bad)}"
-        )
+    outside = (labels != values) | (labels < 0) | (labels >= n_classes)
+    refuse(outside, f"{name} must be class numbers 0 .. {n_classes - 1}", values)
     return labels
 
 
@@ -616,11 +665,8 @@ def check_targets(y: ArrayLike, n_classes: int = 2, name: str = "y") -> Float:
         values = as_float(raw, name)
         _check_cases(values, name)
         check_finite(values, name)
-        bad = (values < 0.0) | (values > 1.0)
-        if bad.any():
-            raise InputError(
-                f"{name} must be 0 or 1 (or soft labels between), got {values[bad][0]:g} at {rows(bad)}"
-            )
+        outside = (values < 0.0) | (values > 1.0)
+        refuse(outside, f"{name} must be 0 or 1 (or soft labels between)", values)
         return values
     labels = check_labels(raw, n_classes, name)
     return np.eye(n_classes)[labels]
@@ -634,13 +680,7 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     """
     raw = as_float(votes, name)
     _check_cases(raw, name)
-    check_finite(raw, name)
-    bad = (raw < 0) | (raw != np.round(raw))
-    if bad.any():
-        raise InputError(f"{name} must be whole numbers >= 0, got {raw[bad][0]:g} at {rows(bad)}")
-    if raw.max() > MAX_VOTES:
-        raise InputError(f"{name} must not exceed {MAX_VOTES:,} on a case, got {raw.max():g}")
-    counts = raw.astype(np.int64)
+    counts = _whole_numbers(raw, name)
     if n_raters is None:
         if counts.ndim == 2:
             return counts
@@ -648,15 +688,15 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
             f"{name} given as one count per case needs n_raters "
             "(or give an (n, classes) array of counts)"
         )
-    m = _panel_sizes(n_raters, len(counts))
+    n = len(counts)
+    panel = as_float(n_raters, "n_raters")
+    if panel.shape not in ((), (n,)):
+        raise InputError(
+            f"n_raters must be one number or one per case ({n}), got shape {panel.shape}"
+        )
+    m = _whole_numbers(np.broadcast_to(panel, (n,)), "n_raters")
     if counts.ndim == 2:
-        total = counts.sum(axis=1)
-        off = total != m
-        if off.any():
-            raise InputError(
-                f"{name} per class must add up to n_raters, got {total[off][0]} against {m[off][0]} "
-                f"at {rows(off)}"
-            )
+        refuse(counts.sum(axis=1) != m, f"{name} per class must add up to n_raters, but do not")
         return counts
     over = counts > m
     if over.any():
@@ -666,18 +706,13 @@ def check_counts(votes: ArrayLike, n_raters: ArrayLike | None = None, name: str 
     return np.column_stack([m - counts, counts])
 
 
-def _panel_sizes(n_raters: ArrayLike, n: int) -> Int:
-    """Return numbers of readers as (n,) int64, of one number for all cases or one per case."""
-    m = as_float(n_raters, "n_raters")
-    if m.shape not in ((), (n,)):
-        raise InputError(f"n_raters must be one number or one per case ({n}), got shape {m.shape}")
-    m = check_finite(np.broadcast_to(m, (n,)), "n_raters")
-    bad = (m < 0) | (m != np.round(m))
-    if bad.any():
-        raise InputError(f"n_raters must be whole numbers >= 0, got {m[bad][0]:g} at {rows(bad)}")
-    if m.max() > MAX_VOTES:
-        raise InputError(f"n_raters must not exceed {MAX_VOTES:,}, got {m.max():g}")
-    return m.astype(np.int64)
+def _whole_numbers(values: Float, name: str) -> Int:
+    """Return numbers of votes or readers as int64."""
+    check_finite(values, name)
+    broken = (values < 0) | (values != np.round(values))
+    refuse(broken, f"{name} must be whole numbers >= 0", values)
+    refuse(values > MAX_VOTES, f"{name} must not exceed {MAX_VOTES:,} on a case", values)
+    return values.astype(np.int64)
 
 
 def check_weights(weights: ArrayLike | None, n: int, name: str = "weights") -> Float | None:
@@ -689,8 +724,7 @@ def check_weights(weights: ArrayLike | None, n: int, name: str = "weights") -> F
         raise InputError(f"{name} must have one value per case ({n},), got shape {w.shape}")
     check_finite(w, name)
     check_scale(float(np.abs(w).max()), w.dtype, name)
-    if (w < 0).any():
-        raise InputError(f"{name} must not be negative, got {w[w < 0][0]:g} at {rows(w < 0)}")
+    refuse(w < 0, f"{name} must not be negative", w)
     if w.sum() <= 0:
         raise InputError(f"{name} must not all be zero")
     return w
@@ -703,8 +737,7 @@ def check_groups(groups: ArrayLike | None, n: int) -> Int | None:
     raw, missing = as_names(groups, "groups")
     if raw.shape != (n,):
         raise InputError(f"groups must have one value per case ({n},), got shape {raw.shape}")
-    if missing.any():
-        raise InputError(f"groups must name a group for every case, missing at {rows(missing)}")
+    refuse(missing, "groups must name a group for every case, missing")
     if raw.dtype.kind == "f":
         check_finite(raw.astype(np.float64), "groups")
     return np.unique(raw, return_inverse=True)[1].astype(np.int64)

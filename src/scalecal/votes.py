@@ -22,6 +22,7 @@ from scalecal.checks import (
     check_counts,
     check_same_length,
     check_weights,
+    refuse,
     rows,
 )
 
@@ -75,8 +76,7 @@ def from_long(
     if check_same_length(case=cases, rater=raters, label=labels) == 0:
         raise InputError("no votes: the table (case, rater, label) is empty")
     for name, absent in (("case", no_case), ("rater", no_rater)):
-        if absent.any():
-            raise InputError(f"{name} must be named for every vote, missing at {rows(absent)}")
+        refuse(absent, f"{name} must be named for every vote, missing")
     if labels.dtype.kind == "U":
         missing = labels == ""
     chosen = labels[~missing]
@@ -185,9 +185,7 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
     labels, n_classes = as_float(y, "y"), counts.shape[1]
     if labels.shape != (len(counts),):
         raise InputError(f"y must have one label per case ({len(counts)},), got {labels.shape}")
-    if (labels >= n_classes).any():
-        bad = labels >= n_classes
-        raise InputError(f"y must be below {n_classes}, got {labels[bad][0]:g} at {rows(bad)}")
+    refuse(labels >= n_classes, f"y must be below {n_classes}", labels)
     majority, clear = clear_majority(counts)
     clear = clear & (labels >= 0)
     weight = clear if sample_weight is None else clear * sample_weight

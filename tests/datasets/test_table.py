@@ -169,7 +169,7 @@ def test_votes_per_class(data: Path) -> None:
         ("path,votes,n_raters\na.png,5,4\n", "must not exceed n_raters, got 5 of 4"),
         ("path,votes,n_raters\na.png,1.5,4\n", "whole numbers >= 0, got 1.5"),
         ("path,votes,n_raters\na.png,-1,4\n", "whole numbers"),
-        ("path,votes_a\na.png,1\n", "give one for every class"),
+        ("path,votes_a\na.png,1\n", "give one column per class"),
         ("path,votes,n_raters,votes_a\na.png,1,2,3\n", "both 'votes' and 'votes_a'"),
         ("path,votes_a,votes_b\na.png,1,\n", "some but not all of votes_a, votes_b are empty"),
         ("path,label,group\na.png,0,x\nb.png,1,\n", "'group' is empty at line 3"),

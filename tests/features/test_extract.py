@@ -265,7 +265,7 @@ def test_an_imported_folder_is_refused(tiles: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", X=np.eye(2))
     import_features(tmp_path / "f.npz", tmp_path / "f")
     with pytest.raises(
-        InputError, match=r"made with other settings \(encoder\.name: 'unknown' there"
+        InputError, match=r"of other images or settings \(encoder\.name: 'unknown' there"
     ):
         run(open_tiles(tiles), tmp_path / "f", batch_size=None)
 

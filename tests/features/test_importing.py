@@ -99,7 +99,7 @@ def test_again_is_the_same_and_other_labels_are_refused(tmp_path: Path, write: A
     before = (tmp_path / "out" / "manifest.json").read_bytes()
     import_features(source, tmp_path / "out", labels=write_labels(tmp_path))
     assert (tmp_path / "out" / "manifest.json").read_bytes() == before
-    with pytest.raises(InputError, match=r"other values in .*label"):
+    with pytest.raises(InputError, match=r"of other images or settings .*columns\.label"):
         import_features(source, tmp_path / "out")
 
 

@@ -101,7 +101,7 @@ def test_an_odd_image_that_goes_away_is_another_set(tmp_path: Path) -> None:
     assert contents(tmp_path / "f") == before
     odd.unlink()
     Image.new("RGB", (20, 20)).save(odd)
-    with pytest.raises(InputError, match="the images changed"):
+    with pytest.raises(InputError, match="of other images"):
         run(open_tiles(tiles), tmp_path / "f")
 
 

@@ -150,7 +150,7 @@ def _fit_there(_: Random, folder: Path, _seeds: Path, _out: Path) -> Callable[[]
 
 
 def _read_features(rng: Random, folder: Path, seeds: Path, out: Path) -> Callable[[], object]:
-    from scalecal.io.feature_folder import load_features
+    from scalecal.io.feature_store import load_features
     from scalecal.io.features import read_features
 
     chance = rng.random()

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.io.documents import read_document
+from scalecal.io.boundary import read_document
 
 
 class Settings(msgspec.Struct):

@@ -15,9 +15,8 @@ import pandas as pd
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.io import feature_folder
-from scalecal.io.feature_folder import load_features
-from scalecal.io.feature_store import StoreWriter
+from scalecal.io import feature_store
+from scalecal.io.feature_store import StoreWriter, load_features
 from scalecal.io.features import read_features
 
 X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
@@ -174,7 +173,7 @@ def test_a_shard_changed_at_its_length_is_found(folder: Path, tmp_path: Path) ->
 def test_shards_of_large_folders_must_have_their_shape(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feature_folder, "HASHED_BYTES", 0)
+    monkeypatch.setattr(feature_store, "HASHED_BYTES", 0)
     shard = folder / "shards" / "00000.npy"
     content = shard.read_bytes()
     use(folder)
@@ -197,7 +196,7 @@ def test_any_damage_of_a_note_makes_its_shard_again(tmp_path: Path) -> None:
 
 
 def test_labels_beyond_the_classes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_folder, "HASHED_BYTES", 0)
+    monkeypatch.setattr(feature_store, "HASHED_BYTES", 0)
     TABLE.assign(label=[0, 5] * 6).to_parquet(folder / "table.parquet")
     with pytest.raises(InputError, match="label 5 is none of the 2 classes"):
         read_features(folder, positive="b")

@@ -24,7 +24,7 @@ import pytest
 from scalecal.checks import InputError
 from scalecal.evaluation.stream import stream_file
 from scalecal.io import read_common_predictions, read_predictions, read_table, read_votes, tables
-from scalecal.io.predictions import PredictionFile
+from scalecal.io.case_tables import PredictionFile
 from scalecal.io.tables import column_names, line_numbers
 
 TEXT = "id,p,label\na,0.5,1\nb,0.25,0\n"
@@ -60,7 +60,7 @@ def refused(path: Path, says: str, read: Any = read_predictions) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"\xef\xbb\xbf" + TEXT.replace("b,", "é,").encode("latin-1"), "line 3 is not UTF-8"),
+        (b"\xef\xbb\xbf" + TEXT.replace("b,", "é,").encode("latin-1"), "is not UTF-8 throughout"),
         (TEXT.encode("utf-16") + b"x", "truncated data"),
         (TEXT.encode("utf-16-le"), "zero bytes"),
         (
@@ -111,7 +111,7 @@ def test_lines_are_counted_after_quoted_breaks_and_empty_lines(tmp_path, ending,
 def test_bytes_beyond_the_sample_that_are_not_as_marked(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "SAMPLE_BYTES", 20)
     text = b"\xef\xbb\xbf" + (TEXT + "é,0.5,1\n").encode("latin-1")
-    refused(put(tmp_path, "t.csv", text), "line 4 is not UTF-8")
+    refused(put(tmp_path, "t.csv", text), "is not UTF-8 throughout")
 
 
 def test_quotes_across_a_block_beyond_the_sample(tmp_path, monkeypatch):
@@ -267,14 +267,13 @@ def test_lines_with_gaps_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("[" * 100_000, "line 1 is nested too deeply"),
-        ("9" * 5_000, "line 1 holds a number of thousands of digits"),
-        ('"\\ud800"', "line 1 holds half of a surrogate pair"),
-        ('["\\udfff"]', "line 1 holds half of a surrogate pair"),
-        ("[9007199254740993]", "lists of numbers alone"),
-        ("[1e999999]", "must hold"),
-        ("{}", "line 1 has an object under 'p'"),
-        ("null,", "line 1 is no JSON"),
+        ("[" * 100_000, "line 1 .* got `array`"),
+        ("9" * 5_000, "line 1 .* out of range"),
+        ('"\\ud800"', "line 1 is not as expected"),
+        ('["\\udfff"]', "line 1 .* surrogate pair"),
+        ("[1e999999]", "line 1 .* out of range"),
+        ("{}", "line 1 .* got `object`"),
+        ("null,", "line 1 .* malformed"),
     ],
 )
 def test_values_that_no_table_has(tmp_path, value, says):
@@ -308,9 +307,7 @@ def test_sheets_beyond_excel(tmp_path, monkeypatch):
     refused(
         sheet(tmp_path, cells=far % (10**12, 10**12)), "sheet 'Sheet' has more than 10,000 rows"
     )
-    refused(
-        sheet(tmp_path, cells=b'<row r="4"><c r="XFD4"><v>1</v></c></row>'), "column XFD has values"
-    )
+    refused(sheet(tmp_path, cells=b'<row r="4"><c r="XFD4"><v>1</v></c></row>'), "missing at row 4")
     blank = b"".join(b'<row r="%d" ht="15"/>' % row for row in range(4, 5_000))
     assert read_predictions(sheet(tmp_path, cells=blank)).p.tolist() == [0.5, 0.25]
 
@@ -343,7 +340,7 @@ def test_classes_beyond_double_precision_keep_their_digits(tmp_path, kind):
 def test_votes_for_classes_that_p_has_not(tmp_path):
     votes = put(tmp_path, "v.csv", "id,rater,label\na,r,7\nb,r,0\n")
     with pytest.raises(
-        InputError, match=r"v\.csv: votes are counted for '7', but the classes are '0', '1'"
+        InputError, match=r"v\.csv: the table of votes has '7', but the classes are '0', '1'"
     ):
         read_predictions(put(tmp_path, "t.csv", TEXT), votes=votes)
 

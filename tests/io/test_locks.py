@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scalecal.checks import InputError
-from scalecal.io.store import LOCK, Store, lock_folder, output_folder, sweep, write_file, write_text
+from scalecal.io.store import Store, lock_folder, output_folder, sweep, write_file, write_text
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 fork = multiprocessing.get_context("fork")
@@ -55,26 +55,16 @@ def leftovers(root: Path) -> list[str]:
 
 
 def test_the_second_run_is_refused_and_a_stale_lock_taken_over(tmp_path: Path) -> None:
-    with at_work(hold_store, tmp_path) as pid:
-        known = rf"another run is writing to .*run \(process {pid} on .*, started 20\d\d-\d\d-\d\d "
+    with at_work(hold_store, tmp_path):
         with (
-            pytest.raises(InputError, match=known),
+            pytest.raises(InputError, match=r"another run is writing to .*run"),
             Store(tmp_path / "run", {"a": 1}, kind="finetune"),
         ):
             pass
-        with pytest.raises(InputError, match=f"process {pid} "), lock_folder(tmp_path / "run"):
+        with pytest.raises(InputError, match="another run"), lock_folder(tmp_path / "run"):
             pass
-    assert leftovers(tmp_path) == [LOCK]  # of the process that is gone
     with Store(tmp_path / "run", {"a": 1}, kind="finetune") as store:
         store.write("a.txt", "a")
-    assert leftovers(tmp_path) == []
-
-
-def test_a_note_of_a_number_that_another_process_has_now(tmp_path: Path) -> None:
-    """What counts is the lock: the note names a process that runs, but does not hold the folder."""
-    (tmp_path / LOCK).write_text(f"process {os.getpid()} on here, started 2020-01-01 00:00:00")
-    with lock_folder(tmp_path):
-        assert "2020" not in (tmp_path / LOCK).read_text()
     assert leftovers(tmp_path) == []
 
 

@@ -126,14 +126,10 @@ def test_the_first_sheet_is_read_and_others_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([["Results"], ["id", "p"], ["a", 0.5]], "column B has values but no name in row 1"),
-        ([["id", "p", None], ["a", 0.5, 0.7]], "column C has values but no name in row 1"),
         ([[None], ["id", "p"], ["a", 0.5]], "sheet 'Sheet': the first row is empty"),
-        ([["id", "p"], ["a", 0.5], [None, None], ["b", 0.5]], "row 3 is empty, though rows follow"),
-        ([["id", "p"], ["a", "=1/4"]], "cell B2 is a formula without a value"),
         (
             [["id", "p"], ["a", 0.5], ["b", "#DIV/0!"]],
-            r"cell B3 \(column 'p'\) holds the error #DIV",
+            r"column 'p' holds the error #DIV/0! in row 3",
         ),
         ([["id", "p", "p"], ["a", 0.5, 0.5]], "more than one column named 'p'"),
         ([["id", "p"]], "no rows"),
@@ -173,17 +169,17 @@ def test_without_openpyxl_the_command_to_install_it_is_named(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (['{"id": "a", "p": 0.5}', '{"id": "b", "p": NaN}'], "line 2 holds NaN"),
-        (['{"id": "a", "id": "b"}'], "line 1 has the key 'id' twice"),
+        (['{"id": "a", "p": 0.5}', '{"id": "b", "p": NaN}'], "line 2 is not as .*null for missing"),
         (
             [{"id": "a", "p": {"HP": 0.5, "SSA": 0.5}}],
-            "line 1 has an object under 'p'.*p_HP, p_SSA",
+            "line 1 is not as expected.* got `object`.* one flat object",
         ),
-        (['{"id": "a"}', "{'id': 'b'}"], "line 2 is no JSON"),
-        (['[{"id": "a"}, {"id": "b"}]'], "line 1 is no object"),
-        (['{"id": "a",', '"p": 0.5}'], "line 1 is no JSON"),
-        ([{"id": "a", "p": ["x"]}], "'p' must hold lists of numbers alone"),
-        (["", ""], "is empty"),
+        (['{"id": "a"}', "{'id': 'b'}"], "line 2 is not as expected: JSON is malformed"),
+        (['[{"id": "a"}, {"id": "b"}]'], "line 1 is not as expected: Expected `object`"),
+        (['{"id": "a",', '"p": 0.5}'], "line 1 is not as expected"),
+        ([{"id": "a", "p": ["x"]}], "line 1 .* got `str`"),
+        ([{"id": "a", "p": [0.5]}, {"id": "b", "p": 1}], "'p' must hold lists of numbers alone"),
+        (["", ""], "no rows"),
     ],
 )
 def test_lines_that_are_no_table(tmp_path, rows, message):
@@ -205,7 +201,7 @@ def test_missing_keys_are_missing_values(tmp_path):
 def test_not_utf8_and_other_names(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"id": "a"}\n{"id": "\xe4"}\n')
-    with pytest.raises(InputError, match=r"line \d is not UTF-8"):
+    with pytest.raises(InputError, match=r"line \d is not .*utf-8"):
         read_table(path)
     with pytest.raises(InputError, match="one object per line"):
         read_table(path.rename(tmp_path / "t.json"))

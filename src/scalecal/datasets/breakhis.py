@@ -17,7 +17,7 @@ from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, check_choice
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import FileSource, data_folder, image_files
-from scalecal.io.named_columns import some
+from scalecal.io.input_columns import some
 
 CLASSES = ("benign", "malignant")
 SUBTYPES = {

@@ -24,7 +24,7 @@ from scalecal.datasets.image_sources import (
     remote_url,
 )
 from scalecal.io.features import SPLITS
-from scalecal.io.named_columns import some
+from scalecal.io.input_columns import some
 
 SPLIT_NAMES = {
     "train": "train",

@@ -24,7 +24,7 @@ from scalecal.datasets.image_sources import (
     ZipSource,
 )
 from scalecal.io.features import SPLITS
-from scalecal.io.named_columns import as_ids, check_ids
+from scalecal.io.input_columns import as_ids, check_ids
 from scalecal.votes import STRATA, majority
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from scalecal.datasets.image_sources import (
 )
 from scalecal.io.case_tables import CaseReader, without_empty_columns
 from scalecal.io.features import choose_classes
-from scalecal.io.input_columns import roles_of
-from scalecal.io.named_columns import NamedColumns, as_ids, open_columns, some
+from scalecal.io.input_columns import NamedColumns, as_ids, open_columns, roles_of, some
 from scalecal.votes import Ties
 
 

@@ -18,7 +18,7 @@ from scalecal.checks import InputError
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import FileSource, ZipSource, data_folder, safe_members
 from scalecal.io.case_tables import CaseReader, resolve_classes
-from scalecal.io.named_columns import check_headers, open_columns, some
+from scalecal.io.input_columns import check_headers, open_columns, some
 from scalecal.io.tables import column_names
 
 PARTITION = "Partition"

@@ -18,7 +18,7 @@ from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import FileSource, data_folder
-from scalecal.io.named_columns import some
+from scalecal.io.input_columns import some
 from scalecal.io.tables import column_names, read_table
 
 CLASSES = ("Normal", "Atypical")

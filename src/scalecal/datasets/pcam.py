@@ -17,7 +17,7 @@ from scalecal.checks import InputError
 from scalecal.datasets.image_sets import Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import ArraySource, Block, data_folder, image_block
 from scalecal.io.arrays import need_array, open_hdf5, read_hdf5
-from scalecal.io.named_columns import check_headers, open_columns
+from scalecal.io.input_columns import check_headers, open_columns
 from scalecal.io.tables import column_names
 
 CLASSES = ("normal", "tumour")

@@ -23,7 +23,7 @@ from scalecal.checks import InputError, library, lookup
 from scalecal.encoders.record import CLIP, Encoder, Preprocessing
 from scalecal.encoders.registry import ENCODERS
 from scalecal.encoders.weights import need_hub
-from scalecal.io.documents import read_document
+from scalecal.io.boundary import read_document
 
 T = TypeVar("T")
 

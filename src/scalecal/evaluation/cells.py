@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
-from scalecal.io.boundary import reading
-from scalecal.io.documents import check_document, read_document
+from scalecal.io.boundary import check_document, read_document, reading
 from scalecal.io.store import output_folder, write_json
 from scalecal.io.tables import read_parquet
 from scalecal.metrics.reweighting import Reweighted

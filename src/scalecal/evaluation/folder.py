@@ -23,8 +23,7 @@ from scalecal.evaluation import side_by_side
 from scalecal.evaluation.cells import read_cell, read_meta, write_cell
 from scalecal.evaluation.evaluations import Evaluation, evaluate, extract
 from scalecal.evaluation.texts import mean_results
-from scalecal.io.boundary import reading
-from scalecal.io.documents import check_document, read_document
+from scalecal.io.boundary import check_document, read_document, reading
 from scalecal.io.store import (
     file_hash,
     is_own,

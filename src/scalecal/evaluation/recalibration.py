@@ -39,7 +39,7 @@ from scalecal.checks import (
 from scalecal.evaluation.audits import Audit, Strata, cases_of, of_two
 from scalecal.evaluation.candidates import NOTHING, Material, labels_tried, lowest
 from scalecal.evaluation.evaluations import Evaluation, evaluate
-from scalecal.io.documents import parse_document, read_document
+from scalecal.io.boundary import parse_document, read_document
 from scalecal.io.store import plain
 from scalecal.metrics.arguments import as_table
 from scalecal.panel import check_sizes, split_probability

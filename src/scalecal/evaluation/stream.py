@@ -26,9 +26,9 @@ from scalecal.evaluation.compression import Cells, Counts, streamed_losses
 from scalecal.evaluation.evaluations import Evaluation, evaluation_of
 from scalecal.inference.units import NORMAL_95
 from scalecal.io.arrays import open_npz
-from scalecal.io.documents import parse_document
+from scalecal.io.boundary import parse_document
+from scalecal.io.case_tables import PredictionFile
 from scalecal.io.input_columns import INPUT_COLUMNS
-from scalecal.io.predictions import PredictionFile
 from scalecal.io.store import write_bytes
 from scalecal.io.tables import column_names
 from scalecal.io.text import some_of

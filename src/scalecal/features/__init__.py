@@ -10,12 +10,12 @@ from typing import Any
 
 _HOME = {
     "ExtractionResult": "scalecal.features.extraction",
-    "FeatureFolder": "scalecal.io.feature_folder",
+    "FeatureFolder": "scalecal.io.feature_store",
     "Features": "scalecal.io.features",
-    "ShardedArray": "scalecal.io.feature_folder",
+    "ShardedArray": "scalecal.io.feature_store",
     "extract": "scalecal.features.extraction",
     "import_features": "scalecal.features.importing",
-    "load_features": "scalecal.io.feature_folder",
+    "load_features": "scalecal.io.feature_store",
     "read_features": "scalecal.io.features",
 }
 

@@ -34,8 +34,7 @@ from scalecal.features.encoding import (
 )
 from scalecal.features.image_rows import read_rows
 from scalecal.features.transforms import short_products
-from scalecal.io.feature_folder import MANIFEST, read_manifest
-from scalecal.io.feature_store import StoreWriter, holds_shards
+from scalecal.io.feature_store import MANIFEST, StoreWriter, holds_shards, read_manifest
 from scalecal.progress import Progress
 
 if TYPE_CHECKING:

@@ -62,15 +62,16 @@ from scalecal.features.scverse import (
 from scalecal.io.arrays import check_cases, check_heaps, need_array, open_hdf5, read_hdf5
 from scalecal.io.boundary import check_file, inside, reading
 from scalecal.io.case_tables import CaseReader, open_votes, without_empty_columns
-from scalecal.io.feature_folder import FeatureFolder, load_features
 from scalecal.io.feature_store import (
+    FeatureFolder,
     StoreWriter,
     cast_embeddings,
     check_image_table,
     default_shard_rows,
+    load_features,
 )
 from scalecal.io.features import case_roles, choose_classes, matrix_from_npz, matrix_from_table
-from scalecal.io.named_columns import NamedColumns, as_ids, join, some
+from scalecal.io.input_columns import NamedColumns, as_ids, join, some
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_arrow, read_table
 from scalecal.limits import check_limit

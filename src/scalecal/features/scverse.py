@@ -25,7 +25,7 @@ from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
 from scalecal.io.arrays import BYTES_PER_CASE, check_cases, check_own, open_hdf5
 from scalecal.io.boundary import reading
 from scalecal.io.features import case_roles
-from scalecal.io.named_columns import some
+from scalecal.io.input_columns import some
 from scalecal.limits import check_limit
 
 if TYPE_CHECKING:

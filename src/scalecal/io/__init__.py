@@ -6,8 +6,12 @@ what the columns mean; `output_folder`, `write_json` and `write_csv` leave nothi
 
 from __future__ import annotations
 
-from scalecal.io.case_tables import read_votes
-from scalecal.io.predictions import PredictionFile, read_common_predictions, read_predictions
+from scalecal.io.case_tables import (
+    PredictionFile,
+    read_common_predictions,
+    read_predictions,
+    read_votes,
+)
 from scalecal.io.store import (
     file_hash,
     output_folder,

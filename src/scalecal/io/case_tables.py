@@ -1,40 +1,59 @@
-"""Cases from tables: labels, readers' votes, groups, strata and split, and predictions beside them.
+"""Cases and predictions from tables: labels, readers' votes, groups, strata, split and probabilities.
 
 `CaseReader` has the rules: which classes there are, when votes give the label, what a tie means, and
 which notes are taken. They hold for predictions and features, whole files and pieces alike.
+Predictions may be those of several models, one file each, read on the cases that all of them have:
+what several files say of a case must be the same. One file may also be read in pieces.
 """
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scalecal.cases import Answers, Cases
+from scalecal.cases import ALONE, Answers, Cases, Predictions, leakage_note, left_out_note
 from scalecal.checks import (
     ROUNDING,
     SUM_TOLERANCE,
     Float,
     InputError,
     Int,
+    ScalecalWarning,
     as_rng,
     check_choice,
     check_counts,
     check_probs,
     in_file,
+    refuse,
     rows,
 )
-from scalecal.io.input_columns import as_option, could_be, fields_of, roles_of
-from scalecal.io.named_columns import (
+from scalecal.io.boundary import check_file
+from scalecal.io.input_columns import (
     NamedColumns,
     as_ids,
+    as_option,
+    check_headers,
+    could_be,
+    fields_of,
+    iterate_columns,
+    join,
+    match_ids,
     open_columns,
+    plays,
+    roles_of,
     some,
 )
+from scalecal.io.store import file_hash
+from scalecal.io.tables import column_names
 from scalecal.limits import check_count, check_limit
 from scalecal.votes import TIES, Ties, from_long, majority, tied_error
 
@@ -59,7 +78,7 @@ class AnswerReader:
 
     def __init__(self) -> None:
         self._n = 0
-        self._rounded: Counter[str] = Counter()
+        self._rounded = 0
         self._furthest = 0.0
         self._rho: float | None = None
 
@@ -88,27 +107,21 @@ class AnswerReader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """In how many of all rows read so far the probabilities were divided by their sum."""
-        notes = []
-        for role, name in (("p", "probabilities"), ("p_reader", "readers' probabilities")):
-            if self._rounded[role]:
-                notes.append(
-                    f"In {self._rounded[role]} of {self._n} rows the {name} did not sum to 1 (off by up "
-                    f"to {self._furthest:.2g}): divided by their sum."
-                )
-        return tuple(notes)
+        """In how many of all rows read so far probabilities were divided by their sum."""
+        if not self._rounded:
+            return ()
+        return (
+            f"In {self._rounded} of {self._n} rows the probabilities did not sum to 1 (off by up "
+            f"to {self._furthest:.2g}): divided by their sum.",
+        )
 
     def _correlation(self, table: NamedColumns) -> float:
         """Return the one value of the column `rho`, the same in all pieces of a file."""
         name, values = table.names["rho"], table.checked("rho")
         if self._rho is None:
             self._rho = float(values[0])
-        differs = values != self._rho
-        if differs.any():
-            raise InputError(
-                f"column {name!r} must hold the same number for all cases, got "
-                f"{values[differs][0]:g} at {rows(differs)} after {self._rho:g}"
-            )
+        problem = f"column {name!r} must hold the same number for all cases, {self._rho:g}"
+        refuse(values != self._rho, problem, values)
         return self._rho
 
     def _probabilities(
@@ -143,7 +156,7 @@ class AnswerReader:
             off = (distance > SUM_TOLERANCE) & (distance < ROUNDED + 1e-9)
             if off.any():
                 probs[off] /= total[off, None]
-                self._rounded[role] += int(off.sum())
+                self._rounded += int(off.sum())
                 self._furthest = max(self._furthest, float(distance[off].max()))
         return check_probs(probs, f"column {name!r}"), named
 
@@ -290,13 +303,7 @@ class CaseReader:
 
 def _by_class(counts: Int, named: Sequence[str], classes: Sequence[str]) -> Int:
     """Put counts of votes in the order of the classes."""
-    odd = [name for name in named if name not in classes]
-    if odd:
-        raise InputError(
-            f"votes are counted for {some(odd, 8)}, but the classes are {some(classes, 8)}: use the "
-            "same names, or say which class p is the probability of, with positive=NAME (on the "
-            "command line --positive NAME)"
-        )
+    _check_among(named, classes, "the table of votes")
     if named:
         ordered = np.zeros((len(counts), len(classes)), dtype=np.int64)
         ordered[:, _places(named, classes)] = counts
@@ -408,39 +415,36 @@ def votes_in(
     A case whose votes are all missing was seen by no reader: its counts are zero.
     """
     spread = table.spread("votes")
-    votes = None
-    if table.has("votes"):
-        votes = table.numbers("votes")
-        if spread and np.isnan(votes).all():
-            votes = None  # a column that is there but says nothing, as in feature folders
-    if votes is None and not spread:
-        return None, ()
-    if votes is None:
-        return _votes_by_class(table, spread, n_raters), tuple(spread)
     name = table.names["votes"]
-    if spread:
+    single = table.has("votes")
+    if single and spread and np.isnan(table.numbers("votes")).all():
+        single = False  # a column that is there but says nothing, as in feature folders
+    if single and spread:
         first = next(iter(spread.values()))
         raise InputError(f"both {name!r} and {first!r} count votes: give one, or one per class")
+    if not single and not spread:
+        return None, ()
     total = _panel_sizes(table, n_raters)
+    if spread:
+        return _votes_by_class(table, spread, total), tuple(spread)
+    votes = table.numbers("votes")
     if total is None:
         raise table.missing(
             table.names["n_raters"], f"the number of readers behind {name!r}; or give n_raters"
         )
     absent = np.isnan(votes)
     unknown = np.isnan(total) & ~absent
-    if unknown.any():
-        raise InputError(
-            f"column {table.names['n_raters']!r} is empty at {rows(unknown)}, where there are votes"
-        )
+    refuse(
+        unknown,
+        f"column {table.names['n_raters']!r} is empty",
+        advice="There are votes: say of how many readers.",
+    )
     votes, total = np.where(absent, 0.0, votes), np.where(absent, 0.0, total)
     return check_counts(votes, total, name=f"column {name!r}"), ()
 
 
-def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], n_raters: int | None) -> Int:
+def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], total: Float | None) -> Int:
     """Votes in one column per class."""
-    name, listed = table.names["votes"], ", ".join(spread.values())
-    if n_raters is not None:
-        raise InputError(f"votes are counted per class ({listed}), so n_raters must not be given")
     votes = np.column_stack([table.numbers("votes", f"_{label}") for label in spread])
     gaps = np.isnan(votes)
     absent = gaps.all(axis=1)
@@ -448,21 +452,14 @@ def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], n_raters: in
     if len(spread) == 1 and "votes" in table.sources:
         # Rows of single votes, counted when their file was read: all are for one class.
         return votes.astype(np.int64)
-    if len(spread) == 1:
-        raise InputError(
-            f"{listed!r} is the only column of votes per class: give one for every class, "
-            f"or {name!r} with n_raters"
-        )
-    partial_rows = gaps.any(axis=1) & ~absent
-    if partial_rows.any():
-        raise InputError(
-            f"some but not all of {listed} are empty at {rows(partial_rows)}: "
-            "write 0 where nobody chose a class"
-        )
-    total = _panel_sizes(table, None)
+    refuse(
+        gaps.any(axis=1) & ~absent,
+        f"some but not all of {', '.join(spread.values())} are empty",
+        advice="Write 0 where nobody chose a class.",
+    )
     if total is not None:
         total = np.where(absent, 0.0, total)
-    name = f"column '{name}_<class>'"
+    name = f"column '{table.names['votes']}_<class>'"
     _check_readers(votes.sum(axis=1), name)
     return check_counts(votes, total, name=name)
 
@@ -473,11 +470,8 @@ def readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
     if numbers is None or np.isnan(numbers).all():
         return None
     known = np.nan_to_num(numbers, nan=1.0)  # one reader: the label is what that one said
-    wrong = (known < 1) | (known != np.floor(known))
-    if wrong.any():
-        raise InputError(
-            f"column {table.names['n_raters']!r} must hold whole numbers from 1, not so at {rows(wrong)}"
-        )
+    broken = (known < 1) | (known != np.floor(known))
+    refuse(broken, f"column {table.names['n_raters']!r} must hold whole numbers from 1", known)
     return known.astype(np.int64)
 
 
@@ -528,13 +522,23 @@ def resolve_classes(
     ('0', '1')
     """
     if columns is not None:
-        return _classes_of_columns(named, columns, positive)
+        classes = tuple(columns)
+        for source, names in named.items():
+            _check_among(names, classes, source)
+        if positive is None:
+            return classes
+        _check_among([positive], classes, "the positive class")
+        if len(classes) > 2:
+            raise InputError(
+                f"a positive class needs two classes, there are {len(classes)}: {some(classes, 8)}"
+            )
+        return tuple(sorted(classes, key=lambda name: name == positive))
     seen = list(dict.fromkeys(name for names in named.values() for name in names))
     # Numbers must be 0 and 1; `_code_labels` names the row of one that is neither.
     if positive is None and all(n.lstrip("-").replace(".", "", 1).isdigit() for n in seen):
         return ("0", "1")
-    if positive is not None and len(seen) > 1 and positive not in seen:
-        raise InputError(f"positive class {positive!r} is not among the classes {some(seen, 8)}")
+    if positive is not None and len(seen) > 1:
+        _check_among([positive], seen, "the positive class")
     if len(seen) > 2:
         sources = " and ".join(source for source, names in named.items() if names)
         raise InputError(
@@ -551,39 +555,496 @@ def resolve_classes(
     return (rest, positive)
 
 
-def _classes_of_columns(
-    named: Mapping[str, Sequence[str]], columns: Sequence[str], positive: str | None
-) -> tuple[str, ...]:
-    classes, known = list(columns), set(columns)
-    for source, names in named.items():
-        odd = [name for name in names if name not in known]
-        if odd:
-            raise InputError(
-                f"there is {some(odd, 8)} in {source}, but the classes are {some(classes, 8)}: "
-                "use the same names everywhere"
-            )
-    if positive is not None:
-        if positive not in classes:
-            raise InputError(
-                f"positive class {positive!r} is not among the classes {some(classes, 8)}"
-            )
-        if len(classes) > 2:
-            raise InputError(
-                f"a positive class needs two classes, there are {len(classes)}: {some(classes, 8)}"
-            )
-        classes.sort(key=lambda name: name == positive)
-    return tuple(classes)
+def _check_among(names: Iterable[str], classes: Sequence[str], source: str) -> None:
+    """Fail unless all names that a source (a column, a file) has are those of classes."""
+    known = set(classes)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(
+            f"{source} has {some(unknown, 8)}, but the classes are {some(classes, 8)}: use the same names "
+            "everywhere, or name the positive class by positive=NAME (on the command line --positive NAME)"
+        )
 
 
 def _code_labels(codes: Int, names: Sequence[str], classes: Sequence[str], column: str) -> Int:
     """Turn codes into `names` into codes into `classes`; -1 (missing) stays."""
     numbers = {name: k for k, name in enumerate(classes)}
     labels = np.array([*(numbers.get(name, -2) for name in names), -1], dtype=np.int64)[codes]
-    odd = labels == -2
-    if odd.any():
-        first = names[int(codes[odd][0])]
+    unknown = labels == -2
+    if unknown.any():
+        first = names[int(codes[unknown][0])]
         raise InputError(
-            f"column {column!r} must hold {some(classes, 8)}, got {first!r} at {rows(odd)}. "
+            f"column {column!r} must hold {some(classes, 8)}, got {first!r} at {rows(unknown)}. "
             "Name the positive class, or give a column p_<class> for each class, if these are others"
         )
     return labels
+
+
+def read_predictions(
+    path: str | Path,
+    *,
+    votes: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    positive: str | None = None,
+    n_raters: int | None = None,
+    ties: Ties = "error",
+    seed: int = 0,
+    split: str | None = None,
+    group_regex: str | None = None,
+    allow_leakage: bool = False,
+    keep_unlabelled: bool = False,
+    classes: Sequence[str] | None = None,
+) -> Predictions:
+    """Read predictions and, where they are, labels, votes, groups and strata.
+
+    Columns `p_<class>` whose rows sum to 1 within 0.01, as rounded numbers do, are divided by their
+    sum. Cases without a label are left out, unless they are asked for. Notes say so.
+
+    Parameters
+    ----------
+    path
+        CSV, TSV, Parquet, Excel or JSON Lines with `id`, `p` (or `p_<class>` for each class), `label`
+        and / or `votes` + `n_raters` (or `votes_<class>`), and optionally `p_reader` (or
+        `p_reader_<class>`), `rho` (one number for all cases), `p_split` (predicted difficulty: the
+        probability that the readers split), `group`, `stratum` and `split`.
+    votes
+        A second file with the votes, joined by `id`: rows `id, rater, label`, or columns as above.
+    columns
+        Names of columns that are not the usual ones: role -> name, e.g. ``{"p": "score"}``.
+    positive
+        The class that `p` is the probability of, where the classes are not 0 and 1.
+    n_raters
+        Number of readers of every case, where no column has it.
+    ties
+        What a tied vote means where the label is the readers' majority (`scalecal.votes.majority`);
+        with "drop" tied cases are left out.
+    seed
+        For ``ties="random"``.
+    split
+        Keep only the cases that the column `split` marks so, such as ``"test"``. By default all are
+        kept, and a note counts those marked ``"train"``.
+    group_regex
+        Take groups from the ids by this regular expression (`scalecal.cases.Cases.grouped_by`).
+    allow_leakage
+        Do not warn of groups with cases in both train and test.
+    keep_unlabelled
+        Keep cases without a label (``y`` is -1), and take `n_raters` for the readers behind the labels
+        where there are no votes.
+    classes
+        The classes in order, where they are known beforehand, such as a fitted calibrator's. With
+        `keep_unlabelled` a file then needs no label at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "p.csv")
+    ...     _ = path.write_text("id,p,votes,n_raters\\na,0.2,1,7\\nb,0.9,6,7\\n")
+    ...     predictions = read_predictions(path)
+    >>> predictions.p.tolist(), predictions.cases.y.tolist(), predictions.cases.votes.tolist()
+    ([0.2, 0.9], [0, 1], [[6, 1], [1, 6]])
+    """
+    path = Path(path)
+    return _read_files(
+        {path.name: path},
+        votes=votes,
+        columns=columns,
+        positive=positive,
+        n_raters=n_raters,
+        ties=ties,
+        seed=seed,
+        split=split,
+        group_regex=group_regex,
+        allow_leakage=allow_leakage,
+        keep_unlabelled=keep_unlabelled,
+        expected=classes,
+    )
+
+
+def read_common_predictions(
+    paths: Sequence[str | Path],
+    *,
+    votes: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    positive: str | None = None,
+    n_raters: int | None = None,
+    ties: Ties = "error",
+    seed: int = 0,
+    split: str | None = None,
+    group_regex: str | None = None,
+    allow_leakage: bool = False,
+) -> Predictions:
+    """Read several models' predictions of the same cases: name of the file -> predictions.
+
+    The cases are those that every file has, in the order of the first, and the same for all: each
+    file needs `id` and `p`, one of them labels or votes. Files of one name go by their folders too.
+
+    Parameters
+    ----------
+    paths
+        Files as `read_predictions` takes them.
+    votes, columns, positive, n_raters, ties, seed, split, group_regex, allow_leakage
+        As `read_predictions`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     a, b = Path(folder, "a.csv"), Path(folder, "b.csv")
+    ...     _ = a.write_text("id,p,label\\nx,0.2,0\\ny,0.9,1\\nz,0.5,1\\n")
+    ...     _ = b.write_text("id,p\\nz,0.6\\nx,0.1\\n")
+    ...     both = read_common_predictions([a, b])
+    >>> {name: both.first(name).p.tolist() for name in both.methods}, both.y.tolist()
+    ({'a.csv': [0.2, 0.5], 'b.csv': [0.1, 0.6]}, [0, 1])
+    """
+    files = [Path(path) for path in paths]
+    return _read_files(
+        dict(zip(_names(files), files, strict=True)),
+        votes=votes,
+        columns=columns,
+        positive=positive,
+        n_raters=n_raters,
+        ties=ties,
+        seed=seed,
+        split=split,
+        group_regex=group_regex,
+        allow_leakage=allow_leakage,
+    )
+
+
+def _read_files(
+    files: Mapping[str, Path],
+    *,
+    votes: str | Path | None,
+    columns: Mapping[str, str] | None,
+    positive: str | None,
+    n_raters: int | None,
+    ties: Ties,
+    seed: int,
+    split: str | None,
+    group_regex: str | None,
+    allow_leakage: bool,
+    keep_unlabelled: bool = False,
+    expected: Sequence[str] | None = None,
+) -> Predictions:
+    """Read the answers of each file by its name, on the cases that all have."""
+    sources = dict(files)
+    roles = roles_of("predictions")
+    allowed = roles
+    if votes is not None:
+        sources[Path(votes).name] = Path(votes)
+        # Votes of the second file take the place of any others.
+        roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
+        allowed = (*allowed, "rater")
+    check_headers(columns, allowed, {name: column_names(file) for name, file in sources.items()})
+    tables, answers, named = {}, {}, {}
+    notes: list[str] = []
+    for name, path in files.items():
+        table = replace(open_columns(path, columns, roles), file=name)
+        reader = AnswerReader()
+        with table.messages():
+            if len(files) > 1:
+                table.need("id", "by which several files are joined")
+                votes_in(table, n_raters=n_raters)  # names the line of what is wrong
+            answers[name], named[name] = reader.read(table, table.ids())
+        tables[name] = table
+        for note in reader.notes:
+            if len(files) > 1:
+                note = f"{name}: {note}"
+            notes.append(note)
+    if len(files) > 1:
+        table, rows, common = _common_table(tables)
+        answers = {name: answer.take(rows[name]) for name, answer in answers.items()}
+        notes = [*common, *notes]
+    with table.messages():
+        if votes is not None:
+            second = open_votes(votes, columns=columns, n_raters=n_raters)
+            table, unmatched = join(table, second)
+            notes += unmatched
+            n_raters = None  # the votes are counted
+        case_reader = CaseReader(n_raters=n_raters, ties=ties, seed=seed)
+        classes = _classes_of(named, expected, positive)
+        choose = partial(resolve_classes, columns=classes, positive=positive)
+        cases = case_reader.read(table, table.ids(), choose)
+        if cases.y is None and expected is not None and keep_unlabelled:
+            readers = readers_alone(table, n_raters)
+            cases = replace(cases, classes=tuple(expected), n_raters=readers)
+        elif cases.y is None or not keep_unlabelled:
+            _check_labelled(table, cases, n_raters)
+        shared = per_case_numbers(table)
+        kept, cases = _choose_cases(
+            table,
+            cases,
+            split=split,
+            group_regex=group_regex,
+            allow_leakage=allow_leakage,
+            keep_unlabelled=keep_unlabelled,
+            notes=(*notes, *case_reader.notes),
+        )
+    by_method: dict[tuple[str, int], Answers] = {}
+    for name, answer in answers.items():
+        key = ALONE
+        if len(files) > 1:
+            key = (name, 0)
+        ordered = in_order(replace(answer, rows=None, **shared), named[name], cases.classes)
+        by_method[key] = ordered.take(kept)
+    hashes = {name: file_hash(file) for name, file in sources.items()}
+    return Predictions(cases, by_method, sources=hashes)
+
+
+class PredictionFile:
+    """A file of predictions, to be read in pieces; arguments as `read_predictions`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "p.csv")
+    ...     _ = path.write_text("p,label\\n0.2,0\\n0.9,\\n")
+    ...     file = PredictionFile(path)
+    ...     [len(piece) for piece in file.pieces()], file.notes
+    ([1], ('1 of 2 cases without a label were left out.',))
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        columns: Mapping[str, str] | None = None,
+        positive: str | None = None,
+        n_raters: int | None = None,
+        ties: Ties = "error",
+        seed: int = 0,
+    ) -> None:
+        self.path = Path(path)
+        check_headers(columns, roles_of("predictions"), {self.path.name: column_names(self.path)})
+        self._columns = columns
+        self._positive = positive
+        self._n_raters = n_raters
+        self._answers = AnswerReader()
+        self._cases = CaseReader(n_raters=n_raters, ties=ties, seed=seed)
+
+    def pieces(self) -> Iterator[Predictions]:
+        """Yield the labelled cases of the file in pieces, without ids, groups and split.
+
+        A piece may be empty. What is noted of all pieces is in `notes`, not in the pieces.
+        """
+        for table in iterate_columns(self.path, self._columns, roles_of("stream")):
+            with table.messages():
+                answers, named = self._answers.read(table, None)
+                choose = partial(resolve_classes, columns=named, positive=self._positive)
+                cases = self._cases.read(table, None, choose)
+                _check_labelled(table, cases, self._n_raters)
+            answers = in_order(answers, named, cases.classes)
+            predictions = Predictions(cases, {ALONE: answers})
+            labelled = predictions.y >= 0
+            if not labelled.all():
+                predictions = predictions.take(labelled)
+            yield predictions
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any result should know of all that was read so far: plain sentences."""
+        notes = [*self._answers.notes, *self._cases.notes]
+        if self._cases.count["unlabelled"]:
+            notes.append(left_out_note(self._cases.count["unlabelled"], self._cases.count["all"]))
+        return tuple(notes)
+
+
+def _check_labelled(table: NamedColumns, cases: Cases, n_raters: int | None) -> None:
+    """Fail where there are neither labels nor votes, or readers without votes."""
+    if cases.y is None:
+        raise table.missing(
+            table.names["label"], "or votes, from which labels follow", role="label"
+        )
+    if n_raters is not None and cases.votes is None:
+        raise table.missing(table.names["votes"], "n_raters was given, but there are no votes")
+
+
+def _classes_of(
+    named: Mapping[str, tuple[str, ...] | None],
+    expected: Sequence[str] | None,
+    positive: str | None,
+) -> tuple[str, ...] | None:
+    """Classes of the columns p_<class>, the same in all files; None where each has one column p.
+
+    Of one file they may be known beforehand.
+    """
+    several = {name: own for name, own in named.items() if own is not None}
+    single = [name for name in named if name not in several]
+    if expected is None and not several:
+        return None
+    classes, source = expected, "what is expected"
+    if classes is None:
+        source, classes = next(iter(several.items()))
+    for name, own in several.items():
+        if set(own) != set(classes):
+            raise InputError(
+                f"{name} has probabilities of {some(own, 8)}, {source} of {some(classes, 8)}: use the same "
+                "classes everywhere"
+            )
+    if single and len(classes) > 2:
+        raise InputError(
+            f"{single[0]} has one column p, {source} {len(classes)} classes: give a column p_<class> for "
+            f"each of {some(classes, 8)}"
+        )
+    if single and expected is None and positive is None and set(classes) != {"0", "1"}:
+        with in_file(single[0]):
+            raise InputError(
+                f"the classes are {some(classes)}: say which of them p is the probability of, with "
+                "positive=NAME (on the command line --positive NAME)"
+            )
+    return tuple(classes)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Name the files, those of one name by as many of their folders as tell them apart."""
+    whole = [check_file(path).resolve() for path in paths]
+    twice = [path for path, real in zip(paths, whole, strict=True) if whole.count(real) > 1]
+    if twice:
+        raise InputError(f"{twice[0]} is given twice: a file does not differ from itself")
+    names = [path.name for path in whole]
+    if len(set(names)) < len(names):
+        common = os.path.commonpath(whole)
+        names = [path.relative_to(common).as_posix() for path in whole]
+    return names
+
+
+def _common_table(
+    tables: Mapping[str, NamedColumns],
+) -> tuple[NamedColumns, dict[str, Int], list[str]]:
+    """Return what all files say of the cases that all have, the rows of these in each, and notes."""
+    first, *others = tables
+    ids = tables[first].ids()
+    assert ids is not None
+    rows: dict[str, Int] = {first: np.arange(len(ids))}
+    for name in others:
+        own = tables[name].ids()
+        rows[name] = match_ids(ids, own)
+        if (rows[name] < 0).all():
+            raise InputError(
+                f"{first} and {name} have no id in common: {some(ids)} against {some(own)}"
+            )
+    shared = np.all([place >= 0 for place in rows.values()], axis=0)
+    n = int(shared.sum())
+    if not n:
+        raise InputError(f"no id is in all of {', '.join(tables)}")
+    taken, fewer = {}, []
+    for name, table in tables.items():
+        rows[name] = rows[name][shared]
+        taken[name] = replace(table, table=table.table.take(rows[name]))
+        if len(table) > n:
+            fewer.append(f"{len(table) - n:,} of {len(table):,} of {name}")
+    note = f"{n:,} cases are in all {len(tables)} files, joined by id"
+    if fewer:
+        note += f"; the others were left out: {', '.join(fewer)}"
+    joined, notes = _overlay(taken)
+    return joined, rows, [f"{note}.", *notes]
+
+
+def _overlay(tables: Mapping[str, NamedColumns]) -> tuple[NamedColumns, list[str]]:
+    """One table of what the files say of the same rows, and notes; contradictions are refused."""
+    import pyarrow as pa
+
+    first = next(iter(tables.values()))
+    parts: dict[str, Any] = {"id": first.table.column("id")}
+    notes = []
+    names = [column.role for column in fields_of("names")]
+    for role in ("label", "votes", "n_raters", *names):
+        own = [name for table in tables.values() for name in table.table.column_names]
+        for part in dict.fromkeys(name for name in own if plays(role, role, name)):
+            said = {}
+            for name, table in tables.items():
+                with table.messages():
+                    factor = table.factor(role, part.removeprefix(role))
+                if factor is not None and factor.names:
+                    said[name] = factor.values.astype(object)
+            if said:
+                values = _one_value(part, first.ids(), said)
+                parts[part] = pa.array([value or None for value in values], pa.string())
+    for column in fields_of("numbers"):
+        having = [name for name, table in tables.items() if table.has(column.role)]
+        if having:
+            parts[column.role] = tables[having[0]].table.column(column.role)
+        if len(having) > 1:
+            notes.append(f"The column {column.role} is that of {having[0]} for all files.")
+    header = tuple(dict.fromkeys((*parts, *(c for t in tables.values() for c in t.header))))
+    table = NamedColumns(pa.table(parts), " and ".join(tables), header, word="common case", first=1)
+    return table, notes
+
+
+def _one_value(role: str, ids: Any, said: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """Each case's value ("" for none) by the files that say one; fails where they contradict each other."""
+    (source, values), *others = said.items()
+    for name, other in others:
+        differs = np.flatnonzero((values != "") & (other != "") & (values != other))
+        if len(differs):
+            i = int(differs[0])
+            raise InputError(
+                f"{source} and {name} contradict each other: {role} of {str(ids[i])!r} is "
+                f"{str(values[i])!r} in one and {str(other[i])!r} in the other ({len(differs):,} such "
+                f"cases). Correct the ids, or leave {role} out of one file"
+            )
+        values = np.where(values == "", other, values)
+    return values
+
+
+def _choose_cases(
+    table: NamedColumns,
+    cases: Cases,
+    *,
+    split: str | None,
+    group_regex: str | None,
+    allow_leakage: bool,
+    notes: Sequence[str],
+    keep_unlabelled: bool,
+) -> tuple[NDArray[np.intp], Cases]:
+    """Return which of the cases are labelled and of the split, and these with their notes.
+
+    With `keep_unlabelled` cases without a label stay. To be called within the table's `messages`; warns
+    of leakage.
+    """
+    cases = without_empty_columns(cases)
+    if group_regex is not None:
+        cases = cases.grouped_by(group_regex)
+    part, split_notes = _marked(table, cases, split)
+    if not allow_leakage and (leakage := leakage_note(cases)):
+        warnings.warn(leakage, ScalecalWarning, stacklevel=5)
+        split_notes.append(leakage)
+    chosen, kept = replace(cases, notes=(*notes, *cases.notes)), np.arange(cases.n)
+    if not keep_unlabelled:
+        assert cases.y is not None
+        chosen, kept = chosen.labelled(), np.flatnonzero(cases.y >= 0)
+    inside = part[kept]
+    if not inside.all():
+        kept, chosen = kept[inside], chosen.take(inside)
+    if not len(kept):
+        raise InputError(" ".join(["no case is left.", *chosen.notes, *split_notes]))
+    return kept, chosen.note(*split_notes)
+
+
+def _marked(
+    table: NamedColumns, cases: Cases, split: str | None
+) -> tuple[NDArray[np.bool_], list[str]]:
+    """Return which cases belong to the split, all without one, and notes on it."""
+    marks = np.full(cases.n, "")
+    if cases.split is not None:
+        marks = cases.split.values
+    if split is not None:
+        table.need("split", f"to keep the cases marked {split!r}")
+        kept = marks == split
+        if not kept.any():
+            raise InputError(
+                f"no case is marked {split!r} in column {table.names['split']!r}; "
+                f"found {some(np.unique(marks))}"
+            )
+        return kept, [f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."]
+    notes = []
+    seen = int((marks == "train").sum())
+    if seen:
+        notes.append(
+            f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
+            "better on them than it is. With --split test (in Python split='test') the others are "
+            "left out."
+        )
+    return np.ones(cases.n, dtype=bool), notes

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Features
-from scalecal.checks import InputError, check_choice, check_scale, rows
+from scalecal.checks import InputError, check_choice, check_feature_values, rows
 from scalecal.io.arrays import check_cases, open_npz
 from scalecal.io.boundary import reading
 from scalecal.io.case_tables import (
@@ -22,15 +22,17 @@ from scalecal.io.case_tables import (
     resolve_classes,
     without_empty_columns,
 )
-from scalecal.io.feature_folder import MANIFEST, TABLE, FeatureFolder, load_features
-from scalecal.io.input_columns import plays, roles_of, usual_names
-from scalecal.io.named_columns import (
+from scalecal.io.feature_store import MANIFEST, TABLE, FeatureFolder, load_features
+from scalecal.io.input_columns import (
     NamedColumns,
     check_headers,
     join,
     name_columns,
     open_columns,
+    plays,
+    roles_of,
     some,
+    usual_names,
 )
 from scalecal.io.store import file_hash
 from scalecal.io.tables import WHAT, column_names
@@ -39,9 +41,6 @@ from scalecal.votes import Ties
 
 NPZ_NAMES = {"X": "X", "label": "y"}
 SPLITS = ("train", "val", "test")
-
-
-BLOCK_ROWS = 8192
 
 
 def case_roles() -> tuple[str, ...]:
@@ -179,16 +178,16 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
     if classes is not None and "label" in frame and frame["label"].dtype.kind in "iuf":
         # The store numbers its classes; files that are joined to it call them by name.
         label = frame["label"].to_numpy(float, na_value=np.nan)
-        known = np.isin(label, np.arange(len(classes)))
-        if not (known | np.isnan(label)).all():
-            odd = label[~known & ~np.isnan(label)][0]
+        missing = np.isnan(label)
+        unknown = ~missing & ~np.isin(label, np.arange(len(classes)))
+        if unknown.any():
             raise InputError(
-                f"{path / TABLE}: label {odd:g} is none of the {len(classes)} classes in {MANIFEST}: "
-                "the folder was changed. Extract again."
+                f"{path / TABLE}: label {label[unknown][0]:g} is none of the {len(classes)} classes in "
+                f"{MANIFEST}: the folder was changed. Extract again."
             )
-        codes = np.where(known, label, 0).astype(np.int64)
-        named = pa.array(classes, pa.string()).take(pa.array(codes, mask=~known))
-        table = table.set_column(table.column_names.index("label"), "label", named)
+        codes = pa.array(np.where(missing, 0, label).astype(np.int64), mask=missing)
+        names_of = pa.array(classes, pa.string()).take(codes)
+        table = table.set_column(table.column_names.index("label"), "label", names_of)
     return folder.X, NamedColumns(table, path.name, header, names), folder
 
 
@@ -220,23 +219,20 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
         X = X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
     table: dict[str, Any] = {}
     for role, values in arrays.items():
-        if role == "votes" and values.ndim == 2:
+        if role == "n_raters" and values.ndim == 0:
+            values = np.full(len(X), values)
+        per_class = role == "votes" and values.ndim == 2
+        if values.ndim != 1 + per_class or len(values) != len(X):
+            raise InputError(
+                f"{path.name}: {names[role]!r} must have one value per case ({len(X)},), got shape "
+                f"{values.shape}"
+            )
+        if per_class:
             check_limit(values.shape[1], "classes", f"{path.name}: the number of columns of votes")
             order = _class_names(arrays.get("label"), values.shape[1])
             table |= {f"votes_{name}": values[:, c] for c, name in enumerate(order)}
-        elif role == "n_raters" and values.ndim == 0:
-            table[role] = np.full(len(X), values)
-        elif values.ndim != 1:
-            raise InputError(
-                f"{path.name}: {names[role]!r} must be 1-d, one value per case, got {values.shape}"
-            )
         else:
             table[role] = values
-    for name, values in table.items():
-        if len(values) != len(X):
-            raise InputError(
-                f"{path.name}: {name!r} has {len(values)} values, but X has {len(X)} rows"
-            )
     with reading(path, "an .npz file", advice="Save text as UTF-8.", checked=True):
         plain = {name: pa.array(values) for name, values in table.items()}
     return X, NamedColumns(pa.table(plain), path.name, header, names)
@@ -350,25 +346,7 @@ def _check_matrix(X: Any) -> Iterator[str]:
     n, d = X.shape
     if n == 0 or d == 0:
         raise InputError(f"X has {n} rows and {d} columns: at least one of each is needed")
-    bad_rows = np.zeros(n, dtype=bool)
-    bad_columns = np.zeros(d, dtype=bool)
-    first = np.asarray(X[0])
-    constant, largest = np.ones(d, dtype=bool), 0.0
-    for start in range(0, n, BLOCK_ROWS):
-        block = np.asarray(X[start : start + BLOCK_ROWS])
-        finite = np.isfinite(block)
-        if not finite.all():
-            bad_rows[start : start + len(block)] = ~finite.all(axis=1)
-            bad_columns |= ~finite.all(axis=0)
-        constant &= (block == first).all(axis=0)
-        largest = max(largest, float(np.abs(block).max()))
-    if bad_rows.any():
-        columns = rows(bad_columns, word="column")
-        raise InputError(
-            f"X must be finite, got NaN or infinity at {rows(bad_rows)}, {columns}. "
-            "Drop these cases or features, or extract them again."
-        )
-    check_scale(largest, X.dtype)
+    constant = check_feature_values(X)
     if n > 1 and constant.all():
         raise InputError(
             f"every feature has the same value in all {n} cases: nothing to learn from"

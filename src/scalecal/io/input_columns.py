@@ -1,17 +1,50 @@
-"""The columns that an input file may have, one record each, and the names that a user gives them.
+"""The columns that an input file may have, one record each, and the table of one file by their roles.
 
 `INPUT_COLUMNS` is the only list of them: readers, messages, `--columns` and the reference pages ask it.
+`NamedColumns` looks columns up by name, with hints at misspellings, and turns them into arrays and factors.
 """
 
 from __future__ import annotations
 
-import re
+import difflib
+import reprlib
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from scalecal.checks import MOST_RHO, Float, InputError, check_probs, lookup, rows
+import numpy as np
+
+from scalecal.cases import Factor
+from scalecal.checks import (
+    MOST_RHO,
+    Float,
+    InputError,
+    Int,
+    Lines,
+    check_probs,
+    in_file,
+    lookup,
+    refuse,
+    rows,
+)
+from scalecal.io.boundary import failure
+from scalecal.io.tables import (
+    FIRST_ROW,
+    column_names,
+    iterate_arrow,
+    line_numbers,
+    read_arrow,
+    table_kind,
+)
+from scalecal.limits import check_limit
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 User = Literal["predictions", "stream", "votes", "features", "images"]
 Kind = Literal["id", "names", "numbers", "lists"]
@@ -67,11 +100,8 @@ class InputColumn:
 
 
 def _check_rho(values: Float, name: str) -> Float:
-    outside = ~((values >= 0.0) & (values <= MOST_RHO))
-    if outside.any():
-        raise InputError(
-            f"{name} must lie in [0, {MOST_RHO}], got {values[outside][0]:g} at {rows(outside)}"
-        )
+    inside = (values >= 0.0) & (values <= MOST_RHO)
+    refuse(~inside, f"{name} must lie in [0, {MOST_RHO}]", values)
     return values
 
 
@@ -267,8 +297,9 @@ def column_option(role: str, column: str) -> str:
     --columns group='patient id' --columns p='"a, b"'
     """
     name = column
-    if any(sign in name for sign in ',="'):
-        name = '"' + name.replace('"', '""') + '"'
+    if any(sign in name for sign in ',"\\'):
+        escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+        name = f'"{escaped}"'
     return f"--columns {role}={shlex.quote(name)}"
 
 
@@ -287,11 +318,6 @@ def could_be(role: str, header: Iterable[str]) -> str | None:
     return None
 
 
-_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
-_ITEM = re.compile(rf'\s*(?:{_QUOTED.pattern}|([^,="]*)=(?:{_QUOTED.pattern}|([^,="]*)))\s*(?:,|$)')
-"""`"role=name"`, `role="name"` or `role=name`, up to a comma or the end."""
-
-
 def named_roles() -> list[str]:
     """Return the roles whose columns can be named: lists of images have fixed names."""
     return [role for role, column in INPUT_COLUMNS.items() if column.used_by != ("images",)]
@@ -304,8 +330,7 @@ def parse_columns(texts: Sequence[str]) -> dict[str, str]:
     ----------
     texts
         The option's values, each `role=name` or several of these with commas between them. A name that
-        has a comma, an equals sign or a quotation mark is written in quotation marks, those inside it
-        twice, as in CSV.
+        has a comma is written in double quotes; a quote or a backslash in a name follows a backslash.
 
     Examples
     --------
@@ -316,11 +341,14 @@ def parse_columns(texts: Sequence[str]) -> dict[str, str]:
         ...
     scalecal.checks.InputError: --columns names two columns as label: 'a' and 'b'. Give one
     """
-    known = named_roles()
+    roles = dict.fromkeys(named_roles())
     named: dict[str, str] = {}
     for text in texts:
-        for role, name in _items(text):
-            lookup(role, dict.fromkeys(known), "column role")
+        for item in _items(text):
+            role, _, name = (part.strip() for part in item.partition("="))
+            if not role or not name:
+                raise _no_columns(text)
+            lookup(role, roles, "column role")
             if role in named:
                 raise InputError(
                     f"--columns names two columns as {role}: {named[role]!r} and {name!r}. Give one"
@@ -329,24 +357,544 @@ def parse_columns(texts: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _items(text: str) -> list[tuple[str, str]]:
-    """Split one value of `--columns` into roles and names."""
-    items: list[tuple[str, str]] = []
-    place = 0
-    while not items or place < len(text):
-        item = _ITEM.match(text, place)
-        role, name = "", ""
-        if item is not None:
-            whole, role, quoted, plain = item.groups(default="")
-            name = quoted.replace('""', '"') or plain.strip()
-            if whole:
-                role, _, name = whole.replace('""', '"').partition("=")
-            place = item.end()
-        if not role.strip() or not name:
-            raise InputError(
-                f"--columns must be role=name, as in label=diagnosis,group=patient, got {text!r}. Put a "
-                "name that has a comma or = into double quotes, and all in single ones: "
-                "'label=\"a, b\"'"
+def _items(text: str) -> list[str]:
+    """Split one value of `--columns` at the commas that are not in double quotes."""
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace = ","
+    lexer.whitespace_split = True
+    lexer.quotes = '"'
+    lexer.commenters = ""
+    try:
+        return list(lexer) or [""]
+    except ValueError:  # a quote that does not end
+        raise _no_columns(text) from None
+
+
+def _no_columns(text: str) -> InputError:
+    return InputError(
+        f"--columns must be role=name, as in label=diagnosis,group=patient, got {text!r}. Put a name that "
+        "has a comma into double quotes, and all in single ones: 'label=\"a, b\"'"
+    )
+
+
+def some(values: Any, most: int = 3) -> str:
+    """Name the first few of some values.
+
+    Examples
+    --------
+    >>> some(["a", "b", "c", "d"])
+    "'a', 'b', 'c', ..."
+    """
+    listed = list(values[: most + 1])
+    shown = ", ".join(repr(str(value)) for value in listed[:most])
+    return shown + (", ..." if len(listed) > most else "")
+
+
+@dataclass(frozen=True)
+class NamedColumns:
+    """A table and the names its columns go by, for one file.
+
+    Attributes
+    ----------
+    table
+        The `pyarrow.Table`. Columns are called by their role here, whatever the file calls them; those
+        by class are `<role>_<class>`, those of embeddings `X<number>`.
+    file
+        Name of the file, for messages.
+    header
+        Every column of the file, also those that were not read.
+    names
+        Column (or prefix of columns) of each role, in full, as the file has them.
+    word, first
+        What messages call a row, and the number of the first: lines of a text file and rows of a sheet,
+        whose header is number 1; lines of JSON Lines; zero-based rows of anything else.
+    lines
+        Turns these numbers into those of the file's lines; None where they are the same.
+    sources
+        The file of each role that was joined from another one (`join`).
+    """
+
+    table: Any
+    file: str
+    header: tuple[str, ...]
+    names: Mapping[str, str] = field(default_factory=usual_names)
+    word: str = "row"
+    first: int = 0
+    lines: Lines | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def messages(self) -> AbstractContextManager[None]:
+        """Begin messages raised inside with the file, and count rows as the file's."""
+        return in_file(self.file, self.word, self.first, self.lines)
+
+    def has(self, role: str) -> bool:
+        """Whether the role has a column of its own."""
+        return role in self.table.column_names
+
+    def spread(self, role: str) -> dict[str, str]:
+        """Columns `<name>_<class>` of a role: class -> name in the file, in the order of the file."""
+        return {
+            column.removeprefix(f"{role}_"): column.replace(role, self.names[role], 1)
+            for column in self.table.column_names
+            if column != role and plays(role, role, column)
+        }
+
+    def need(self, role: str, use: str) -> None:
+        """Fail, with the nearest name, unless the role has a column of its own."""
+        if not self.has(role):
+            raise self.missing(self.names[role], use)
+
+    def missing(self, name: str, use: str, *, role: str | None = None) -> InputError:
+        """Say that a column is missing, which there are, and which may be meant.
+
+        With `role`, also how to name another column. To be raised within `messages`.
+        """
+        return _missing(name, use, self.header, role)
+
+    def numbers(self, role: str, suffix: str = "") -> Float:
+        """Return a column as float64; missing values are NaN, anything else must be a number.
+
+        The suffix is that of one of several columns: a class after "_", the number of a feature.
+        """
+        import pandas as pd
+        import pyarrow as pa
+
+        name = self.names[role] + suffix
+        values = _plain(self.table.column(role + suffix), f"column {name!r}", "numbers")
+        if _is_text(values.type):
+            series = values.to_pandas()
+            numbers: Float = pd.to_numeric(series, errors="coerce").to_numpy(
+                np.float64, na_value=np.nan
             )
-        items.append((role.strip(), name))
-    return items
+            bad = np.isnan(numbers) & series.notna().to_numpy()
+            if bad.any():
+                first = series.iloc[int(np.flatnonzero(bad)[0])]
+                raise InputError(
+                    f"column {name!r} must hold numbers, got {reprlib.repr(first)} at {rows(bad)}"
+                )
+            return numbers
+        try:
+            return np.asarray(values.cast(pa.float64()).to_numpy(), dtype=np.float64)
+        except pa.ArrowNotImplementedError:
+            raise InputError(f"column {name!r} must hold numbers, got {values.type}") from None
+        except pa.ArrowInvalid:
+            large = [v is not None and abs(v) > 2**53 for v in values.to_pylist()]
+            raise InputError(
+                f"column {name!r} must hold numbers up to 2^53, which are computed with exactly, got "
+                f"{values.type} beyond at {rows(large)}"
+            ) from None
+
+    def checked(self, role: str) -> Float:
+        """Return a column of numbers that its record in `INPUT_COLUMNS` accepts."""
+        values = self.numbers(role)
+        check = INPUT_COLUMNS[role].check
+        if check is not None:
+            values = check(values, f"column {self.names[role]!r}")
+        return values
+
+    def factor(self, role: str, suffix: str = "") -> Factor | None:
+        """Return a column of names, sorted; None where there is no such column.
+
+        The suffix is as in `numbers`. Whole numbers are written without a point and booleans as 0 and
+        1, so that the same class is the same text in every file.
+        """
+        if not self.has(role + suffix):
+            return None
+        import pyarrow as pa
+
+        column = self.names[role] + suffix
+        values = self.table.column(role + suffix)
+        if isinstance(values, pa.ChunkedArray):
+            values = values.unify_dictionaries().combine_chunks()
+        if not (pa.types.is_dictionary(values.type) and _is_text(values.type.value_type)):
+            values = _plain(values, f"column {column!r}")
+            if pa.types.is_temporal(values.type):
+                values = _as_text(values, f"column {column!r}")
+            if pa.types.is_float16(values.type):  # which not every pyarrow encodes
+                values = values.cast(pa.float32())
+            values = values.dictionary_encode()
+        written = [_token(value) for value in values.dictionary.to_pylist()]
+        if role == "label":
+            written = _as_classes(written)
+        names = sorted({name for name in written if name}, key=_natural)
+        longest = max(map(len, names), default=0)
+        check_limit(longest, "characters", f"column {column!r}: the length of a name")
+        if any(name.endswith("\0") for name in names):  # numpy would drop the byte
+            raise InputError(f"column {column!r} must hold names, got one that ends in a zero byte")
+        what = INPUT_COLUMNS[role].limit
+        if what:
+            check_limit(len(names), what, f"column {column!r}: the number of {what}")
+        place = {name: code for code, name in enumerate(names)}
+        codes = np.array([place.get(name, -1) for name in written] + [-1], dtype=np.int64)
+        index = values.indices.fill_null(len(written)).to_numpy(zero_copy_only=False)
+        return Factor(codes[index], tuple(names))
+
+    def check_full(self, role: str, factor: Factor, use: str) -> None:
+        """Fail where a column of names is empty."""
+        refuse(factor.codes < 0, f"column {self.names[role]!r} is empty", advice=f"{use}.")
+
+    def ids(self) -> pd.api.extensions.ExtensionArray | None:
+        """Return the ids as text in Arrow memory, none missing, none twice; None without any."""
+        if not self.has("id"):
+            return None
+        name = f"column {self.names['id']!r}"
+        ids = as_ids(self.table.column("id"), name)
+        check_ids(ids, name)
+        return ids
+
+
+def check_headers(
+    columns: Mapping[str, str] | None,
+    roles: tuple[str, ...],
+    headers: Mapping[str, Iterable[str]],
+) -> None:
+    """Fail unless each column that the caller named is in one of these headers, by file.
+
+    Falling back on the usual name in silence would hide a misspelling.
+    """
+    known = tuple(column for header in headers.values() for column in header)
+    for role, name in (columns or {}).items():
+        if role not in roles:
+            raise InputError(f"unknown column role {role!r}. Known: {', '.join(roles)}")
+        if not any(plays(role, name, column) for column in known):
+            with in_file(" and ".join(headers)):
+                raise _missing(name, f"named as the {role} column", known)
+
+
+def open_columns(
+    path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
+) -> NamedColumns:
+    """Read those columns of a table file that play one of `roles`.
+
+    `columns` maps a role to the name of its column; a role that is not there, or whose column is not
+    in this file, goes by its usual name (see `scalecal.io.input_columns`).
+    """
+    empty, wanted = _name_columns(path, columns, roles)
+    text, factors = [], []
+    for role, column in INPUT_COLUMNS.items():
+        if column.kind == "id":
+            text.append(empty.names[role])
+        elif column.kind == "names" and role in roles:
+            factors.append(empty.names[role])
+    keep = frozenset(wanted.values()).__contains__
+    table = read_arrow(path, text=text, factors=factors, keep=keep)
+    return replace(empty, table=_by_role(table, wanted))
+
+
+def iterate_columns(
+    path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
+) -> Iterator[NamedColumns]:
+    """Yield what `open_columns` returns in pieces: for rows that do not fit into memory together."""
+    piece, wanted = _name_columns(path, columns, roles)
+    numbers: set[str] = set()
+    for role, column in INPUT_COLUMNS.items():
+        if column.kind == "numbers":
+            numbers.update(header for own, header in wanted.items() if plays(role, role, own))
+    keep = frozenset(wanted.values()).__contains__
+    for table in iterate_arrow(path, keep=keep, numbers=numbers.__contains__):
+        if table.num_rows:
+            piece = replace(piece, table=_by_role(table, wanted))
+            yield piece
+            piece = replace(piece, first=piece.first + table.num_rows)
+
+
+def name_columns(
+    header: Iterable[str], columns: Mapping[str, str] | None, roles: Iterable[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the name of every role in a header, and the columns of `roles`: by role -> by name."""
+    names = usual_names()
+    for role, name in (columns or {}).items():
+        if any(plays(role, name, column) for column in header):
+            names[role] = name
+    wanted = {}
+    for role in roles:
+        for column in header:
+            if plays(role, names[role], column):
+                wanted[role + column.removeprefix(names[role])] = column
+    return names, wanted
+
+
+def _name_columns(
+    path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
+) -> tuple[NamedColumns, dict[str, str]]:
+    """Return a file's columns without their table, and those of `roles`: by role -> in the file."""
+    path = Path(path)
+    header = column_names(path)
+    names, wanted = name_columns(header, columns, roles)
+    if not wanted:
+        with in_file(path.name):
+            # The id may be missing, the probability, the embeddings and the images may not.
+            if "p" in roles:
+                raise _missing(names["p"], "the predicted probability", header, "p")
+            for role in ("X", "path", roles[0]):
+                if role in roles:
+                    raise _missing(names[role], "needed", header)
+    word, first = FIRST_ROW[table_kind(path)]
+    lines = partial(line_numbers, path) if word == "line" else None
+    return NamedColumns(None, path.name, header, names, word, first, lines), wanted
+
+
+def _by_role(table: Any, wanted: Mapping[str, str]) -> Any:
+    return table.select(list(wanted.values())).rename_columns(list(wanted))
+
+
+def match_ids(ids: Any, others: Any) -> Int:
+    """Return, for each id, its row among the others; -1 where it is not among them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.index_in(pa.array(ids), value_set=pa.array(others))
+    return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
+
+
+def join(
+    table: NamedColumns, other: NamedColumns, *, by: str = "id", every: bool = False
+) -> tuple[NamedColumns, tuple[str, ...]]:
+    """Add the columns of a second table by its ids; they take the place of columns of the same role.
+
+    Parameters
+    ----------
+    table, other
+        The tables. A row of the first without a partner has no values in the added columns.
+    by
+        The column of the first that holds the ids of the second.
+    every
+        Fail where a row has no partner.
+
+    Returns
+    -------
+    NamedColumns, tuple of str
+        The rows of the first table, and notes on what had no partner.
+    """
+    import pyarrow as pa
+
+    with other.messages():
+        other.need("id", f"to join {table.file}")
+        others = other.ids()
+    assert others is not None
+    table.need(by, f"to join {other.file}")
+    ids = as_ids(table.table.column(by), f"column {table.names[by]!r}")
+    place = match_ids(ids, others)
+    unmatched = ids[place < 0]
+    unused = others[~np.isin(np.arange(len(others)), place)]
+    notes = []
+    if len(unmatched):
+        if every:
+            missing = list(dict.fromkeys(unmatched))
+            raise InputError(
+                f"{len(missing)} ids of {table.file} are not in {other.file}: {some(missing, most=5)} "
+                f"(there: {some(others)})"
+            )
+        if len(unmatched) == len(ids):
+            raise InputError(f"no id is in {other.file}: {some(ids)} against {some(others)}")
+        notes.append(
+            f"{len(unmatched)} of {len(ids)} cases are not in {other.file} ({some(unmatched)})."
+        )
+    if len(unused):
+        notes.append(
+            f"{len(unused)} of {len(others)} cases in {other.file} are not in {table.file} "
+            f"({some(unused)}) and were not used."
+        )
+    added = other.table.drop_columns(["id"]).take(pa.array(place, mask=place < 0))
+    replaced = set(added.column_names)
+    if other.has("votes") or other.spread("votes"):
+        # Votes stand in several columns, which belong together.
+        replaced |= {"votes", "n_raters"}
+        replaced |= {f"votes_{name}" for name in table.spread("votes")}
+    kept = [name for name in table.table.column_names if name not in replaced]
+    parts = {name: table.table.column(name) for name in kept}
+    parts |= {name: added.column(name) for name in added.column_names}
+    names, sources = dict(table.names), dict(table.sources)
+    for role in INPUT_COLUMNS:
+        if role != "id" and (other.has(role) or other.spread(role)):
+            names[role], sources[role] = other.names[role], other.file
+    joined = replace(
+        table,
+        table=pa.table(parts),
+        header=tuple(dict.fromkeys((*table.header, *other.header))),
+        names=names,
+        sources=sources,
+    )
+    return joined, tuple(notes)
+
+
+def _missing(name: str, use: str, header: Iterable[str], role: str | None = None) -> InputError:
+    columns = list(header)
+    lower = {column.lower(): column for column in reversed(columns)}
+    meant = None
+    for usual, other in usual_names().items():
+        if name in (usual, other, f"{other}0"):
+            meant = could_be(usual, columns)
+            break
+    if meant is None:
+        near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+        near += [column for column in lower if column.startswith(name.lower())]
+        meant = next((lower[column] for column in near), None)
+    advice = ""
+    if meant is not None:
+        advice = f" Did you mean {meant!r}?"
+    if columns and all(_is_number(column) for column in columns):
+        advice += " The first line must be a header with the columns' names."
+    elif role is not None:
+        advice += f" Name it with {as_option(role, meant or 'NAME')}."
+    more = ""
+    if len(columns) > 20:
+        more = f", ... ({len(columns)} in all)"
+    return InputError(
+        f"no column {name!r} ({use}). Columns found: {', '.join(columns[:20])}{more}.{advice}"
+    )
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _plain(values: Any, name: str, expected: str = "text or numbers") -> Any:
+    """Return values out of a dictionary, and text that a file holds as bytes as text.
+
+    Fails for lists, structures, maps, durations and whatever else is neither a name nor a number.
+    """
+    import pyarrow as pa
+
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        values = values.cast(kind)
+    plain = ("null", "boolean", "integer", "floating", "decimal", "date", "time", "timestamp")
+    if _is_text(kind) or any(getattr(pa.types, f"is_{name}")(kind) for name in plain):
+        return values
+    as_bytes = ("binary", "large_binary", "fixed_size_binary", "binary_view", "string_view")
+    if any(getattr(pa.types, f"is_{name}")(kind) for name in as_bytes):
+        return _as_text(values.cast(pa.binary()), name)
+    raise InputError(f"{name} must hold {expected}, got {kind}")
+
+
+def _as_text(values: Any, name: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{name} must hold text or numbers, got {values.type} ({failure(error)})"
+        ) from None
+
+
+def as_ids(values: Any, name: str = "ids") -> pd.api.extensions.ExtensionArray:
+    """Return ids (numbers or text, Arrow or numpy) as an Arrow-backed array of text.
+
+    Whole numbers are written without a point, so that 12 in one file is "12" in another. `name` is what
+    messages call the ids.
+
+    Examples
+    --------
+    >>> list(as_ids(np.array([12.0, 7.0])))
+    ['12', '7']
+    """
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        values = np.asarray(values)
+        values = pa.array(values.astype(str) if values.dtype.kind in "SU" else values)
+    values = _plain(values, name)
+    if pa.types.is_floating(values.type):
+        values = _whole_numbers(values, name)
+    elif pa.types.is_decimal(values.type):
+        written = values.cast(pa.string())
+        cut = pc.replace_substring_regex(written, r"\.0*$", "")
+        values = cut if not pc.any(pc.match_substring(cut, ".")).as_py() else written
+    if not _is_text(values.type):
+        values = _as_text(values, name)
+    longest = pc.max(pc.binary_length(values)).as_py() or 0
+    check_limit(longest, "characters", f"{name}: the length of an id")
+    check_limit(4 * longest * len(values), "memory", f"{name}: the memory of all ids")
+    if pc.any(pc.ends_with(values, "\0")).as_py():  # numpy would drop the byte
+        raise InputError(f"{name} must hold text or numbers, got an id that ends in a zero byte")
+    ids: pd.api.extensions.ExtensionArray = pd.array(values, dtype=pd.StringDtype("pyarrow"))
+    return ids
+
+
+def _whole_numbers(values: Any, name: str) -> Any:
+    """Return ids that are floating-point numbers as whole numbers if all are; NaN is no id."""
+    import pyarrow as pa
+
+    numbers = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    known = numbers[~np.isnan(numbers)]
+    if (known != np.floor(known)).any():
+        return pa.array(values.to_pandas(), values.type, from_pandas=True)
+    refuse(
+        np.abs(numbers) >= 2**53,
+        f"{name} must be names",
+        numbers,
+        advice="Floating-point numbers lose digits there, so write ids as text.",
+    )
+    return pa.array(numbers, from_pandas=True).cast(pa.int64())
+
+
+def check_ids(ids: pd.api.extensions.ExtensionArray, name: str) -> None:
+    """Fail unless every case has an id of its own."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    refuse(np.asarray(ids.isna()), f"{name} must name every case, missing")
+    hashes = np.empty(len(ids), dtype=np.uint64)
+    # Hashes first: they take 8 bytes an id, where a table of the ids themselves takes far more.
+    for start in range(0, len(ids), 1 << 18):
+        part = ids[start : start + (1 << 18)].to_numpy(object)
+        hashes[start : start + len(part)] = pd.util.hash_array(part, categorize=False)
+    hashes.sort()
+    if (hashes[1:] != hashes[:-1]).all():
+        return
+    counted = pc.value_counts(pa.array(ids))
+    twice = counted.filter(pc.greater(counted.field("counts"), 1)).field("values").to_pylist()
+    if twice:
+        first = np.asarray(ids == twice[0])
+        raise InputError(
+            f"{name} must be unique: {len(twice)} of the ids appear more than once "
+            f"({some(twice)}; {twice[0]!r} at {rows(first)})"
+        )
+
+
+def _token(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        if value != value:
+            return ""
+        return str(int(value)) if value == np.floor(value) and abs(value) < 2**53 else repr(value)
+    if isinstance(value, Decimal):
+        return str(int(value)) if value == value.to_integral_value() else f"{value.normalize():f}"
+    return "" if value is None else str(value).strip()
+
+
+def _as_classes(written: list[str]) -> list[str]:
+    """Write numbers and booleans that a column of text holds as a column of their own type would."""
+    names = [name for name in written if name]
+    if all(_is_number(name) for name in names):
+        # By way of a float only where it is written as one: 2^53 + 1 is no float.
+        whole = [name.lstrip("+-").isdigit() for name in written]
+        numbers = [int(n) if w else float(n or "nan") for n, w in zip(written, whole, strict=True)]
+        return [_token(number) for number in numbers]
+    if all(name.lower() in ("true", "false") for name in names):
+        return [_token(name.lower() == "true") if name else "" for name in written]
+    return written
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    """Sort numbers by value, before words."""
+    return (0, float(name), name) if _is_number(name) else (1, 0.0, name)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return len(text) <= 400 and "_" not in text and bool(np.isfinite(float(text)))
+    except ValueError:
+        return False

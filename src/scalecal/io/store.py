@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 import os
-import platform
 import secrets
 import shutil
 import time
@@ -27,17 +26,13 @@ import msgspec
 import numpy as np
 
 from scalecal.checks import InputError, redacted
-from scalecal.io.boundary import inside
-from scalecal.io.documents import check_document, read_document
+from scalecal.io.boundary import check_document, inside, read_document
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RECORD = ".scalecal.json"
 """Name of the file that lists what scalecal wrote to a folder."""
-
-LOCK = ".scalecal.lock"
-"""Name of the file that names the process of a run, while it writes to a folder."""
 
 Buffer = bytes | memoryview
 Paths = Iterable[str | os.PathLike[str] | None]
@@ -212,8 +207,10 @@ def _remove(path: Path) -> None:
 
 
 def is_partial(path: Path) -> bool:
-    """Whether a path is one of the temporary names of this module."""
-    return path.name == LOCK or (path.name.startswith(_PARTIAL) and path.suffix == ".partial")
+    """Whether a path is one of the temporary names of this module, or of the one of version 0.2."""
+    if path.name == ".scalecal.lock":
+        return True
+    return path.name.startswith(_PARTIAL) and path.suffix == ".partial"
 
 
 def _sync_folder(folder: Path) -> None:
@@ -255,8 +252,7 @@ def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
     """Keep other processes from writing to a folder; the lock goes with the process, however it ends.
 
     A lock of a whole run (`seconds` of 0) is refused at once where another run holds the folder; a
-    short one waits so long. File systems without locks have none. While a run holds the folder, a
-    small file names its process, for the message only.
+    short one waits so long. File systems without locks have none.
     """
     folder = Path(folder)
     try:
@@ -268,47 +264,32 @@ def lock_folder(folder: str | Path, *, seconds: float = 0.0) -> Iterator[None]:
     if seconds and key in _LOCKED:
         yield
         return
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            lock = _lock(folder)
-            break
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise InputError(
-                    f"another run is writing to {folder}{_holder(folder)}. "
-                    "Wait for it, or choose another folder"
-                ) from None
-            time.sleep(0.05)
-        except OSError:  # a folder that may be written to, but not read
-            lock = None
-            break
-    try:
-        if seconds:
-            yield
-            return
+    lock = _wait_for_lock(folder, seconds)
+    # A run commits its files under the lock that it has already.
+    if not seconds:
         _LOCKED.add(key)
-        now = time.strftime("%Y-%m-%d %H:%M:%S")
-        with contextlib.suppress(InputError):
-            write_text(folder / LOCK, f"process {os.getpid()} on {platform.node()}, started {now}")
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                (folder / LOCK).unlink(missing_ok=True)
-            _LOCKED.discard(key)
+    try:
+        yield
     finally:
+        if not seconds:
+            _LOCKED.discard(key)
         if lock is not None:
             os.close(lock)
 
 
-def _holder(folder: Path) -> str:
-    """Return in brackets which process holds a folder; nothing where it left no note."""
-    note = folder / LOCK
-    try:
-        return f" ({note.read_text(encoding='utf-8')})" if note.is_file() else ""
-    except (OSError, ValueError):
-        return ""
+def _wait_for_lock(folder: Path, seconds: float) -> int | None:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return _lock(folder)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise InputError(
+                    f"another run is writing to {folder}. Wait for it, or choose another folder"
+                ) from None
+            time.sleep(0.05)
+        except OSError:  # a folder that may be written to, but not read
+            return None
 
 
 # What scalecal wrote to a folder
@@ -375,6 +356,13 @@ def is_whole(folder: str | Path) -> bool:
 
 def _unchanged(place: Path, entry: Mapping[str, str] | None) -> bool:
     return entry is not None and place.is_file() and file_hash(place) == entry["sha256"]
+
+
+def _is_kept(place: Path, entry: Mapping[str, str] | None) -> bool:
+    """Whether a file is as scalecal wrote it, or was before a write that was interrupted."""
+    if entry is None or not place.is_file():
+        return False
+    return file_hash(place) in (entry["sha256"], entry.get("replaced"))
 
 
 def _obstacle(
@@ -557,7 +545,7 @@ def _commit(
                 place = folder / name
                 if place.is_symlink() or not place.is_file():
                     stale.append((name, None))
-                elif file_hash(place) in (entry["sha256"], entry.get("replaced")):
+                elif _is_kept(place, entry):
                     stale.append((name, place))
         # Both hashes are noted before the first rename: killed at any point, the files stay ours.
         for name, digest in hashes.items():
@@ -572,7 +560,7 @@ def _commit(
             del files[name]
             if place is not None:
                 place.unlink(missing_ok=True)
-        replaced = [entry.pop("replaced", None) for entry in files.values()]
+        replaced = [files[name].pop("replaced", None) for name in new]
         if stale or any(replaced):
             _write_record(folder, record)
 
@@ -764,7 +752,7 @@ class Store:
 
     def write(self, name: str, content: bytes | str) -> None:
         """Write one part in one step; one that was changed since is kept as ``*.damaged``."""
-        if not self.done(name):
+        if not _is_kept(self.path / name, _read_record(self.path)["files"].get(name)):
             set_aside(self.path / name)
         _write_and_commit(self.path, name, content, self.kind)
 

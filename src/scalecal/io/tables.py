@@ -9,20 +9,21 @@ import codecs
 import csv
 import datetime
 import io
-import json
 import re
 import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import msgspec
+
 from scalecal.checks import InputError, ScalecalWarning, library
-from scalecal.io.boundary import check_file, reading
+from scalecal.io.boundary import check_file, failure, reading
 from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def read_arrow(
     else:
         table = _as_arrow(path, kind, _read_json_lines(path, keep), (*text, *factors))
     if table.num_rows == 0:
-        raise InputError(f"{path} has a header but no rows: at least one case is needed")
+        raise InputError(f"{path} has no rows: at least one case is needed")
     return table
 
 
@@ -389,15 +390,9 @@ def _check_regular(path: Path, dialect: Dialect) -> None:
 
 
 def _not_as_marked(path: Path) -> InputError:
-    """Name the first line that is not UTF-8."""
-    number = 0
-    with _open_bytes(path) as file, suppress(UnicodeDecodeError):
-        for line in io.BufferedReader(file):
-            number += 1
-            line.decode()
     return InputError(
-        f"{path}: line {number} is not UTF-8, though the file begins with the mark of UTF-8: save the "
-        "whole file as UTF-8"
+        f"{path} is not UTF-8 throughout, though it begins with the mark of UTF-8: save the whole file as "
+        "UTF-8"
     )
 
 
@@ -614,47 +609,39 @@ def _numbered_records(file: Any, dialect: Dialect) -> Iterator[tuple[int, list[s
 
 
 class Sheet(NamedTuple):
-    """The first sheet that has data: where it is, its header ("" for none), its other rows.
+    """The first sheet that has data: what messages call it, its header ("" for none), its other rows.
 
     `titles` are those of all sheets that have data.
     """
 
-    place: str
+    label: str
     titles: list[str]
     header: list[str]
     rows: list[tuple[Any, ...]]
 
 
-def _load_sheet(path: Path, *, formulas: bool = False, header_alone: bool = False) -> Sheet:
-    """Read the first sheet with data.
-
-    With `formulas`, cells hold their formulas instead of the values these had when the file was saved.
-    """
+def _load_sheet(path: Path, *, header_alone: bool = False) -> Sheet:
+    """Read the first sheet with data."""
     openpyxl = library("openpyxl", f"{path.name}: an Excel file", "'scalecal[excel]'")
     with _reading(path, "excel"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of styles and other extras that are not read here
         with zipfile.ZipFile(path) as parts:
             size = sum(part.file_size for part in parts.infolist())
         check_limit(UNPACKED_CELLS * size, "memory", f"{path}: the memory it takes unpacked")
-        book = openpyxl.load_workbook(
-            path, read_only=True, data_only=not formulas, keep_links=False
-        )
-        try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
+        with closing(book):
             # Sheets of charts have no rows; a sheet without a value is none.
             sheets = [sheet for sheet in book.worksheets if any(_sheet_rows(path, sheet))]
             if not sheets:
                 raise InputError(f"{path} has no sheet with data")
             rows = _sheet_rows(path, sheets[0])
-            first = next(rows)
+            header = [_cell_text(value).strip() for value in next(rows)]
             others = [] if header_alone else list(rows)
-        finally:
-            book.close()
     titles = [str(sheet.title) for sheet in sheets]
-    place = f"{path}: sheet {titles[0]!r}"
-    header = [_cell_text(value).strip() for value in first]
+    label = f"{path}: sheet {titles[0]!r}"
     if not any(header):
-        raise InputError(f"{place}: the first row is empty: the columns' names must stand there")
-    return Sheet(place, titles, header, others)
+        raise InputError(f"{label}: the first row is empty: the columns' names must stand there")
+    return Sheet(label, titles, header, others)
 
 
 def _sheet_rows(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
@@ -680,64 +667,47 @@ def _read_sheet(
 
     Of the columns named in `text`, those that Excel has changed beyond repair are warned of.
     """
-    place, titles, header, table = _load_sheet(path)
-    names = set(_check_names(path, header))
-    if len(titles) > 1:
+    sheet = _load_sheet(path)
+    names = _check_names(path, sheet.header)
+    if len(sheet.titles) > 1:
+        titles = ", ".join(map(repr, sheet.titles))
         warnings.warn(
-            f"{path} has {len(titles)} sheets with data ({', '.join(map(repr, titles))}): the first was "
+            f"{path} has {len(sheet.titles)} sheets with data ({titles}): the first was "
             "read. Put another first, or save it as a file of its own, if that is not the one",
             ScalecalWarning,
             stacklevel=2,
         )
-    while table and all(_is_blank(value) for value in table[-1]):
-        table.pop()
-    for number, row in enumerate(table, start=2):
-        if all(_is_blank(value) for value in row):
-            raise InputError(f"{place}: row {number} is empty, though rows follow: delete it")
-    columns = list(zip_longest(*table)) if table else [()] * len(header)
-    width = max(len(header), len(columns))
-    columns += [(None,) * len(table)] * (width - len(columns))
-    header = [*header, *[""] * (width - len(header))]
-    for column, (name, values) in enumerate(zip(header, columns, strict=True)):
-        # The first may be the index that some programs write.
-        if not name and column and not all(_is_blank(value) for value in values):
-            raise InputError(
-                f"{place}: column {_letters(column)} has values but no name in row 1: write the name of "
-                "each column into its own cell of row 1 (merged cells have one value only), and "
-                "nothing above"
-            )
-    wanted = {
-        name: (column, list(values))
-        for column, (name, values) in enumerate(zip(header, columns, strict=True))
-        if name in names and (keep is None or keep(name))
-    }
-    gaps = {column for column, values in wanted.values() if None in values}
-    if gaps:
-        _check_formulas(path, table, gaps)
-    for name, (column, cells) in wanted.items():
+    while sheet.rows and all(_is_blank(value) for value in sheet.rows[-1]):
+        sheet.rows.pop()
+    columns = {}
+    for name, *cells in zip_longest(sheet.header, *sheet.rows):
+        # Columns without a name are left out, as those of text files are.
+        if name not in names or (keep is not None and not keep(name)):
+            continue
         for number, value in enumerate(cells, start=2):
             if isinstance(value, str) and value in EXCEL_ERRORS:
                 raise InputError(
-                    f"{place}: cell {_letters(column)}{number} (column {name!r}) holds the error {value}"
+                    f"{sheet.label}: column {name!r} holds the error {value} in row {number}"
                 )
         if name in text:
-            _warn_of_changed(place, name, cells)
-    return {name: cells for name, (_, cells) in wanted.items()}
+            _warn_of_changed(sheet.label, name, cells)
+        columns[name] = cells
+    return columns
 
 
-def _warn_of_changed(place: str, name: str, values: Sequence[Any]) -> None:
+def _warn_of_changed(label: str, name: str, values: Sequence[Any]) -> None:
     """Warn of the first id that Excel has made a date of, or cut."""
     for number, value in enumerate(values, start=2):
         if isinstance(value, datetime.date | datetime.time):
-            what = f"a date ({_cell_text(value)})"
-            why = "Excel makes dates of text such as 3-1"
+            change = f"a date ({_cell_text(value)})"
+            reason = "Excel makes dates of text such as 3-1"
         elif isinstance(value, int | float) and abs(value) >= EXCEL_DIGITS:
-            what = f"a number of more than 15 digits ({value:.0f})"
-            why = "Excel keeps no more, and fills up with zeros"
+            change = f"a number of more than 15 digits ({value:.0f})"
+            reason = "Excel keeps no more, and fills up with zeros"
         else:
             continue
         warnings.warn(
-            f"{place}: column {name!r} holds {what} in row {number}: {why}. Format the column as text "
+            f"{label}: column {name!r} holds {change} in row {number}: {reason}. Format the column as text "
             "before filling it, if that is not meant",
             ScalecalWarning,
             stacklevel=2,
@@ -745,122 +715,44 @@ def _warn_of_changed(place: str, name: str, values: Sequence[Any]) -> None:
         return
 
 
-def _check_formulas(path: Path, table: list[tuple[Any, ...]], columns: Collection[int]) -> None:
-    """Fail where an empty cell has a formula: the file was saved by a program that computes none."""
-    sheet = _load_sheet(path, formulas=True)
-    for number, (row, values) in enumerate(zip(sheet.rows, table, strict=False), start=2):
-        for column in columns:
-            formula = row[column] if column < len(row) else None
-            value = values[column] if column < len(values) else None
-            if value is None and isinstance(formula, str) and formula.startswith("="):
-                raise InputError(
-                    f"{sheet.place}: cell {_letters(column)}{number} is a formula without a value: open "
-                    "the file in Excel and save it, or paste the values"
-                )
+Cell = bool | int | float | str | list[float | None] | None
+"""What may stand under a key of JSON Lines."""
 
 
-def _letters(place: int) -> str:
-    """Name a column of a sheet by its zero-based place.
-
-    Examples
-    --------
-    >>> _letters(0), _letters(27)
-    ('A', 'AB')
-    """
-    place += 1
-    letters = ""
-    while place:
-        place, rest = divmod(place - 1, 26)
-        letters = chr(ord("A") + rest) + letters
-    return letters
-
-
-def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+def _json_rows(path: Path) -> Iterator[dict[str, Cell]]:
     """Yield each line's object; empty lines are passed over."""
-    number = 0
-
-    def refuse(problem: str) -> InputError:
-        return InputError(f"{path}: line {number} {problem}")
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        row = dict(items)
-        if len(row) < len(items):
-            twice = next(key for key, times in Counter(k for k, _ in items).items() if times > 1)
-            raise refuse(f"has the key {twice!r} twice")
-        return row
-
-    def constant(name: str) -> Any:
-        raise refuse(f"holds {name}, which is no JSON: write null where a value is missing")
-
-    decoder = json.JSONDecoder(object_pairs_hook=pairs, parse_constant=constant)
+    decoder = msgspec.json.Decoder(dict[str, Cell])
     with (
         _reading(path, "json"),
         _open_bytes(path, whole=True) as stream,
         io.BufferedReader(stream) as file,
     ):
         for number, line in enumerate(file, start=1):
-            try:
-                row = _json_row(decoder, line, first=number == 1)
-            except InputError:
-                raise
-            except json.JSONDecodeError as error:
-                what = f"{error.msg.removesuffix(' at')} at character {error.colno}"
-                raise refuse(
-                    f"is no JSON ({what}): each line must be one object (JSON Lines)"
-                ) from None
-            except UnicodeDecodeError:
-                raise refuse("is not UTF-8, which JSON Lines must be") from None
-            except UnicodeEncodeError:
-                raise refuse(
-                    "holds half of a surrogate pair (\\ud800 to \\udfff), which is no character: write "
-                    "both halves"
-                ) from None
-            except RecursionError:
-                raise refuse("is nested too deeply: each line must be one flat object") from None
-            except ValueError:  # of Python's limit on the digits of a number
-                raise refuse("holds a number of thousands of digits: write it as text") from None
-            if row is None:
+            content = line.removeprefix(codecs.BOM_UTF8).strip()
+            if not content:
                 continue
-            if not isinstance(row, dict):
-                raise refuse(
-                    'is no object: each line must be one, such as {"id": "a", "p": 0.2} (JSON Lines)'
-                )
-            for key, value in row.items():
-                if isinstance(value, dict):
-                    inner = ", ".join(f"{key}_{k}" for k in list(value or ["NAME"])[:3])
-                    raise refuse(f"has an object under {key!r}: write flat keys ({inner}, ...)")
+            try:
+                row = decoder.decode(content)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise InputError(
+                    f"{path}: line {number} is not as expected: {failure(error)}. Each line must be one "
+                    'flat object in UTF-8, such as {"id": "a", "p": 0.2} (JSON Lines), '
+                    "with null for missing values"
+                ) from None
             yield {key.strip(): value for key, value in row.items()}
 
 
-def _json_row(decoder: json.JSONDecoder, line: bytes, *, first: bool) -> Any:
-    """Return what a line holds; None where it is empty."""
-    text = line.decode("utf-8-sig" if first else "utf-8")
-    if not text.strip():
-        return None
-    row = decoder.decode(text)
-    if "\\ud" in text.lower():
-        json.dumps(row, ensure_ascii=False).encode()
-    return () if row is None else row
-
-
 def _read_json_lines(path: Path, keep: Callable[[str], bool] | None) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {}
-    count = 0
+    rows: list[dict[str, Cell]] = []
+    names: dict[str, None] = {}
     for row in _json_rows(path):
-        for key, value in row.items():
-            if key not in columns and key and (keep is None or keep(key)):
-                columns[key] = [None] * count
-                check_limit(len(columns), "columns", f"{path}: its number of keys, at least,")
-                check_limit(8 * count * len(columns), "memory", f"{path}: the memory of its values")
-            if key in columns:
-                columns[key].append(value)
-        count += 1
-        for values in columns.values():
-            if len(values) < count:
-                values.append(None)
-    if not count:
-        raise InputError(f"{path} is empty")
-    return columns
+        wanted = {key: row[key] for key in row if key and (keep is None or keep(key))}
+        names.update(dict.fromkeys(wanted))
+        rows.append(wanted)
+        check_limit(len(names), "columns", f"{path}: its number of keys, at least,")
+    # A key that few lines have takes a value in all of them.
+    check_limit(8 * len(rows) * len(names), "memory", f"{path}: the memory of its values")
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _is_blank(value: Any) -> bool:
@@ -875,7 +767,9 @@ def _cell_text(value: Any) -> str:
         return str(int(value))
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
         return value.date().isoformat()
-    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else str(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    return str(value)
 
 
 def _as_arrow(
@@ -890,21 +784,19 @@ def _as_arrow(
     for name, raw in columns.items():
         values = [None if isinstance(v, str) and v.strip() in missing else v for v in raw]
         kinds = {type(value) for value in values} - {type(None)}
-        large = max((abs(v) for v in values if isinstance(v, int)), default=0)
         if list in kinds:
             try:
                 arrays[name] = pa.array(values, pa.list_(pa.float64()))
-            except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            except (pa.ArrowException, ValueError, TypeError):
                 raise InputError(
                     f"{path}: column {name!r} must hold lists of numbers alone"
                 ) from None
-        elif kinds == {int} and large < 2**63 and name not in text:
-            arrays[name] = pa.array(values, pa.int64())
-        elif kinds and kinds <= {int, float} and large < 2**53 and name not in text:
-            arrays[name] = pa.array(values, pa.float64())
-        elif kinds == {bool} and name not in text:
-            arrays[name] = pa.array(values, pa.bool_())
-        else:  # whole numbers that no type of numbers holds exactly among them
+            continue
+        if name not in text and (kinds == {bool} or (kinds and kinds <= {int, float})):
+            # Whole numbers that no type of numbers holds exactly stay text.
+            with suppress(pa.ArrowException, OverflowError):
+                arrays[name] = pa.array(values)
+        if name not in arrays:
             written = [None if v is None else _cell_text(v).strip() for v in values]
             with _reading(path, kind):
                 arrays[name] = pa.array(written, pa.string())

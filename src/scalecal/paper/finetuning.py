@@ -22,7 +22,7 @@ from scalecal.checks import Float, InputError, Int, check_above, check_positive_
 from scalecal.encoders.record import Preprocessing
 from scalecal.evaluation.cells import write_cell
 from scalecal.features.encoding import pick_device, pick_precision
-from scalecal.io.documents import read_document
+from scalecal.io.boundary import read_document
 from scalecal.io.store import Store, output_folder, plain, write_csv
 from scalecal.progress import Progress
 from scalecal.runs.grid import seed_list

@@ -39,8 +39,8 @@ from scalecal.engines.local import InProcess, cores
 from scalecal.evaluation.cells import cell_of_seed, joined_cell, read_cell, read_meta, write_cell
 from scalecal.evaluation.folder import run_meta
 from scalecal.features import load_features
-from scalecal.io.documents import read_document
-from scalecal.io.feature_folder import Named, read_manifest
+from scalecal.io.boundary import read_document
+from scalecal.io.feature_store import Named, read_manifest
 from scalecal.io.features import read_features
 from scalecal.io.store import disk_errors, is_whole, output_folder, write_csv, write_json
 from scalecal.limits import LIMITS

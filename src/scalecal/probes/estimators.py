@@ -38,8 +38,7 @@ from scalecal.checks import (
     lookup,
     rows,
 )
-from scalecal.io.boundary import reading
-from scalecal.io.documents import check_document, read_document
+from scalecal.io.boundary import check_document, read_document, reading
 from scalecal.io.store import output_folder, write_json
 from scalecal.limits import check_limit
 from scalecal.panel import (
