@@ -306,7 +306,7 @@ def import_(
     votes: Votes = None,
     format: Annotated[
         str | None,
-        typer.Option(help="{scalecal.features.importing:FORMATS}; found out where not given."),
+        typer.Option(help="{scalecal.features.formats:FORMATS}; found out where not given."),
     ] = None,
     encoder: Annotated[
         str | None,

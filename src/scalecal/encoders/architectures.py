@@ -94,6 +94,29 @@ class AttentionPooled(nn.Module):
         return embedded
 
 
+class TransformersVision(nn.Module):
+    """A transformers model whose output becomes one vector per image."""
+
+    def __init__(self, model: Any, pooling: str) -> None:
+        super().__init__()
+        self.model = model
+        self.pooling = pooling
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed a normalised batch (B, 3, H, W)."""
+        if self.pooling == "projected":
+            features = self.model.get_image_features(pixel_values=images)
+            # transformers 5 returns an output object, 4 the tensor itself.
+            projected: Tensor = getattr(features, "pooler_output", features)
+            return projected
+        output = self.model(pixel_values=images)
+        if self.pooling == "model":
+            pooled: Tensor = output.pooler_output
+            return pooled.flatten(1)
+        registers = getattr(self.model.config, "num_register_tokens", 0)
+        return pool_tokens(output.last_hidden_state, self.pooling, 1 + registers)
+
+
 class ConvStem(nn.Module):
     """CTransPath's patch embedding: two strided convolutions, then a 1 x 1 (Wang et al., 2022).
 
