@@ -12,7 +12,7 @@ from scalecal.checks import InputError
 from scalecal.engines import ENGINES, Worker, open_engine
 from scalecal.engines.interface import MAX_FAILURES, MAX_LOSSES, Ledger, TaskError
 from scalecal.engines.local import cores
-from scalecal.features import distributed, extract
+from scalecal.features import extract, extraction
 from tests.engines.encoders import troubled_encoder
 from tests.engines.jobs import Task, arithmetic_threads, counted, square, who
 from tests.features.made import contents, open_tiles, tiny_encoder, write_tiles
@@ -162,7 +162,7 @@ def test_extraction_by_processes_gives_the_same_bytes(by_two, tiles, alone, tmp_
 
 
 def test_extraction_goes_on_after_a_worker_is_killed(by_two, tiles, alone, tmp_path, monkeypatch):
-    monkeypatch.setattr(distributed, "TASKS_PER_WORKER", 1)  # runs of three shards
+    monkeypatch.setattr(extraction, "TASKS_PER_WORKER", 1)  # runs of three shards
     encoder = troubled_encoder(tmp_path, "kill", after=5)
     by_two(open_tiles(tiles), encoder, tmp_path / "f")
     assert (tmp_path / "mishap").exists()

@@ -454,7 +454,7 @@ def open_breakhis(
     paths, named = files[taken], named[taken]
     if not len(paths):
         raise InputError(f"no BreakHis images in {root}. breakhis needs {holds}")
-    label = (named["kind"] == "M").to_numpy(np.int64)
+    label = (named["kind"] == "M").to_numpy().astype(np.int64)
     scales = named["magnification"].to_numpy(np.int64)
     for scale, counts in MAGNIFICATIONS.items():
         if wanted in ("all", str(scale)):

@@ -427,7 +427,7 @@ def _from_spatialdata(path: Path, encoder: str | None = None) -> ForeignFeatures
     stores, tables = _tables(path, encoder)
     names = []
     for table in tables:
-        tiles = table.obs.index
+        tiles: Any = table.obs.index
         if table.instance_key in table.obs:
             tiles = table.obs[table.instance_key]
         names.append(tiles.astype(str).tolist())
@@ -468,7 +468,7 @@ def _slide_row(store: Path, table: _Table) -> NDArray[Any]:
         raise InputError(
             f"{table.path}: {_SLIDE} must hold one row of features, got shape {row.shape}"
         )
-    return row[0]
+    return np.asarray(row[0])
 
 
 def _tables(path: Path, encoder: str | None) -> tuple[list[Path], list[_Table]]:
